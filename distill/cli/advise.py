@@ -160,6 +160,7 @@ def show(advice: Advice, again: str) -> None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        """Raise a ConfigError in place of argparse's exit."""
         raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
 
@@ -190,7 +191,7 @@ def _parser(prog: str = PROG) -> _Parser:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C.
+    """The exit code: 0, 2 for an error that the user can correct, such as a ConfigError, 130 after Ctrl-C.
 
     Args:
         arguments: the words after the command; those of `sys.argv` by default.

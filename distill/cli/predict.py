@@ -35,6 +35,7 @@ Write = Callable[[Sequence[Sequence[Any]], Sequence[Mapping[str, Any]]], None]
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        """Raise a ConfigError in place of argparse's exit."""
         raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
 

@@ -37,9 +37,9 @@ _STAGES = (
     stages.Export,
 )
 _ESCAPE = re.compile(r"\\[\\()\[\]{}:=, \t]")
-"""What Hydra reads as an escape outside of quotes."""
+"""The escapes that Hydra reads outside of quotes."""
 _PLAIN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
-"""Texts that Hydra reads as they are written, but for `_WORDS`. Not to parse them saves most of the time."""
+"""Texts that Hydra reads as they are written, except `_WORDS`. Most of the time is saved by not parsing them."""
 _WORDS = frozenset({"true", "false", "null", "nan", "inf"})
 _CLOSING = {"[": "]", "{": "}", "(": ")"}
 _CALL = re.compile(r"[A-Za-z_]\w*\s*\(.*\)", re.ASCII | re.DOTALL)
@@ -47,7 +47,8 @@ _CALL = re.compile(r"[A-Za-z_]\w*\s*\(.*\)", re.ASCII | re.DOTALL)
 
 
 def words(typed: Sequence[str], schema: type) -> list[str]:
-    """The words of a command line, each setting as Hydra reads it as it was meant. Does nothing to what it returned."""
+    """The words of a command line, with each setting changed so that Hydra reads it as it was meant. A second call
+    changes nothing."""
     sweep = bool({"-m", "--multirun"} & {*typed})
     before = ["", *typed]
     return [
@@ -57,7 +58,7 @@ def words(typed: Sequence[str], schema: type) -> list[str]:
 
 
 def from_yaml(text: str, schema: Any) -> Any:
-    """What a YAML file of settings holds, with each text as it is written: YAML reads no as false, and 1.10 as 1.1.
+    """The content of a YAML file of settings, with each text as it is written: YAML reads no as false, and 1.10 as 1.1.
 
     Args:
         schema: the type of what is in the file.
@@ -116,7 +117,7 @@ def holds_list(kind: Any) -> bool:
 
 
 def unescaped(value: str) -> str:
-    """A value as Hydra would read it if it had the other characters of the value: without the escapes."""
+    """A value without the escapes, as Hydra would read it if its grammar had the other characters of the value."""
     return _ESCAPE.sub(lambda found: found[0][1:], value)
 
 
@@ -215,7 +216,7 @@ def _plain(kind: Any) -> Any:
 
 
 def _below(kind: Any, name: str) -> Any:
-    """The type of what has this name below a setting of a type."""
+    """The type of the setting with this name below a setting of a type."""
     if kind is data.Texts:
         return kind
     kind = _plain(kind)

@@ -301,13 +301,14 @@ def _places(dataset: Dataset) -> list[NDArray[np.int64]]:
 
 
 def separates(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether the tokenizer puts a special token between the texts of a pair; those of decoders do not."""
+    """Whether the tokenizer puts a special token between the texts of a pair. Tokenizers of decoders do not."""
     special = tokenizer("a", "a", return_special_tokens_mask=True)["special_tokens_mask"]
     text = [index for index, flag in enumerate(special) if not flag]
     return not text or any(special[text[0] : text[-1] + 1])
 
 
 def offsets_of(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """[n + 1] start of each of n rows, and the end of the last, from the lengths of consecutive parts of the rows."""
     return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
 
 
@@ -319,7 +320,7 @@ def batches(texts: Iterable[T]) -> Iterator[list[T]]:
 
 
 def flattened(rows: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The values of all rows in one flat array, and the length of each row."""
+    """The values [sum of lengths] of all rows in one flat array, and the length [n] of each row."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
 
@@ -328,6 +329,6 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[
     """Special tokens (before, after) that the tokenizer puts around a single text, found by encoding one."""
     probe = tokenizer("a", return_special_tokens_mask=True)
     text = np.flatnonzero(np.asarray(probe["special_tokens_mask"]) == 0)
-    # Without `a` in its vocabulary the tokenizer outputs the unknown token, which is itself special.
+    # Without `a` in its vocabulary, the tokenizer outputs the unknown token, which is itself special.
     before, after = (int(text[0]), int(text[-1]) + 1) if len(text) else (1, len(probe["input_ids"]) - 1)
     return probe["input_ids"][:before], probe["input_ids"][after:]

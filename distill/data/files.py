@@ -66,7 +66,7 @@ class Table:
     kept: np.ndarray | None = None
 
     def only(self, flags: np.ndarray) -> Table:
-        """The rows with a flag."""
+        """The rows whose flag [rows] is set."""
         if flags.all():
             return self
         kept = np.flatnonzero(flags)
@@ -271,7 +271,8 @@ def _table(file: str, key: str, separator: str | None, folder: Path) -> pa.Table
 
 
 def _readers() -> list[str]:
-    """What else the rows of a file depend on: the code of this package, and the library by which files are read."""
+    """The versions on which the rows of a file depend: the code of this package, and the library by which files are
+    read."""
     return [file_hashes.of_code(Path(__file__).parent), pa.__version__]
 
 

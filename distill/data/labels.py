@@ -44,10 +44,10 @@ def labels_of(
     """The labels of a task.
 
     Args:
-        columns: split -> column of labels.
+        columns: split -> column of labels [rows].
         head: the classifier of the teacher, by whose names labels are ordered; None without.
         key: setting of the task, e.g. `tasks`, for messages.
-        named: the labels in the files if they are known; else they are those of the training rows, sorted.
+        named: the labels in the files if they are known; else the labels of the training rows are used, sorted.
         numbered: the labels in the order of the numbers that the files have for them; empty without numbers.
 
     Raises:
@@ -111,10 +111,11 @@ def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
 
 
 def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
-    """For each label of a task, the output of a classifier that has its name; none for an embedder, which fits every
-    task. None if the labels are not the same.
+    """For each label of a task, the number of a classifier's output with its name; None for other labels.
 
-    Outputs without names are those of the labels in order.
+    Empty for an embedder, which fits every task.
+
+    Outputs without names have the labels in order.
     """
     if head.architecture == VECTORS:  # an embedder without the labels of any task
         return ()
@@ -132,7 +133,7 @@ def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
 
 
 def check_head(head: Head | None, tasks: Iterable[Task], key: str) -> None:
-    """ConfigError about the setting `key` of a model unless its classifier, if it has one, fits every task."""
+    """Raise ConfigError, about the setting `key`, unless the model's classifier, if it has one, fits every task."""
     wrong = [] if head is None else [task for task in tasks if head_order(head, task) is None]
     if head is not None and wrong:
         labels = f" ({_shown(head.labels)})" if head.labels else ""

@@ -1,5 +1,5 @@
-"""Tables as their writers meant them: lists written as text, rows that an annotation tool rejects, and columns that
-divide the rows into splits. Without torch."""
+"""Reads tables as their writers meant them: lists written as text, rows that an annotation tool rejects, and columns
+that divide the rows into splits. Without torch."""
 
 from __future__ import annotations
 
@@ -91,7 +91,11 @@ def _has_outside(column: pa.ChunkedArray) -> bool:
 
 
 def accepted(settings: config.Task, table: Table, log: Callable[[str], None], name: str) -> Table:
-    """The rows that no column states to be rejected. `log` gets a line about the others; `name` begins it."""
+    """The rows that no column states to be rejected. `log` gets a line about the others; `name` begins it.
+
+    Raises:
+        DataError: if all rows are rejected.
+    """
     for column in table.rows.column_names:
         values = table.rows[column]
         flags = None if _is_named(settings, column) else rejected(values, column)

@@ -44,7 +44,10 @@ def reliability(logits: np.ndarray, labels: np.ndarray, temperature: float = 1.0
 def error_of(diagram: list[Bin]) -> float:
     """The expected calibration error, 0 to 1: the mean distance between confidence and accuracy, weighted by rows.
 
-    diagram: at least one bin. ZeroDivisionError without a bin.
+    diagram: at least one bin.
+
+    Raises:
+        ZeroDivisionError: without a bin.
     """
     total = sum(rows for *_, rows in diagram)
     return sum(rows * abs(confidence - accuracy) for confidence, accuracy, rows in diagram) / total

@@ -42,7 +42,8 @@ def task_of(model: Model, metrics: Sequence[str] | None) -> Task:
 
 
 def truth_of(kind: Kind, labels: Sequence[str], batches: Sequence[Batch]) -> np.ndarray:
-    """The labels of all rows as metrics take them. Rows, and tokens, without a label are left out.
+    """The labels of all rows, [n] or [n, labels], in the form that metrics take. Rows and tokens without a label are
+    left out.
 
     Raises:
         DataError: for batches without labels, and for labels that the model does not have.
@@ -80,8 +81,8 @@ def _labelled(batch: Batch) -> np.ndarray:
 
 
 def outputs_of(kind: Kind, run: Run, batches: Sequence[Batch]) -> np.ndarray:
-    """Outputs [n, C] of all rows with a label, in the order of `truth_of`. Of multiple choice C is the largest number
-    of choices, and choices that a row has not are `ABSENT`."""
+    """Outputs [n, C] of all rows with a label, in the order of `truth_of`. For multiple choice, C is the largest number
+    of choices, and choices that a row lacks are `ABSENT`."""
     parts = []
     for batch in batches:
         logits = run(inputs_in(batch))

@@ -12,7 +12,8 @@ from distill.evaluation import metrics
 
 
 def terciles(lengths: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
-    """(shortest, longest, numbers of the rows) of three groups by length; fewer where many rows are of one length."""
+    """(shortest, longest, numbers of the rows) of three groups of `lengths` [n]; fewer where many rows have one
+    length."""
     edges = np.quantile(lengths, [1 / 3, 2 / 3], method="inverted_cdf")
     group = np.searchsorted(edges, lengths)
     rows: Sequence[np.ndarray] = [np.flatnonzero(group == number) for number in range(3)]

@@ -1,4 +1,4 @@
-"""A model in any form as a function from a batch to logits, and data sets as batches for it."""
+"""Loads a model in any form as a function from a batch to logits, and turns data sets into batches for it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def runner_of(name: str, model: Model, *, device: str, threads: int) -> Runner:
 
 
 def scheme_named(name: str) -> Any:
-    """The record of a quantization scheme. ConfigError for another name."""
+    """The record of a quantization scheme. Raises ConfigError for an unknown name."""
     if name not in SCHEMES:
         raise ConfigError(f"scheme: got {name}; must be one of {', '.join(SCHEMES)}; choose one")
     return SCHEMES[name]

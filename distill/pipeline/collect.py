@@ -166,7 +166,7 @@ def _name(ctx: Context, name: str | None, folder: str) -> str:
 
 
 def _of_teacher(ctx: Context, step: Step) -> Iterator[str]:
-    """Notes on a teacher that is none, is an ensemble, has folds, or processes texts in windows."""
+    """Notes on a missing teacher, an ensemble, a teacher with folds, and a teacher that reads windows."""
     if ctx.config.teacher.kind == NO_TEACHER:
         yield (
             "No teacher is given: soft labels stand in for its outputs. What this report calls the teacher is "

@@ -201,8 +201,11 @@ far less than two narrow ones (docs/findings.md)."""
 
 
 def estimated(losses: Iterable[Losses]) -> Callable[[Shape], Any]:
-    """Shape -> its price by measured losses: the estimated share of the margin that is lost. Shapes with fewer layers
-    than `SHALLOW` are dearer than all others, then those that are extrapolated in more dimensions."""
+    """Shape -> its price by measured losses: the estimated share of the margin that is lost.
+
+    Shapes with fewer layers than `SHALLOW` are dearer than all others. Among the rest, shapes that are extrapolated in
+    more dimensions are dearer.
+    """
     by_task = list(losses)
     uncertain, lost = extrapolations(by_task), margin_lost(by_task)
     return lambda shape: (shape.layers < SHALLOW, uncertain(shape), lost(shape))
@@ -215,7 +218,7 @@ def distance(expected: Iterable[Mapping[str, float]]) -> Callable[[Shape], float
 
 
 def evenness(full: Shape) -> Callable[[Shape], list[float]]:
-    """Shape -> the factors by which sizes are reduced, the largest first. The least are those of even scaling."""
+    """Shape -> the factors by which sizes are reduced, the largest first. Even scaling has the least factors."""
 
     def reductions(shape: Shape) -> list[float]:
         factors = full.layers / shape.layers, full.hidden / shape.hidden, full.ffn / shape.ffn
@@ -227,7 +230,7 @@ def evenness(full: Shape) -> Callable[[Shape], list[float]]:
 def fits_target(
     target: Any, table: Table, size_mib: Callable[[Shape], float], slower: float = 1.0
 ) -> Callable[[Shape], bool]:
-    """Shape -> whether it meets every target that is set, if models take `slower` times as long as the table has it."""
+    """Shape -> whether it meets every target that is set, if models take `slower` times as long as in the table."""
 
     def fits(shape: Shape) -> bool:
         speedup = target.speedup is None or table.speedup(shape) / slower >= target.speedup

@@ -37,14 +37,14 @@ SENSITIVITY_ROWS = 64
 
 @dataclass(frozen=True)
 class Quality:
-    """What a model achieves on a task's development rows."""
+    """The quality of a model on a task's development rows."""
 
     score: float
     """Mean over splits of the mean of the task's metrics, in points."""
     recalls: dict[str, tuple[float, int]]
     """Label, or type of spans -> (recall in percent, number of its rows); empty for numbers."""
     predictions: retained.Predictions = field(default_factory=dict)
-    """What the score is computed from; empty if it is unknown."""
+    """Predictions and labels from which the score is computed; empty if they are unknown."""
     task: Task | None = None
 
 
@@ -52,7 +52,7 @@ class Quality:
 class Limits:
     """Maximum losses of a quantized model. None sets no maximum.
 
-    A loss that may be noise, because its 95% interval includes 0, exceeds none.
+    A loss that may be noise, because its 95% interval includes 0, exceeds no limit.
     """
 
     drop: float | None = None
@@ -61,7 +61,7 @@ class Limits:
     """Of the recall of each label, in points; one row may always be lost."""
 
     def exceeded(self, before: Quality, after: Quality) -> str | None:
-        """A description of the largest loss above a limit; None if there is none."""
+        """A description of the largest loss above a limit; None if all losses are within the limits."""
         # Negated comparisons, because a loss that is not a number must exceed every limit.
         drop = before.score - after.score
         if self.drop is not None and not drop <= self.drop:
@@ -88,7 +88,8 @@ def _score(task: Task | None, predictions: retained.Predictions) -> float:
 
 
 def _least(losses: Callable[[Quality, Quality], np.ndarray], before: Quality, after: Quality) -> float:
-    """Lower end of the 95% interval of the loss; infinite where it is unknown, so that the loss is then no noise."""
+    """Lower end of the 95% interval of the loss. It is infinite where it is unknown, so that the loss then does not
+    count as noise."""
     known = before.predictions and after.predictions
     ends = resamples.interval(losses(before, after)) if known else None
     return math.inf if ends is None else ends[0]
@@ -181,8 +182,10 @@ def guarded(
     """Quantize into the folder `out`, leaving modules in float until the model loses no more than the limits.
 
     The number of modules in float is doubled, from the most sensitive one on, up to half of them; modules whose sizes
-    the scheme does not support are in float too. Without limits the model is not scored. ValueError if it still loses
-    more.
+    the scheme does not support are in float too. Without limits the model is not scored.
+
+    Raises:
+        ValueError: if it still loses more.
     """
     unfit, kept = floats.unfit(scheme), list[str]()
     while True:
@@ -209,11 +212,15 @@ def guarded(
 def guarded_heads(
     scheme: Scheme, out: Path, floats: Sequence[Floats], limits: Sequence[Limits], log: Callable[[str], None]
 ) -> Made:
-    """As `guarded`, for the file with the encoder and the heads of several tasks; none may lose more than its limits.
+    """As `guarded`, for the file with the encoder and the heads of several tasks. No task may lose more than its
+    limits.
 
     Each task that loses more doubles its own number of modules in float, up to half of the modules, from its most
     sensitive one on. A module is left in float if it is among those of any task. Ranges of activations are measured on
     the rows of all tasks.
+
+    Raises:
+        ValueError: if a task still loses more.
     """
     assert scheme.onnx
     kept: list[list[str]] = [[] for _ in floats]

@@ -1,4 +1,5 @@
-"""What a kind of task is: its labels, the rows that losses compare, its predictions and its metrics. Without torch."""
+"""The record of a kind of task: its labels, the rows that losses compare, its predictions and its metrics. Without
+torch."""
 
 from __future__ import annotations
 
@@ -87,7 +88,7 @@ class Kind:
 
     name: str
     summary: str
-    """What a model of this kind does, in a few words."""
+    """The work of a model of this kind, in a few words."""
     problem: str | None
     """`problem_type` of the model's config in transformers; None for embedders."""
     metrics: tuple[str, ...]
@@ -147,10 +148,10 @@ class Kind:
     the truth. A unit is a row or, of words, a text. Labels that do not occur are left out. None without labels."""
     soft: Callable[[pa.ChunkedArray, Mapping[str, int], Where, str], np.ndarray] | None = None
     """(column of soft labels, name of a label -> its output, where, name of the column) -> outputs [n, outputs] that
-    stand in for a teacher's, float32; NaN for a row without. DataError for a value that is none. None for kinds
-    without soft labels."""
+    stand in for a teacher's, float32; NaN for a row without. DataError for a value that is not a soft label. None for
+    kinds without soft labels."""
     architecture: str = TEXTS
-    """Of `distill.models.families.head.HEADS`: the class of transformers, without the name of the family."""
+    """The class of transformers without the name of the family: a key of `distill.models.families.head.HEADS`."""
     per_token: bool = False
     """Whether the model classifies each token of a text. Rows are then words: the outputs of a word are those of its
     first token, and the targets of all texts are flat. Only the column of targets has one list for each text."""
@@ -158,9 +159,9 @@ class Kind:
     """What a user passes to `Model.predict` for a row -> what `answer` takes: a text in words, a text with each of its
     choices, or a question and its context. None for kinds whose rows are texts or pairs."""
     read: Callable[[Given, Stated], tuple[Given, list[str]]] | None = None
-    """(columns of labels, what is known about them) -> these as `encode` takes them, and lines for the user: what is
-    written in another form, such as `a|b`, 1.0 for 1, or a hyphen in place of a label. ConfigError for what could be
-    two things. None for kinds that `prepare` their labels."""
+    """(columns of labels, what is known about them) -> the columns in the form that `encode` takes, and lines for the
+    user about labels in another form, such as `a|b`, 1.0 for 1, or a hyphen in place of a label. ConfigError for labels
+    that could be read in two ways. None for kinds that `prepare` their labels."""
     pipeline: str = "text-classification"
     """Name of what a model of this kind does on the Hugging Face hub."""
     prepare: Callable[[pa.Table, Columns, Where], pa.Table] | None = None
@@ -188,7 +189,8 @@ class Kind:
 
     @property
     def separate(self) -> bool:
-        """Whether both texts of a row are encoded separately, so that its outputs are those of both, side by side."""
+        """Whether both texts of a row are encoded separately, so that its outputs are the outputs of both, side by
+        side."""
         return self.architecture == VECTORS
 
     def on_labels(self, outputs: Any) -> Any:
@@ -219,7 +221,7 @@ class Columns:
 
     @property
     def content(self) -> tuple[str, ...]:
-        """Columns by which rows are the same."""
+        """The columns that are equal for equal rows."""
         return (*self.text, SECONDS) if self.kind.choices else self.text
 
 
@@ -248,7 +250,7 @@ def grouped(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.ndar
 
 
 def group_numbers(texts: Sequence[str]) -> np.ndarray:
-    """[n] a number for each text, from 0, the same for the same text without surrounding spaces."""
+    """[n] a number for each text, from 0. Texts that differ only in surrounding spaces have the same number."""
     numbers: dict[str, int] = {}
     return np.fromiter((numbers.setdefault(text.strip(), len(numbers)) for text in texts), np.int64)
 
@@ -282,7 +284,7 @@ def targets_in(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def flat(targets: np.ndarray) -> np.ndarray:
-    """Targets with one row for each word, of texts in words; others unchanged."""
+    """Targets with one row for each word [words], for texts in words; other targets [n] or [n, labels] unchanged."""
     if targets.dtype != object:
         return targets
     words: np.ndarray = np.concatenate([np.zeros(0, np.int64), *targets])

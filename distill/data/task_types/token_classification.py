@@ -74,7 +74,11 @@ def from_words(words: Sequence[str]) -> Words:
 
 
 def tags_of_spans(text: str, given: Sequence[dict[str, Any]], where: str) -> list[str]:
-    """The tag of each word, in the scheme BIO, for spans of characters. DataError for a span that is none of words."""
+    """The tag of each word, in the scheme BIO, for spans of characters.
+
+    Raises:
+        DataError: for a span that does not consist of whole words.
+    """
     words = words_of(text)
     tags = [OUTSIDE] * len(words)
     starts, ends = ({span[n]: number for number, span in enumerate(words)} for n in (0, 1))

@@ -42,7 +42,7 @@ Texts = Mapping[Path, list[list[str]]]
 def logits_of(artifact: Artifact, texts: list[list[str]], max_length: int, extremes: bool = False) -> np.ndarray:
     """Logits float32 [n, C], computed as a user does, one row at a time; with `extremes`, of extreme inputs too.
 
-    Those of a model that classifies tokens are flat, because texts have different lengths.
+    The logits of a model that classifies tokens are flat, because texts have different lengths.
     """
     from transformers import AutoTokenizer
 
@@ -58,9 +58,10 @@ def _array(rows: list[list[float]]) -> np.ndarray:
 
 
 def fresh(artifacts: Sequence[Artifact], texts: Texts, max_length: int, extremes: bool = False) -> list[np.ndarray]:
-    """`logits_of` each artifact, computed in one new process that imports nothing of distill.
+    """`logits_of` each artifact [n, C] or flat, computed in one new process that imports nothing of distill.
 
-    UserError, with the last line of the process's error, if an artifact does not load.
+    Raises:
+        UserError: with the last line of the process's error, if an artifact does not load.
     """
     request: dict[str, Any] = {
         "artifacts": [[a.backend, str(a.path.resolve()), str(a.tokenizer.resolve())] for a in artifacts],
@@ -93,7 +94,11 @@ def run_script(request: str) -> tuple[int, str, str]:
 
 
 def difference(path: Path, got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE) -> float:
-    """Largest absolute difference of a logit, or of an entry of a vector; UserError above the tolerance."""
+    """Largest absolute difference of a logit, or of an entry of a vector, between arrays of one shape [...].
+
+    Raises:
+        UserError: if it is above the tolerance.
+    """
     largest = float(np.abs(got - expected).max()) if got.shape == expected.shape else float("inf")
     # NaN must fail too.
     if not largest <= tolerance:

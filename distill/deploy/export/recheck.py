@@ -48,7 +48,7 @@ def rows(vocabulary: int, special: list[int], last: int | None, longest: int) ->
 
 
 def outputs(run: Run, ids: np.ndarray) -> np.ndarray:
-    """What a model outputs for the rows, one row at a time, flat."""
+    """Outputs of a model for the rows `ids` [ROWS, LENGTH], one row at a time, flat [outputs]."""
     return np.concatenate([run(_batch(row)).ravel() for row in ids])
 
 
@@ -58,8 +58,10 @@ def _batch(row: np.ndarray) -> Batch:
 
 
 def difference(expected: np.ndarray, got: np.ndarray) -> float:
-    """Largest difference of an output, in standard deviations of the expected outputs; infinite for other shapes and
-    for outputs that are not finite."""
+    """Largest difference of an output, in standard deviations of the expected outputs [outputs].
+
+    Infinite for other shapes and for outputs that are not finite.
+    """
     if expected.shape != got.shape or not np.isfinite(got).all():
         return float("inf")
     return float(np.abs(got - expected).max() / (expected.std() or 1.0))
@@ -72,7 +74,7 @@ def write(folder: Path, check: Check) -> None:
 
 
 def read(folder: Path) -> Check | None:
-    """The stored rows of a folder; None if it has none. DataError for a damaged file."""
+    """The stored rows of a folder; None without them. Raises DataError for a damaged file."""
     if not (folder / FILE).is_file():
         return None
     try:
@@ -90,8 +92,8 @@ def read(folder: Path) -> Check | None:
 
 
 def problem(folder: Path, name: str, run: Run, proved_on: str, here: str) -> str | None:
-    """How the outputs of an artifact differ from the stored ones beyond `TOLERANCE`; None if they do not, or if none
-    are stored.
+    """How the outputs of an artifact differ from the stored ones by more than `TOLERANCE`. None if they do not, or if
+    the folder has no stored outputs.
 
     Args:
         name: backend and scheme of the artifact.

@@ -38,7 +38,7 @@ def input_names(config: Any) -> tuple[str, ...]:
 
 
 def inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of `batch` that are inputs of the model: no labels, and token types only if it has them."""
+    """The tensors [B, L] of `batch` that are inputs of the model: no labels, and token types only if it has them."""
     return {name: batch[name] for name in input_names(model.config) if name in batch}
 
 
@@ -106,13 +106,13 @@ def freeze_mlm_head(model: nn.Module) -> None:
 
 
 def max_length(config: Any) -> int:
-    """Maximum number of tokens in a sequence, special tokens included; `record.UNBOUNDED` if there is none."""
+    """Maximum number of tokens in a sequence, special tokens included; `record.UNBOUNDED` without a maximum."""
     return family_of(config).max_length(config)
 
 
 def trained_length(config: Any) -> int:
-    """Maximum number of tokens of the texts that a model was trained on, as far as its config tells: where positions
-    are relative, what it states as their number, and 512 where it states none."""
+    """Maximum number of tokens of the texts that a model was trained on, as far as its config tells. With relative
+    positions, it is the number of positions that the config states, or else 512."""
     stated = getattr(config, "max_position_embeddings", None)
     positions = stated if isinstance(stated, int) and stated > 0 else 512
     longest = max_length(config)
@@ -120,7 +120,7 @@ def trained_length(config: Any) -> int:
 
 
 def head_of(model: nn.Module) -> str:
-    """Path of the last linear module of a fine-tuned model; that of an embedder without one is not there."""
+    """Path of the last linear module of a fine-tuned model. An embedder without a linear layer has no module there."""
     architecture = architecture_of([type(model).__name__]) or TEXTS
     if architecture == TEXTS:
         return family_of(model).head

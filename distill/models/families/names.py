@@ -1,4 +1,4 @@
-"""The names of the tensors in a model folder: those of wrapped models and of adapters are refused. Without torch."""
+"""Checks the names of the tensors in a model folder: wrapped models and adapters are refused. Without torch."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ def one_name(name: str, prefix: str) -> str:
 
 
 def check_names(folder: str | Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """DataError for tensors of an adapter, and for an encoder under another name than transformers gives it, with the
-    command that renames it: transformers would initialize the encoder at random."""
+    """Check that the tensors of a folder have the names that transformers gives them. Tensors may have any shape [...].
+
+    Raises:
+        DataError: for tensors of an adapter, and for an encoder under another name, with the command that renames it.
+            transformers would initialize such an encoder at random.
+    """
     if adapted := sorted(filter(ADAPTED.search, tensors)):
         raise DataError(
             f"{folder}: got tensors of an adapter that is not merged, such as {adapted[0]}; must be the tensors of the "

@@ -1,4 +1,4 @@
-"""What a stage is made from, as a hash: the name of its entry in the cache."""
+"""Cache keys: a hash of everything that the result of a stage depends on."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _OF_NO_STAGE = (
     *("stages", "pipeline", "temperature", "report", "budget", "cache"),
     *("output", "threads", "device", "precision", "push", "push_private", "push_dry_run", "tracker"),
 )
-"""Settings that are left out of the hash of a trained stage: no training reads them, or the hash has them already, as
-settings of the stage or as `arithmetic`."""
+"""Settings that are left out of the hash of a trained stage. Training does not read them, or the hash already includes
+them as settings of the stage or as `arithmetic`."""
 _OF_STUDENTS = ("student", "target", "transfer")
 """Settings that the training of a teacher does not read."""
 

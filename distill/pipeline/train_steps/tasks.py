@@ -237,8 +237,8 @@ def rows_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer
 
 
 def _own_passes(transfer: Transfer) -> float:
-    """Passes over the training rows whose steps rows of a transfer set never take."""
-    # Rows that were made are worth less than the task's own, and of these few passes are too few.
+    """The number of passes over the training rows that a transfer set never replaces."""
+    # Rows that were made are worth less than the task's own rows, of which one pass is not enough.
     if transfer.passes is None:
         return 3.0 if transfer.files is None else 1.0
     return transfer.passes

@@ -163,7 +163,9 @@ def sweep(folder: Path) -> None:
 
 
 def mend(folder: Path) -> list[str]:
-    """Remove what is not as a run wrote it below a claimed folder, so that it is made again. Returns a line for each.
+    """Remove the files below a claimed folder that are not as a run wrote them, so that they are made again.
+
+    Returns a line for each.
 
     A step that has lost a part is not finished any more, and keeps what is whole. Call it under the lock.
     """
@@ -184,7 +186,8 @@ def mend(folder: Path) -> list[str]:
 
 
 def _lost(damage: checksums.Damage) -> Path:
-    """What must be made again: with the best moment of a training all of its states, which were left by later steps."""
+    """The path that must be made again. If it is the best moment of a training, all states are, because later steps
+    left them."""
     states = damage.lost.parent
     return states if damage.lost.name == BEST and states.name.endswith(STATE) else damage.lost
 
@@ -222,12 +225,12 @@ def discard(folder: Path) -> None:
 
 
 def _temporary(path: Path) -> Path:
-    """A name beside the path that nobody can know before, and so put something in its place."""
+    """A name beside the path that nobody can guess, so that nobody can put something in its place."""
     return path.with_name(f".{path.name}.{secrets.randbelow(10**15):015d}.distill-tmp")
 
 
 def no_links(path: Path) -> None:
-    """Refuse to write to a path below a claimed folder, if a folder between the two is a symbolic link.
+    """Check that no folder between a claimed folder and a path below it is a symbolic link.
 
     Raises:
         UserError: for such a link: what it leads to need not belong to the run.
@@ -258,10 +261,10 @@ def _fsync(path: Path) -> None:
 
 @contextmanager
 def writing_file(path: Path, *, new: bool = False) -> Iterator[Path]:
-    """Yield a temporary path. The file that the block writes there is flushed and then replaces the one at `path`.
+    """Yield a temporary path. The file that the block writes there is flushed, and then replaces the file at `path`.
 
-    On an error the temporary file is removed, and the one at `path` does not change. Missing folders are created. The
-    null device stays what it is.
+    On an error the temporary file is removed, and the file at `path` does not change. Missing folders are created. The
+    null device is never replaced.
 
     Args:
         new: whether there must be no file at `path`, also none that another process wrote there meanwhile.
@@ -302,8 +305,11 @@ def _run_of(path: Path) -> Path | None:
 
 
 def _hashed(folder: Path) -> bool:
-    """Whether hashes are stored of what is written to a folder: it is that of the run of this process, and not within
-    one that is put in place as a whole. What other commands write there, users may change."""
+    """Whether files that are written to a folder get hashes.
+
+    They do if the folder belongs to a run of this process, and does not lie in a folder that is put in place as a
+    whole, which has hashes of its own. Users may change what other commands write there.
+    """
     inside = folder.resolve() / "file"
     return _run_of(inside) in _locked and not any(_TEMPORARY.fullmatch(part) for part in inside.parts)
 
@@ -325,7 +331,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write named arrays as `.npz` atomically."""
+    """Write named arrays of any shape as `.npz` atomically."""
     import numpy as np
 
     with writing_file(path) as temporary, temporary.open("wb") as file:
@@ -341,7 +347,7 @@ def read_json(path: Path) -> Any:
 def writing(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder. After the block it is flushed and then replaces `folder`.
 
-    `folder` may contain files before only if it is below a claimed run folder.
+    `folder` may already contain files only if it is below a claimed run folder.
 
     Raises:
         UserError: for a folder with files that is not below a claimed one, and for one below a symbolic link in it.
