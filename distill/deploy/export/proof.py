@@ -118,8 +118,10 @@ def prove_reload(rows: Mapping[Path, tuple[list[list[str]], np.ndarray]], max_le
     """Load model folders in one fresh process that imports only transformers and torch.
 
     `rows` maps a folder to texts and their expected logits `[n, C]`. Returns the largest difference for each folder,
-    which is 0 if the expected logits are `plain_logits` of the source. UserError above 1e-5, or if a folder does not
-    load.
+    which is 0 if the expected logits are `plain_logits` of the source.
+
+    Raises:
+        UserError: for a difference above 1e-5, or if a folder does not load.
     """
     artifacts = [Artifact("torch", folder, folder) for folder in rows]
     outputs = fresh(artifacts, {folder: texts for folder, (texts, _) in rows.items()}, max_length)
@@ -132,7 +134,8 @@ def prove_reload(rows: Mapping[Path, tuple[list[list[str]], np.ndarray]], max_le
 def prove_same(model: Any, folder: Path, texts: list[list[str]], max_length: int) -> float:
     """Largest difference of a logit between a model in memory, on any device, and its folder, on the CPU.
 
-    UserError above 1e-3: the folder then contains another model.
+    Raises:
+        UserError: if it is above 1e-3: the folder then contains another model.
     """
     import torch
     from transformers import AutoTokenizer

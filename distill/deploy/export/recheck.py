@@ -1,4 +1,4 @@
-"""A few rows with their outputs, stored with quantized artifacts, by which another processor is checked.
+"""A few rows with their outputs, stored with quantized artifacts, to check other processors.
 
 Integer arithmetic differs between processors: without VNNI, products of 8-bit numbers may overflow
 (`distill.runtime.versions.saturates`). The rows are random tokens, because an exported folder may be published and must
@@ -28,7 +28,7 @@ processors, and now and then an activation is rounded to the next of 256 steps."
 
 @dataclass(frozen=True)
 class Check:
-    """Rows, and what each quantized artifact outputs for them on the processor that it was proved on."""
+    """Rows, and the outputs of each quantized artifact for them on the processor that it was proved on."""
 
     rows: np.ndarray
     """Token ids [ROWS, LENGTH], int64."""
@@ -37,7 +37,7 @@ class Check:
 
 
 def is_checked(scheme: str) -> bool:
-    """Whether artifacts of a scheme are checked: those that are quantized."""
+    """Whether artifacts of a scheme are checked. Quantized ones are."""
     return scheme not in FLOATS
 
 

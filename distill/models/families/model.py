@@ -67,8 +67,8 @@ def encode(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 
 
 def logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """Outputs of a model's head: [B, C] of texts, [B, L, C] of tokens, [B, 1] of a question with one choice, and [B, L,
-    2], the start and the end of an answer, of a question with its context."""
+    """Outputs of a model's head: [B, C] for texts, [B, L, C] for tokens, [B, 1] for a question with one choice, and for
+    a question with its context [B, L, 2], start and end of the answer."""
     import torch
 
     architecture, given = architecture_of([type(model).__name__]), inputs(model, batch)
@@ -128,8 +128,11 @@ def head_of(model: nn.Module) -> str:
 
 
 def auto_class(config: Any, folder: str | Path | None = None) -> Any:
-    """The class that loads the fine-tuned model of a config: a classifier of texts if it names no other head, and
-    neither it nor its folder has the settings of an embedder."""
+    """The class that loads the fine-tuned model of a config.
+
+    It is a classifier of texts if the config names no other head, and neither the config nor the folder has the
+    settings of an embedder.
+    """
     other = VECTORS if hasattr(config, KEY) or (folder is not None and embeds(folder)) else TEXTS
     return class_of(architecture_of(getattr(config, "architectures", None)) or other)
 

@@ -57,7 +57,8 @@ def check_names(folder: str | Path, config: Mapping[str, Any], tensors: Mapping[
 
 
 def _renamings(names: Collection[str], inside: str, below: str) -> Iterator[tuple[str, str, Callable[[str], str]]]:
-    """A tensor with a wrong name, and the renaming of all of them as an expression of Python on `k` and as a function.
+    """Yield a tensor with a wrong name, and the renaming of all tensors, as a Python expression on `k` and as a
+    function.
 
     Args:
         inside: prefix of the encoder's tensors.

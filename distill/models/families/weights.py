@@ -20,7 +20,7 @@ CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 """Files that transformers reads: the weights, or the list of several files with a part of them each."""
 READ = (".json", ".txt", ".model", ".safetensors", ".bin", ".codes", ".vocab", ".tiktoken", ".spm")
-"""Endings of the files of models and tokenizers; not of model cards, pictures, and states of a training."""
+"""Endings of the files of models and tokenizers. Model cards, pictures, and states of a training have others."""
 _TEMPLATE = ".jinja"
 FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 """Number formats of weights that need no scales."""

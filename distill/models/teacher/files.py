@@ -45,7 +45,7 @@ PANIC = "PanicException"
 def readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
     """Raise a DataError for every error of the block, which reads files of a model.
 
-    transformers and tokenizers have no error class for a file with wrong content: any exception can be raised.
+    transformers and tokenizers have no error class for a file with wrong content, and may raise any exception.
 
     Args:
         needed: rule and advice of the message.
