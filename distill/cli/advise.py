@@ -66,7 +66,7 @@ class Advice:
 
 
 def settings(teacher: str, file: Path | None, speedups: Sequence[float], columns: dict[str, Any]) -> Config:
-    """The settings of a run of RECIPE with these arguments. ConfigError if they are wrong."""
+    """The settings of a run of RECIPE with these arguments. Raises ConfigError if they are wrong."""
     config = load_config([f"recipe={RECIPE}"])
     target = replace(config.target, speedup=[*speedups], shape=config.target.shape if file else list(SHAPE))
     given = replace(config.teacher, kind="hub", name=teacher)
@@ -82,7 +82,7 @@ def advise(config: Config) -> Advice:
     """Time the teacher in its float32 forms and in the form that will serve, and for each speedup the model with the
     most weights that reaches it, all in the same rounds. Models have random weights, on which times do not depend.
 
-    UserError for a teacher or a file that cannot be used.
+    Raises UserError for a teacher or a file that cannot be used.
     """
     from distill.compression.pruning.search import choose, fits_target
     from distill.models import teacher

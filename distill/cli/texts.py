@@ -223,7 +223,7 @@ def _of_file(table: Table, read: Table, asked: Callable[[pa.Table], Iterable[Ask
 
 
 def _values(part: pa.Table, name: str, place: str) -> list[Any]:
-    """The values of a column as JSON has them. DataError for dates that Python cannot express."""
+    """The values of a column as JSON has them. Raises DataError for dates that Python cannot express."""
     try:
         return [plain(value) for value in part[name].to_pylist()]
     except (ValueError, OverflowError) as error:

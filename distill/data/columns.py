@@ -223,7 +223,8 @@ def _question(settings: config.Task, table: pa.Table, label: Sequence[str], key:
 def choice_columns(
     settings: config.Task, table: pa.Table, key: str, file: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(text columns, columns of the choices) of a file that may have no labels. ConfigError where none is likely."""
+    """(text columns, columns of the choices) of a file that may have no labels. Raises ConfigError where none is
+    likely."""
     sample = table.slice(0, SAMPLE)
     choices = _choices(replace(settings, kind=MULTIPLE_CHOICE.name), sample, None, key, file)
     others = sample.drop_columns(list(choices))
@@ -238,7 +239,7 @@ def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) ->
 
 
 def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
-    """The label column, or several columns of 0 and 1. ConfigError if it is not set and no column is likely."""
+    """The label column, or several columns of 0 and 1. Raises ConfigError if it is not set and no column is likely."""
     if settings.label is not None:
         names = settings.label if isinstance(settings.label, list) else [settings.label]
         return tuple(_present(str(name), table, f"{key}.label", file) for name in names)
@@ -260,7 +261,7 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
 
 
 def _check_header(name: str, table: pa.Table, key: str, file: str) -> None:
-    """ConfigError for a column that is named as one of its labels: the first row may be taken for the header."""
+    """Raise ConfigError for a column that is named as one of its labels: the first row may be taken for the header."""
     if is_text(table[name].type) and pc.index(label_names(table[name]), name).as_py() >= 0:
         raise ConfigError(
             f"{file}: got {name!r} as the name of a column and as a label in it; must begin with a line of names; if "
@@ -335,7 +336,7 @@ def _present(name: str, table: pa.Table, key: str, file: str) -> str:
 
 
 def _only(name: str, table: pa.Table, key: str, file: str) -> str:
-    """The name of a column. ConfigError if another differs from it only by its case."""
+    """The name of a column. Raises ConfigError if another differs from it only by its case."""
     twins = [other for other in table.column_names if other.lower() == name.lower()]
     if len(twins) > 1:
         raise ConfigError(
@@ -352,7 +353,7 @@ def _usual(table: pa.Table, names: Sequence[str], without: set[str | None]) -> s
 
 
 def check_texts(table: pa.Table, columns: Sequence[str], where: object) -> None:
-    """DataError unless the columns are text."""
+    """Raise DataError unless the columns are text."""
     for column in columns:
         if not is_text(table[column].type):
             raise DataError(f"{where}: got {table[column].type} in column {column}; must be text; convert it")

@@ -209,7 +209,7 @@ def _head(rows: Sequence[Sequence[str]]) -> int | None:
 
 
 def _tagged(rows: Sequence[Sequence[str]], width: int, numbered: bool) -> tuple[int, ...]:
-    """The columns of the tags. Malformed where the last one has none, and several others have."""
+    """The columns of the tags. Raises Malformed where the last one has none, and several others have."""
     last = width - 1
     values = [{row[column] for row in rows} for column in range(width)]
     if numbered and width == 4:
@@ -231,7 +231,7 @@ def _are_phrases(tags: set[str]) -> bool:
 
 
 def _check_layout(sample: Sequence[str], layout: _Layout) -> None:
-    """Malformed where the first column has no words: numbers of texts, or tags."""
+    """Raise Malformed where the first column has no words: numbers of texts, or tags."""
     rows = [layout.split(line) for line in sample if not _divides(line) and not line.startswith("#")]
     rows = [row for row in rows if len(row) == layout.width][layout.header :]
     first, last = [row[0] for row in rows], [row[-1] for row in rows]

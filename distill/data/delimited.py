@@ -131,7 +131,7 @@ class _Remembered:
         return self.last
 
     def check_end(self) -> None:
-        """Malformed for a record that ends in another way than those before it: it may go on."""
+        """Raise Malformed for a record that ends in another way than those before it: it may go on."""
         if not self.last.endswith(("\r", "\n")):
             return
         old = self.last.endswith("\r")
@@ -168,7 +168,7 @@ def _of_width(records: Iterable[list[str]], width: int, name: str) -> Iterator[l
 
 
 def _numbered(records: Iterable[list[str]], name: str) -> Iterator[list[str]]:
-    """The same records. DataError unless the first values are different whole numbers, in any order."""
+    """The same records. Raises DataError unless the first values are different whole numbers, in any order."""
     seen = bytearray()
     for row, record in enumerate(records, 1):
         if not any(record):
@@ -186,7 +186,7 @@ def _numbered(records: Iterable[list[str]], name: str) -> Iterator[list[str]]:
 
 
 def _cut(records: Iterable[list[str]], name: str, width: int, filled: int) -> Iterator[list[str]]:
-    """The first values of the records. DataError unless the others are empty, or have spaces alone."""
+    """The first values of the records. Raises DataError unless the others are empty, or have spaces alone."""
     for row, record in enumerate(records, 1):
         if value := next((value for value in record[filled:] if value.strip()), None):
             raise DataError(

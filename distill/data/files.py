@@ -321,7 +321,7 @@ def _most(source: BinaryIO) -> int:
 
 
 def _limited(batches: Iterator[pa.RecordBatch], file: str, most: int) -> Iterator[pa.RecordBatch]:
-    """The batches of a file. DataError if a small file has rows that could fill the disk."""
+    """The batches of a file. Raises DataError if a small file has rows that could fill the disk."""
     read = 0
     for batch in batches:
         read += batch.nbytes

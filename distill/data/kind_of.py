@@ -95,8 +95,8 @@ def _numeric(column: pa.ChunkedArray) -> bool:
 def _is_number(column: pa.ChunkedArray, stated: Stated) -> bool:
     """Whether a label column is a regression: numbers with fractions, or many different ones, and no codes.
 
-    ConfigError for whole numbers that repeat, and have the same number of digits, three or more, or no gaps: they may
-    be codes, or numbers of classes.
+    Raises ConfigError for whole numbers that repeat, and have the same number of digits, three or more, or no gaps:
+    they may be codes, or numbers of classes.
     """
     if not _numeric(column) or stated.listed or stated.classes or _CODES.search(stated.column):
         return False

@@ -33,7 +33,7 @@ _FEWEST = 8
 
 
 def batches(file: BinaryIO, name: str, most: int | None) -> Iterator[pa.RecordBatch]:
-    """The rows of a file. DataError if it is malformed, or its rows take more bytes than `most`."""
+    """The rows of a file. Raises DataError if it is malformed, or its rows take more bytes than `most`."""
     magic = bytes(file.read(4))
     file.seek(0)
     if magic == b"PARE":
@@ -113,7 +113,7 @@ def _named(source: pq.ParquetFile, name: str) -> Iterator[pa.RecordBatch]:
 
 
 def _parts(batch: pa.RecordBatch, name: str, row: int) -> Iterator[pa.RecordBatch]:
-    """The batch in parts of at most `AT_ONCE` bytes. DataError for a row that is too large."""
+    """The batch in parts of at most `AT_ONCE` bytes. Raises DataError for a row that is too large."""
     size = sum(map(_size, batch.columns))
     if size <= AT_ONCE or batch.num_rows <= 1:
         if size > LARGEST:

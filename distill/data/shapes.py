@@ -19,7 +19,7 @@ _PLACES = {"start_offset": "start", "end_offset": "end"}
 
 
 def row(value: Any) -> dict[str, Any]:
-    """A row of this value. Malformed unless it is one."""
+    """A row of this value. Raises Malformed unless it is one."""
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
         if value[1].keys() <= SPACY:
             value = {"text": value[0], **value[1]}

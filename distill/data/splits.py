@@ -190,7 +190,7 @@ def with_labels(split: Split, notes: list[str], name: str) -> Split:
 
 
 def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], kind: Kind) -> None:
-    """DataError for a split with too few labelled rows, and for training rows that all have the same label."""
+    """Raise DataError for a split with too few labelled rows, and for training rows that all have the same label."""
     for split, part in splits.items():
         where = ", ".join(tables.get(split, tables.get("train", next(iter(tables.values())))).files)
         targets = targets_of(part)

@@ -21,7 +21,7 @@ def read_parquet(file: Path, columns: Sequence[str]) -> pa.Table:
 
 
 def parts(file: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """These columns of consecutive rows of a file. DataError as from `read_parquet`."""
+    """These columns of consecutive rows of a file. Raises DataError as from `read_parquet`."""
     with _opened(file, columns) as source:
         for batch in source.iter_batches(columns=list(columns)):
             yield pa.Table.from_batches([batch])

@@ -186,7 +186,7 @@ def _is_on_hub(settings: config.Task, tasks: config.Tasks) -> bool:
 
 
 def wanted(tasks: config.Tasks) -> dict[str, config.Task]:
-    """Name -> settings of the tasks in `tasks.names`, or of all. ConfigError for an unknown name."""
+    """Name -> settings of the tasks in `tasks.names`, or of all. Raises ConfigError for an unknown name."""
     every = chosen(tasks)
     if not every:
         raise ConfigError("tasks.train: got nothing; must be a file with labelled rows; set tasks.train=FILE")

@@ -71,7 +71,7 @@ def described(logits: np.ndarray, labels: np.ndarray, chosen: float | None) -> d
     """The calibration of a task, as in results.json.
 
     Args:
-        logits, labels: `[N, C]` and `[N]`, as `reliability` takes them. ValueError for other shapes.
+        logits, labels: `[N, C]` and `[N]`, as `reliability` takes them. Raises ValueError for other shapes.
         chosen: the temperature, from other rows. None if there are no other rows.
     """
     before = reliability(logits, labels)

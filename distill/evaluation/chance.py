@@ -31,7 +31,7 @@ def chance(names: Sequence[str], labels: np.ndarray) -> dict[str, float]:
     combinations. Where labels are answers, no answer and the whole context are tried.
 
     Args:
-        names: keys of `METRICS`. KeyError for another name.
+        names: keys of `METRICS`. Raises KeyError for another name.
         labels: `[N]` or `[N, K]` of one split, as metrics take them.
 
     Raises:

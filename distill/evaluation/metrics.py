@@ -267,14 +267,14 @@ def score(names: Sequence[str], predicted: np.ndarray, labels: np.ndarray) -> di
     """Metric -> value in percent; a correlation times 100.
 
     Args:
-        names: keys of `METRICS`. KeyError for another name.
+        names: keys of `METRICS`. Raises KeyError for another name.
         predicted, labels: `[N]` or `[N, K]` of the same rows, in the form that the metrics take.
     """
     return {name: 100 * METRICS[name](predicted, labels) for name in names}
 
 
 def finite(outputs: np.ndarray) -> np.ndarray:
-    """The outputs `[N, C]`. UserError if one of them is not finite."""
+    """The outputs `[N, C]`. Raises UserError if one of them is not finite."""
     broken = int((~np.isfinite(outputs)).any(axis=-1).sum())
     if broken:
         raise UserError(

@@ -194,7 +194,7 @@ def objectives(results: dict[str, Any] | None, direction: str | Sequence[str] | 
     """What Optuna maximizes: the retained % of the fastest student on the development rows, or, if the student has no
     score on them, on the reported ones. With two directions also its speedup. None for other sweepers (no direction).
 
-    UserError if no student was scored.
+    Raises UserError if no student was scored.
     """
     from distill.report import headline
 

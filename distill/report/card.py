@@ -53,8 +53,8 @@ def model_card(
     """README.md of the student for `target` (None for a run without targets), fine-tuned on `task`.
 
     The scores in the front matter are those of the student's first scored variant. `pipeline` is the hub's name of what
-    the model does, and `max_length` the number of tokens after which it cuts texts.
-    ValueError if all variants of the student failed.
+    the model does, and `max_length` the number of tokens after which it cuts texts. Raises ValueError if all variants
+    of the student failed.
     """
     students = [m for m in headline.of_role(results, "student") if m["target"] == target and "failed" not in m]
     if not students:

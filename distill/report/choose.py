@@ -34,7 +34,8 @@ class Ask:
 
 
 def parsed(words: Sequence[str]) -> Ask:
-    """`retained=97 ms=5 mib=20 speedup=max` as an Ask. ConfigError for another word, or for a key given twice."""
+    """`retained=97 ms=5 mib=20 speedup=max` as an Ask. Raises ConfigError for another word, or for a key given
+    twice."""
     found: dict[str, str] = {}
     goals = []
     for word in words:

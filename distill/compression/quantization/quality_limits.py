@@ -98,7 +98,8 @@ def _least(losses: Callable[[Quality, Quality], np.ndarray], before: Quality, af
 def score_losses(before: Quality, after: Quality) -> np.ndarray:
     """`[RESAMPLES]` points by which the score is lower after quantization, on the same resampled rows for both.
 
-    before, after: with a task, and with predictions for the same rows. ValueError for predictions for other rows.
+    before, after: with a task, and with predictions for the same rows. Raises ValueError for predictions for other
+    rows.
     """
     assert before.task is not None
     models, names = {"before": before.predictions, "after": after.predictions}, {before.task.name: before.task.metrics}
@@ -293,7 +294,7 @@ class Floats:
         return quality(self.run, self.source)
 
     def unfit(self, scheme: Scheme) -> list[str]:
-        """Linear modules whose sizes a scheme does not support. ValueError if these are all of them."""
+        """Linear modules whose sizes a scheme does not support. Raises ValueError if these are all of them."""
         every = linears(self.model)
         fits = FITS.get(scheme.name, lambda module: True)
         unfit = [name for name in every if not fits(self.model.get_submodule(name))]

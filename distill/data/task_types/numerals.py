@@ -90,7 +90,7 @@ def _example(texts: Iterable[pa.ChunkedArray]) -> str:
 
 
 def _check_thousands(text: pa.ChunkedArray, stated: Stated) -> None:
-    """ConfigError for numbers with separators of thousands, and for commas that may be these."""
+    """Raise ConfigError for numbers with separators of thousands, and for commas that may be these."""
     values: Sequence[str] = [value for value in pc.unique(names(text)).to_pylist() if value]
     either = _either(values, ",")
     # A point is usual before a fraction, so that only numbers that seem to lack it make three digits after it doubtful.
@@ -117,7 +117,7 @@ def _either(values: Sequence[str], mark: str) -> list[str]:
 
 
 def _check_negative(columns: Given, stated: Stated) -> None:
-    """ConfigError for -1 as the only number below 0, which may stand for no label."""
+    """Raise ConfigError for -1 as the only number below 0, which may stand for no label."""
     counted = counts_of(columns)
     try:
         numbers = {float(value): count for value, count in counted.items()}

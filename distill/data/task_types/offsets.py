@@ -35,7 +35,8 @@ def first_of(span: Span, names: Sequence[str]) -> Any:
 
 
 def plain(span: Span | None, where: str) -> Span:
-    """`start`, `end`, `label` and, if it is stated, `text` of a span. DataError unless it has the first three."""
+    """`start`, `end`, `label` and, if it is stated, `text` of a span. Raises DataError unless it has the first
+    three."""
     given = span or {}
     start, end = (_whole(first_of(given, names)) for names in (STARTS, ENDS))
     kinds = first_of({name: given.get(name) or None for name in TYPES}, TYPES)
@@ -117,7 +118,7 @@ def moved(text: str, spans: list[Span], unit: str) -> list[Span]:
 
 
 def check(texts: Sequence[str], marked: Sequence[list[Span] | None], where: Where) -> None:
-    """DataError for the first span whose words are not those at its place."""
+    """Raise DataError for the first span whose words are not those at its place."""
     for row, (text, spans) in enumerate(zip(texts, marked, strict=True)):
         for span in spans or ():
             found = text[span["start"] : span["end"]] if span["start"] >= 0 else ""

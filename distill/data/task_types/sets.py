@@ -65,7 +65,7 @@ def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
 
 
 def _check_hash(values: set[str], stated: Stated) -> None:
-    """ConfigError for texts with `#` that combine fewer labels, of which none is alone."""
+    """Raise ConfigError for texts with `#` that combine fewer labels, of which none is alone."""
     joined = {value for value in values if "#" in value}
     found = [parts(value, "#") for value in joined]
     if any(len(each) <= value.count("#") for each, value in zip(found, joined, strict=True)):

@@ -101,7 +101,7 @@ class Kind:
     """What such a column contains, in a few words."""
     encode: Callable[[pa.ChunkedArray, Sequence[str], Where, str], np.ndarray]
     """(column, labels, where, setting of the column) -> targets [n] or [n, labels]. Rows without a label have `MISSING`
-    or NaN. DataError for a value that is no label."""
+    or NaN. Raises DataError for a value that is no label."""
     rows: Callable[[Any], Any]
     """Outputs [n, outputs], of torch or numpy, -> logits [R, C] whose softmax is compared; C = 1 is a number."""
     decode: Callable[[np.ndarray, Sequence[str], float], np.ndarray]
@@ -148,8 +148,8 @@ class Kind:
     the truth. A unit is a row or, of words, a text. Labels that do not occur are left out. None without labels."""
     soft: Callable[[pa.ChunkedArray, Mapping[str, int], Where, str], np.ndarray] | None = None
     """(column of soft labels, name of a label -> its output, where, name of the column) -> outputs [n, outputs] that
-    stand in for a teacher's, float32; NaN for a row without. DataError for a value that is not a soft label. None for
-    kinds without soft labels."""
+    stand in for a teacher's, float32; NaN for a row without. Raises DataError for a value that is not a soft label.
+    None for kinds without soft labels."""
     architecture: str = TEXTS
     """The class of transformers without the name of the family: a key of `distill.models.families.head.HEADS`."""
     per_token: bool = False
@@ -160,8 +160,8 @@ class Kind:
     choices, or a question and its context. None for kinds whose rows are texts or pairs."""
     read: Callable[[Given, Stated], tuple[Given, list[str]]] | None = None
     """(columns of labels, what is known about them) -> the columns in the form that `encode` takes, and lines for the
-    user about labels in another form, such as `a|b`, 1.0 for 1, or a hyphen in place of a label. ConfigError for labels
-    that could be read in two ways. None for kinds that `prepare` their labels."""
+    user about labels in another form, such as `a|b`, 1.0 for 1, or a hyphen in place of a label. Raises ConfigError for
+    labels that could be read in two ways. None for kinds that `prepare` their labels."""
     pipeline: str = "text-classification"
     """Name of what a model of this kind does on the Hugging Face hub."""
     prepare: Callable[[pa.Table, Columns, Where], pa.Table] | None = None

@@ -209,8 +209,8 @@ def _tags(numbers: np.ndarray, sizes: np.ndarray, names: pa.Array) -> pa.Array:
 
 
 def _check_tags(tags: pa.DictionaryArray, group: np.ndarray, label: str, where: Where) -> None:
-    """DataError for a word without a tag in a text with tags, and, in tags with beginnings, for a tag that continues or
-    ends a span that has not begun. `group`: row of each word."""
+    """Raise DataError for a word without a tag in a text with tags, and, in tags with beginnings, for a tag that
+    continues or ends a span that has not begun. `group`: row of each word."""
     if tags.null_count:
         row = int(group[np.flatnonzero(np.asarray(tags.is_null()))[0]])
         raise DataError(

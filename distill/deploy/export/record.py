@@ -198,7 +198,7 @@ def read_any(folder: Path) -> Record | Heads | None:
 
 
 def _record(content: Any) -> Record:
-    """KeyError for a missing value, ValueError for a wrong one."""
+    """Raise KeyError for a missing value, ValueError for a wrong one."""
     if not isinstance(content, dict):
         raise ValueError(f"a {type(content).__name__}")
     _check("schema", content["schema"], content["schema"] == SCHEMA)
@@ -235,7 +235,7 @@ def _proved_on(content: dict[str, Any]) -> str | None:
 
 
 def _heads(content: dict[str, Any]) -> Heads:
-    """KeyError for a missing value, ValueError for a wrong one."""
+    """Raise KeyError for a missing value, ValueError for a wrong one."""
     _check("schema", content["schema"], content["schema"] == SCHEMA)
     heads, artifacts = content["heads"], content["artifacts"]
     plain = _texts(heads) and all(name not in (".", "..") and "/" not in name and "\\" not in name for name in heads)

@@ -217,7 +217,8 @@ def _verified(
 
 
 def _loads_elsewhere(exported: Exported, texts: list[list[str]], longest: int) -> None:
-    """UserError if sentence-transformers, where it is installed, makes other vectors of the exported float model."""
+    """Raise UserError if sentence-transformers, where it is installed, makes other vectors of the exported float
+    model."""
     if find_spec("sentence_transformers") is None:
         return
     from tokenizers.normalizers import Lowercase

@@ -143,7 +143,7 @@ def search_of(ctx: Context, step: Step, whole: Any, start: Any = None) -> Search
 
 
 def check_reach(ctx: Context, step: Step, config: Any) -> None:
-    """ConfigError for a target that no model pruned from one of this config can meet on this machine."""
+    """Raise ConfigError for a target that no model pruned from one of this config can meet on this machine."""
     if ctx.config.limit.smoke or not ctx.plan.has_target or _shape_file(ctx, step).is_file():
         return
     with _timed(ctx, step):

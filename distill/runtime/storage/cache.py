@@ -127,7 +127,7 @@ def _is_entry(path: Path) -> bool:
 
 
 def _mark() -> None:
-    """Make the folder of the cache, with its mark before anything else. OSError if it cannot be written."""
+    """Make the folder of the cache, with its mark before anything else. Raises OSError if it cannot be written."""
     place = root()
     place.mkdir(parents=True, exist_ok=True)
     if not _is_marked(place) and not _foreign(place):

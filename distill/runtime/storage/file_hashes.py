@@ -40,7 +40,7 @@ _OF_CONTENT = re.compile('"?[0-9a-fA-F]{32,}(-[0-9]+)?"?')
 
 
 def sha256(file: Path) -> str:
-    """Hash of the content that a file has now. OSError if it cannot be read."""
+    """Hash of the content that a file has now. Raises OSError if it cannot be read."""
     with file.open("rb") as content:
         before = os.fstat(content.fileno())
         entry = _entry(file, before)

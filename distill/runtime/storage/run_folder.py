@@ -326,7 +326,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically. ValueError for NaN and infinity, which are not JSON."""
+    """Write JSON atomically. Raises ValueError for NaN and infinity, which are not JSON."""
     write_text(path, json.dumps(value, indent=2, sort_keys=False, allow_nan=False) + "\n")
 
 
@@ -339,7 +339,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. ValueError if it is not JSON."""
+    """The content of a JSON file. Raises ValueError if it is not JSON."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
