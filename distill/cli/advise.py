@@ -49,14 +49,14 @@ class Row:
     speedup: float
     """Over the teacher's fastest float32 form."""
     weights: float
-    """Weights of its layers, as a share of the teacher's."""
+    """Weights of its layers, as a share of the teacher's weights."""
     size_mib: float
     """Size of its weights in float32."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What was measured."""
+    """The result of the measurements."""
 
     rows: list[Row]
     found: list[float]

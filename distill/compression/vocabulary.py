@@ -91,8 +91,8 @@ def pruned_tokenizer(tokenizer: Any, ids: Iterable[int]) -> tuple[Any, Tensor]:
 def pruned_embeddings(model: Any, kept: Tensor, tokenizer: Any) -> Any:
     """A copy of `model`, in float32, with only the tokens `kept` [V'], for the tokenizer of `pruned_tokenizer`.
 
-    Its outputs on new token ids are those of `model` on the old ones; a language model outputs the logits of the kept
-    tokens. Token ids in the config that are not kept become None.
+    Its outputs on new token ids equal the outputs of `model` on the old ones; a language model outputs the logits of
+    the kept tokens. Token ids in the config that are not kept become None.
 
     Raises:
         ConfigError: if `kept`, model and tokenizer do not belong together, or if the model's positions would change.

@@ -192,7 +192,7 @@ def _rounded(number: float) -> str:
 
 
 def _values(node: yaml.Node | None, known: dict[int, float]) -> float:
-    """The number of values in a node, with those that aliases repeat; infinite for one that contains itself."""
+    """The number of values in a node, with values that aliases repeat; infinite for a node that contains itself."""
     if not isinstance(node, yaml.CollectionNode):
         return 1
     if id(node) not in known:

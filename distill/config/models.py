@@ -90,7 +90,7 @@ class Target:
     torch, compared with the teacher in the same form). When null: on a CPU openvino or else onnxruntime, if the recipe
     makes it; fp32 otherwise, and on a GPU bf16."""
     shape: Any = "own"
-    """Inputs with which models are timed: own (texts as long as those of the tasks, in batches of up to eight or, for
+    """Inputs with which models are timed: own (texts as long as the tasks' own, in batches of up to eight or, for
     `latency_ms`, one at a time) or [batch size, length in tokens]."""
 
 

@@ -18,9 +18,9 @@ class Term:
     """Factor in the weighted sum."""
     features: str = "logits"
     """The features that are compared: logits; margins (between the outputs for two documents of the same query, of
-    rerankers); vectors (of embedders, as they are output); hidden (states); pooled (one vector per text, as a sentence
-    embedder computes it); relations (of tokens among queries, among keys and among values); scores (of attention,
-    before the softmax)."""
+    rerankers); vectors (the outputs of embedders); hidden (states); pooled (one vector per text, as a sentence embedder
+    computes it); relations (of tokens among queries, among keys and among values); scores (of attention, before the
+    softmax)."""
     layers: Any = "last"
     """The layers that are compared: last; uniform (each layer of the student with the teacher's layer that it was
     copied from or, if it was not copied, with the one at the same relative depth); or pairs [student's layer, teacher's
@@ -124,7 +124,8 @@ class Train(Stage):
     skip_if_mlm_head: bool = False
     """Skip the stage when the checkpoint that it starts from already has a language-model head."""
     skip_if_head: bool = False
-    """Do not train on a task when the checkpoint that it starts from already has a head for it; use it as it is."""
+    """Do not train on a task when the checkpoint that it starts from already has a head for it. The checkpoint is used
+    unchanged."""
     temperature: float = "${temperature}"  # type: ignore[assignment]
     """Softmax temperature of the soft targets."""
     terms: dict[str, Term] = field(default_factory=dict)
@@ -151,7 +152,7 @@ class Train(Stage):
     clip: float = 1.0
     """Maximum gradient norm, of the model and, apart from it, of its gates. Larger gradients are scaled down to it."""
     dropout: float | None = None
-    """Dropout probability during training; that of the model's config when null."""
+    """Dropout probability during training; the value of the model's config when null."""
     best_of: int = 1
     """For a stage on tasks, the number of moments of its training at which the model is scored on the development rows.
     They are evenly spaced over the second half, the last at the end. The best model is kept; with 1, the model at the
@@ -228,7 +229,8 @@ class Vocabulary(Stage):
     min_count: int = 1
     """Tokens that occur fewer times than this are removed. The tokenizer then splits their text into smaller tokens."""
     tokens: int | None = None
-    """Maximum tokens to keep, the most frequent first, besides those that the tokenizer needs; no maximum when null."""
+    """Maximum tokens to keep, the most frequent first, besides the tokens that the tokenizer needs; no maximum when
+    null."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Settings as they are typed in a shell: names in any script, paths with brackets, codes that look like numbers.
+"""Reads settings typed in a shell: names in any script, paths with brackets, codes that look like numbers.
 
 Hydra's grammar has no such characters outside of quotes, which a shell removes, and reads 005.740 as a number. Here a
 word is put in quotes where Hydra refuses its value, and where the setting is a text but Hydra would make a number, a
@@ -102,7 +102,7 @@ def texts(schema: Any, names: Sequence[str]) -> Any:
 
 
 def elements(value: str) -> list[str]:
-    """The parts of a value between its commas, but for those in brackets and in quotes."""
+    """The parts of a value between its commas. Commas in brackets and in quotes do not count."""
     return [part.strip(" \t") for part in _split(value, ",")]
 
 
@@ -172,7 +172,7 @@ def _meant(value: str, kind: Any, in_list: bool) -> str:
 
 
 def _split(value: str, separator: str) -> list[str]:
-    """The parts of a value between separators, but for those in brackets, in quotes, or after a backslash."""
+    """The parts of a value between separators. Separators in brackets, in quotes, or after a backslash do not count."""
     parts: list[str] = []
     closing: list[str] = []
     start = position = 0
@@ -231,7 +231,7 @@ def _below(kind: Any, name: str) -> Any:
 
 @functools.cache
 def _types(schema: type) -> dict[str, Any]:
-    """Name -> type of each setting of a dataclass; `data.Texts` of those that hold text in any form."""
+    """Name -> type of each setting of a dataclass; `data.Texts` for settings that hold text in any form."""
     hints = get_type_hints(schema)
     return {each.name: data.Texts if data.Texts in each.metadata else hints[each.name] for each in fields(schema)}
 

@@ -76,7 +76,7 @@ def unapproved(column: pa.ChunkedArray, name: str) -> int:
 
 
 def _words(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The texts of a column in lower case, or those of its lists of one; null for an empty one."""
+    """The texts of a column, or of its lists of one text, in lower case; null for an empty text or list."""
     if is_list(column.type) and is_text(column.type.value_type):
         if not pc.all(pc.equal(pc.list_value_length(column), 1)).as_py():
             return None

@@ -27,7 +27,7 @@ LARGEST = 1 << 27
 """Of these numbers, one bit each is in memory."""
 _NUMBERED = f"column 1 has no name and numbers the rows; it is named {INDEX}"
 COLUMNS = 10_000
-"""A file with more columns is none of texts and labels."""
+"""Maximum number of columns. A file with more does not hold texts and labels."""
 
 _CSV = (
     ("unexpected end of data", "got a quote that is not closed; must be closed; close it, or write it as two quotes"),
@@ -131,7 +131,7 @@ class _Remembered:
         return self.last
 
     def check_end(self) -> None:
-        """Raise Malformed for a record that ends in another way than those before it: it may go on."""
+        """Raise Malformed for a record that ends in another way than the records before it, because it may go on."""
         if not self.last.endswith(("\r", "\n")):
             return
         old = self.last.endswith("\r")

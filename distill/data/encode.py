@@ -42,7 +42,7 @@ class Words:
     """[n + 1] number of the first word of each row, and the number of all words."""
 
     def only(self, flags: NDArray[np.bool_]) -> Words:
-        """The same words; those without a flag [W] have no token."""
+        """The same words, of which words without a flag [W] have no token."""
         return Words(np.where(flags, self.positions, -1), self.offsets)
 
 
@@ -145,7 +145,7 @@ def encode_choices(
 
 
 def alternating(first: Encoded, second: Encoded) -> Encoded:
-    """Rows of two sequences: those of two `Encoded` with the same number of rows, without labels."""
+    """Rows of two sequences each, from two `Encoded` with the same number of rows; without labels."""
     lengths = np.stack([first.lengths, second.lengths], axis=1).ravel()
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     ids, segments = np.empty(offsets[-1], np.int32), np.zeros(offsets[-1], np.int8)
@@ -193,7 +193,7 @@ def encode_words(
 
 
 def _first_tokens(tokens: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[words] index of the first token that shares a character with each word; -1 if there is none.
+    """[words] index of the first token that shares a character with each word; -1 without such a token.
 
     Special tokens have no characters. Those of text may begin with the space before the word.
     """

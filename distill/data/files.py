@@ -184,7 +184,7 @@ def _remote_matches(url: str, key: str) -> list[str]:
 
 
 def _checked_separator(separator: str | None) -> str | None:
-    r"""The separator of this name; `\t`, as it is typed in a shell, is a tab."""
+    r"""The separator of this name. A typed `\t` is a tab."""
     if separator is None:
         return None
     character = {**NAMES, r"\t": "\t"}.get(separator.lower(), separator)

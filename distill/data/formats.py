@@ -110,8 +110,7 @@ def _check_expansion(file: BinaryIO, name: str, most: int | None) -> None:
 
 
 def _start(file: Any, name: str) -> bytes:
-    """The first bytes of a text file, without a BOM and white space. Raises DataError if they are not those of UTF-8
-    text."""
+    """The first bytes of a text file, without a BOM and white space. Raises DataError if they are not UTF-8."""
     start = bytes(file.read(4096))
     file.seek(0)
     if not start:

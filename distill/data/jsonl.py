@@ -26,7 +26,7 @@ DEEPEST = 30
 """Lists and objects that are in one another; an Arrow file may have 64 of them."""
 
 _INVALID = (pa.ArrowException, OverflowError, UnicodeError, TypeError)
-"""What pyarrow raises for a Python value without an Arrow type."""
+"""Errors of pyarrow for a Python value without an Arrow type."""
 
 
 class Wider(Exception):
@@ -120,7 +120,7 @@ def _depth(value: Any, path: tuple[str, ...], seen: set[tuple[str, ...]]) -> int
 
 
 def _merged(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """The narrowest type that contains both. Raises ArrowException if there is none."""
+    """The narrowest type that contains both. Raises ArrowException without such a type."""
     schemas = [pa.schema([("x", kind)]) for kind in (a, b)]
     return pa.unify_schemas(schemas, promote_options="permissive").field("x").type
 

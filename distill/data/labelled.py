@@ -77,7 +77,7 @@ class Labelled:
     reported: dict[str, Split]
     """Splits on which scores are reported: the test split, else the validation splits."""
     notes: tuple[str, ...] = field(default=())
-    """What was chosen or left out, in lines for the user."""
+    """Choices and rows that were left out, in lines for the user."""
 
 
 def labelled_rows(

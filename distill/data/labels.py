@@ -1,4 +1,4 @@
-"""The labels of a task, in the order of the model's outputs: those of the settings, of the teacher, or of the files."""
+"""The labels of a task, in the order of the model's outputs, from the settings, the teacher, or the files."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def labels_of(
 
 
 def _names(kind: Kind, columns: Mapping[str, pa.ChunkedArray]) -> set[str]:
-    """The names of all labels of the training rows, or of all rows if there are none."""
+    """The names of all labels of the training rows, or of all rows without training rows."""
     return set().union(*map(kind.names, [columns["train"]] if "train" in columns else columns.values()))
 
 
@@ -158,7 +158,7 @@ def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ..
 
 def _in_spelling(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...]:
     files = {spelled_alike(name): name for name in in_files}
-    # Hydra reads 1.0 in a list as it is written, and 1.0 in a column of numbers is 1.
+    # Hydra keeps 1.0 in a list, and 1.0 in a column of numbers is 1.
     return tuple(
         name if name in in_files else files.get(spelled_alike(name)) or files.get(re.sub(WHOLE, r"\1", name), name)
         for name in names

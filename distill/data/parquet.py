@@ -19,13 +19,13 @@ from distill.data.lines import ROWS, check_names, no_rows, too_large
 from distill.errors import DataError
 
 COLUMNS = 10_000
-"""A file with more columns is none of texts and labels."""
+"""Maximum number of columns. A file with more does not hold texts and labels."""
 AT_ONCE = 1 << 26
 """Bytes of rows that are in memory at once."""
 LARGEST = 1 << 28
 """Bytes that a single row may take."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12, "BYTE_ARRAY": 4}
-"""Physical type -> bytes of a value in memory, besides those of a text."""
+"""Physical type -> bytes of a value in memory, without the bytes of a text."""
 _DELTA = "DELTA_BYTE_ARRAY"
 """An encoding by which a text may repeat a part of the one before it."""
 _FEWEST = 8

@@ -38,7 +38,7 @@ class Task:
     official: dict[str, int] = field(default_factory=dict)
     """Split -> number of rows that it should have."""
     prompts: tuple[str, ...] = ()
-    """What is put before the first text and before the second; empty if nothing is."""
+    """The prompts before the first text and before the second; empty without prompts."""
     choices: tuple[str, ...] = ()
     """The column with the choices of each row, or several with one each."""
     in_headline: bool = True

@@ -21,7 +21,7 @@ SPLIT = ("dataset", "validation")
 
 
 def task_of(model: Model, metrics: Sequence[str] | None) -> Task:
-    """The task of a model with a head, whose labels are those of its config.
+    """The task of a model with a head, with the labels of its config.
 
     Raises:
         ConfigError: for a model without such a head, and for metrics of another kind of task.
@@ -100,8 +100,8 @@ def outputs_of(kind: Kind, run: Run, batches: Sequence[Batch]) -> np.ndarray:
 def compared(task: Task, outputs: Mapping[str, np.ndarray], truth: np.ndarray) -> list[dict[str, Any]]:
     """A row for each model: its scores in percent with 95% intervals, and what it retains of the first model's score.
 
-    All models are scored on the same 10,000 resamples of the rows, so that the interval of what is retained is that of
-    a paired comparison. Intervals are over rows, and not over trainings.
+    All models are scored on the same 10,000 resamples of the rows, so that the intervals of retained % are paired.
+    Intervals are over rows, and not over trainings.
 
     Args:
         outputs: name of a model -> its outputs [n, C]. The first is the reference.

@@ -21,7 +21,7 @@ def terciles(lengths: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
 
 
 def of_rows(encoded: Encoded) -> np.ndarray:
-    """[n] tokens of each row; of a question, those of all windows of its context."""
+    """[n] number of tokens of each row; for a question, the sum over all windows of its context."""
     if encoded.spans is None:
         return np.asarray(encoded.lengths)
     return np.bincount(encoded.spans.owners, weights=encoded.lengths).astype(np.int64)

@@ -146,7 +146,7 @@ def _matthews(sums: np.ndarray) -> np.ndarray:
 def _spans(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """[texts, 2] twice the spans in both; spans of the prediction and of the truth.
 
-    A predicted span is correct if its first word, last word and type are those of a true span (Tjong Kim Sang and De
+    A predicted span is correct if it has the first word, last word and type of a true span (Tjong Kim Sang and De
     Meulder 2003).
     """
     assert labels.dtype == TAGGED

@@ -58,7 +58,7 @@ class Measured:
 
     @functools.cached_property
     def drawn(self) -> dict[str, retained.Scores]:
-        """Variant -> its scores on resamples, for those that were scored on all tasks."""
+        """Variant -> its scores on resamples, for variants that were scored on all tasks."""
         every = self.predictions[REFERENCE].keys()
         whole = {name: each for name, each in self.predictions.items() if each.keys() == every}
         return retained.drawn(whole, self.names)

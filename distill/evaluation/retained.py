@@ -101,10 +101,12 @@ def _ratio(student: Scores, teacher: Scores, over: Collection[str]) -> float | N
 def retained(student: Scores, teacher: Scores, headline: Collection[str]) -> dict[str, Any]:
     """Retained percent of the teacher's scores. Student and teacher must be scored on the same tasks.
 
-    macro: ratio of the macro scores over all tasks; headline: the same over the tasks of the headline; mean_of_ratios:
-    mean of the ratios of the single tasks of the headline; worst: the task with the smallest ratio, of all tasks;
-    left_out: tasks that are in none of these because the teacher's score is not above 0. A value is None if no task
-    remains for it.
+    macro: ratio of the macro scores over all tasks;
+    headline: the same over the tasks of the headline;
+    mean_of_ratios: mean of the ratios of the single tasks of the headline;
+    worst: the task with the smallest ratio, of all tasks;
+    left_out: tasks that do not count because the teacher's score is not above 0.
+    A value is None if no task remains for it.
 
     Args:
         headline: the tasks of the headline (`Task.in_headline`).

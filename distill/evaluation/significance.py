@@ -59,7 +59,7 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
     - each student against the student with the best such macro score: on it.
 
     McNemar's exact test where the score is the share of right rows of a single task, else a paired bootstrap over the
-    rows. Values of p are corrected (`holm`) for the number of tests that answer the same question: those of the same
+    rows. Values of p are corrected (`holm`) for the number of tests that answer the same question: tests of the same
     scope, against models of the same role. What compression costs (against the teacher), what distillation gives
     (against the baseline) and which form is best (against a student) are three questions, and do not pay for each
     other.

@@ -62,7 +62,7 @@ class Objective(nn.Module):
     """Student, teachers and terms. `forward` returns the sum of each term over a batch.
 
     On a corpus, logits are compared with the mean, weighted by `weights`, of the vocabulary probabilities of all
-    teachers. Other features are compared with those of the first teacher.
+    teachers. Other features are compared with the first teacher's.
 
     A corpus batch has `input_ids` and `attention_mask` `[B, L]`, the flat positions `masked` `[M]` of masked tokens and
     `real` `[R]` of all tokens but padding, and `labels` `[M]`. If student and teacher have different tokenizers it also

@@ -139,6 +139,6 @@ class OnePass(nn.Module):
             self.passed.outputs = None
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Any:
-        """Logits [B, outputs of all heads], those of the first head first."""
+        """Logits [B, outputs of all heads], in the order of the heads."""
         every = self.each(input_ids, attention_mask, token_type_ids)
         return SequenceClassifierOutput(logits=torch.cat(every, dim=-1))

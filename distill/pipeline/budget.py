@@ -83,7 +83,7 @@ class Ladder:
 
     @contextmanager
     def clock(self, label: str, began: float | None = None) -> Iterator[None]:
-        """Add the seconds of the block to those that a target took, in stopped runs too."""
+        """Add the seconds of the block to the stored seconds of a target, which include stopped runs."""
         began = time.monotonic() if began is None else began
         try:
             yield
@@ -95,7 +95,7 @@ class Ladder:
         self.ctx.machine.wait()
 
     def write_account(self, sentences: list[str]) -> None:
-        """Store the sentences on what was tried, in place of those of a stopped run."""
+        """Store the sentences on what was tried, in place of the sentences of a stopped run."""
         if self.ctx.machine.main:
             run_folder.write_json(self.ctx.folder.ladder, self.stored | {"account": sentences})
         self.ctx.machine.wait()

@@ -138,7 +138,7 @@ def start(
     Args:
         device: `cpu`, `cuda`, or `auto` for a GPU if there is one.
         precision: `fp32`, `bf16`, or `auto` for bf16 where the hardware has fast matrix products of it.
-        threads: number of CPU threads of each process; None divides those of the machine.
+        threads: number of CPU threads of each process; None divides the machine's cores.
         tracker: name of an experiment tracker that Accelerate knows.
         folder: the run folder, in which trackers write their files.
 

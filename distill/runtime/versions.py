@@ -100,7 +100,7 @@ def memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
         return None
     ram, swap = psutil.virtual_memory().total, psutil.swap_memory().total
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # there is none, or it is `max`
+        with suppress(OSError, ValueError):  # the file is missing, or contains `max`
             ram = min(ram, int((cgroup / name).read_text()))
     with suppress(OSError, ValueError):
         swap = min(swap, int((cgroup / "memory.swap.max").read_text()))

@@ -54,7 +54,7 @@ class Excess(nn.Module):
 
 class Cost(nn.Module):
     """Expected sizes [3] -> `table.milliseconds` over `most`: linear in the number of layers, bilinear in width and FFN
-    size between those of the table. Outside of the table it is the cost of the nearest sizes."""
+    size between the sizes of the table. Outside of the table it is the cost of the nearest sizes."""
 
     hidden: Tensor
     ffn: Tensor

@@ -157,8 +157,8 @@ class Skips:
 def skipping(model: Any, skips: Skips) -> Iterator[None]:
     """Within the context, the layers of the model are run as `skips` states at the time of the call.
 
-    Its outputs equal those of a model pruned to the layers that are run, and it is not copied. A shared layer has a
-    number for each time it is applied.
+    Its outputs equal the outputs of a model pruned to the layers that are run, and it is not copied. A shared layer has
+    a number for each time it is applied.
     """
     number, rest, seen = -1, None, False
 

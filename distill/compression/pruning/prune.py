@@ -56,8 +56,8 @@ def everything(model: Any, layers: Sequence[int] | None = None) -> Kept:
 def pruned(model: Any, kept: Kept) -> Any:
     """A new, smaller model of the same class with the kept weights; `model` is not changed.
 
-    Its outputs equal those of `model` with the removed heads and FFN channels masked by zero, and with the removed
-    hidden channels left out of the mean and variance of every norm.
+    Its outputs equal the outputs of `model` with the removed heads and FFN channels masked by zero, and with the
+    removed hidden channels left out of the mean and variance of every norm.
 
     Raises:
         ConfigError: if no stock config has these sizes.

@@ -2,7 +2,7 @@
 
 The optimal brain surgeon (Hassibi and Stork 1992) for whole structures, layer by layer, as in Frantar and Alistarh
 2022, arXiv 2208.11580, and Kurtic et al. 2023 (ZipLM, arXiv 2302.04089), section 3.1. Deviations: biases are refitted
-along with weights, the inputs of layers are those of the unpruned model, and several FFN channels are removed at once.
+along with weights, layers get the inputs of the unpruned model, and several FFN channels are removed at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Searches all measured shapes for the one with the least estimated loss among those that meet a target.
+"""Searches the measured shapes that meet a target for the one with the least estimated loss.
 
-The quality of a model is measured by its *margin*: how far its loss is below that of a constant prediction.
+The quality of a model is measured by its *margin*: how far its loss is below the loss of a constant prediction.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def choose(
     cost: Callable[[Shape], Any],
     milliseconds: Callable[[Shape], float],
 ) -> Shape | None:
-    """The shape with the least cost among those that fit; of equal ones the fastest. None if none fits."""
+    """The shape that fits with the least cost; of equal ones the fastest. None if no shape fits."""
     return min(filter(fits, shapes), key=lambda shape: (cost(shape), milliseconds(shape)), default=None)
 
 

@@ -117,7 +117,7 @@ def drawn_labels(subject: Subject, batch: Batch) -> Tensor:
 
 
 def stored(folder: Path, measure: Callable[[], Sensitivity]) -> Sensitivity:
-    """The measurements stored in `folder`; if there are none, calls `measure` and stores its result there."""
+    """The measurements stored in `folder`. If it has no measurements, the result of `measure` is stored there."""
     if not folder.is_dir():
         measured = measure()
         with run_folder.writing(folder) as temporary:

@@ -20,7 +20,7 @@ from distill.models.student.shape import projects, setting
 from distill.runtime.storage import run_folder
 
 PARTS_OF = ("fixed", "layer")
-"""Parts of a table of times, as it is stored."""
+"""Parts of a stored table of times."""
 TIMES = "times.json"
 """File of the measured times."""
 

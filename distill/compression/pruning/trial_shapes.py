@@ -58,7 +58,7 @@ class Trial:
 
         A log, so that the mean over tasks does not depend on the scale of their losses. A model with an eighth of the
         weights gets eight times as many steps, which takes as long: after few steps small models have recovered
-        nothing, and those that kept the most channels seem the best. Weights are not refitted after the cut.
+        nothing, and models that kept the most channels seem the best. Weights are not refitted after the cut.
         """
         model, measured = self.subject.model, self.measured
         small = cut(model, measured.layers[shape.layers], measured.scores, shape.hidden, shape.ffn)

@@ -98,8 +98,10 @@ def _least(losses: Callable[[Quality, Quality], np.ndarray], before: Quality, af
 def score_losses(before: Quality, after: Quality) -> np.ndarray:
     """`[RESAMPLES]` points by which the score is lower after quantization, on the same resampled rows for both.
 
-    before, after: with a task, and with predictions for the same rows. Raises ValueError for predictions for other
-    rows.
+    before, after: with a task, and with predictions for the same rows.
+
+    Raises:
+        ValueError: for predictions for different rows.
     """
     assert before.task is not None
     models, names = {"before": before.predictions, "after": after.predictions}, {before.task.name: before.task.metrics}
@@ -217,8 +219,8 @@ def guarded_heads(
     limits.
 
     Each task that loses more doubles its own number of modules in float, up to half of the modules, from its most
-    sensitive one on. A module is left in float if it is among those of any task. Ranges of activations are measured on
-    the rows of all tasks.
+    sensitive one on. A module stays in float if any task leaves it in float. Ranges of activations are measured on the
+    rows of all tasks.
 
     Raises:
         ValueError: if a task still loses more.
@@ -294,7 +296,7 @@ class Floats:
         return quality(self.run, self.source)
 
     def unfit(self, scheme: Scheme) -> list[str]:
-        """Linear modules whose sizes a scheme does not support. Raises ValueError if these are all of them."""
+        """Linear modules whose sizes a scheme does not support. Raises ValueError if it supports no module."""
         every = linears(self.model)
         fits = FITS.get(scheme.name, lambda module: True)
         unfit = [name for name in every if not fits(self.model.get_submodule(name))]

@@ -57,7 +57,8 @@ def no_negatives(queries: np.ndarray, documents: np.ndarray, targets: np.ndarray
 
 
 def _truth(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.ndarray:
-    """[n] of `JUDGED`: rows with the same query, and those with the same document, have the same numbers."""
+    """[n] of `JUDGED`: rows with the same query share the query's number, and rows with the same document the
+    document's."""
     result = np.empty(len(targets), JUDGED)
     result["label"], (result["group"], result["document"]) = targets, map(group_numbers, texts)
     return result

@@ -42,7 +42,7 @@ Given = dict[str, pa.ChunkedArray]
 
 @dataclass(frozen=True)
 class Stated:
-    """What is known about the labels besides their column."""
+    """The facts about the labels besides their column."""
 
     key: str
     """Setting of the task, e.g. `tasks`, for messages."""
@@ -98,10 +98,10 @@ class Kind:
     accepts: Callable[[pa.DataType], bool]
     """Whether a label column may have this type. `encode` is only called for columns that do."""
     form: str
-    """What such a column contains, in a few words."""
+    """The content of such a column, in a few words."""
     encode: Callable[[pa.ChunkedArray, Sequence[str], Where, str], np.ndarray]
     """(column, labels, where, setting of the column) -> targets [n] or [n, labels]. Rows without a label have `MISSING`
-    or NaN. Raises DataError for a value that is no label."""
+    or NaN. Raises DataError for a value that is not a label."""
     rows: Callable[[Any], Any]
     """Outputs [n, outputs], of torch or numpy, -> logits [R, C] whose softmax is compared; C = 1 is a number."""
     decode: Callable[[np.ndarray, Sequence[str], float], np.ndarray]
@@ -112,7 +112,7 @@ class Kind:
     difference: Callable[[np.ndarray, np.ndarray], np.ndarray]
     """(outputs of a model, of another) -> [n], how far apart they are on each text."""
     brief: Callable[[dict[str, Any]], str]
-    """What `answer` returns for a text, in a few words."""
+    """The result of `answer` for a text, in a few words."""
     same: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     """(predictions, predictions or targets) -> [n] whether they are the same. None for numbers, which seldom are."""
     flags: Callable[[np.ndarray, int], np.ndarray] | None = None
@@ -153,8 +153,8 @@ class Kind:
     architecture: str = TEXTS
     """The class of transformers without the name of the family: a key of `distill.models.families.head.HEADS`."""
     per_token: bool = False
-    """Whether the model classifies each token of a text. Rows are then words: the outputs of a word are those of its
-    first token, and the targets of all texts are flat. Only the column of targets has one list for each text."""
+    """Whether the model classifies each token of a text. Rows are then words: a word has the outputs of its first
+    token, and the targets of all texts are flat. Only the column of targets has one list for each text."""
     divide: Callable[[Any], Any] | None = None
     """What a user passes to `Model.predict` for a row -> what `answer` takes: a text in words, a text with each of its
     choices, or a question and its context. None for kinds whose rows are texts or pairs."""
@@ -226,8 +226,8 @@ class Columns:
 
 
 def total_variation(rows: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """[R] distance of the probabilities of logits [R, C] from those of other logits, 0 to 1: half the sum of the
-    absolute differences."""
+    """[R] total variation distance of the probabilities of two logits [R, C], 0 to 1: half the sum of the absolute
+    differences."""
     distance: np.ndarray = np.abs(_probabilities(rows) - _probabilities(other)).sum(axis=1) / 2
     return distance
 

@@ -48,7 +48,7 @@ def whole(text: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def counts_of(columns: Given) -> Counter[str]:
-    """Label -> rows, of the training rows, or of all rows if there are none."""
+    """Label -> number of rows that have it, among the training rows or, without these, among all rows."""
     chosen = [columns["train"]] if "train" in columns else [*columns.values()]
     counted: Counter[str] = Counter()
     for column in chosen:

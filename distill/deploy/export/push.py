@@ -70,7 +70,7 @@ def repositories(repo: str, folders: Mapping[str, str]) -> dict[str, str]:
 
 
 def looked_at(repos: Iterable[str], advice: str = LOG_IN) -> dict[str, Repository]:
-    """The repositories as they are now; nothing on the hub is changed.
+    """The current state of the repositories; nothing on the hub is changed.
 
     Raises:
         ConfigError: with a line for each repository that contains files of others, or for a repository that cannot be

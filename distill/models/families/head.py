@@ -38,9 +38,9 @@ class Head:
     architecture: str = TEXTS
     """A key of `HEADS`."""
     prompts: tuple[str, str] = ("", "")
-    """What an embedder puts before a query and before a document."""
+    """The prompts of an embedder before a query and before a document."""
     prompt: str = ""
-    """What an embedder puts before any other text."""
+    """The prompt of an embedder before any other text."""
 
 
 OF_TASKS = (TEXTS, TOKENS, CHOICES, ANSWERS)

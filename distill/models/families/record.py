@@ -129,7 +129,7 @@ class Family:
     unused: tuple[str, ...] = ()
     """Parameters of a classifier, below the model, that do not affect its outputs."""
     first_layer: bool = False
-    """Whether a student must start from layer 0, because its modules differ from those of other layers."""
+    """Whether a student must start from layer 0, because its modules differ from other layers'."""
     attention: tuple[str, ...] = ("eager", "sdpa")
     """Attention implementations that transformers has for it."""
     without: tuple[str, ...] = ()

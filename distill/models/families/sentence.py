@@ -100,7 +100,8 @@ def _reading(folder: Path) -> Reading:
 
 
 def _arguments(folder: Path, file: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """Take the arguments of the library's loading functions out of the settings. Returns those of the tokenizer."""
+    """Take the arguments of the library's loading functions out of the settings. Returns the arguments of the
+    tokenizer."""
     arguments = {key: settings.pop(key, None) or {} for key in _ARGUMENTS}
     for key, values in arguments.items():
         if not isinstance(values, dict):

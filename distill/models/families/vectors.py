@@ -74,7 +74,7 @@ class Vectors:
 
     @property
     def pair_of_prompts(self) -> tuple[str, str]:
-        """What is put before a query and before a document; empty where it is unknown."""
+        """The prompts before a query and before a document; empty where they are unknown."""
         query, document = (
             next((self.prompts[n] for n in names if n in self.prompts), "") for names in (QUERY, DOCUMENT)
         )
@@ -82,7 +82,7 @@ class Vectors:
 
     @property
     def prompt(self) -> str:
-        """What is put before every text, unless another prompt is chosen."""
+        """The prompt before every text, unless another one is chosen."""
         return "" if self.default_prompt is None else self.prompts.get(self.default_prompt, "")
 
 

@@ -22,7 +22,7 @@ def dropped(values: Tensor, p: float) -> Tensor:
     draws = np.random.SFC64(int(torch.randint(2**62, ()))).random_raw(-(-count // 4)).view(np.int16)[:count]
     kept = draws >= round(p * 2**16) - 2**15
     scale = torch.tensor(1 / (1 - p))
-    if values.dtype == torch.bfloat16:  # numpy does not have it: its bits are those of an int16
+    if values.dtype == torch.bfloat16:  # numpy lacks this type, and reads its bits as int16
         bits = np.int16(scale.to(torch.bfloat16).view(torch.int16))
         factors = torch.from_numpy(kept * bits).view(torch.bfloat16)
     else:

@@ -19,7 +19,7 @@ ALIGNED = 8
 """The matrix units of GPUs run at full speed on bf16 matrices whose sizes are multiples of this. BERT's vocabulary of
 30522 is not."""
 SHORT = 128
-"""Mean number of tokens up to which, on a CPU, the backward pass of attention in steps is faster than that of SDPA."""
+"""Mean number of tokens up to which, on a CPU, the backward pass of attention in steps is faster than SDPA's."""
 
 _AT_ONCE = 2**22
 """Tokens that are counted at once."""

@@ -26,8 +26,8 @@ def transfer(teacher: Any, student: Any, layers: Sequence[int]) -> None:
 
     A narrower student gets evenly spaced channels, as in the uniform selection of Xu et al. 2024, arXiv 2311.18823.
     Deviations: the layers are given, and channels of attention are selected as whole heads. Between families with
-    BERT's architecture, parameters are copied to those of the same function; embeddings narrower than the layers are
-    computed by `_factorized`. `check_transfer` must have accepted the two configs.
+    BERT's architecture, parameters are copied to parameters of the same function; embeddings narrower than the layers
+    are computed by `_factorized`. `check_transfer` must have accepted the two configs.
     """
     same = student.config.model_type == teacher.config.model_type
     if same and projects(student.config) == projects(teacher.config):

@@ -91,7 +91,7 @@ def with_vocabulary(model: Any, tokenizer: Any, rows: Sequence[Sequence[int]]) -
 
 
 def config_for(config: Any, tokenizer: Any) -> None:
-    """Set, in place, a config's vocabulary size and special token ids to those of the tokenizer."""
+    """Set, in place, a config's vocabulary size and special token ids to the tokenizer's."""
     config.vocab_size = len(tokenizer)
     for name in _KEPT:
         if hasattr(config, name) and getattr(tokenizer, name) is not None:

@@ -27,9 +27,11 @@ _OF_STUDENTS = ("student", "target", "transfer")
 
 
 def of_step(ctx: Context, step: Step) -> str | None:
-    """Hash of what a train step's models follow from: its settings, what it starts from and learns from, the data, the
-    code, and the arithmetic. Threads and processor are left out, because they change the last bits alone, but for gates
-    that are trained to reach a time, which was measured.
+    """Hash of everything on which a train step's models depend: settings, the models that it starts from and learns
+    from, data, code, and arithmetic.
+
+    Threads and processor are left out, because they change only the last bits. They count for gates that are trained to
+    reach a measured time.
 
     None for a step whose result is not kept for other runs: it is not a training, or `limit.smoke` is set.
     """
@@ -56,7 +58,7 @@ def of_step(ctx: Context, step: Step) -> str | None:
 
 
 def _edits(config: Config, settings: Train) -> bool:
-    """Whether a stage trains on texts in which words are replaced by those that the given teacher takes for similar."""
+    """Whether a stage trains on texts in which words are replaced by words that the given teacher takes for similar."""
     return settings.transfer and config.transfer.times > 0 and config.transfer.sources.get("edits", 0) > 0
 
 

@@ -222,7 +222,7 @@ def take(part: str, key: str | None, target: Path) -> bool:
 
 
 class _Damaged(Exception):
-    """Files of an entry are not those that were stored."""
+    """Files of an entry differ from the stored ones."""
 
 
 def keep(part: str, key: str | None, source: Path) -> bool:

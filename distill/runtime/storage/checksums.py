@@ -113,8 +113,10 @@ def _is(file: Path, known: Collection[str], lost: Path) -> bool:
 
 @contextmanager
 def _read_only_if_there(file: Path, lost: Path) -> Iterator[None]:
-    """Skip the block if the file is gone. Raises UserError if it cannot be read, because it may be whole: a network may
-    be down, or a right missing."""
+    """Skip the block if the file is gone.
+
+    Raises UserError if it cannot be read: it may be whole, if a network is down or a right is missing.
+    """
     try:
         yield
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):

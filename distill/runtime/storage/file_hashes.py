@@ -36,7 +36,7 @@ _VERSIONS = ("generation", "VersionId", "version_id", "blob_id", "sha", "md5Hash
 """What file systems of fsspec state about a file that differs for each content. Sizes, times, and the ETags that web
 servers make of both do not."""
 _OF_CONTENT = re.compile('"?[0-9a-fA-F]{32,}(-[0-9]+)?"?')
-"""ETags that are a hash, such as those of object stores."""
+"""ETags that are a hash, as in object stores."""
 
 
 def sha256(file: Path) -> str:

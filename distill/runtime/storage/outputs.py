@@ -38,8 +38,8 @@ def checked(
     overwrite: bool = False,
     stdout: bool = True,
 ) -> Path | None:
-    """The path of a file that a command may write, or None for standard output (`-` or `/dev/stdout`). The path may
-    also be that of the null device.
+    """The path of a file that a command may write, or None for standard output (`-` or `/dev/stdout`). It may also be
+    the null device.
 
     Call it before anything else is done, so that a wrong path is refused at once.
 
