@@ -163,9 +163,7 @@ def sweep(folder: Path) -> None:
 
 
 def mend(folder: Path) -> list[str]:
-    """Remove the files below a claimed folder that are not as a run wrote them, so that they are made again.
-
-    Returns a line for each.
+    """Remove changed files below a claimed folder, so that they are made again. Returns a line for each.
 
     A step that has lost a part is not finished any more, and keeps what is whole. Call it under the lock.
     """
@@ -186,8 +184,7 @@ def mend(folder: Path) -> list[str]:
 
 
 def _lost(damage: checksums.Damage) -> Path:
-    """The path that must be made again. If it is the best moment of a training, all states are, because later steps
-    left them."""
+    """The path that must be made again: of the best moment of a training, the folder with all its states."""
     states = damage.lost.parent
     return states if damage.lost.name == BEST and states.name.endswith(STATE) else damage.lost
 
@@ -305,11 +302,8 @@ def _run_of(path: Path) -> Path | None:
 
 
 def _hashed(folder: Path) -> bool:
-    """Whether files that are written to a folder get hashes.
-
-    They do if the folder belongs to a run of this process, and does not lie in a folder that is put in place as a
-    whole, which has hashes of its own. Users may change what other commands write there.
-    """
+    """Whether files in a folder get hashes: it belongs to a run of this process, and no folder around it is put in
+    place as a whole. Users may change what other commands write."""
     inside = folder.resolve() / "file"
     return _run_of(inside) in _locked and not any(_TEMPORARY.fullmatch(part) for part in inside.parts)
 
