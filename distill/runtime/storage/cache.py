@@ -193,7 +193,7 @@ def _hashes_of(files: Sequence[Path]) -> str:
 def take(part: str, key: str | None, target: Path) -> bool:
     """Put the files of an entry into the folder `target`, which is replaced.
 
-    Returns whether the entry existed. It does not without a key, or while the cache has no space.
+    Returns whether the entry existed. It never does without a key, or with a maximum size of 0.
 
     Files are copies, which take no further space where the file system can share their blocks. An entry with a missing
     or changed file is removed, and counts as missing.
