@@ -49,14 +49,14 @@ class Row:
     speedup: float
     """Over the teacher's fastest float32 form."""
     weights: float
-    """Weights of its layers, as a share of the teacher's."""
+    """Weights of its layers, as a share of the teacher's weights."""
     size_mib: float
     """Size of its weights in float32."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What was measured."""
+    """The result of the measurements."""
 
     rows: list[Row]
     found: list[float]
@@ -66,7 +66,7 @@ class Advice:
 
 
 def settings(teacher: str, file: Path | None, speedups: Sequence[float], columns: dict[str, Any]) -> Config:
-    """The settings of a run of RECIPE with these arguments. ConfigError if they are wrong."""
+    """The settings of a run of RECIPE with these arguments. Raises ConfigError if they are wrong."""
     config = load_config([f"recipe={RECIPE}"])
     target = replace(config.target, speedup=[*speedups], shape=config.target.shape if file else list(SHAPE))
     given = replace(config.teacher, kind="hub", name=teacher)
@@ -82,7 +82,7 @@ def advise(config: Config) -> Advice:
     """Time the teacher in its float32 forms and in the form that will serve, and for each speedup the model with the
     most weights that reaches it, all in the same rounds. Models have random weights, on which times do not depend.
 
-    UserError for a teacher or a file that cannot be used.
+    Raises UserError for a teacher or a file that cannot be used.
     """
     from distill.compression.pruning.search import choose, fits_target
     from distill.models import teacher
@@ -160,6 +160,7 @@ def show(advice: Advice, again: str) -> None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        """Raise a ConfigError in place of argparse's exit."""
         raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
 
@@ -190,7 +191,7 @@ def _parser(prog: str = PROG) -> _Parser:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C.
+    """The exit code: 0, 2 for an error that the user can correct, such as a ConfigError, 130 after Ctrl-C.
 
     Args:
         arguments: the words after the command; those of `sys.argv` by default.

@@ -16,7 +16,7 @@ from distill.runtime import streams
 
 @dataclass(frozen=True)
 class Command:
-    """What the first word of a command line can name."""
+    """A command, which the first word of a command line names."""
 
     module: str
     """The module whose `main` does it. It is imported when it is needed, because some take a second."""

@@ -41,7 +41,7 @@ def text(program: str) -> str:
 
 
 def purpose(recipe: Path) -> str:
-    """What the recipe of a file is for, and what it costs, as its header says."""
+    """The purpose and the cost of the recipe in a file, as its header states them."""
     found = _PURPOSE.search(recipe.read_text(encoding="utf-8"))
     assert found, recipe
     return found[1]

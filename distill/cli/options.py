@@ -1,4 +1,4 @@
-"""Messages about settings, as the commands print them that have options in place of the settings."""
+"""Messages about settings for commands that have options in place of the settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from distill.runtime import quoting
 
 _VALUE = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,\[\]]+)', re.DOTALL)
-"""A value in Hydra's grammar: in double quotes, or as it is; of a list each of its values."""
+"""A value in Hydra's grammar, with or without double quotes. In a list, each of its values."""
 _ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|.)", re.DOTALL)
 
 

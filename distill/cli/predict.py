@@ -35,6 +35,7 @@ Write = Callable[[Sequence[Sequence[Any]], Sequence[Mapping[str, Any]]], None]
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        """Raise a ConfigError in place of argparse's exit."""
         raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
 
@@ -137,7 +138,7 @@ def _predicted(model: Any, texts: Any, batch_size: int, source: Source, done: in
 
 
 def _kind(folder: Path, record: Record | None) -> Kind:
-    """The kind of a model folder; that of a folder without a record is known by its head."""
+    """The kind of a model folder. For a folder without a record, its head decides."""
     from distill.data.task_types import KINDS, kind_of_model
     from distill.models.families.head import stored_head
 
@@ -242,7 +243,7 @@ def _csv(file: TextIO, source: Source) -> Write:
 
 
 def _said(source: Source, prediction: Mapping[str, Any]) -> dict[str, str]:
-    """The names of the prediction's keys in the output. A name that is not the usual one is said."""
+    """The names of the prediction's keys in the output. A message states names that are not the usual ones."""
     names = renamed(prediction, source.columns)
     _say(*(f"the input has a column {key}: the prediction is in {name}" for key, name in names.items() if key != name))
     return names

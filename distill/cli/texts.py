@@ -1,4 +1,4 @@
-"""What `distill.predict` is asked about: texts of the command line, lines of standard input, or rows of a file."""
+"""Reads the texts for `distill.predict`: texts of the command line, lines of standard input, or rows of a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PIPE = "pipe UTF-8 lines into it, or write them to a file and set --file FILE"
 
 @dataclass(frozen=True)
 class Row:
-    """What the model is asked, and what the output shows of it."""
+    """The input of the model for a row, and the values that the output shows of it."""
 
     asked: Any
     """A text, a pair, a list of words, or texts with choices."""
@@ -48,7 +48,7 @@ class Source:
     where: Callable[[int], str]
     """The row that is counted from 0, as a message names it."""
     notes: tuple[str, ...] = ()
-    """What was guessed, for the user to read before it is used."""
+    """Guesses, for the user to read before they are used."""
 
 
 def source(options: argparse.Namespace, record: Record | None, kind: Kind) -> Source:
@@ -142,7 +142,7 @@ def _read(options: argparse.Namespace, table: Table, kind: Kind) -> Table:
 
 
 def _columns(options: argparse.Namespace, record: Record | None, table: Table) -> tuple[tuple[str, ...], bool]:
-    """The text columns: those of the options, those of the task, or the most likely ones; and whether they are guessed.
+    """The text columns, from the options, the task, or a guess; and whether they are guessed.
 
     Every row has a text in them.
     """
@@ -175,7 +175,8 @@ def _columns(options: argparse.Namespace, record: Record | None, table: Table) -
 def _choices(
     options: argparse.Namespace, record: Record | None, table: Table
 ) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-    """The columns of one text or two, those of the choices, and whether they are guessed. All rows are checked."""
+    """The columns of one text or two, the columns of the choices, and whether they are guessed. All rows are
+    checked."""
     from distill import config
     from distill.data.columns import check_texts, choice_columns
     from distill.data.task_types.multiple_choice import check, choices_of
@@ -215,7 +216,7 @@ def _questions(text: tuple[str, ...], choices: tuple[str, ...]) -> Callable[[pa.
 
 
 def _of_file(table: Table, read: Table, asked: Callable[[pa.Table], Iterable[Asked]]) -> Iterator[Row]:
-    """The rows of a table, shown as they are in it, and asked as they are in `read`."""
+    """The rows of a table: the output shows the values in `table`, and the model reads the values in `read`."""
     for start in range(0, table.rows.num_rows, _AT_ONCE):
         part = table.rows.slice(start, _AT_ONCE)
         shown = zip(*(_values(part, name, table.where(start)) for name in part.column_names), strict=True)
@@ -223,7 +224,7 @@ def _of_file(table: Table, read: Table, asked: Callable[[pa.Table], Iterable[Ask
 
 
 def _values(part: pa.Table, name: str, place: str) -> list[Any]:
-    """The values of a column as JSON has them. DataError for dates that Python cannot express."""
+    """The values of a column as values of JSON. Raises DataError for dates that Python cannot express."""
     try:
         return [plain(value) for value in part[name].to_pylist()]
     except (ValueError, OverflowError) as error:

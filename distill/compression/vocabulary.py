@@ -37,7 +37,8 @@ def token_counts(texts: Iterable[str], tokenizer: Any) -> Counter[int]:
 
 
 def pruned_tokenizer(tokenizer: Any, ids: Iterable[int]) -> tuple[Any, Tensor]:
-    """A fast tokenizer with the tokens `ids` and those that it needs; and the old ids [V'] of its tokens, ascending.
+    """A fast tokenizer with the tokens `ids` and all tokens that it needs; and the old ids [V'] of its tokens,
+    ascending.
 
     A text whose tokens are all kept is segmented as before:
     - WordPiece takes the longest matching token; if it is kept, a smaller vocabulary has no longer one.
@@ -50,7 +51,8 @@ def pruned_tokenizer(tokenizer: Any, ids: Iterable[int]) -> tuple[Any, Tensor]:
     characters of every token are tokens too, as they are after training; tokens for which this is false are kept. Only
     in WordLevel tokenizers removed words become unknown.
 
-    UserError for a tokenizer that is not supported, and for ids that are not in its vocabulary.
+    Raises:
+        UserError: for a tokenizer that is not supported, and for ids that are not in its vocabulary.
     """
     from tokenizers import Tokenizer
 
@@ -89,9 +91,11 @@ def pruned_tokenizer(tokenizer: Any, ids: Iterable[int]) -> tuple[Any, Tensor]:
 def pruned_embeddings(model: Any, kept: Tensor, tokenizer: Any) -> Any:
     """A copy of `model`, in float32, with only the tokens `kept` [V'], for the tokenizer of `pruned_tokenizer`.
 
-    Its outputs on new token ids are those of `model` on the old ones; a language model outputs the logits of the kept
-    tokens. Token ids in the config that are not kept become None. ConfigError if `kept`, model and tokenizer do not
-    belong together, or if the model's positions would change.
+    Its outputs on new token ids equal the outputs of `model` on the old ones; a language model outputs the logits of
+    the kept tokens. Token ids in the config that are not kept become None.
+
+    Raises:
+        ConfigError: if `kept`, model and tokenizer do not belong together, or if the model's positions would change.
     """
     config, numbers = copy.deepcopy(model.config), kept.tolist()
     new = {old: number for number, old in enumerate(numbers)}

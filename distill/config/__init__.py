@@ -107,8 +107,8 @@ class Config:
     threads: int | None = None
     """Number of CPU threads; one for each core when null."""
     push: str | None = None
-    """Repository on the Hugging Face hub to upload exported folders to, e.g. me/student. Several folders go to one
-    repository each, with the folder's target and task appended to this name. Nothing is uploaded when null."""
+    """Repository on the Hugging Face hub to which the exported folder is uploaded, e.g. me/student. Several folders go
+    to one repository each, with the folder's target and task appended to this name. Nothing is uploaded when null."""
     push_private: bool = True
     """Whether the repositories that `push` creates are private. An existing repository keeps its visibility."""
     push_dry_run: bool = False
@@ -150,7 +150,7 @@ def register() -> None:
 
 
 def words(arguments: Sequence[str]) -> list[str]:
-    """The words of a command line as Hydra reads them as they were meant, see `typed`."""
+    """The words of a command line, changed so that Hydra reads them as they were meant; see `typed`."""
     return typed.words(arguments, Config)
 
 
@@ -167,10 +167,10 @@ def load_config(overrides: list[str]) -> Config:
 
 
 def resolved(composed: DictConfig, overrides: Iterable[str]) -> Config:
-    """The settings that Hydra composed, and what they imply. `overrides`: the settings that were given.
+    """The settings that Hydra composed, and the settings that they imply. `overrides`: the settings that were given.
 
     Raises:
-        ConfigError: for a value with a resolver, such as ${oc.env:NAME}. A stranger's config folder could thereby put
+        ConfigError: for a value with a resolver, such as ${oc.env:NAME}. With it, a stranger's config folder could put
             secrets of the environment into results and messages.
     """
     plain = OmegaConf.to_container(composed, resolve=False)
@@ -198,9 +198,12 @@ def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
 
 
 def implied(settings: Config, overrides: Iterable[str]) -> Config:
-    """The config with the choices that other settings imply: a teacher with a name is one of kind hub; without a
-    teacher, the model of `student.name` has its place in the recipe; own tasks are not those that a group of
-    tasks chose by itself. `overrides`: the settings that were given."""
+    """The config with the settings that others imply.
+
+    A teacher with a name has kind hub. Without a teacher, the model of `student.name` takes its place in the recipe.
+    Your own task replaces the `tasks.names` of the recipe's group, unless `overrides`, the settings that were given,
+    state it.
+    """
     teacher, student = settings.teacher, settings.student
     if teacher.kind == "embedded" and teacher.name is not None:
         teacher = replace(teacher, kind="hub")

@@ -1,4 +1,4 @@
-"""The settings that each train stage is trained with: baselines take them from their students. Without torch."""
+"""The settings with which each train stage is trained. Baselines take theirs from their students. Without torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHARED = tuple(field.name for field in fields(Train) if field.name not in OWN)
 
 
 def trained(config: Config, name: str) -> Train:
-    """The settings that a train or a baseline stage is trained with. `baseline_of` must name a train stage.
+    """The settings with which a train or a baseline stage is trained. `baseline_of` must name a train stage.
 
     A baseline has the settings `SHARED` of its student's stage, that stage's start unless it sets its own, and its own
     terms. It has no teacher and no gates, and is never skipped. It is scored in float only, so it is not trained in

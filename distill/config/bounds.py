@@ -1,4 +1,4 @@
-"""What settings may be that come from strangers: their size, their nesting, and nothing of the environment.
+"""Bounds on settings that come from strangers: their size and nesting. They may not read the environment.
 
 Configs are checked before Hydra reads them: a few lines of YAML can stand for 10^9 values, and Hydra shows the value of
 `${oc.env:NAME}` in its messages.
@@ -50,7 +50,7 @@ def has_resolver(value: str) -> bool:
 
 
 def of_words(words: Iterable[str]) -> Iterator[str]:
-    """A line for each word of a command line that takes something from elsewhere, and for words beyond the bounds."""
+    """Yield a line for each word of a command line that reads something from elsewhere or exceeds the bounds."""
     if (number := sum(map(len, words := list(words)))) > CHARACTERS:
         yield (
             f"command line: got {number:,} characters; must be at most {CHARACTERS:,}; write long lists in a recipe of "
@@ -66,7 +66,7 @@ def of_words(words: Iterable[str]) -> Iterator[str]:
 
 
 def _times(value: str) -> str:
-    """The value of one of Hydra's settings without the time, which may be part of the name of a folder."""
+    """The value of one of Hydra's settings without the time, which the name of a folder may contain."""
     return re.sub(r"\$\{now:[%\w:-]*\}", "", value)
 
 
@@ -87,7 +87,10 @@ def guarded(schema: type) -> Iterator[None]:
     """Check each config file that Hydra reads within the block before it reads it, and how many it reads.
 
     Args:
-        schema: of all settings, by which texts in the files are kept as they are written.
+        schema: the schema of all settings. Where it has a text, the text in a file is kept as it is written.
+
+    Raises:
+        ConfigError: for more files than `READS`, and as from `check_file`.
     """
     Plugins.instance()  # registers the class that reads files
     files: Any = SourcesRegistry.instance().resolve("file")
@@ -140,7 +143,7 @@ def composing() -> Iterator[None]:
 
 
 def check_file(file: Path) -> None:
-    """ConfigError for a config file that is too large, or takes something from elsewhere."""
+    """Raise ConfigError for a config file that is too large, or reads something from elsewhere."""
     size = file.stat().st_size
     if size > BYTES:
         raise ConfigError(f"{file}: got {size:,} bytes; must be at most {BYTES:,}; leave out what is no setting")
@@ -157,10 +160,10 @@ def check_file(file: Path) -> None:
 
 
 def check_text(text: str, name: str) -> None:
-    """ConfigError for YAML beyond the bounds, or with an interpolation that takes something from elsewhere.
+    """Raise ConfigError for YAML beyond the bounds, or with an interpolation that reads something from elsewhere.
 
     Raises:
-        yaml.YAMLError: if it is no YAML.
+        yaml.YAMLError: if the text is not YAML.
     """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
@@ -189,7 +192,7 @@ def _rounded(number: float) -> str:
 
 
 def _values(node: yaml.Node | None, known: dict[int, float]) -> float:
-    """The number of values in a node, with those that aliases repeat; infinite for one that contains itself."""
+    """The number of values in a node, with values that aliases repeat; infinite for a node that contains itself."""
     if not isinstance(node, yaml.CollectionNode):
         return 1
     if id(node) not in known:
@@ -200,7 +203,7 @@ def _values(node: yaml.Node | None, known: dict[int, float]) -> float:
 
 
 def check_expanded(composed: DictConfig) -> None:
-    """ConfigError for a config whose settings name each other so that their values would fill the memory."""
+    """Raise ConfigError for a config whose settings refer to each other so that their values would fill the memory."""
     plain = OmegaConf.to_container(composed, resolve=False)
     assert isinstance(plain, dict)
     known: dict[str, float] = {}
@@ -243,7 +246,7 @@ def _absolute(reference: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _select(node: Any, names: tuple[str, ...], hops: int = DEPTH) -> Any:
-    """The value with these names, also below a setting that is another one."""
+    """The value with these names, also below a setting that refers to another one."""
     plain = node
     for number, name in enumerate(names):
         if isinstance(node, str) and hops and (found := _REFERENCE.fullmatch(node)):

@@ -7,11 +7,11 @@ from typing import Any
 
 
 class Texts:
-    """A text, or texts in a list or a mapping: what a setting holds whose type is `Any` for one of several forms."""
+    """A text, or texts in a list or a mapping. Such a setting has the type `Any`, because it may have several forms."""
 
 
 TEXTS = {Texts: True}
-"""Metadata of such a setting."""
+"""Metadata of a setting that holds `Texts`."""
 
 
 @dataclass
@@ -37,10 +37,10 @@ class Task:
     from their names to files. When null, and without `test`, a fifth of the labelled rows of `train` (at most
     10,000) is set aside, by a hash of the text."""
     test: Any = field(default=None, metadata=TEXTS)
-    """File with the rows on which scores are reported in place of those of `validation`."""
+    """File with the rows on which scores are reported in place of the rows of `validation`."""
     development: Any = field(default=None, metadata=TEXTS)
-    """File with the rows on which choices are made. When null, those of `validation` if there is a `test`, else a tenth
-    of the labelled rows of `train` (at most 2,000), by a hash of the text, on which no model is trained."""
+    """File with the rows on which choices are made. When null, the rows of `validation` if there is a `test`, else a
+    tenth of the labelled rows of `train` (at most 2,000), by a hash of the text, on which no model is trained."""
     hub: str | None = None
     """Data set on the hub, as `name` or `name/config`, in place of files."""
     revision: str | None = None
@@ -59,8 +59,8 @@ class Task:
     """Column of the second text of a pair. For multiple_choice, of a text that each choice follows. For
     question_answering, of the context."""
     prompts: list[str] | None = None
-    """For embedding and retrieval, what is put before the first text and before the second, e.g. ["query: ",
-    "passage: "]. When null, what the teacher's settings put before queries and documents in retrieval, else nothing."""
+    """For embedding and retrieval, what is put before the first text and before the second, e.g. ["query: ", "passage:
+    "]. When null, the prompts in the teacher's settings for queries and documents in retrieval, else nothing."""
     choices: Any = field(default=None, metadata=TEXTS)
     """For multiple_choice, column with the list of choices of each row, or a list of columns with one each."""
     label: Any = field(default=None, metadata=TEXTS)
@@ -68,8 +68,8 @@ class Task:
     tags or of spans. For multiple_choice the number, letter or text of the right choice. For
     question_answering the texts of the answers, or SQuAD's objects with text and answer_start."""
     labels: list[str] | None = None
-    """Names of the labels in the order of the model's outputs. When null, those of a teacher that has them, else those
-    in the files, sorted."""
+    """Names of the labels in the order of the model's outputs. When null, the names that the teacher has, else the
+    names in the files, sorted."""
     soft_label: str | None = None
     """Column of `train` with soft labels, which stand in for the teacher's outputs: for classification and multi_label
     the probability of each label, as a list in the order of `labels` or by name; for regression and reranking a number,
@@ -78,14 +78,14 @@ class Task:
     """Character between the columns of a CSV file; a comma when null."""
     metrics: list[str] | None = None
     """Metrics, whose mean is the task's score: accuracy, f1 (of class 1), f1_macro, f1_micro, matthews, pearson,
-    spearman, ndcg_at_10, mrr_at_10, span_f1, exact_match, answer_f1. When null, those usual for the kind."""
+    spearman, ndcg_at_10, mrr_at_10, span_f1, exact_match, answer_f1. When null, the usual metrics of the kind."""
     range: list[float] | None = None
-    """Lowest and highest label of a regression; those of the training rows when null."""
+    """Lowest and highest label of a regression. When null, the lowest and highest of the training rows."""
     threshold: float | None = None
     """Probability above which a model outputs a label of multi_label, or no answer of question_answering; 0.5 when
     null. When null, a question always gets an answer if every training question has one."""
     drop_leaked: bool | None = None
-    """Whether training rows whose text is also a validation or test row are left out; they are when null."""
+    """Whether training rows whose text is also a validation or test row are left out. Null means true."""
     rows: dict[str, int] = field(default_factory=dict)
     """Split -> number of rows that it should have, by which a report detects partial data."""
     in_headline: bool = True
@@ -98,7 +98,7 @@ class Tasks(Task):
     """The tasks. With `train` or `hub` there is one, and `each` is not used."""
 
     name: str | None = None
-    """Name of the task given by `train` or `hub`; that of the file or data set when null."""
+    """Name of the task given by `train` or `hub`; the name of the file or data set when null."""
     each: dict[str, Task] = field(default_factory=dict)
     """Name -> task. A setting that a task leaves null is taken from `tasks`."""
     about: str | None = None
@@ -126,8 +126,8 @@ class Transfer:
     most: int = 20_000
     """Maximum rows of each task."""
     passes: float | None = None
-    """Passes over the training rows whose steps rows of the set never take. When null: 3, or 1 with `files`. A stage of
-    no more passes is trained on the training rows alone."""
+    """Number of passes over the training rows that the set never replaces: it takes only the steps beyond them. When
+    null: 3, or 1 with `files`. A stage of no more passes is trained on the training rows alone."""
     sources: dict[str, float] = field(default_factory=dict)
     """Source -> its share of the rows: files, tasks (rows of the run's other tasks, without their labels), corpus
     (sentences of the corpus that share rare words with the task's texts), pairs (the task's first texts, each with
@@ -135,7 +135,7 @@ class Transfer:
     leaves its share to the others."""
     files: Any = field(default=None, metadata=TEXTS)
     """Your own rows without labels: CSV, TSV, JSON Lines or parquet with the task's text columns; a pattern, a URL, or
-    a list. Of several tasks, those use them that have these columns."""
+    a list. Of several tasks, the tasks that have these columns use them."""
 
 
 @dataclass

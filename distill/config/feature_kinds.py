@@ -23,9 +23,9 @@ class Kind:
     task_rows: str = "real"
     """Rows on a task."""
     own_tokens: str | None = None
-    """Rows on a corpus if student and teacher have different tokenizers; None if this kind is refused then."""
+    """Rows on a corpus if student and teacher have different tokenizers. None if this kind then cannot be compared."""
     fields: tuple[str, ...] = ()
-    """Fields of `features.Features` that it needs of each compared layer; none for logits."""
+    """Fields of `hooks.Features` that it needs of each compared layer; empty for logits."""
     labels: bool = False
     """Whether it can be compared with labels in place of a teacher."""
     head: bool = False

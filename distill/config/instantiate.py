@@ -60,14 +60,14 @@ MOVED = {
     "distill.compress.reconstruct.": "distill.compression.pruning.reconstruct.",
     "distill.engine.schedule.": "distill.training.schedule.",
 }
-"""Modules that functions had before, in recipes of users -> those where they are. Until version 0.2."""
+"""Earlier module of a function, as in users' recipes -> its module today. Until version 0.2."""
 
 RESERVED = re.compile("_.+_")
 """Keys such as `_target_` and `_args_`, which make Hydra call functions."""
 
 
 def moved(target: str) -> str | None:
-    """The name under which a function stands today that a setting names as it was called before; None for others."""
+    """Today's name of a function that a setting calls by its earlier name; None for other names."""
     for before, now in MOVED.items():
         if target.startswith(before):
             return now + target.removeprefix(before)
@@ -75,7 +75,8 @@ def moved(target: str) -> str | None:
 
 
 def refusals(node: object, place: str, key: str) -> Iterator[str]:
-    """Errors about the function that `node` names; none if it is allowed in `place` and its settings are plain values.
+    """Yield errors about the function that `node` names. There are none if it is allowed in `place` and its settings
+    are plain values.
 
     node: value of the setting `key`: a mapping with `_target_`, optionally `_partial_: true`, and arguments.
     """

@@ -28,8 +28,8 @@ class Teacher:
     """Hub names or local folders when kind is ensemble. Students are built from the first."""
     weights: Any = None
     """Weight of each of `names` in the mean of their probabilities, e.g. [2,1]; equal weights when null. With
-    `learned`, each task has the weights that score best on every tenth training row, on which no teacher is fine-tuned;
-    on a corpus they are equal."""
+    `learned`, each task has the weights that score best on every tenth training row. No teacher is fine-tuned on these
+    rows. On a corpus the weights are equal."""
     window: int | None = None
     """Maximum tokens of a task's text that the teacher reads at once. A longer text is read in overlapping windows,
     whose probabilities are averaged. When null, no text may be longer than the teacher can read."""
@@ -66,8 +66,8 @@ class Student:
 @dataclass
 class Report:
     hourly_rate: float | None = None
-    """Price of an hour of the machine that the run measures, in any currency. The report then has the price of a
-    million inferences in it; without, when null."""
+    """Price of an hour of the machine that the run measures, in any currency. With it, the report has the price of a
+    million inferences."""
 
 
 @dataclass
@@ -81,9 +81,8 @@ class Target:
     size_mib: Any = None
     """Maximum MiB of float32 weights."""
     chain: bool = False
-    """Whether the models of several targets are pruned one from the other: the fastest from the student that recovered
-    for the target before it, and so on, as always with `budget.minutes`. Otherwise each is pruned from the unpruned
-    model."""
+    """Whether the models of several targets form a chain: each is pruned from the student that recovered for the slower
+    target before it. With `budget.minutes` they always do. Otherwise each is pruned from the unpruned model."""
     retained: float | None = None
     """Percent of the teacher's macro score. Of several pruned models, the report names the fastest that keeps it."""
     scheme: str | None = None
@@ -91,7 +90,7 @@ class Target:
     torch, compared with the teacher in the same form). When null: on a CPU openvino or else onnxruntime, if the recipe
     makes it; fp32 otherwise, and on a GPU bf16."""
     shape: Any = "own"
-    """Inputs with which models are timed: own (texts as long as those of the tasks, in batches of up to eight or, for
+    """Inputs with which models are timed: own (texts as long as the tasks' own, in batches of up to eight or, for
     `latency_ms`, one at a time) or [batch size, length in tokens]."""
 
 
@@ -100,17 +99,17 @@ class Budget:
     """Limits on what a run spends."""
 
     minutes: float | None = None
-    """Minutes that a run may take. With it, the models of the targets are made one by one, from the slowest on, until
-    one retains less than `target.retained`, or the time is spent; of a single `target.speedup`, half of it is made
-    first. No limit when null."""
+    """Minutes that a run may take. With a limit, the models of the targets are made one by one, from the slowest on,
+    until one retains less than `target.retained` or the time is spent. Before a single `target.speedup`, half of it is
+    made. No limit when null."""
 
 
 @dataclass
 class Cache:
-    """What later runs use again: trained stages, outputs of teachers, and token ids."""
+    """The cache of what later runs use again: trained stages, outputs of teachers, and token ids."""
 
     dir: str | None = None
     """Folder outside of run folders. When null, `distill` in `$XDG_CACHE_HOME` or `~/.cache`."""
     max_gib: float = MAX_GIB
-    """Maximum size. Beyond it, what was not used for longest is removed. With 0 the run makes everything itself, and
-    keeps nothing for others but parsed files and token ids of tasks."""
+    """Maximum size. Beyond it, the entries that were not used for longest are removed. With 0 the run makes everything
+    itself, and keeps nothing for others but parsed files and token ids of tasks."""

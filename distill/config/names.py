@@ -13,11 +13,11 @@ _ALLOWED = re.compile(r"\w[\w.-]*")
 _ENDINGS = frozenset(
     "bin folds json lock md measured model npy npz onnx rows safetensors sha256 state taken targets tokens txt".split()
 )
-"""What the names of files and folders that a run makes beside those of tasks end with, after a dot."""
+"""Endings, after a dot, of the files and folders that a run makes beside the folders of tasks."""
 _OURS = frozenset({"best", "embedder", "export", "report", "shared"})
 """Names that a run has for folders of its own."""
 _WINDOWS = re.compile(r"con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]", re.IGNORECASE)
-"""Names of devices there, whatever follows a dot."""
+"""Names of devices on Windows, whatever follows a dot."""
 RULE = (
     f"letters, digits, -, _ and dots, no dot first or last, at most {LONGEST} bytes, and not the name of a file or "
     "folder of a run, or of a device"
@@ -43,7 +43,8 @@ def is_device(name: str) -> bool:
 
 
 def plain(name: str) -> str:
-    """The name with `_` for other characters than letters, digits, - and dots, and with none of these at its ends."""
+    """The name with `_` in place of each character but letters, digits, - and dots, and without `_`, - and dots at its
+    ends."""
     return re.sub(r"[^\w.-]+", "_", name).strip("._-") or "task"
 
 
@@ -58,5 +59,6 @@ def mended(name: str) -> str:
 
 
 def folded(name: str) -> str:
-    """What names share that are one name on some file systems, which ignore case, or how a letter is composed."""
+    """The form that names share if some file systems take them for one, because these ignore case or how a letter is
+    composed."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

@@ -27,7 +27,7 @@ from distill.config import (
 from distill.config.baselines import expanded
 
 UNITS = {"speedup": "x", "latency_ms": "ms", "size_mib": "MiB"}
-"""Setting of `target` that a shape can be searched for -> unit in the target's label, e.g. `2x`."""
+"""Setting of `target` for which a shape can be searched -> unit in the target's label, e.g. `2x`."""
 
 EMBEDDER = "embedder"
 """Name of the folder that an embedder is exported to. Models of tasks are exported to folders named after the task."""
@@ -52,7 +52,7 @@ class Step:
     """One stage of the recipe, for one target."""
 
     stage: str
-    """Its name in `stages`; for the cut of a baseline in a chain, those of the prune stage and of the baseline."""
+    """Its name in `stages`. The cut of a baseline in a chain has the names of the prune stage and of the baseline."""
     settings: Any
     """Settings of the stage: a `Train`, `Prune` and so on."""
     target: str = ""
@@ -136,7 +136,7 @@ class Step:
 
     @property
     def first_pruner(self) -> Step | None:
-        """As `pruner`; of models that were pruned several times, one from the other, the first."""
+        """As `pruner`, but the first one if the models were pruned several times, one from the other."""
         first = self.pruner
         while first is not None and isinstance(first.start, Step) and first.start.pruner is not None:
             first = first.start.pruner
@@ -144,8 +144,8 @@ class Step:
 
     @property
     def gated(self) -> Step | None:
-        """The step that trained the gates by which a prune step prunes: the one that it starts from, but for vocabulary
-        steps, which keep gates."""
+        """The train step whose gates this prune step prunes by: the step that it starts from. Vocabulary steps in
+        between are skipped, because they keep gates."""
         start = self.source("start")
         while isinstance(start, Step) and isinstance(start.settings, Vocabulary):
             start = start.source("start")
@@ -207,8 +207,11 @@ class Plan:
         return [step for step in self.steps if isinstance(step.settings, kinds)]
 
     def only(self, labels: Sequence[str], *, teacher: bool = False) -> Plan:
-        """The plan of these targets alone; with `teacher` the teacher is exported too, in the forms of the step that
-        quantizes it. Without any target, the teacher is also what is evaluated as the student."""
+        """The plan of these targets alone.
+
+        With `teacher`, the teacher is exported too, in the forms of the step that quantizes it. Without any target, the
+        teacher is also evaluated as the student.
+        """
         evaluate = self.of(Evaluate)[0]
         reference = evaluate.teacher
         assert reference is not None
@@ -232,10 +235,12 @@ class Plan:
         return replace(self, steps=(*steps, *after), targets={label: self.targets[label] for label in labels})
 
     def chained(self) -> Plan:
-        """The plan with the steps of one target after the other, from the slowest on: each prunes what recovered for
-        the target before it. Baselines form a chain of their own: each starts from the baseline of the target before
-        it, cut to the shape of the student."""
-        # Of these, one alone is not the same for all targets.
+        """The plan with the steps of one target after the other, from the slowest on.
+
+        Each target prunes the model that recovered for the target before it. Baselines form a chain of their own: each
+        starts from the baseline of the target before it, cut to the shape of the student.
+        """
+        # Only one of these differs between targets.
         speed = {n: (t.speedup or 0, -(t.latency_ms or 0), -(t.size_mib or 0)) for n, t in self.targets.items()}
         place = {label: number for number, label in enumerate(["", *sorted(speed, key=speed.__getitem__)])}
         after, last = self.of(Evaluate, Export), dict[str, Step]()  # by stage for baselines; "" is the student
@@ -315,7 +320,8 @@ def _number(value: Any) -> str:
 
 
 def resolve(config: Config) -> Plan:
-    """The plan of a config. References to no earlier stage are left out; `distill.pipeline.validation` refuses them."""
+    """The plan of a config. A reference that names no earlier stage is left out; `distill.pipeline.validation` refuses
+    it."""
     config = expanded(config)
     given_student = any(
         isinstance(s := config.stages.get(n), Train) and s.start == STUDENT.name for n in config.pipeline

@@ -12,19 +12,19 @@ from distill.config.schemes import default
 
 @dataclass
 class Term:
-    """One weighted part of the training loss: a pure function and what it compares."""
+    """One weighted part of the training loss: a pure function and the features that it compares."""
 
     weight: float = 1.0
     """Factor in the weighted sum."""
     features: str = "logits"
-    """What is compared: logits; margins (between the outputs for two documents of the same query, of rerankers);
-    vectors (of embedders, as they are output); hidden (states); pooled (one vector per text, as a sentence embedder
+    """The features that are compared: logits; margins (between the outputs for two documents of the same query, of
+    rerankers); vectors (the outputs of embedders); hidden (states); pooled (one vector per text, as a sentence embedder
     computes it); relations (of tokens among queries, among keys and among values); scores (of attention, before the
     softmax)."""
     layers: Any = "last"
-    """Which layers are compared: last; uniform (each layer of the student with the teacher's layer that it was copied
-    from or, if it was not copied, with the one at the same relative depth); or pairs [student's layer, teacher's layer]
-    counted from 0, e.g. [[0,1],[1,3]]."""
+    """The layers that are compared: last; uniform (each layer of the student with the teacher's layer that it was
+    copied from or, if it was not copied, with the one at the same relative depth); or pairs [student's layer, teacher's
+    layer] counted from 0, e.g. [[0,1],[1,3]]."""
     teacher_layer: int | None = None
     """With layers=last, the teacher's layer, counted from 0, that the student's last is compared with; the teacher's
     last when null."""
@@ -62,8 +62,8 @@ class Batch:
 
 @dataclass
 class Gates:
-    """Trained factors on the parts of a model. The prune stage that starts from the model prunes by them: how many are
-    open at the end of training follows from its target, or from the sizes in `student.*`."""
+    """Trained factors on the parts of a model. The prune stage that starts from the model prunes by them. Its target,
+    or the sizes in `student.*`, decide how many are open at the end of training."""
 
     kind: str = "none"
     """none; l0 (a penalty closes random gates on layers, heads and channels until the model is expected to meet the
@@ -88,12 +88,12 @@ class Stage:
 
 @dataclass
 class PerCut:
-    """How the training of a pruned model follows from how much was cut: the weights of its layers before, divided by
-    those after. A stage whose models are not pruned is not affected."""
+    """How the training of a pruned model depends on the cut: the weights of its layers before pruning, divided by the
+    weights after it. A stage whose models are not pruned is not affected."""
 
     epochs: float = 0.0
-    """The number of epochs is multiplied by the cut to this power. With 1, an epoch of a student that is a fifth as
-    large is done five times, which takes as long. 0 changes nothing, here and below."""
+    """The number of epochs is multiplied by the cut to this power. With 1, a student of a fifth of the size trains for
+    five times as many epochs, in about the same time. 0 changes nothing, here and below."""
     lr: float = 0.0
     """The learning rate for a model of width 384, `base_lr`, is multiplied by the cut to this power."""
 
@@ -109,7 +109,7 @@ REFERENCES = ("start", "teacher", "shape_of", "student", "baseline", "pruned", "
 class Train(Stage):
     kind: str = "train"
     role: str = "student"
-    """Which model is trained: teacher or student. Only a stage of kind baseline is trained as a baseline."""
+    """The model that is trained: teacher or student. A baseline has a stage of kind baseline."""
     data: str = "corpus"
     """corpus (masked texts, one model) or tasks (one model for each task)."""
     start: str = "teacher"
@@ -126,7 +126,8 @@ class Train(Stage):
     skip_if_mlm_head: bool = False
     """Skip the stage when the checkpoint that it starts from already has a language-model head."""
     skip_if_head: bool = False
-    """Do not train on a task when the checkpoint that it starts from already has a head for it; use it as it is."""
+    """Do not train on a task when the checkpoint that it starts from already has a head for it. The checkpoint is used
+    unchanged."""
     temperature: float = "${temperature}"  # type: ignore[assignment]
     """Softmax temperature of the soft targets."""
     terms: dict[str, Term] = field(default_factory=dict)
@@ -138,13 +139,13 @@ class Train(Stage):
     epochs: float = 1.0
     """Number of optimizer steps, in passes over the data. The rows of `transfer` do not count."""
     per_cut: PerCut = field(default_factory=PerCut)
-    """How epochs and learning rate follow from how much was pruned."""
+    """How epochs and learning rate depend on how much was pruned."""
     steps: int | None = None
     """Maximum optimizer steps; no maximum when null."""
     min_steps: int = 0
     """Minimum optimizer steps. A small task is trained for more epochs until this number is reached."""
     base_lr: float = 1e-4
-    """Learning rate for a model of width 384. That for another width is base_lr x 384 / width, where the width is the
+    """Learning rate for a model of width 384. For another width it is base_lr x 384 / width, where the width is the
     hidden size of the given model that the stage's lineage starts from. Not used where `optimizer.lr` is set."""
     optimizer: Any = MISSING
     """`_target_` of an optimizer, with `_partial_: true` and its settings."""
@@ -153,14 +154,15 @@ class Train(Stage):
     clip: float = 1.0
     """Maximum gradient norm, of the model and, apart from it, of its gates. Larger gradients are scaled down to it."""
     dropout: float | None = None
-    """Dropout probability during training; that of the model's config when null."""
+    """Dropout probability during training; the value of the model's config when null."""
     best_of: int = 1
-    """Of a stage on tasks: number of moments of its training, evenly spaced over the second half and the last at its
-    end, at which a model is scored on the development rows. The best is kept; with 1, the model at the end."""
+    """For a stage on tasks, the number of moments of its training at which the model is scored on the development rows.
+    They are evenly spaced over the second half, the last at the end. The best model is kept; with 1, the model at the
+    end."""
     folds: int = 1
-    """Of a stage that fine-tunes a teacher on tasks. With K > 1, K further models of each task are trained, each on the
-    training rows of K - 1 of K folds; a student learns, for each training row, what the model outputs that was not
-    trained on it. Rows with the same first text are in the same fold. The stage takes about K times as long."""
+    """For a stage that fine-tunes a teacher on tasks. With K > 1, K further models of each task are trained, each on
+    the training rows of K - 1 of K folds. A student then learns, for each training row, the outputs of the model that
+    was not trained on it. Rows with the same first text are in the same fold. The stage takes about K times as long."""
     transfer: bool = False
     """Train a student on the rows of `transfer` too, on which it is compared with its teacher alone. They change which
     rows the steps process, not the number of steps."""
@@ -195,10 +197,11 @@ class Prune(Stage):
     start: str = MISSING
     """Stage whose checkpoints, one for each task, are pruned to the sizes in `student.*` or to meet `target.*`."""
     dimensions: list[str] = field(default_factory=lambda: [*DIMENSIONS])
-    """What may be removed to meet the target: layers, hidden (hidden channels with the heads that fill them), ffn."""
+    """Dimensions that may be reduced to meet the target: layers, hidden (hidden channels with the heads that fill
+    them), ffn."""
     uniform: bool = True
     """Whether each layer keeps the same number of heads and FFN channels. When false, sizes in `student.*` are means
-    over layers; heads and channels beyond them become zero, and only the model's ONNX files are smaller and faster."""
+    over layers. Removed heads and channels then become zero, and only the model's ONNX files are smaller and faster."""
     importance: Any = MISSING
     """`_target_` of a function in distill.compression that scores heads and channels, with `_partial_: true`. Layers,
     heads and channels with trained gates are chosen by their gates instead."""
@@ -211,9 +214,9 @@ class Prune(Stage):
     retrain_steps: int = 20
     """Training steps, on other rows, between a cut and the measurement of its loss. 0 measures right after the cut."""
     finalists: int = 1
-    """Number of shapes, those with the least estimated loss, that are tried before one is chosen for a target: cut,
-    distilled briefly, and compared on other rows. Of shapes with the same number of layers one is tried. With 1 the
-    estimate decides: trials on the training rows alone favour a single wide layer, which recovers less."""
+    """Number of shapes that are tried before one is chosen for a target. The shapes with the least estimated loss are
+    cut, distilled briefly, and compared on other rows; of shapes with the same number of layers one is tried. With 1
+    the estimate decides: trials on the training rows alone favour a single wide layer, which recovers less."""
     trial_steps: int = 100
     """Distillation steps of a model of the unpruned size in a trial; one with half the weights gets twice as many."""
 
@@ -228,7 +231,8 @@ class Vocabulary(Stage):
     min_count: int = 1
     """Tokens that occur fewer times than this are removed. The tokenizer then splits their text into smaller tokens."""
     tokens: int | None = None
-    """Maximum tokens to keep, the most frequent first, besides those that the tokenizer needs; no maximum when null."""
+    """Maximum tokens to keep, the most frequent first, besides the tokens that the tokenizer needs; no maximum when
+    null."""
 
 
 @dataclass

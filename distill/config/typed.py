@@ -1,4 +1,4 @@
-"""Settings as they are typed in a shell: names in any script, paths with brackets, codes that look like numbers.
+"""Reads settings typed in a shell: names in any script, paths with brackets, codes that look like numbers.
 
 Hydra's grammar has no such characters outside of quotes, which a shell removes, and reads 005.740 as a number. Here a
 word is put in quotes where Hydra refuses its value, and where the setting is a text but Hydra would make a number, a
@@ -37,9 +37,9 @@ _STAGES = (
     stages.Export,
 )
 _ESCAPE = re.compile(r"\\[\\()\[\]{}:=, \t]")
-"""What Hydra reads as an escape outside of quotes."""
+"""The escapes that Hydra reads outside of quotes."""
 _PLAIN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
-"""Texts that Hydra reads as they are written, but for `_WORDS`. Not to parse them saves most of the time."""
+"""Texts that Hydra reads as they are written, except `_WORDS`. Most of the time is saved by not parsing them."""
 _WORDS = frozenset({"true", "false", "null", "nan", "inf"})
 _CLOSING = {"[": "]", "{": "}", "(": ")"}
 _CALL = re.compile(r"[A-Za-z_]\w*\s*\(.*\)", re.ASCII | re.DOTALL)
@@ -47,7 +47,8 @@ _CALL = re.compile(r"[A-Za-z_]\w*\s*\(.*\)", re.ASCII | re.DOTALL)
 
 
 def words(typed: Sequence[str], schema: type) -> list[str]:
-    """The words of a command line, each setting as Hydra reads it as it was meant. Does nothing to what it returned."""
+    """The words of a command line, with each setting changed so that Hydra reads it as it was meant. A second call
+    changes nothing."""
     sweep = bool({"-m", "--multirun"} & {*typed})
     before = ["", *typed]
     return [
@@ -57,7 +58,7 @@ def words(typed: Sequence[str], schema: type) -> list[str]:
 
 
 def from_yaml(text: str, schema: Any) -> Any:
-    """What a YAML file of settings holds, with each text as it is written: YAML reads no as false, and 1.10 as 1.1.
+    """The content of a YAML file of settings, with each text as it is written: YAML reads no as false, and 1.10 as 1.1.
 
     Args:
         schema: the type of what is in the file.
@@ -101,7 +102,7 @@ def texts(schema: Any, names: Sequence[str]) -> Any:
 
 
 def elements(value: str) -> list[str]:
-    """The parts of a value between its commas, but for those in brackets and in quotes."""
+    """The parts of a value between its commas. Commas in brackets and in quotes do not count."""
     return [part.strip(" \t") for part in _split(value, ",")]
 
 
@@ -116,7 +117,7 @@ def holds_list(kind: Any) -> bool:
 
 
 def unescaped(value: str) -> str:
-    """A value as Hydra would read it if it had the other characters of the value: without the escapes."""
+    """A value without the escapes, as Hydra would read it if its grammar had the other characters of the value."""
     return _ESCAPE.sub(lambda found: found[0][1:], value)
 
 
@@ -171,7 +172,7 @@ def _meant(value: str, kind: Any, in_list: bool) -> str:
 
 
 def _split(value: str, separator: str) -> list[str]:
-    """The parts of a value between separators, but for those in brackets, in quotes, or after a backslash."""
+    """The parts of a value between separators. Separators in brackets, in quotes, or after a backslash do not count."""
     parts: list[str] = []
     closing: list[str] = []
     start = position = 0
@@ -215,7 +216,7 @@ def _plain(kind: Any) -> Any:
 
 
 def _below(kind: Any, name: str) -> Any:
-    """The type of what has this name below a setting of a type."""
+    """The type of the setting with this name below a setting of a type."""
     if kind is data.Texts:
         return kind
     kind = _plain(kind)
@@ -230,7 +231,7 @@ def _below(kind: Any, name: str) -> Any:
 
 @functools.cache
 def _types(schema: type) -> dict[str, Any]:
-    """Name -> type of each setting of a dataclass; `data.Texts` of those that hold text in any form."""
+    """Name -> type of each setting of a dataclass; `data.Texts` for settings that hold text in any form."""
     hints = get_type_hints(schema)
     return {each.name: data.Texts if data.Texts in each.metadata else hints[each.name] for each in fields(schema)}
 

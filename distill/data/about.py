@@ -1,4 +1,4 @@
-"""What a reader tells about a file besides its rows. It is stored with them, in the metadata of their schema."""
+"""Facts about a file besides its rows. A reader stores them with the rows, in the metadata of their schema."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def with_about(schema: pa.Schema, about: About) -> pa.Schema:
 
 
 def about(schema: pa.Schema) -> About:
-    """What is stored in a schema."""
+    """The facts that are stored in a schema."""
     metadata = schema.metadata or {}
     if _KEY not in metadata:
         return About()

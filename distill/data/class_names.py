@@ -30,7 +30,11 @@ class WrongNumber(Exception):
 
 
 def features_of(schema: pa.Schema, name: str) -> Features:
-    """The features in a schema's metadata; empty without. DataError for metadata that cannot be read."""
+    """The features in a schema's metadata; empty without.
+
+    Raises:
+        DataError: for metadata that cannot be read.
+    """
     stored = (schema.metadata or {}).get(b"huggingface")
     if stored is None:
         return {}
@@ -67,7 +71,8 @@ def _names(feature: Any) -> tuple[str, ...] | None:
 
 
 def named(table: pa.Table, features: Features, name: str, before: int = 0) -> pa.Table:
-    """The table with names in place of numbers, and values in place of dictionaries. -1 is a row without a class.
+    """The table [rows] with names in place of numbers, and values in place of dictionaries. -1 is a row without a
+    class.
 
     `before`: rows of the file before the table.
 

@@ -83,7 +83,7 @@ def columns_of(
     file: str,
     classes: Callable[[str], tuple[str, ...]] = lambda column: (),
 ) -> Columns:
-    """The columns that the settings name, and for those they do not name, the most likely of the table.
+    """The columns that the settings name, and otherwise the most likely columns of the table.
 
     Args:
         head: the classifier of the teacher, from which the kind follows; None without.
@@ -168,7 +168,7 @@ def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str
 
 
 def _choices(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> tuple[str, ...]:
-    """The columns with the choices of multiple choice; none for tasks of other kinds."""
+    """The columns with the choices of multiple choice; empty for tasks of other kinds."""
     if settings.kind not in (None, MULTIPLE_CHOICE.name):
         return ()
     if settings.choices is not None:
@@ -223,7 +223,8 @@ def _question(settings: config.Task, table: pa.Table, label: Sequence[str], key:
 def choice_columns(
     settings: config.Task, table: pa.Table, key: str, file: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(text columns, columns of the choices) of a file that may have no labels. ConfigError where none is likely."""
+    """(text columns, columns of the choices) of a file that may have no labels. Raises ConfigError where none is
+    likely."""
     sample = table.slice(0, SAMPLE)
     choices = _choices(replace(settings, kind=MULTIPLE_CHOICE.name), sample, None, key, file)
     others = sample.drop_columns(list(choices))
@@ -238,7 +239,7 @@ def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) ->
 
 
 def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
-    """The label column, or several columns of 0 and 1. ConfigError if it is not set and no column is likely."""
+    """The label column, or several columns of 0 and 1. Raises ConfigError if it is not set and no column is likely."""
     if settings.label is not None:
         names = settings.label if isinstance(settings.label, list) else [settings.label]
         return tuple(_present(str(name), table, f"{key}.label", file) for name in names)
@@ -260,7 +261,7 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
 
 
 def _check_header(name: str, table: pa.Table, key: str, file: str) -> None:
-    """ConfigError for a column that is named as one of its labels: the first row may be taken for the header."""
+    """Raise ConfigError for a column with the name of one of its labels, because the header may be the first row."""
     if is_text(table[name].type) and pc.index(label_names(table[name]), name).as_py() >= 0:
         raise ConfigError(
             f"{file}: got {name!r} as the name of a column and as a label in it; must begin with a line of names; if "
@@ -312,7 +313,7 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
 
 
 def _word_list(table: pa.Table, label: str) -> str | None:
-    """The column with the words to which a column of lists has a tag each; None if there is none."""
+    """The column with the words to which a column of lists has a tag each; None without such a column."""
     if not is_list(table[label].type) or is_spans(table[label].type):
         return None
     lists = [name for name in table.column_names if name != label and is_words(table[name].type)]
@@ -335,7 +336,7 @@ def _present(name: str, table: pa.Table, key: str, file: str) -> str:
 
 
 def _only(name: str, table: pa.Table, key: str, file: str) -> str:
-    """The name of a column. ConfigError if another differs from it only by its case."""
+    """The name of a column. Raises ConfigError if another differs from it only by its case."""
     twins = [other for other in table.column_names if other.lower() == name.lower()]
     if len(twins) > 1:
         raise ConfigError(
@@ -346,13 +347,13 @@ def _only(name: str, table: pa.Table, key: str, file: str) -> str:
 
 
 def _usual(table: pa.Table, names: Sequence[str], without: set[str | None]) -> str | None:
-    """The column with the first of these names, in any case; None if there is none."""
+    """The column with the first of these names, in any case; None without such a column."""
     lower = {name.lower(): name for name in table.column_names if name not in without}
     return next((lower[name] for name in names if name in lower), None)
 
 
 def check_texts(table: pa.Table, columns: Sequence[str], where: object) -> None:
-    """DataError unless the columns are text."""
+    """Raise DataError unless the columns are text."""
     for column in columns:
         if not is_text(table[column].type):
             raise DataError(f"{where}: got {table[column].type} in column {column}; must be text; convert it")

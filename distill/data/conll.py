@@ -32,9 +32,9 @@ HEADS = ("ner", "ner_tag", "ner_tags", "entity", "entities", "label", "labels", 
 """Names of a column of tags, where the first line is a header. Of several, the first one of these counts."""
 _TAG = re.compile(r"O|[BIESLU]-\S+|\S+-[BIESLU]")
 PHRASES = frozenset("NP VP PP ADVP ADJP SBAR PRT CONJP INTJ LST UCP NC VC PC".split())
-"""Types of chunks, whose column stands before that of the names."""
+"""Types of chunks, whose column stands before the column of names."""
 _NUMBERS = re.compile(r"\d+([-.:]\d+)?")
-"""What numbers words or texts, as `7`, `1-2` of a treebank and `3-7` of WebAnno."""
+"""The number of a word or a text, as `7`, `1-2` of a treebank and `3-7` of WebAnno."""
 _DOCUMENT = "-DOCSTART-"
 _SPACE = " \t\r\n\ufeff"
 
@@ -47,7 +47,7 @@ class _Layout:
     width: int
     numbered: bool
     tags: tuple[int, ...]
-    """The column of the tags, and that of the tags of spans inside of spans."""
+    """The column of the tags, and the column of the tags of spans inside of spans."""
     schemed: bool
     """Whether all tags of the sample have one of the usual schemes."""
     header: bool
@@ -67,7 +67,7 @@ class _Layout:
 
 @dataclass
 class _Tags:
-    """What is known of a column of tags after all texts."""
+    """Facts about a column of tags that are known after all texts."""
 
     inside: bool = False
     """Whether a tag `I-` begins a span."""
@@ -94,7 +94,7 @@ class _Tags:
 
 @dataclass
 class _Scan:
-    """What a first reading of all lines finds."""
+    """The result of a first reading of all lines."""
 
     starts: array[int] = field(default_factory=lambda: array("q"))
     words: int = 0
@@ -209,7 +209,7 @@ def _head(rows: Sequence[Sequence[str]]) -> int | None:
 
 
 def _tagged(rows: Sequence[Sequence[str]], width: int, numbered: bool) -> tuple[int, ...]:
-    """The columns of the tags. Malformed where the last one has none, and several others have."""
+    """The columns of the tags. Raises Malformed where the last column has no tags, and several others have tags."""
     last = width - 1
     values = [{row[column] for row in rows} for column in range(width)]
     if numbered and width == 4:
@@ -226,12 +226,12 @@ def _tagged(rows: Sequence[Sequence[str]], width: int, numbered: bool) -> tuple[
 
 
 def _are_phrases(tags: set[str]) -> bool:
-    """Whether tags are those of chunks, or none."""
+    """Whether all tags are tags of chunks."""
     return {tag.partition("-")[2] for tag in tags - {"O"}} <= PHRASES
 
 
 def _check_layout(sample: Sequence[str], layout: _Layout) -> None:
-    """Malformed where the first column has no words: numbers of texts, or tags."""
+    """Raise Malformed where the first column has no words: numbers of texts, or tags."""
     rows = [layout.split(line) for line in sample if not _divides(line) and not line.startswith("#")]
     rows = [row for row in rows if len(row) == layout.width][layout.header :]
     first, last = [row[0] for row in rows], [row[-1] for row in rows]
@@ -338,7 +338,7 @@ def _scanned(text: io.TextIOWrapper, name: str, layout: _Layout) -> _Scan:
 
 
 def _second(tags: Sequence[str]) -> list[str]:
-    """Tags of IOB1 as those of IOB2, where each span begins with `B-`."""
+    """Tags of IOB1, converted to IOB2, where each span begins with `B-`."""
     return [
         f"B-{tag[2:]}" if tag.startswith("I-") and not (before[:2] in ("B-", "I-") and before[2:] == tag[2:]) else tag
         for before, tag in zip(("O", *tags), tags, strict=False)

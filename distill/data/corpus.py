@@ -95,7 +95,7 @@ def _named(name: str) -> tuple[str, str]:
 def files(corpus: config.Corpus) -> list[Path]:
     """`corpus.path` if it is a file; else the folder's files with `train` in their names, or all of them if none has.
 
-    ConfigError if there is no file.
+    Raises ConfigError without a file.
     """
     suffix = {"parquet": "parquet", "text": "txt"}[corpus.kind]
     path = Path(corpus.path) if corpus.path else None

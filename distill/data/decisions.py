@@ -16,7 +16,7 @@ REJECTED = frozenset(
 )
 ACCEPTED = frozenset("accept accepted approve approved submitted validated confirmed completed complete done".split())
 OPEN = frozenset("pending draft open new default todo in_progress unreviewed".split())
-"""What a tool states about a row, in any case."""
+"""Words for a tool's decision about a row, in any case."""
 
 _NAMES = re.compile(
     r"(.*[.:])?_?(answer|verdict|((annotations?|assignments?|records?|responses?|reviews?|labels?|labell?ing|"
@@ -48,7 +48,7 @@ def rejected(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
 
 
 def doubtful(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
-    """As from `rejected`, for a column that may be about something else than the row."""
+    """[n], as from `rejected`, for a column that may be about something else than the row."""
     return _stated(column) if _MAYBE.fullmatch(name) and not _NAMES.fullmatch(name) else None
 
 
@@ -62,21 +62,21 @@ def _stated(column: pa.ChunkedArray) -> np.ndarray | None:
 
 
 def statements(column: pa.ChunkedArray, flags: np.ndarray) -> str:
-    """The different values of a column in rows with a flag, for messages."""
+    """The different values of a column in rows whose flag [n] is set, for messages."""
     values = _words(column.filter(pa.array(flags)))
     found = [] if values is None else pc.unique(values).to_pylist()
     return " or ".join(sorted(str(value) for value in found if value is not None)) or "true"
 
 
 def unapproved(column: pa.ChunkedArray, name: str) -> int:
-    """Number of rows that a column states to be not approved yet; 0 for a column about anything else."""
+    """Number of rows that a column [n] states to be not approved yet; 0 for a column about anything else."""
     if not _APPROVED.fullmatch(name) or (flags := _truth(column)) is None:
         return 0
     return int(pc.sum(pc.invert(flags)).as_py() or 0)
 
 
 def _words(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The texts of a column in lower case, or those of its lists of one; null for an empty one."""
+    """The texts of a column, or of its lists of one text, in lower case; null for an empty text or list."""
     if is_list(column.type) and is_text(column.type.value_type):
         if not pc.all(pc.equal(pc.list_value_length(column), 1)).as_py():
             return None

@@ -27,7 +27,7 @@ LARGEST = 1 << 27
 """Of these numbers, one bit each is in memory."""
 _NUMBERED = f"column 1 has no name and numbers the rows; it is named {INDEX}"
 COLUMNS = 10_000
-"""A file with more columns is none of texts and labels."""
+"""Maximum number of columns. A file with more does not hold texts and labels."""
 
 _CSV = (
     ("unexpected end of data", "got a quote that is not closed; must be closed; close it, or write it as two quotes"),
@@ -131,7 +131,7 @@ class _Remembered:
         return self.last
 
     def check_end(self) -> None:
-        """Malformed for a record that ends in another way than those before it: it may go on."""
+        """Raise Malformed for a record that ends in another way than the records before it, because it may go on."""
         if not self.last.endswith(("\r", "\n")):
             return
         old = self.last.endswith("\r")
@@ -168,7 +168,7 @@ def _of_width(records: Iterable[list[str]], width: int, name: str) -> Iterator[l
 
 
 def _numbered(records: Iterable[list[str]], name: str) -> Iterator[list[str]]:
-    """The same records. DataError unless the first values are different whole numbers, in any order."""
+    """The same records. Raises DataError unless the first values are different whole numbers, in any order."""
     seen = bytearray()
     for row, record in enumerate(records, 1):
         if not any(record):
@@ -186,7 +186,7 @@ def _numbered(records: Iterable[list[str]], name: str) -> Iterator[list[str]]:
 
 
 def _cut(records: Iterable[list[str]], name: str, width: int, filled: int) -> Iterator[list[str]]:
-    """The first values of the records. DataError unless the others are empty, or have spaces alone."""
+    """The first values of the records. Raises DataError unless the others are empty, or have spaces alone."""
     for row, record in enumerate(records, 1):
         if value := next((value for value in record[filled:] if value.strip()), None):
             raise DataError(

@@ -16,8 +16,11 @@ CHOICE_ROWS = 2000
 
 
 def aside(data: TaskData) -> dict[str, Dataset]:
-    """Split -> at most `CHOICE_ROWS` development rows in all, none of them reported. On them moments of a training are
-    chosen, temperatures, the student of `target.retained`, and settings that a reader compares."""
+    """Split -> at most `CHOICE_ROWS` development rows in all, of which no row is reported.
+
+    These rows decide on the moment of a training, temperatures, the student of `target.retained`, and settings that a
+    reader compares.
+    """
     splits = {split: rows for split, rows in data.development.items() if split not in data.reported}
     most = CHOICE_ROWS // max(1, len(splits))
     spaced = {s: np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int) for s, rows in splits.items()}

@@ -1,7 +1,7 @@
 """English prose from the docstrings of installed Python packages.
 
 Source files are read as text and never imported. Docstrings are extracted with a regular expression, in seconds where
-parsing with `ast` takes half a minute. Some other strings match as well; those that are not prose are filtered out.
+parsing with `ast` takes half a minute. Some other strings match as well; if they are not prose, they are filtered out.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def rows(task: str, split: str, count: int) -> Columns:
 
     There are fewer rows if there are too few documents, and at most `count` rows that are a multiple of the classes.
 
-    DataError where too few packages are installed.
+    Raises DataError where too few packages are installed.
     """
     train = split == "train"
     documents = [d for d in docstring_corpus.documents() if d.validation != train]

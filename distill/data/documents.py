@@ -22,7 +22,7 @@ class Documents(Sequence[str]):
 
     Args:
         files: open files.
-        places: `[n, 3]` of each document, number of its file, first byte and end.
+        places: `[n, 3]` number of the file, first byte and end of each document.
         opened: the contexts of the files, which are closed with this object.
     """
 
@@ -46,7 +46,7 @@ class Documents(Sequence[str]):
         return file.read(end - start).decode("utf-8")
 
     def keep(self, order: NDArray[np.int64]) -> None:
-        """Keep the documents with these numbers, in this order."""
+        """Keep the documents with the numbers `order` [n], in this order."""
         self._places = self._places[order]
 
 
@@ -54,7 +54,8 @@ def of_text(paths: Sequence[Path]) -> tuple[Documents, list[int]]:
     """One document per line, without the white space around it, and the number of documents in each file. Blank lines
     are left out.
 
-    DataError for a line that is not UTF-8.
+    Raises:
+        DataError: for a line that is not UTF-8.
     """
     with ExitStack() as opened:
         files = [opened.enter_context(path.open("rb")) for path in paths]
@@ -66,8 +67,10 @@ def of_text(paths: Sequence[Path]) -> tuple[Documents, list[int]]:
 def of_parquet(paths: Sequence[Path]) -> tuple[Documents, list[int]]:
     """The column `text`, without blank texts, and the number of documents in each file.
 
-    Texts are decompressed into a temporary file, which is removed with the documents. DataError as from
-    `tables.parts`, for another type of column, and for a null.
+    Texts are decompressed into a temporary file, which is removed with the documents.
+
+    Raises:
+        DataError: as from `tables.parts`, for another type of column, and for a null.
     """
     with ExitStack() as opened:
         file = opened.enter_context(tempfile.TemporaryFile())

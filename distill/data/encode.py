@@ -42,7 +42,7 @@ class Words:
     """[n + 1] number of the first word of each row, and the number of all words."""
 
     def only(self, flags: NDArray[np.bool_]) -> Words:
-        """The same words; those without a flag [W] have no token."""
+        """The same words, of which words without a flag [W] have no token."""
         return Words(np.where(flags, self.positions, -1), self.offsets)
 
 
@@ -145,7 +145,7 @@ def encode_choices(
 
 
 def alternating(first: Encoded, second: Encoded) -> Encoded:
-    """Rows of two sequences: those of two `Encoded` with the same number of rows, without labels."""
+    """Rows of two sequences each, from two `Encoded` with the same number of rows; without labels."""
     lengths = np.stack([first.lengths, second.lengths], axis=1).ravel()
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     ids, segments = np.empty(offsets[-1], np.int32), np.zeros(offsets[-1], np.int8)
@@ -193,7 +193,7 @@ def encode_words(
 
 
 def _first_tokens(tokens: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[words] index of the first token that shares a character with each word; -1 if there is none.
+    """[words] index of the first token that shares a character with each word; -1 without such a token.
 
     Special tokens have no characters. Those of text may begin with the space before the word.
     """
@@ -301,13 +301,14 @@ def _places(dataset: Dataset) -> list[NDArray[np.int64]]:
 
 
 def separates(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether the tokenizer puts a special token between the texts of a pair; those of decoders do not."""
+    """Whether the tokenizer puts a special token between the texts of a pair. Tokenizers of decoders do not."""
     special = tokenizer("a", "a", return_special_tokens_mask=True)["special_tokens_mask"]
     text = [index for index, flag in enumerate(special) if not flag]
     return not text or any(special[text[0] : text[-1] + 1])
 
 
 def offsets_of(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """[n + 1] start of each of n rows, and the end of the last, from the lengths of consecutive parts of the rows."""
     return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
 
 
@@ -319,7 +320,7 @@ def batches(texts: Iterable[T]) -> Iterator[list[T]]:
 
 
 def flattened(rows: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The values of all rows in one flat array, and the length of each row."""
+    """The values [sum of lengths] of all rows in one flat array, and the length [n] of each row."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
 
@@ -328,6 +329,6 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[
     """Special tokens (before, after) that the tokenizer puts around a single text, found by encoding one."""
     probe = tokenizer("a", return_special_tokens_mask=True)
     text = np.flatnonzero(np.asarray(probe["special_tokens_mask"]) == 0)
-    # Without `a` in its vocabulary the tokenizer outputs the unknown token, which is itself special.
+    # Without `a` in its vocabulary, the tokenizer outputs the unknown token, which is itself special.
     before, after = (int(text[0]), int(text[-1]) + 1) if len(text) else (1, len(probe["input_ids"]) - 1)
     return probe["input_ids"][:before], probe["input_ids"][after:]

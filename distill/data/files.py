@@ -66,7 +66,7 @@ class Table:
     kept: np.ndarray | None = None
 
     def only(self, flags: np.ndarray) -> Table:
-        """The rows with a flag."""
+        """The rows whose flag [rows] is set."""
         if flags.all():
             return self
         kept = np.flatnonzero(flags)
@@ -184,7 +184,7 @@ def _remote_matches(url: str, key: str) -> list[str]:
 
 
 def _checked_separator(separator: str | None) -> str | None:
-    r"""The separator of this name; `\t`, as it is typed in a shell, is a tab."""
+    r"""The separator of this name. A typed `\t` is a tab."""
     if separator is None:
         return None
     character = {**NAMES, r"\t": "\t"}.get(separator.lower(), separator)
@@ -271,7 +271,8 @@ def _table(file: str, key: str, separator: str | None, folder: Path) -> pa.Table
 
 
 def _readers() -> list[str]:
-    """What else the rows of a file depend on: the code of this package, and the library by which files are read."""
+    """The versions on which the rows of a file depend: the code of this package, and the library by which files are
+    read."""
     return [file_hashes.of_code(Path(__file__).parent), pa.__version__]
 
 
@@ -320,7 +321,7 @@ def _most(source: BinaryIO) -> int:
 
 
 def _limited(batches: Iterator[pa.RecordBatch], file: str, most: int) -> Iterator[pa.RecordBatch]:
-    """The batches of a file. DataError if a small file has rows that could fill the disk."""
+    """The batches of a file. Raises DataError if a small file has rows that could fill the disk."""
     read = 0
     for batch in batches:
         read += batch.nbytes

@@ -123,7 +123,7 @@ def batches(
 
 
 def _check_expansion(file: BinaryIO, name: str, most: int | None) -> None:
-    """DataError for a gzip file with more bytes than `most`, before any of them is parsed."""
+    """Raise DataError for a gzip file with more bytes than `most`, before any of them is parsed."""
     size = 0
     with gzip.GzipFile(fileobj=file) as source:
         while part := source.read(1 << 20):
@@ -134,7 +134,7 @@ def _check_expansion(file: BinaryIO, name: str, most: int | None) -> None:
 
 
 def _start(file: Any, name: str) -> bytes:
-    """The first bytes of a text file, without a BOM and white space. DataError if they are not those of UTF-8 text."""
+    """The first bytes of a text file, without a BOM and white space. Raises DataError if they are not UTF-8."""
     start = bytes(file.read(4096))
     file.seek(0)
     if not start:

@@ -12,6 +12,6 @@ def newest(name: str) -> str | None:
 
     try:
         return HfApi().dataset_info(name).sha
-    # Besides its own errors, the library raises those of the network.
+    # Besides its own errors, the library raises errors of the network.
     except Exception:
         return None

@@ -26,7 +26,7 @@ DEEPEST = 30
 """Lists and objects that are in one another; an Arrow file may have 64 of them."""
 
 _INVALID = (pa.ArrowException, OverflowError, UnicodeError, TypeError)
-"""What pyarrow raises for a Python value without an Arrow type."""
+"""Errors of pyarrow for a Python value without an Arrow type."""
 
 
 class Wider(Exception):
@@ -92,7 +92,7 @@ def _batch(objects: list[dict[str, Any]], schema: pa.Schema, name: str, row: int
 
 
 def _check_nested(objects: Sequence[dict[str, Any]], name: str, row: int) -> None:
-    """DataError for objects with values as keys, and for lists in lists, in the values of the columns."""
+    """Raise DataError for objects with values as keys, and for lists in lists, in the values of the columns."""
     seen = set[tuple[str, ...]]()
     for number, each in enumerate(objects, row):
         nested = {column: value for column, value in each.items() if isinstance(value, dict | list)}
@@ -120,7 +120,7 @@ def _depth(value: Any, path: tuple[str, ...], seen: set[tuple[str, ...]]) -> int
 
 
 def _merged(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """The narrowest type that contains both. ArrowException if there is none."""
+    """The narrowest type that contains both. Raises ArrowException without such a type."""
     schemas = [pa.schema([("x", kind)]) for kind in (a, b)]
     return pa.unify_schemas(schemas, promote_options="permissive").field("x").type
 
@@ -141,7 +141,7 @@ def _array(values: list[Any], known: pa.DataType, column: str, name: str, row: i
 
 
 def _widened(known: pa.DataType, value: Any, place: str, column: str) -> pa.DataType:
-    """The type of the column with this value. DataError if the value is the first of another type."""
+    """The type of the column with this value. Raises DataError if the value is the first of another type."""
     try:
         kind = pa.array([value]).type
     except _INVALID as error:

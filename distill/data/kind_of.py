@@ -63,7 +63,7 @@ def kind_of(
 
 
 def _is_single(column: pa.ChunkedArray, head: Head | None) -> bool:
-    """Whether lists of one label are those of a teacher that outputs one of several classes."""
+    """Whether the labels in lists of one are the classes of a teacher that outputs one of several classes."""
     classes = head is not None and head.architecture == TEXTS and head.outputs > 1
     if not classes or head is None or head.problem == KINDS["multi_label"].problem:
         return False
@@ -78,14 +78,15 @@ def stated_of(
     file: str,
     classes: Callable[[str], tuple[str, ...]] = lambda column: (),
 ) -> Stated:
-    """What is known about the labels of a task besides their columns. `classes`: column -> as `Table.classes`."""
+    """The facts about the labels of a task besides their columns. `classes`: column -> its classes, as from
+    `Table.classes`."""
     listed = tuple(map(str, settings.labels or ()))
     outputs = head.labels if head is not None and head.architecture != VECTORS else ()
     return Stated(key, file, ", ".join(label), listed, outputs, settings.range is not None, classes(label[0]))
 
 
 def _numeric(column: pa.ChunkedArray) -> bool:
-    """Whether a label column contains numbers, but for a few mistakes, which are refused with their row."""
+    """Whether a label column contains numbers. A few mistakes are allowed, which are refused later with their row."""
     if not KINDS["regression"].accepts(column.type):
         return False
     values, bad = numeric(with_points(column) if decimal_commas(column) else column)
@@ -95,8 +96,8 @@ def _numeric(column: pa.ChunkedArray) -> bool:
 def _is_number(column: pa.ChunkedArray, stated: Stated) -> bool:
     """Whether a label column is a regression: numbers with fractions, or many different ones, and no codes.
 
-    ConfigError for whole numbers that repeat, and have the same number of digits, three or more, or no gaps: they may
-    be codes, or numbers of classes.
+    Raises ConfigError for whole numbers that repeat, and have the same number of digits, three or more, or no gaps:
+    they may be codes, or numbers of classes.
     """
     if not _numeric(column) or stated.listed or stated.classes or _CODES.search(stated.column):
         return False

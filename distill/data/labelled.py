@@ -77,7 +77,7 @@ class Labelled:
     reported: dict[str, Split]
     """Splits on which scores are reported: the test split, else the validation splits."""
     notes: tuple[str, ...] = field(default=())
-    """What was chosen or left out, in lines for the user."""
+    """Choices and rows that were left out, in lines for the user."""
 
 
 def labelled_rows(
@@ -181,7 +181,7 @@ def _apart(
 
 
 def _check_settings(settings: config.Task, kind: Kind, key: str) -> None:
-    """ConfigError for settings of another kind of task."""
+    """Raise ConfigError for settings of another kind of task."""
     unfit = [metric for metric in settings.metrics or () if metric not in kind.all_metrics]
     if unfit:
         raise ConfigError(
@@ -197,7 +197,8 @@ def _check_settings(settings: config.Task, kind: Kind, key: str) -> None:
 
 
 def _check_labels(names: Sequence[str], columns: Columns, table: Table, key: str, notes: Sequence[str]) -> None:
-    """Refuse a column whose values are no labels. `notes`: what was left out of it."""
+    """Raise ConfigError or DataError for a column whose values are not labels. `notes`: the values that were left out
+    of it."""
     label, file, rows = ", ".join(columns.label), table.files[0], table.rows.num_rows
     cell = next((name for name in names if _JSON.fullmatch(name)), None)
     if cell is not None:
@@ -257,7 +258,7 @@ def _prepared(tables: Mapping[str, Table], columns: Columns) -> tuple[Mapping[st
 
 
 def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:
-    """The label column; of several columns of 0 and 1, the names of those that are 1."""
+    """The label column [rows]. Of several columns of 0 and 1, the names of the columns that are 1."""
     if len(columns.label) == 1 and not columns.flag:
         return table.rows[columns.label[0]]
     flags, names = [_flags(table, name) for name in columns.label], (columns.flag,) if columns.flag else columns.label
@@ -288,7 +289,7 @@ def _column(targets: np.ndarray) -> pa.Array:
 
 
 def usable_rows(table: Table, columns: Sequence[str]) -> np.ndarray:
-    """Numbers of all rows. DataError for the first row without text, or with a text that is too long."""
+    """[rows] numbers of all rows. Raises DataError for the first row without text, or with a text that is too long."""
     empty = np.ones(table.rows.num_rows, np.bool_)
     for column in columns:
         values = table.rows[column]

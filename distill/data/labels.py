@@ -1,4 +1,4 @@
-"""The labels of a task, in the order of the model's outputs: those of the settings, of the teacher, or of the files."""
+"""The labels of a task, in the order of the model's outputs, from the settings, the teacher, or the files."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def labels_of(
     """The labels of a task.
 
     Args:
-        columns: split -> column of labels.
+        columns: split -> column of labels [rows].
         head: the classifier of the teacher, by whose names labels are ordered; None without.
         key: setting of the task, e.g. `tasks`, for messages.
-        named: the labels in the files if they are known; else they are those of the training rows, sorted.
+        named: the labels in the files if they are known; else the labels of the training rows are used, sorted.
         numbered: the labels in the order of the numbers that the files have for them; empty without numbers.
 
     Raises:
@@ -83,7 +83,7 @@ def labels_of(
 
 
 def _names(kind: Kind, columns: Mapping[str, pa.ChunkedArray]) -> set[str]:
-    """The names of all labels of the training rows, or of all rows if there are none."""
+    """The names of all labels of the training rows, or of all rows without training rows."""
     return set().union(*map(kind.names, [columns["train"]] if "train" in columns else columns.values()))
 
 
@@ -111,10 +111,11 @@ def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
 
 
 def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
-    """For each label of a task, the output of a classifier that has its name; none for an embedder, which fits every
-    task. None if the labels are not the same.
+    """For each label of a task, the number of a classifier's output with its name; None for other labels.
 
-    Outputs without names are those of the labels in order.
+    Empty for an embedder, which fits every task.
+
+    Outputs without names have the labels in order.
     """
     if head.architecture == VECTORS:  # an embedder without the labels of any task
         return ()
@@ -132,7 +133,7 @@ def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
 
 
 def check_head(head: Head | None, tasks: Iterable[Task], key: str) -> None:
-    """ConfigError about the setting `key` of a model unless its classifier, if it has one, fits every task."""
+    """Raise ConfigError, about the setting `key`, unless the model's classifier, if it has one, fits every task."""
     wrong = [] if head is None else [task for task in tasks if head_order(head, task) is None]
     if head is not None and wrong:
         labels = f" ({_shown(head.labels)})" if head.labels else ""
@@ -157,7 +158,7 @@ def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ..
 
 def _in_spelling(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...]:
     files = {spelled_alike(name): name for name in in_files}
-    # Hydra reads 1.0 in a list as it is written, and 1.0 in a column of numbers is 1.
+    # Hydra keeps 1.0 in a list, and 1.0 in a column of numbers is 1.
     return tuple(
         name if name in in_files else files.get(spelled_alike(name)) or files.get(re.sub(WHOLE, r"\1", name), name)
         for name in names

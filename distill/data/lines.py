@@ -30,7 +30,7 @@ def decoded(source: BinaryIO) -> io.TextIOWrapper:
 
 
 def check_text(text: str) -> None:
-    """Malformed for text that was decoded with `surrogateescape` and is not UTF-8, and for a NUL byte."""
+    """Raise Malformed for text that was decoded with `surrogateescape` and is not UTF-8, and for a NUL byte."""
     if not text.isascii():
         try:
             text.encode()
@@ -42,7 +42,7 @@ def check_text(text: str) -> None:
 
 
 def lines(text: io.TextIOWrapper) -> Iterator[str]:
-    """The lines with their endings. Malformed for one that is too long, is not UTF-8 or contains a NUL byte."""
+    """The lines with their endings. Raises Malformed for one that is too long, is not UTF-8 or contains a NUL byte."""
     while line := text.readline(LONGEST):
         if len(line) == LONGEST:
             raise Malformed(f"got a line of {LONGEST:,} characters or more; must be shorter; check its line endings")
@@ -65,7 +65,7 @@ def chunks(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
 
 
 def check_names(names: Sequence[str], place: str) -> None:
-    """DataError unless every column has a name, and no other column has the same one."""
+    """Raise DataError unless every column has a name, and no other column has the same one."""
     for number, column in enumerate(names, 1):
         if not column:
             raise DataError(

@@ -21,7 +21,7 @@ SAMPLE = 1000
 """Rows by which a column is recognized before all of its cells are read."""
 
 _LIST = r"^\s*(\[|array\(\s*\[|\(\s*['\"]|\{\s*('([^'\\]|\\.)*'|\"([^\"\\]|\\.)*\")\s*[,}]|(\(\s*\)|set\(\))\s*$)"
-"""Beginnings of a list, an array, a tuple and a set."""
+"""The beginnings of a list, an array, a tuple and a set."""
 _WRAPPED = r"^\s*\{\s*['\"](choices|labels)['\"]\s*:"
 """Beginning of Label Studio's form."""
 _ARRAY = re.compile(r"array\((.*?)(?:,\s*dtype=[\w.<>|']+)?\s*\)", re.DOTALL)
@@ -32,7 +32,7 @@ _LONGEST = 1_000_000
 
 
 def listed(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The lists of a column of text whose cells are all lists, or objects of Label Studio beside plain words.
+    """The lists of a column of text [rows] whose cells are all lists, or objects of Label Studio beside plain words.
 
     An empty cell is null. None for any other column.
     """
@@ -48,7 +48,8 @@ def listed(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def unwrapped(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The lists of a column of objects that have nothing but `choices` or `labels`; None for any other column."""
+    """The lists of a column [rows] of objects that have nothing but `choices` or `labels`; None for any other
+    column."""
     kind = column.type
     if not pa.types.is_struct(kind) or kind.num_fields != 1 or kind.field(0).name not in ("choices", "labels"):
         return None
@@ -67,7 +68,7 @@ def _begins(column: pa.ChunkedArray) -> bool:
 
 
 def parsed(cell: str) -> list[Any]:
-    """The list that a cell contains; a word is a list of one. ValueError for a cell that is neither."""
+    """The list that a cell contains; a word is a list of one. Raises ValueError for a cell that is neither."""
     text = cell.strip()
     if len(text) > _LONGEST:
         raise ValueError("too long")

@@ -16,7 +16,8 @@ _SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("label
 def with_places(rows: pa.Table, columns: Columns, where: Where) -> tuple[pa.Table, list[str]]:
     """The rows with `start`, `end` and `label` for each span, by characters, and what is to be said about them.
 
-    DataError for a span whose own text is not at its place, and for places that may count characters or UTF-16 units.
+    Raises DataError for a span whose own text is not at its place, and for places that may count characters or UTF-16
+    units.
     """
     label = columns.label[0]
     if not columns.kind.per_token or not is_spans(rows[label].type) or not is_text(rows[columns.text[0]].type):

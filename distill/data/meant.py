@@ -1,5 +1,5 @@
-"""Tables as their writers meant them: lists written as text, rows that an annotation tool rejects, and columns that
-divide the rows into splits. Without torch."""
+"""Reads tables as their writers meant them: lists written as text, rows that an annotation tool rejects, and columns
+that divide the rows into splits. Without torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPLITS = {
     **dict.fromkeys(("validation", "valid", "val", "dev", "devel", "development"), "validation"),
     **dict.fromkeys(("test", "testing", "tst"), "test"),
 }
-"""What a column of splits contains, in any case -> split."""
+"""Value in a column of splits, in any case -> split."""
 DIVIDING = ("split", "set", "subset", "partition", "fold", "usage", "data_split", "dataset_split", "_split")
 """Usual names of such a column."""
 
@@ -35,11 +35,11 @@ class Meant:
     lists: frozenset[str]
     """Columns whose lists were written as text."""
     notes: tuple[str, ...]
-    """What was left out or divided, in lines for the user."""
+    """Lines for the user on rows that were left out or divided."""
 
 
 def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table]) -> Meant:
-    """The tables of a task. `name`: of the task, for notes. Those of a published data set are used as they are."""
+    """The tables of a task. `name`: of the task, for notes. Tables of a published data set are unchanged."""
     if settings.rows:
         return Meant(dict(tables), frozenset(), ())
     lists, notes = set[str](), list[str]()
@@ -91,7 +91,11 @@ def _has_outside(column: pa.ChunkedArray) -> bool:
 
 
 def accepted(settings: config.Task, table: Table, log: Callable[[str], None], name: str) -> Table:
-    """The rows that no column states to be rejected. `log` gets a line about the others; `name` begins it."""
+    """The rows that no column states to be rejected. `log` gets a line about the others; `name` begins it.
+
+    Raises:
+        DataError: if all rows are rejected.
+    """
     for column in table.rows.column_names:
         values = table.rows[column]
         flags = None if _is_named(settings, column) else rejected(values, column)

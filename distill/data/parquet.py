@@ -19,13 +19,13 @@ from distill.data.lines import ROWS, check_names, no_rows, too_large
 from distill.errors import DataError
 
 COLUMNS = 10_000
-"""A file with more columns is none of texts and labels."""
+"""Maximum number of columns. A file with more does not hold texts and labels."""
 AT_ONCE = 1 << 26
 """Bytes of rows that are in memory at once."""
 LARGEST = 1 << 28
 """Bytes that a single row may take."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12, "BYTE_ARRAY": 4}
-"""Physical type -> bytes of a value in memory, besides those of a text."""
+"""Physical type -> bytes of a value in memory, without the bytes of a text."""
 _DELTA = "DELTA_BYTE_ARRAY"
 """An encoding by which a text may repeat a part of the one before it."""
 _FEWEST = 8
@@ -33,7 +33,7 @@ _FEWEST = 8
 
 
 def batches(file: BinaryIO, name: str, most: int | None) -> Iterator[pa.RecordBatch]:
-    """The rows of a file. DataError if it is malformed, or its rows take more bytes than `most`."""
+    """The rows of a file. Raises DataError if it is malformed, or its rows take more bytes than `most`."""
     magic = bytes(file.read(4))
     file.seek(0)
     if magic == b"PARE":
@@ -113,7 +113,7 @@ def _named(source: pq.ParquetFile, name: str) -> Iterator[pa.RecordBatch]:
 
 
 def _parts(batch: pa.RecordBatch, name: str, row: int) -> Iterator[pa.RecordBatch]:
-    """The batch in parts of at most `AT_ONCE` bytes. DataError for a row that is too large."""
+    """The batch in parts of at most `AT_ONCE` bytes. Raises DataError for a row that is too large."""
     size = sum(map(_size, batch.columns))
     if size <= AT_ONCE or batch.num_rows <= 1:
         if size > LARGEST:

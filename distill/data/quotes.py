@@ -137,7 +137,7 @@ def _consider_line(found: _Evidence, record: Sequence[str], line: str, separator
 
 
 def _remember(found: _Evidence, record: Sequence[str]) -> None:
-    """Add the values of a record to those of its columns, and forget columns with many values."""
+    """Add the values of a record to the values of its columns, and forget columns with many values."""
     for column in list(found.values):
         if column < len(record):
             found.values[column].add(record[column][:_LONGEST])
@@ -151,8 +151,8 @@ def _is_doubled(value: str, written: str) -> bool:
 
 
 def _are_rows(found: _Evidence, part: Sequence[Sequence[str]]) -> bool:
-    """Whether lines have the number of values of a row, and a value that other rows have in the same column. An empty
-    one is none."""
+    """Whether lines have the number of values of a row, and a value, not empty, that other rows have in the same
+    column."""
     return all(
         len(line) == found.width and any(line[n] and line[n] in seen for n, seen in found.values.items())
         for line in part

@@ -33,7 +33,7 @@ def rows(text: io.TextIOWrapper, form: Form, notes: list[str]) -> Rows:
     """The rows of a file. A note is added, before the first row, where the form could mean something else.
 
     Raises:
-        Malformed: for the row after those that were yielded.
+        Malformed: for the row after the yielded rows.
         RecursionError: for lists in lists.
     """
     if form == "array":
@@ -171,7 +171,7 @@ def _of_data(value: Any, characters: int, fields: Mapping[str, Any]) -> Rows:
 
 
 def _more(rest: str, text: io.TextIOWrapper) -> str:
-    """`rest` without white space before it, and with more text if there is none."""
+    """`rest` without white space before it, and with more text if nothing is left."""
     while not (rest := rest.lstrip()) and (read := text.read(1 << 16)):
         rest = read
     return rest

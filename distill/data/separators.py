@@ -1,7 +1,7 @@
 """How the columns of a text file are separated, where the settings do not state it.
 
-The header and the first rows decide. A separator that is not that of the file's extension is noted, and a header that
-could be read in two ways is refused with both.
+The header and the first rows decide. A separator that differs from the extension's is noted, and a header that could be
+read in two ways is refused with both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Dialect:
     stated: bool = False
     """Whether the first line states the separator, and is not the header."""
     notes: tuple[str, ...] = ()
-    """What was chosen, in lines for the user."""
+    """Lines for the user on what was chosen."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class _Reading:
     separator: str
     header: tuple[str, ...]
     share: float
-    """Of the records after the header, those with as many values."""
+    """Share of the records after the header that have as many values."""
 
 
 def named(separator: str) -> str:

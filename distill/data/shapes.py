@@ -19,7 +19,7 @@ _PLACES = {"start_offset": "start", "end_offset": "end"}
 
 
 def row(value: Any) -> dict[str, Any]:
-    """A row of this value. Malformed unless it is one."""
+    """A row of this value. Raises Malformed unless it is one."""
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
         if value[1].keys() <= SPACY:
             value = {"text": value[0], **value[1]}
@@ -37,7 +37,7 @@ def row(value: Any) -> dict[str, Any]:
 
 
 def _spans(value: list[Any]) -> list[Any]:
-    """A list of spans as objects with `start`, `end` and `label`; other lists as they are."""
+    """A list of spans as objects with `start`, `end` and `label`; other lists unchanged."""
     if not value or not isinstance(value[0], list | dict):
         return value
     if all(map(_is_triple, value)):
@@ -71,7 +71,7 @@ MOST = 250_000
 
 
 def of_object(fields: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]]:
-    """The rows of one object, as pandas and `datasets` write tables; a single row where it is none of these.
+    """The rows of one object, as pandas and `datasets` write tables; any other object is a single row.
 
     A note is added unless it is a single row.
 

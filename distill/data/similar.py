@@ -51,7 +51,7 @@ def _counted(texts: Sequence[str], numbers: dict[str, int], *, grow: bool) -> sp
 
 
 def _unit(rows: sparse.csr_matrix, weights: np.ndarray) -> sparse.csr_matrix:
-    """Weighted rows of length 1; those without a weight are zero."""
+    """Weighted rows of length 1. Rows without a weight are zero."""
     weighted = rows @ sparse.diags(weights.astype(np.float32))
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(axis=1)).ravel())
     return sparse.csr_matrix(sparse.diags(1 / np.maximum(lengths, 1e-9)) @ weighted)

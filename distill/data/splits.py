@@ -49,9 +49,9 @@ def targets_of(split: Split) -> np.ndarray:
 def divided(splits: dict[str, Split], columns: Columns, notes: list[str], name: str) -> dict[str, Split]:
     """The splits, with a part of `train` set aside as `validation` if there is no split but train and development.
 
-    The part depends on a hash of the text alone, so that all copies of a text are in the same split; of rows of a
-    group, on that of the group's text, and of questions on that of their context. Rows without a label stay in
-    `train`, because they cannot validate, unless a row with the same text does.
+    The part depends on a hash of the text alone, so that all copies of a text are in the same split; for rows of a
+    group on the group's text, and for questions on their context. Rows without a label stay in `train`, because they
+    cannot validate, unless a row with the same text does.
     """
     if "train" not in splits or {*splits} - {"train", DEVELOPMENT}:
         return splits
@@ -129,7 +129,7 @@ def _hashes(split: Split, columns: Sequence[str], salt: str) -> Iterator[int]:
 
 
 def _flat(texts: Sequence[Any]) -> Iterator[str]:
-    """Texts, and those of lists, without surrounding spaces."""
+    """Texts, also from lists, without surrounding spaces."""
     for text in texts:
         yield from (text.strip(),) if isinstance(text, str) else (part.strip() for part in text)
 
@@ -190,7 +190,7 @@ def with_labels(split: Split, notes: list[str], name: str) -> Split:
 
 
 def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], kind: Kind) -> None:
-    """DataError for a split with too few labelled rows, and for training rows that all have the same label."""
+    """Raise DataError for a split with too few labelled rows, and for training rows that all have the same label."""
     for split, part in splits.items():
         where = ", ".join(tables.get(split, tables.get("train", next(iter(tables.values())))).files)
         targets = targets_of(part)

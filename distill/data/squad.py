@@ -9,8 +9,8 @@ from distill.data.lines import Malformed
 
 
 def questions(content: Any) -> Iterator[tuple[dict[str, Any], int]]:
-    """(row, characters) of each question, with the columns of the data set `squad` on the hub. Malformed for another
-    form."""
+    """(row, characters) of each question, with the columns of the data set `squad` on the hub. Raises Malformed for
+    another form."""
     try:
         for article in content["data"]:
             for paragraph in article["paragraphs"]:

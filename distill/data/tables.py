@@ -15,13 +15,13 @@ from distill.errors import DataError
 
 
 def read_parquet(file: Path, columns: Sequence[str]) -> pa.Table:
-    """These columns of a file. DataError if it is incomplete, is not parquet or lacks a column."""
+    """These columns of a file. Raises DataError if it is incomplete, is not parquet or lacks a column."""
     with _opened(file, columns) as source:
         return source.read(columns=list(columns))
 
 
 def parts(file: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """These columns of consecutive rows of a file. DataError as from `read_parquet`."""
+    """These columns of consecutive rows of a file. Raises DataError as from `read_parquet`."""
     with _opened(file, columns) as source:
         for batch in source.iter_batches(columns=list(columns)):
             yield pa.Table.from_batches([batch])
@@ -41,7 +41,11 @@ def _opened(file: Path, columns: Sequence[str]) -> Iterator[pq.ParquetFile]:
 
 
 def texts(table: pa.Table, column: str, where: object, before: int = 0) -> pa.ChunkedArray:
-    """A text column. DataError if it has another type or contains a null. `before`: number of rows before the table."""
+    """A text column [rows]. `before`: number of rows before the table.
+
+    Raises:
+        DataError: if it has another type or contains a null.
+    """
     values = table[column]
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         raise DataError(f"{where}: got {values.type} in column {column}; must be text; convert it")
@@ -57,5 +61,5 @@ def blank(values: pa.ChunkedArray) -> np.ndarray:
 
 
 def first(flags: pa.ChunkedArray | np.ndarray) -> int:
-    """Number, from 0, of the first row whose flag is set."""
+    """Number, from 0, of the first row whose flag [rows] is set."""
     return int(np.flatnonzero(np.asarray(flags))[0])

@@ -16,7 +16,7 @@ from distill.config import names
 from distill.data.task_types import Kind
 
 UNNAMED = ("train", "training", "data", "dataset")
-"""Names of files that are no names of a task: it is named after their folder."""
+"""Names of files that do not name a task. It is named after their folder."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Task:
     official: dict[str, int] = field(default_factory=dict)
     """Split -> number of rows that it should have."""
     prompts: tuple[str, ...] = ()
-    """What is put before the first text and before the second; empty if nothing is."""
+    """The prompts before the first text and before the second; empty without prompts."""
     choices: tuple[str, ...] = ()
     """The column with the choices of each row, or several with one each."""
     in_headline: bool = True
@@ -50,12 +50,13 @@ class Task:
         return len(self.labels) or self.kind.outputs
 
     def predictions(self, outputs: np.ndarray) -> np.ndarray:
-        """Predictions as metrics take them, for outputs [n, outputs]: class numbers, 0 or 1, numbers, or codes of
-        tags."""
+        """Predictions [n] or [n, labels] for outputs [n, outputs], in the form that metrics take: class numbers, 0 or
+        1, numbers, or codes of tags."""
         return self.kind.decode(outputs, self.labels, self.threshold)
 
     def graded(self, outputs: np.ndarray, truth: np.ndarray) -> np.ndarray:
-        """What metrics take besides the truth: predictions or, of kinds with `grade`, the values of each row."""
+        """The argument of metrics besides the truth: predictions [n] or [n, labels] or, for kinds with `grade`, values
+        [n, metrics]."""
         predicted = self.predictions(outputs)
         return predicted if self.kind.grade is None else self.kind.grade(predicted, truth)
 
@@ -66,7 +67,8 @@ def is_own(tasks: config.Tasks) -> bool:
 
 
 def chosen(tasks: config.Tasks) -> dict[str, config.Task]:
-    """Name -> settings of every task, in `tasks.names` or not. What a task leaves null is that of `tasks`."""
+    """Name -> settings of every task, in `tasks.names` or not. A setting that a task leaves null is taken from
+    `tasks`."""
     if is_own(tasks):
         return {own_name(tasks): config.Task(**{f.name: getattr(tasks, f.name) for f in fields(config.Task)})}
     shared = {f.name: getattr(tasks, f.name) for f in fields(config.Task) if f.name not in ("train", "hub")}
@@ -90,7 +92,7 @@ def renamed(tasks: config.Tasks) -> str | None:
 
 
 def _plain_name(tasks: config.Tasks) -> str:
-    """What the task is called after: its data set, file or folder."""
+    """The name of the data set, file or folder after which the task is called."""
     if tasks.hub is not None:
         return tasks.hub.split("/")[1 if tasks.hub.count("/") else 0]
     first = tasks.train[0] if isinstance(tasks.train, list) and tasks.train else tasks.train
@@ -110,7 +112,7 @@ def names_in(group: str) -> tuple[str, ...]:
 
 
 def about(names: set[str]) -> str | None:
-    """The sentence about the group in `conf/tasks` that has all these tasks; None if there is none."""
+    """The sentence about the group in `conf/tasks` that has all these tasks; None without such a group."""
     for file in sorted((config.folder("conf") / "tasks").glob("*.yaml")):
         group = _group(file.stem)
         if names and names <= set(group.get("each", ())):

@@ -88,12 +88,13 @@ class TaskData:
         return list(zip(self.task.columns, self.task.prompts or ("", ""), strict=True))
 
     def truth(self, rows: Dataset) -> np.ndarray:
-        """Targets of rows, as metrics take them."""
+        """Targets [n] or [n, labels] of rows, in the form that metrics take."""
         return self.task.kind.truth(targets_of(rows), [rows[name] for name in self.task.columns], self.task.labels)
 
 
 def soft_outputs_of(rows: Dataset) -> np.ndarray | None:
-    """[n, outputs] of rows that stand in for a teacher's outputs, NaN for rows without; None without soft labels."""
+    """[n, outputs] soft labels of rows, which stand in for a teacher's outputs; NaN for rows without. None if no row
+    has them."""
     if SOFT not in rows.column_names:
         return None
     return targets_in(rows.with_format("arrow")[SOFT][:]).reshape(len(rows), -1)
@@ -185,7 +186,7 @@ def _is_on_hub(settings: config.Task, tasks: config.Tasks) -> bool:
 
 
 def wanted(tasks: config.Tasks) -> dict[str, config.Task]:
-    """Name -> settings of the tasks in `tasks.names`, or of all. ConfigError for an unknown name."""
+    """Name -> settings of the tasks in `tasks.names`, or of all. Raises ConfigError for an unknown name."""
     every = chosen(tasks)
     if not every:
         raise ConfigError("tasks.train: got nothing; must be a file with labelled rows; set tasks.train=FILE")
@@ -195,7 +196,12 @@ def wanted(tasks: config.Tasks) -> dict[str, config.Task]:
 
 
 def check_files(settings: config.Config, head: Head | None) -> None:
-    """Refuse own files with errors, and a teacher's head that does not fit them. Without torch, so at once."""
+    """Read the user's own files, so that errors in them are found before torch is imported.
+
+    Raises:
+        DataError: for files with errors.
+        ConfigError: for a teacher's head that does not fit them.
+    """
     tasks = settings.tasks
     every = wanted(tasks)
     own = {n: task for n, task in every.items() if task.train is not None and not _is_on_hub(task, tasks)}

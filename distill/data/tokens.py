@@ -1,4 +1,4 @@
-"""What the tokens of a text depend on, as a hash: a part of the name of everything that is stored in tokens."""
+"""A hash of everything on which the tokens of a text depend. Everything that is stored in tokens has it in its name."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ _PATHS = ("name_or_path", "_file")
 
 
 def identity(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Hash of all of a tokenizer on which the tokens of a text depend: not only of its `tokenizer.json`, but also of
-    its class and settings, such as the side on which texts are cut, of the libraries, and of the tokens of some texts.
+    """Hash of everything in a tokenizer on which the tokens of a text depend.
+
+    These are its `tokenizer.json`, its class and settings, such as the side on which texts are cut, the libraries, and
+    the tokens of some texts.
     """
     import tokenizers
     import transformers

@@ -38,7 +38,7 @@ _AT_ONCE = 512
 
 @dataclass(frozen=True)
 class Pool:
-    """What rows of a transfer set are made from. All rows have as many texts as the task's."""
+    """The sources of the rows of a transfer set. All rows have as many texts as the task's rows."""
 
     own: Sequence[Row]
     """The task's training rows."""
@@ -70,7 +70,7 @@ def normalized(text: str) -> str:
 
 
 def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: Set[str], random: np.random.Generator) -> Made:
-    """At most `count` rows, all different and none of them in `pool.own`.
+    """At most `count` rows, all different and not in `pool.own`.
 
     A source that has fewer rows than its share leaves the rest to the sources after it in `SOURCES`, of which the last
     make as many rows as are wanted.
@@ -170,7 +170,7 @@ def edited(
 ) -> str:
     """A text with a share `EDITED` of its words, but at least one, replaced, dropped or swapped with the next.
 
-    A word is replaced by one of `similar`, or by one of `vocabulary` where that has none for it.
+    A word is replaced by one of its words in `similar` or, without these, by one of `vocabulary`.
     """
     words = text.split()
     if not words:

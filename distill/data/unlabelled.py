@@ -19,14 +19,16 @@ from distill.models.families.record import VECTORS
 def completed(
     settings: config.Task, tables: Mapping[str, Table], head: Head | None, key: str
 ) -> tuple[Columns | None, Mapping[str, Table]]:
-    """The columns of the validation or test rows of an embedder, and the tables, where training rows that lack some of
-    these have them. None and the same tables for any other task, and for training rows that lack none.
+    """Complete the training rows of an embedder that lack columns of its validation or test rows.
+
+    Returns these columns, and the tables with the completed training rows. Returns None and the unchanged tables for
+    other tasks, and for training rows that have all columns.
 
     A missing label is null for embedding, whose rows are then distilled alone, and 1 for retrieval, where a pair is a
     query and a document that answers it.
 
     Args:
-        head: that of the teacher.
+        head: the teacher's head; None without.
         key: setting of the task, e.g. `tasks`, for messages.
     """
     others = [table for split, table in tables.items() if split != "train"]

@@ -1,4 +1,4 @@
-"""What rows of embedders need besides those of other tasks: prompts, and labels from 0 to 1. Without torch."""
+"""Prompts, and labels from 0 to 1, which only rows of embedders need. Without torch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from distill.models.families.head import Head
 
 
 def prompts_of(kind: Kind, head: Head | None) -> tuple[str, ...]:
-    """What the teacher, an embedder, puts before queries and before documents, or before every text of other tasks;
-    empty if it puts nothing."""
+    """The prompts of the teacher, an embedder, before queries and before documents, or before every text of other
+    tasks; empty without prompts."""
     if head is None or not kind.separate:
         return ()
     pair = head.prompts if kind.grouped else (head.prompt, head.prompt)

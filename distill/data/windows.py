@@ -90,7 +90,7 @@ def _pieces(text: NDArray[np.int64], room: int) -> Iterator[NDArray[np.int64]]:
 
 
 def _find(ids: NDArray[np.int32], pattern: NDArray[np.int32]) -> int | None:
-    """Index of the first occurrence of `pattern` in `ids`; None if there is none or the pattern is empty."""
+    """Index of the first occurrence of `pattern` in `ids`; None if it does not occur or is empty."""
     if not len(pattern) or len(ids) < len(pattern):
         return None
     matches = np.flatnonzero((np.lib.stride_tricks.sliding_window_view(ids, len(pattern)) == pattern).all(1))

@@ -1,1 +1,1 @@
-"""What a user ships: exported folders, and loading them to predict."""
+"""Exports folders that a user ships, and loads them to predict."""

@@ -44,7 +44,10 @@ def reliability(logits: np.ndarray, labels: np.ndarray, temperature: float = 1.0
 def error_of(diagram: list[Bin]) -> float:
     """The expected calibration error, 0 to 1: the mean distance between confidence and accuracy, weighted by rows.
 
-    diagram: at least one bin. ZeroDivisionError without a bin.
+    diagram: at least one bin.
+
+    Raises:
+        ZeroDivisionError: without a bin.
     """
     total = sum(rows for *_, rows in diagram)
     return sum(rows * abs(confidence - accuracy) for confidence, accuracy, rows in diagram) / total
@@ -68,7 +71,7 @@ def described(logits: np.ndarray, labels: np.ndarray, chosen: float | None) -> d
     """The calibration of a task, as in results.json.
 
     Args:
-        logits, labels: `[N, C]` and `[N]`, as `reliability` takes them. ValueError for other shapes.
+        logits, labels: `[N, C]` and `[N]`, as `reliability` takes them. Raises ValueError for other shapes.
         chosen: the temperature, from other rows. None if there are no other rows.
     """
     before = reliability(logits, labels)

@@ -1,4 +1,4 @@
-"""What a model without any skill scores: the best predictor that outputs the same for every row, or a random order.
+"""Scores of models without any skill: the best predictor that outputs the same for every row, or a random order.
 
 A percentage of the teacher's score does not start at 0: on MRPC, whose rows are mostly paraphrases, the answer
 "paraphrase" for every row reaches 68% accuracy and an F1 of 81%.
@@ -31,7 +31,7 @@ def chance(names: Sequence[str], labels: np.ndarray) -> dict[str, float]:
     combinations. Where labels are answers, no answer and the whole context are tried.
 
     Args:
-        names: keys of `METRICS`. KeyError for another name.
+        names: keys of `METRICS`. Raises KeyError for another name.
         labels: `[N]` or `[N, K]` of one split, as metrics take them.
 
     Raises:
@@ -65,7 +65,7 @@ def of_tasks(labels: Mapping[tuple[str, str], np.ndarray], names: Mapping[str, S
 
     Args:
         labels: (task, split) -> labels `[N]` or `[N, K]` of a reported split.
-        names: task -> its metrics. Errors are those of `chance`.
+        names: task -> its metrics. Errors are as from `chance`.
     """
     result: dict[str, dict[str, float]] = {}
     for (task, split), of_split in labels.items():

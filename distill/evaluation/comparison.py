@@ -21,7 +21,7 @@ SPLIT = ("dataset", "validation")
 
 
 def task_of(model: Model, metrics: Sequence[str] | None) -> Task:
-    """The task of a model with a head, whose labels are those of its config.
+    """The task of a model with a head, with the labels of its config.
 
     Raises:
         ConfigError: for a model without such a head, and for metrics of another kind of task.
@@ -42,7 +42,8 @@ def task_of(model: Model, metrics: Sequence[str] | None) -> Task:
 
 
 def truth_of(kind: Kind, labels: Sequence[str], batches: Sequence[Batch]) -> np.ndarray:
-    """The labels of all rows as metrics take them. Rows, and tokens, without a label are left out.
+    """The labels of all rows, [n] or [n, labels], in the form that metrics take. Rows and tokens without a label are
+    left out.
 
     Raises:
         DataError: for batches without labels, and for labels that the model does not have.
@@ -80,8 +81,8 @@ def _labelled(batch: Batch) -> np.ndarray:
 
 
 def outputs_of(kind: Kind, run: Run, batches: Sequence[Batch]) -> np.ndarray:
-    """Outputs [n, C] of all rows with a label, in the order of `truth_of`. Of multiple choice C is the largest number
-    of choices, and choices that a row has not are `ABSENT`."""
+    """Outputs [n, C] of all rows with a label, in the order of `truth_of`. For multiple choice, C is the largest number
+    of choices, and choices that a row lacks are `ABSENT`."""
     parts = []
     for batch in batches:
         logits = run(inputs_in(batch))
@@ -99,8 +100,8 @@ def outputs_of(kind: Kind, run: Run, batches: Sequence[Batch]) -> np.ndarray:
 def compared(task: Task, outputs: Mapping[str, np.ndarray], truth: np.ndarray) -> list[dict[str, Any]]:
     """A row for each model: its scores in percent with 95% intervals, and what it retains of the first model's score.
 
-    All models are scored on the same 10,000 resamples of the rows, so that the interval of what is retained is that of
-    a paired comparison. Intervals are over rows, and not over trainings.
+    All models are scored on the same 10,000 resamples of the rows, so that the intervals of retained % are paired.
+    Intervals are over rows, and not over trainings.
 
     Args:
         outputs: name of a model -> its outputs [n, C]. The first is the reference.

@@ -52,7 +52,7 @@ def label_of(kind: Kind, target: np.ndarray, names: Sequence[str], divided: Any)
 
 
 def readable(kind: Kind) -> bool:
-    """Whether the rows of a kind are listed: not those that are words, or pairs of vectors."""
+    """Whether the rows of a kind are listed. Words and pairs of vectors are not."""
     return not kind.per_token and not kind.separate
 
 

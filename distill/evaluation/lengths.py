@@ -12,7 +12,8 @@ from distill.evaluation import metrics
 
 
 def terciles(lengths: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
-    """(shortest, longest, numbers of the rows) of three groups by length; fewer where many rows are of one length."""
+    """(shortest, longest, numbers of the rows) of three groups of `lengths` [n]; fewer where many rows have one
+    length."""
     edges = np.quantile(lengths, [1 / 3, 2 / 3], method="inverted_cdf")
     group = np.searchsorted(edges, lengths)
     rows: Sequence[np.ndarray] = [np.flatnonzero(group == number) for number in range(3)]
@@ -20,7 +21,7 @@ def terciles(lengths: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
 
 
 def of_rows(encoded: Encoded) -> np.ndarray:
-    """[n] tokens of each row; of a question, those of all windows of its context."""
+    """[n] number of tokens of each row; for a question, the sum over all windows of its context."""
     if encoded.spans is None:
         return np.asarray(encoded.lengths)
     return np.bincount(encoded.spans.owners, weights=encoded.lengths).astype(np.int64)

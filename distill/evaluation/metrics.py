@@ -8,9 +8,9 @@ A metric takes predictions and labels of one form: class numbers `[N]`, numbers 
 codes of tags `[N]` with labels of `spans.TAGGED`, scores of documents `[N]` with labels of `task_type.GROUPED`, or the
 values of `Kind.grade` `[N, K]` for answers and for retrieval.
 
-A metric that is not defined is 0: a metric of classes without a positive prediction, or a correlation of a constant
-column. scikit-learn does the same with a warning. Its own functions are not used, because they check their arguments
-for longer than they compute.
+A metric is 0 where it is not defined: F1 without a positive prediction, or a correlation of a constant column.
+scikit-learn does the same with a warning. Its own functions are not used, because they check their arguments for longer
+than they compute.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _right(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _positives(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """[N, 2] what F1 is the ratio of: twice the true positives; predicted and true positives."""
+    """[N, 2] the parts of F1, which is their ratio: twice the true positives, and predicted plus true positives."""
     ours, true = (values.reshape(len(values), -1).astype(np.int64) for values in (predicted, labels))
     return _stacked(2 * (ours & true).sum(axis=1), (ours + true).sum(axis=1))
 
@@ -146,7 +146,7 @@ def _matthews(sums: np.ndarray) -> np.ndarray:
 def _spans(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """[texts, 2] twice the spans in both; spans of the prediction and of the truth.
 
-    A predicted span is correct if its first word, last word and type are those of a true span (Tjong Kim Sang and De
+    A predicted span is correct if it has the first word, last word and type of a true span (Tjong Kim Sang and De
     Meulder 2003).
     """
     assert labels.dtype == TAGGED
@@ -267,14 +267,14 @@ def score(names: Sequence[str], predicted: np.ndarray, labels: np.ndarray) -> di
     """Metric -> value in percent; a correlation times 100.
 
     Args:
-        names: keys of `METRICS`. KeyError for another name.
+        names: keys of `METRICS`. Raises KeyError for another name.
         predicted, labels: `[N]` or `[N, K]` of the same rows, in the form that the metrics take.
     """
     return {name: 100 * METRICS[name](predicted, labels) for name in names}
 
 
 def finite(outputs: np.ndarray) -> np.ndarray:
-    """The outputs `[N, C]`. UserError if one of them is not finite."""
+    """The outputs `[N, C]`. Raises UserError if one of them is not finite."""
     broken = int((~np.isfinite(outputs)).any(axis=-1).sum())
     if broken:
         raise UserError(

@@ -58,7 +58,7 @@ class Measured:
 
     @functools.cached_property
     def drawn(self) -> dict[str, retained.Scores]:
-        """Variant -> its scores on resamples, for those that were scored on all tasks."""
+        """Variant -> its scores on resamples, for variants that were scored on all tasks."""
         every = self.predictions[REFERENCE].keys()
         whole = {name: each for name, each in self.predictions.items() if each.keys() == every}
         return retained.drawn(whole, self.names)
@@ -176,7 +176,7 @@ def _calibration(name: str, measured: Measured) -> dict[str, dict[str, Any]]:
 
 
 def _calibration_error(described: Mapping[str, Mapping[str, Any]]) -> float | None:
-    """Mean over tasks with classes or labels; None if there is none with predictions."""
+    """Mean over tasks with classes or labels; None without such a task with predictions."""
     errors = [each["ece"] for each in described.values()]
     return float(np.mean(errors)) if errors else None
 
@@ -188,7 +188,7 @@ def _statistics(name: str, measured: Measured) -> dict[str, Any]:
     ends = {task: {key: resamples.interval(values) for key, values in each.items()} for task, each in drawn.items()}
     thirds: dict[str, list[dict[str, Any]]] = {}
     for (task, split), (predicted, labels) in own.items():
-        # A part of the rows of a query is another ranking.
+        # A part of the rows of a query would be another ranking.
         if task not in thirds and (task, split) in measured.lengths and not kinds[task].grouped:
             thirds[task] = by_length(measured.names[task], predicted, labels, measured.lengths[task, split])
     constant = chance.near_constant(own, without=[task for task, kind in kinds.items() if kind.per_token])
@@ -250,7 +250,7 @@ def _scored(variant: Variant, measured: Measured) -> significance.Scored:
 
 
 def _speedup(variant: Variant, measured: Measured) -> dict[str, Any]:
-    """Over the form of the teacher (`is_reference`) that is fastest on the same inputs.
+    """Speedup over the form of the teacher (`is_reference`) that is fastest on the same inputs.
 
     The headline is at the tasks' own lengths: over all backends, and over the forms on the same backend.
     """

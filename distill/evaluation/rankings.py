@@ -1,8 +1,8 @@
-"""Metrics of the first ten rows of each group, and what they are expected to be for rows in random order.
+"""Metrics of the first ten rows of each group, and their expected values for rows in random order.
 
 nDCG is the normalized discounted cumulative gain, with labels above 0 as gains (Järvelin and Kekäläinen 2002). The
-reciprocal rank is that of the first row with a label above 0. Recall is the share of rows with a label above 0 that are
-among the first ten. Each is 0 to 1. A group without a label above 0 does not count.
+reciprocal rank is 1 / the rank of the first row with a label above 0. Recall is the share of rows with a label above 0
+that are among the first ten. Each is 0 to 1. A group without a label above 0 does not count.
 
 Labels are of `distill.data.task_types.task_type.GROUPED`, where the rows of a group are ranked, or of
 `retrieval.JUDGED`, where the documents of all rows are ranked for each group.
@@ -71,7 +71,7 @@ def _ranking(values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def chance(expected: Expected, labels: np.ndarray) -> float:
-    """The mean over groups of what a metric is expected to be for documents in random order, 0 to 1.
+    """The mean over groups of the expected value of a metric for documents in random order, 0 to 1.
 
     labels: `[N]` of `GROUPED` or `JUDGED`.
     """
@@ -95,14 +95,14 @@ def _groups(labels: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
 
 
 def expected_ndcg(gains: np.ndarray, documents: int) -> float:
-    """Expected nDCG, 0 to 1: see `Expected`."""
+    """Expected nDCG, 0 to 1, of documents with these gains [G]: see `Expected`."""
     discounts = 1 / np.log2(np.arange(min(TOP, documents)) + 2)
     best = np.sort(gains)[::-1][: len(discounts)]
     return float(gains.sum() / documents * discounts.sum() / (best @ discounts[: len(best)]))
 
 
 def expected_reciprocal_rank(gains: np.ndarray, documents: int) -> float:
-    """Expected reciprocal rank, 0 to 1: see `Expected`."""
+    """Expected reciprocal rank, 0 to 1, of documents with these gains [G]: see `Expected`."""
     relevant, expected, none_before = int((gains > 0).sum()), 0.0, 1.0
     for rank in range(min(TOP, documents)):
         left = documents - rank
@@ -112,5 +112,5 @@ def expected_reciprocal_rank(gains: np.ndarray, documents: int) -> float:
 
 
 def expected_recall(gains: np.ndarray, documents: int) -> float:
-    """Expected recall, 0 to 1: see `Expected`."""
+    """Expected recall, 0 to 1, of documents with these gains [G]: see `Expected`."""
     return min(TOP, documents) / documents

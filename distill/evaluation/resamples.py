@@ -44,7 +44,7 @@ def drawn(
     """Model -> metric -> its values on the resamples, which are the same rows for all models.
 
     Args:
-        names: keys of `METRICS`. KeyError for another name.
+        names: keys of `METRICS`. Raises KeyError for another name.
         predictions: model -> predictions `[N]` or `[N, K]`, as `distill.evaluation.metrics` takes them; at least one.
         labels: of the same N rows.
         resamples: how many there are.

@@ -1,4 +1,4 @@
-"""How much of the teacher's score a student retains, in five ways, with confidence intervals.
+"""The share of the teacher's score that a student retains, in five ways, with confidence intervals.
 
 The first four differ by more than most methods do: DistilBERT retains 96.9, 96.2, 95.7 or 86.4 percent of BERT's score.
 The fifth counts only what is above chance, because a ratio of scores is far above 0 for a model without any skill.
@@ -68,13 +68,18 @@ def tasks(of_model: Scores) -> dict[str, Any]:
 def macro_score(of_model: Scores, over: Collection[str] | None = None) -> float:
     """Mean over tasks of the mean of a task's metrics, in percent. `over`: the tasks, by default all.
 
-    ValueError without a task.
+    Raises:
+        ValueError: without a task.
     """
     return float(average(of_model, over))
 
 
 def average(of_model: Scores, over: Collection[str] | None = None) -> Any:
-    """`macro_score` of scores, or [R] of scores on resamples."""
+    """`macro_score` of scores, or [R] of scores on resamples.
+
+    Raises:
+        ValueError: without a task.
+    """
     values = [value for task, value in tasks(of_model).items() if over is None or task in over]
     if not values:
         raise ValueError(f"scores: got {sorted(of_model)}, of which none is in {sorted(over or ())}; must be one")
@@ -98,13 +103,16 @@ def retained(student: Scores, teacher: Scores, headline: Collection[str]) -> dic
 
     macro: ratio of the macro scores over all tasks;
     headline: the same over the tasks of the headline;
-    mean_of_ratios: mean of the own ratios of the tasks of the headline;
+    mean_of_ratios: mean of the ratios of the single tasks of the headline;
     worst: the task with the smallest ratio, of all tasks;
-    left_out: tasks that are in none of these because the teacher's score is not above 0.
+    left_out: tasks that do not count because the teacher's score is not above 0.
     A value is None if no task remains for it.
 
     Args:
         headline: the tasks of the headline (`Task.in_headline`).
+
+    Raises:
+        ValueError: for scores on other tasks.
     """
     if set(student) != set(teacher):
         raise ValueError(f"scores: got student {sorted(student)}, teacher {sorted(teacher)}; must be the same")
@@ -125,9 +133,9 @@ def retained(student: Scores, teacher: Scores, headline: Collection[str]) -> dic
 def above_chance(student: Scores, teacher: Scores, chance: Scores, headline: Collection[str]) -> float | None:
     """Percent that a student retains of what the teacher's macro score is above chance, over the tasks of the headline.
 
-    100 (macro score of the student - that of the best constant predictors) / (the same of the teacher). Tasks on which
-    the teacher scores no more than chance count too: their differences are about 0. None where no task remains, or the
-    teacher's macro score is not above chance.
+    100 (s - c) / (t - c), with the macro scores s of the student, t of the teacher and c of the best constant
+    predictors. Tasks on which the teacher scores no more than chance count too: their differences are about 0. None
+    where no task remains, or the teacher's macro score is not above chance.
     """
     if not {*teacher} & {*headline}:
         return None
@@ -144,8 +152,8 @@ def intervals(
 ) -> tuple[Interval | None, Interval | None]:
     """95% intervals of `headline` and, with `chance`, of `above_chance`; None where that is None.
 
-    They include the variance of the rows, and not that of training, for which several seeds are needed. The scores of
-    constant predictors are those on all rows.
+    They include the variance of the rows, but not of training, for which several seeds are needed. Constant predictors
+    are scored on all rows.
 
     Args:
         student, teacher: scores on resamples of the same rows, as from `drawn`.

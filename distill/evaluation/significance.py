@@ -16,22 +16,25 @@ LEVEL, POWER = 0.05, 0.8
 
 @dataclass(frozen=True)
 class Scored:
-    """A model as tests take it."""
+    """The scores of a model that tests use."""
 
     identity: dict[str, str]
     """Its name, scheme and backend."""
     role: str
     target: str
     scores: retained.Scores
-    """On all rows."""
+    """Scores on all rows."""
     drawn: retained.Scores
-    """On resamples of the rows, which are the same for all models."""
+    """Scores on resamples of the rows, which are the same for all models."""
     right: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Task -> [n] whether each row of all its splits is right; only tasks whose score is the share of right rows."""
 
 
 def mcnemar(correct_a: np.ndarray, correct_b: np.ndarray) -> dict[str, Any]:
-    """McNemar's exact test of equal accuracy: a two-sided binomial test of the rows on which only one is correct."""
+    """McNemar's exact test of equal accuracy: a two-sided binomial test of the rows on which only one is correct.
+
+    correct_a, correct_b: [n] whether each model is correct on a row.
+    """
     only_a, only_b = int((correct_a & ~correct_b).sum()), int((correct_b & ~correct_a).sum())
     discordant = only_a + only_b
     p = float(binomtest(only_a, discordant, 0.5).pvalue) if discordant else 1.0
@@ -56,7 +59,7 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
     - each student against the student with the best such macro score: on it.
 
     McNemar's exact test where the score is the share of right rows of a single task, else a paired bootstrap over the
-    rows. Values of p are corrected (`holm`) for the number of tests that answer the same question: those of the same
+    rows. Values of p are corrected (`holm`) for the number of tests that answer the same question: tests of the same
     scope, against models of the same role. What compression costs (against the teacher), what distillation gives
     (against the baseline) and which form is best (against a student) are three questions, and do not pay for each
     other.
@@ -116,7 +119,7 @@ def _test(a: Scored, b: Scored, scope: str | None, over: list[str]) -> dict[str,
 def detectable(models: Sequence[Scored], reference: Scored) -> dict[str, float | None]:
     """Task -> smallest true difference in points that a test of two models at the 5% level finds with a power of 80%.
 
-    2.80 standard errors of a difference (Cohen 1988, Statistical Power Analysis, chapter 2): the median of those of the
+    2.80 standard errors of a difference (Cohen 1988, Statistical Power Analysis, chapter 2): the median over the
     students' differences from the reference on resamples, since models that err on other rows differ more by chance.
     None without a student whose predictions differ from the reference's.
     """

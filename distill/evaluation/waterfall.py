@@ -1,4 +1,4 @@
-"""What each change from the teacher to the fastest student gave: a pure function of the rows of results.json."""
+"""The gain of each change from the teacher to the fastest student: a pure function of the rows of results.json."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def waterfall(models: Sequence[Row], changed: Sequence[str], target: str | None)
 
     The teacher in float32 on torch comes first, then the student on torch, in float32 on the runtime of the fastest
     scored form, and that form. Changes that no row measures apart are one step, such as `depth and width`; steps
-    without a row of their own are left out. Speedups are those at the tasks' own lengths, over the same reference as
-    all speedups, so that the teacher on torch may be below 1. Empty without the rows of teacher and student on torch.
+    without a row of their own are left out. Speedups are at the tasks' own lengths, over the same reference as all
+    speedups, so that the teacher on torch may be below 1. Empty without the rows of teacher and student on torch.
 
     Args:
         models: rows of results.json.

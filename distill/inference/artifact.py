@@ -1,4 +1,4 @@
-"""A model in any form as a function from a batch to logits, and data sets as batches for it."""
+"""Loads a model in any form as a function from a batch to logits, and turns data sets into batches for it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def runner_of(name: str, model: Model, *, device: str, threads: int) -> Runner:
 
 
 def scheme_named(name: str) -> Any:
-    """The record of a quantization scheme. ConfigError for another name."""
+    """The record of a quantization scheme. Raises ConfigError for an unknown name."""
     if name not in SCHEMES:
         raise ConfigError(f"scheme: got {name}; must be one of {', '.join(SCHEMES)}; choose one")
     return SCHEMES[name]
@@ -89,7 +89,7 @@ def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8)
     """A data set as batches of numpy arrays, in its order: `input_ids` [B, L], `attention_mask`, labels and so on.
 
     Args:
-        dataset: batches, such as those of a DataLoader, or tokenized rows, which are padded.
+        dataset: batches, e.g. a DataLoader, or tokenized rows, which are padded.
         pad_id: token with which rows are padded.
         size: rows of a batch.
 
@@ -167,5 +167,5 @@ def inputs_in(batch: Batch) -> Batch:
 
 
 def count(batch: Batch) -> int:
-    """Number of texts in a batch; those of multiple choice are its choices."""
+    """Number of texts in a batch; each choice of multiple choice counts as one."""
     return math.prod(batch["input_ids"].shape[:-1])

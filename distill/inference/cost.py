@@ -20,7 +20,8 @@ BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
 def total(cost: Callable[[Path, bool], float], folders: Sequence[Path], one_encoder: bool) -> float:
-    """Sum of a cost (folder, only its encoder) over model folders. `one_encoder`: they have the same, counted once."""
+    """Sum of a cost (folder, only its encoder) over model folders. `one_encoder`: they share one encoder, which is
+    counted once."""
     again = (len(folders) - 1) * cost(folders[0], True) if one_encoder else 0
     return sum(cost(folder, False) for folder in folders) - again
 
@@ -49,7 +50,7 @@ def _tensors(folder: Path, encoder: bool) -> Iterator[tuple[int, str]]:
 def size_mib(path: Path, encoder: bool = False) -> float:
     """Size of the weights on disk (an ONNX file, or the weight files of a folder) in MiB.
 
-    With `encoder`, only that of the encoder in a folder of float weights.
+    With `encoder`, only the size of the encoder in a folder of float weights.
     """
     if encoder:
         return sum(size * BYTES[form] for size, form in _tensors(path, True)) / 2**20
@@ -70,8 +71,8 @@ def size_mib_of(config: Any) -> float:
 def gmacs(folder: Path, encoder: bool = False) -> float:
     """Billions of multiply-accumulates for one sequence of 128 tokens (or the model's maximum), counted by torch.
 
-    With `encoder`, those of the encoder alone. Runs on meta tensors, without computing; models whose code depends on
-    values (DeBERTa) run on the CPU.
+    With `encoder`, of the encoder alone. Runs on meta tensors, without computing; models whose code depends on values
+    (DeBERTa) run on the CPU.
     """
     try:
         return _gmacs(folder, "meta", encoder)

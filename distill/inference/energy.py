@@ -9,21 +9,24 @@ from typing import Any
 from distill.runtime import quoting
 
 Meter = Callable[[Callable[[], None]], float]
-"""Runs the work and returns the joules that processor, memory and GPU used meanwhile, for whatever else ran too."""
+"""Runs the work and returns the joules that processor, memory and GPU used meanwhile, also for other programs."""
 Missing = str
 """Why there is no meter."""
 
 
 def meter(cuda: bool) -> Meter | Missing:
-    """A meter of this machine: of the processor's packages and, with `cuda`, of the first GPU. The reason if there is
-    none: energy is never estimated from power ratings."""
+    """A meter of this machine's processor packages and, with `cuda`, of the first GPU; else the reason why it is
+    missing.
+
+    Energy is never estimated from power ratings.
+    """
     if find_spec("zeus") is None:
         return f"the package zeus is not installed ({quoting.install('energy')})"
     from zeus.monitor import ZeusMonitor
 
     try:
         monitor = ZeusMonitor(gpu_indices=[0] if cuda else [])
-    except Exception as error:  # drivers and permissions fail in many ways, of which no run should end
+    except Exception as error:  # drivers and permissions fail in many ways, which should not end a run
         return f"zeus does not start: {' '.join(str(error).split())[:120]}"
     if not monitor.cpu_indices:
         return "the processor's energy counters (RAPL) cannot be read"

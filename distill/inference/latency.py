@@ -19,7 +19,7 @@ LEAST_MS, SMOKE_MS = 50.0, 2.0
 """Target duration of one timing, and the same in smoke runs."""
 
 FEWEST = 4
-"""Rounds of a timing, at least, if that many are asked for."""
+"""Minimum rounds of a timing, unless fewer are asked for."""
 
 Shape = tuple[int, int]
 """(batch size, length)."""
@@ -55,14 +55,16 @@ def measure(
 ) -> Times:
     """Time every runner on every batch: `repeats` rounds, after `warmup` rounds that are not counted.
 
-    Where the rounds would take longer than `seconds`, there are fewer, but no fewer than `FEWEST`.
+    If the rounds would take longer than `seconds`, there are fewer, but no fewer than `FEWEST`.
 
-    A sequence of batches is keyed by shape; only the first batch of a shape is timed. A mapping has the form
-    name -> runner's name -> batches, and the batches of a runner under one name are timed together. A round goes
-    through the batches, and times all runners on one batch, in random order, before the next. An untimed call on one
-    row comes before each timing, because threads of the previous runner spin for a while and would slow this one down.
-    A timing is the mean of as many calls as take about `least_ms`. Each runner sets its own number of threads; names
-    must be unique.
+    A sequence of batches is keyed by shape; only the first batch of a shape is timed. A mapping has the form name ->
+    runner's name -> batches, and the batches of a runner under one name are timed together. A round goes through the
+    batches, and times all runners on one batch, in random order, before the next. An untimed call on one row comes
+    before each timing, because threads of the previous runner spin for a while and would slow this one down. A timing
+    is the mean of as many calls as take about `least_ms`. Each runner sets its own number of threads.
+
+    Raises:
+        ValueError: for two runners of one name.
     """
     names = [runner.name for runner in runners]
     if len(set(names)) != len(names):
@@ -141,7 +143,7 @@ def summary(times: Sequence[float]) -> dict[str, Any]:
 
 
 def percentiles(times: Sequence[float]) -> dict[str, Any] | None:
-    """Number of `times`, their median, and their 95th and 99th percentiles, in their unit; None if there are none."""
+    """Number of `times`, their median, and their 95th and 99th percentiles, in their unit; None if `times` is empty."""
     if not times:
         return None
     middle, high, highest = np.percentile(times, [50, 95, 99])
@@ -151,8 +153,11 @@ def percentiles(times: Sequence[float]) -> dict[str, Any] | None:
 def speedup(reference_times: Sequence[float], times: Sequence[float], seed: int = 0) -> dict[str, Any]:
     """Ratio of the reference's times to these: `{"median": ..., "ci95": [low, high]}`.
 
-    Both lists have one time for each round, in the same order. The interval is that of the median, from 1000 bootstrap
+    Both lists have one time for each round, in the same order. The interval of the median is from 1000 bootstrap
     resamples of the rounds.
+
+    Raises:
+        ValueError: for lists of different lengths.
     """
     if len(reference_times) != len(times):
         raise ValueError(f"times: got {len(reference_times)} and {len(times)} rounds; must be equal")

@@ -65,6 +65,7 @@ def fit(logits: Sequence[NDArray[np.float32]], labels: NDArray[np.int64] | NDArr
 
 
 def log_probabilities(logits: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Log probabilities, float64, of logits [..., C]."""
     shifted = logits.astype(np.float64)
     shifted -= shifted.max(-1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(-1, keepdims=True))
@@ -72,7 +73,7 @@ def log_probabilities(logits: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def _log_sum(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    """log of the sum over the first axis of exp."""
+    """log of the sum of exp over the first axis."""
     largest = values.max(0)
     return _centred(largest + np.log(np.exp(values - largest).sum(0)))
 

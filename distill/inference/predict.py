@@ -16,7 +16,8 @@ from distill.inference.runners import Batch, Run
 
 
 def batches(lengths: np.ndarray, tokens: int, rows: int | None = None) -> list[np.ndarray]:
-    """Row indexes of each batch, longest rows first, so that out-of-memory errors come at the start.
+    """Row indexes of each batch of rows with `lengths` [n]. The longest rows come first, so that memory runs out at the
+    start if at all.
 
     Rows times longest length is at most `tokens`, except for a single row that is longer. With `rows`, each batch has
     that number of rows instead.
@@ -35,8 +36,11 @@ def predict(
 ) -> np.ndarray:
     """Logits float32 [n, C] of every row, in their order. `tokens` and `rows` limit a batch, as in `batches`.
 
-    Of rows in words [W, C], with zeros for words without a token. Of rows with up to K sequences [n, K C], with
-    `ABSENT` where a row has fewer. Of windows [n, `COLUMNS`] for n questions.
+    For rows in words [W, C], with zeros for words without a token. For rows with up to K sequences [n, K C], with
+    `ABSENT` where a row has fewer. For windows [n, `COLUMNS`] of n questions.
+
+    Raises:
+        ValueError: without rows.
     """
     parts = batches(np.asarray(encoded.lengths), tokens, rows)
     if not parts:
@@ -109,9 +113,8 @@ def window_logits(run: Run, encoded: Encoded, *, pad_id: int, tokens: int = 1638
 
 
 def in_windows(run: Run, tokenizer: Any, size: int | None) -> Run:
-    """A callable for texts of any length: it applies `run` to overlapping windows of at most `size` tokens and averages
-    the outputs of each text. `run` itself if `size` is None.
-    """
+    """A callable for texts of any length. It applies `run` to overlapping windows of at most `size` tokens and averages
+    the outputs of each text. With `size` None it is `run` itself."""
     if size is None:
         return run
     layout, pad_left = windows(tokenizer, size), tokenizer.padding_side == "left"

@@ -1,4 +1,4 @@
-"""What is timed: batches of a fixed shape, rows of the tasks at their own lengths, and single requests."""
+"""Times batches of a fixed shape, rows of the tasks at their own lengths, and single requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TASK_ROWS, TASK_BATCH = 32, 8
 TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, at most {TASK_BATCH} at a time"
 
 MOST_SECONDS = 60.0
-"""Time for the rounds of one input, beyond which there are fewer of them."""
+"""Maximum seconds for the rounds of one input. If they would take longer, there are fewer rounds."""
 REQUESTS, SMOKE_REQUESTS = 200, 4
 """Least number of single requests, and the same in smoke runs."""
 
@@ -30,7 +30,7 @@ Times = dict[str, dict[str, list[float]]]
 
 @dataclass(frozen=True)
 class Timed:
-    """What was timed, in a form that JSON can store."""
+    """The measured times, in a form that JSON can store."""
 
     times: Times
     requests: dict[str, list[float]]

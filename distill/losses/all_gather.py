@@ -8,14 +8,15 @@ from torch import distributed as processes
 
 
 def of_all_processes(outputs: Tensor, own: Tensor, rows: int) -> Tensor:
-    """Outputs [`rows`, outputs] of which each process computed those of `own`: its rank, its rank plus the number of
-    processes, and so on.
+    """Outputs [`rows`, outputs] of all rows, of which each process computed the rows `own`: its rank, its rank plus the
+    number of processes, and so on.
 
     Each process then computes the loss of all rows, but has gradients of its own rows alone. Data parallelism averages
     the gradients of processes, so they are multiplied by the number of processes here.
 
     Args:
-        outputs: [n, outputs], first those of `own`. A process without rows of its own has others, which do not count.
+        outputs: [n, outputs], of the rows `own` first. A process without rows of its own passes others, which are
+            ignored.
     """
     world = processes.get_world_size()
     mine = outputs[: len(own)]

@@ -66,6 +66,7 @@ class _SoftTargets(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        """T^2 KL(p_t || p_s) [N] of logits [N, C]."""
         if _compiles(student):
             values, difference = _compiled(_divergence)(student, teacher, temperature)
         else:
@@ -79,6 +80,7 @@ class _SoftTargets(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient [N, C] of the student's logits for a gradient [N]; None for the other arguments."""
         (difference,) = ctx.saved_tensors
         factor = (gradient * ctx.temperature).to(difference.dtype)
         return difference * factor[:, None], None, None

@@ -36,7 +36,7 @@ CHUNK = 1024
 def counts(terms: Mapping[str, Term], batch: Mapping[str, Sized]) -> Tensor:
     """Number of rows that each term sums over in this batch, float32 `[terms]`.
 
-    Only the lengths of its arrays are read, so that a batch that is not yet on a device need not be waited for.
+    Only the lengths of its arrays are read, so that nothing waits for a batch that is not yet on a device.
     """
     return torch.tensor([_count(term, batch) for term in terms.values()], dtype=torch.float32)
 
@@ -62,20 +62,19 @@ class Objective(nn.Module):
     """Student, teachers and terms. `forward` returns the sum of each term over a batch.
 
     On a corpus, logits are compared with the mean, weighted by `weights`, of the vocabulary probabilities of all
-    teachers. Other features are compared with those of the first teacher.
+    teachers. Other features are compared with the first teacher's.
 
     A corpus batch has `input_ids` and `attention_mask` `[B, L]`, the flat positions `masked` `[M]` of masked tokens and
     `real` `[R]` of all tokens but padding, and `labels` `[M]`. If student and teacher have different tokenizers it also
     has `teacher_input_ids`, `teacher_attention_mask` and so on `[B, L']`, without masks, and the flat positions
-    `aligned` and `teacher_aligned` `[P]` of tokens that end at the same character, where hidden states are compared.
-    A task batch has `labels` `[R]`, one for each row that `rows` makes of the model's outputs, and no `masked`. It has
-    `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs, or if they stand in for the teacher's.
-    If some of them have no label, `labelled` `[N]` are the numbers of those that have one, and terms against labels
-    leave out the others. Where rows compare a text with all texts of the batch,
-    `no_negatives` `[R, R]` flags those to leave out of the terms against labels. Terms on margins need `pairs`
-    `[P, 2]`, the pairs of its rows with the same query, which may be none. If a process encodes only some of the rows
-    whose targets the batch has, `own` are their numbers. If it has flat positions `words` `[W]`,
-    outputs are `[W, outputs]`, those at these positions.
+    `aligned` and `teacher_aligned` `[P]` of tokens that end at the same character, where hidden states are compared. A
+    task batch has `labels` `[R]`, one for each row that `rows` makes of the model's outputs, and no `masked`. It has
+    `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs, or if they stand in for the teacher's. If
+    some rows have no label, `labelled` `[N]` are the numbers of the rows that have one, and terms against labels leave
+    out the others. Where rows compare a text with all texts of the batch, `no_negatives` `[R, R]` flags the texts that
+    terms against labels leave out. Terms on margins need `pairs` `[P, 2]`, the pairs of its rows with the same query; P
+    may be 0. If a process encodes only some of the rows whose targets the batch has, `own` are their numbers. If it has
+    flat positions `words` `[W]`, the outputs at these positions are compared, `[W, outputs]`.
 
     Args:
         pooling: how the hidden states of a text become one vector: mean, cls or max.
@@ -162,7 +161,7 @@ class Objective(nn.Module):
                 sums[name] = term.loss(*both).sum()
             elif term.kind.head:
                 assert soft is not None
-                # An embedder's vectors are compared as they are.
+                # An embedder's vectors are compared without a projection.
                 both = (outputs, soft) if term.kind is VECTORS else (self.rows(outputs), self.rows(soft))
                 if term.kind.paired:
                     both = margins(both[0], batch["pairs"]), margins(both[1], batch["pairs"])
@@ -298,7 +297,7 @@ def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 def _pairs(
     terms: Mapping[str, Term], student: nn.Module, teacher: nn.Module, kept: Sequence[int] | None
 ) -> dict[str, list[tuple[int, int]]]:
-    """Pairs of layers that each term compares. ConfigError for terms that cannot compare these two models."""
+    """Pairs of layers that each term compares. Raises ConfigError for terms that cannot compare these two models."""
     depths = families.depth(student), families.depth(teacher)
     assert kept is None or (len(kept) == depths[0] and max(kept) < depths[1]), (kept, depths)
     pairs = {name: term.pairs(*depths, kept) for name, term in terms.items() if term.kind.inside}
@@ -344,8 +343,8 @@ def _projections(
     """A trained linear map for each term on hidden states, if student and teacher have different widths.
 
     The regressor of Romero et al. 2015, arXiv 1412.6550, section 2.2, and W_h of Jiao et al. 2020, arXiv 1909.10351,
-    equation 8. With `channels`, those of the teacher that the student's were copied from, a map starts by comparing
-    each channel with that one (CoFi, Xia et al. 2022, arXiv 2204.00408, starts from the identity). The maps are not
+    equation 8. With `channels`, the teacher's channels that the student's were copied from, a map starts by comparing
+    each channel with its original (CoFi, Xia et al. 2022, arXiv 2204.00408, starts from the identity). The maps are not
     part of the saved student.
     """
     if teacher is None:

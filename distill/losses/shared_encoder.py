@@ -20,19 +20,20 @@ Values = TypeVar("Values", np.ndarray, Tensor)
 
 
 def share_encoder(models: Sequence[Any]) -> None:
-    """Replace the encoder of every model, in place, by that of the first: afterwards it is one and the same module."""
+    """Replace the encoder of every model, in place, by the first model's encoder, which all of them then share."""
     path, encoder = families.family_of(models[0]).encoder, families.encoder(models[0])
     for model in models[1:]:
         model.set_submodule(path, encoder)
 
 
 def joined(batches: Mapping[int, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """One batch from those of several tasks, by number: `0.input_ids` is an array of the first task."""
+    """One batch from the batches of several tasks, by number. Arrays keep their shapes: `0.input_ids` [B, L] is the
+    first task's."""
     return {f"{number}.{key}": value for number, batch in batches.items() for key, value in batch.items()}
 
 
 def parted(batch: Mapping[str, Values]) -> dict[int, dict[str, Values]]:
-    """The batches that were `joined`, by the number of their task."""
+    """The batches that were `joined`, by the number of their task. Arrays keep their shapes."""
     parts: dict[int, dict[str, Values]] = {}
     for name, value in batch.items():
         number, _, key = name.partition(".")
@@ -41,7 +42,7 @@ def parted(batch: Mapping[str, Values]) -> dict[int, dict[str, Values]]:
 
 
 def tokens_in(batch: Mapping[str, np.ndarray]) -> int:
-    """Number of the student's tokens without padding in a batch, of one task or `joined`."""
+    """Number of the student's tokens without padding in a batch [B, L], of one task or `joined`."""
     if "own" in batch and not len(batch["own"]):
         return 0  # of a row that another process has
     return sum(int(value.sum()) for name, value in batch.items() if name.rpartition(".")[2] == "attention_mask")
@@ -86,7 +87,7 @@ class SharedObjective(nn.Module):
         """Sum of each term over this batch, unweighted, float32 `[terms]`."""
         parts = parted(batch)
         sums = [self._objective(number)(part) for number, part in parts.items()]
-        # Data parallelism waits for a gradient of every parameter, those of heads without rows in this batch too.
+        # Data parallelism waits for a gradient of every parameter, also of heads without rows in this batch.
         absent = [p.float().sum() for number, own in enumerate(self._own) if number not in parts for p in own]
         total = torch.stack(sums).sum(0)
         return total + 0 * torch.stack(absent).sum() if absent else total
@@ -110,7 +111,7 @@ class _Passed(nn.Module):
 
 
 class OnePass(nn.Module):
-    """Models that share an encoder, as one: it runs once, and every head on its output.
+    """Models that share an encoder, as one model: the encoder runs once, and every head on its output.
 
     Args:
         models: they are changed and must not be used otherwise; the encoder of the first is used for all of them.
@@ -119,7 +120,7 @@ class OnePass(nn.Module):
     def __init__(self, models: Sequence[Any]) -> None:
         super().__init__()
         self.config, path = models[0].config, families.family_of(models[0]).encoder
-        # Under its own name, so that its modules are named as in the model of a single task.
+        # Registered under its own name, so that its modules are named as in the model of a single task.
         self.path = path
         self.add_module(path, families.encoder(models[0]))
         self.passed = _Passed()
@@ -138,6 +139,6 @@ class OnePass(nn.Module):
             self.passed.outputs = None
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Any:
-        """Logits [B, outputs of all heads], those of the first head first."""
+        """Logits [B, outputs of all heads], in the order of the heads."""
         every = self.each(input_ids, attention_mask, token_type_ids)
         return SequenceClassifierOutput(logits=torch.cat(every, dim=-1))

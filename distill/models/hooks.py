@@ -21,7 +21,7 @@ class Features:
     """Outputs of one forward pass over a batch of B sequences of length L. Layers are numbered from 0."""
 
     logits: Tensor | None
-    """Task logits, as from `outputs_of`. None for a language model: `family.mlm_logits` gives those of chosen
+    """Task logits, as from `outputs_of`. None for a language model: `mlm_logits` computes the logits of chosen
     positions."""
     mask: Tensor
     """1 at tokens, 0 at padding [B, L]."""
@@ -37,9 +37,12 @@ class Features:
 
 
 def outputs_of(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-    """Task logits [B, C]; of the positions `words` [W, C], if the batch has them; of the sequences in `groups` [R, K]
-    as [R, K C], with `ABSENT` where a row has fewer than K; of windows, with `places` [B, L], start and then end as
-    [B, 2 L], with `ABSENT` at other places."""
+    """Task logits [B, C].
+
+    If the batch has positions `words` [W], the logits at these, [W, C]. If it has sequences in `groups` [R, K], [R, K
+    C], with `ABSENT` where a row has fewer than K. If it has `places` [B, L] of windows, start and then end, [B, 2 L],
+    with `ABSENT` at other places.
+    """
     logits = families.logits(model, dict(batch))
     if "places" in batch:
         return logits.masked_fill(batch["places"][:, :, None] == 0, ABSENT).transpose(1, 2).flatten(1)
@@ -55,7 +58,8 @@ ATTENTION = ("queries", "keys", "values", "scores")
 
 
 def capture(model: nn.Module, batch: dict[str, Tensor], needs: Mapping[str, Sequence[int]]) -> Features:
-    """Run the model once and capture features of its layers by forward hooks.
+    """Run the model once on a batch [B, L] and capture features of its layers by forward hooks, in the shapes of
+    `Features`.
 
     The hooks work with every attention kernel: queries, keys and values are the outputs of their projections, and
     scores are computed from them by the model's own formula.
@@ -129,6 +133,7 @@ class _Recorder:
             self.calls[self.running].arguments = (arguments, named)
 
     def keep(self, path: str, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
+        """Record the output [...] of the projection at `path` in the layer that is running."""
         if self.running in self.calls:
             # Only the first output: DeBERTa later projects its relative positions by the same modules.
             self.calls[self.running].projections.setdefault(path, output)

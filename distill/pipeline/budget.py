@@ -33,8 +33,8 @@ LEAST_SHARE = 0.3
 """Least share of the epochs of a recovery. Where the time is enough for less, the target is not tried."""
 
 OVERHEAD = 1.2
-"""What a target takes over its training steps: cutting, verifying and quantizing. After the first target, what it took
-over what was estimated stands in for it."""
+"""Estimated time of a target, with pruning, checks and quantization, divided by the time of its training steps. After
+the first target the measured ratio is used."""
 
 Run = Callable[[Step], None]
 """Runs a step, unless it is finished."""
@@ -72,7 +72,7 @@ class Ladder:
         return empty | (run_folder.read_json(file) if file.is_file() else {})
 
     def store(self, key: str, label: str, value: Callable[[], Any]) -> Any:
-        """The stored value of a label; computed by the main process if there is none."""
+        """The stored value of a label. If it is not stored, the main process computes it."""
         with self.ctx.machine.main_first():
             stored = self.stored
             if label not in stored.setdefault(key, {}):
@@ -83,7 +83,7 @@ class Ladder:
 
     @contextmanager
     def clock(self, label: str, began: float | None = None) -> Iterator[None]:
-        """Add the seconds of the block to those that a target took, in stopped runs too."""
+        """Add the seconds of the block to the stored seconds of a target, which include stopped runs."""
         began = time.monotonic() if began is None else began
         try:
             yield
@@ -95,7 +95,7 @@ class Ladder:
         self.ctx.machine.wait()
 
     def write_account(self, sentences: list[str]) -> None:
-        """Store the sentences on what was tried, in place of those of a stopped run."""
+        """Store the sentences on what was tried, in place of the sentences of a stopped run."""
         if self.ctx.machine.main:
             run_folder.write_json(self.ctx.folder.ladder, self.stored | {"account": sentences})
         self.ctx.machine.wait()

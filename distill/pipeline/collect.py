@@ -80,7 +80,8 @@ def _waterfall(ctx: Context, step: Step, models: list[dict[str, Any]]) -> list[d
 
 
 def _changed(ctx: Context, each: Compared) -> list[str]:
-    """What is smaller in the student than in the teacher, or different: architecture, depth, width, vocabulary."""
+    """The parts that are smaller in the student than in the teacher, or different: architecture, depth, width,
+    vocabulary."""
     before = teacher.read_config(ctx.given.teacher)
     after = teacher.read_config(ctx.checkpoint(each.student, next(iter(ctx.tasks))))
     pruner = each.student.pruner
@@ -166,7 +167,7 @@ def _name(ctx: Context, name: str | None, folder: str) -> str:
 
 
 def _of_teacher(ctx: Context, step: Step) -> Iterator[str]:
-    """Notes on a teacher that is none, is an ensemble, has folds, or processes texts in windows."""
+    """Notes on a missing teacher, an ensemble, a teacher with folds, and a teacher that reads windows."""
     if ctx.config.teacher.kind == NO_TEACHER:
         yield (
             "No teacher is given: soft labels stand in for its outputs. What this report calls the teacher is "
@@ -238,7 +239,7 @@ def _notes(ctx: Context) -> Iterator[str]:
 
 
 def _of_budget(ctx: Context) -> list[str]:
-    """What a run with a budget tried, in sentences; empty without."""
+    """Sentences on what a run with a budget tried; empty without a budget."""
     file = ctx.folder.ladder
     sentences: list[str] = run_folder.read_json(file).get("account", []) if file.is_file() else []
     return sentences

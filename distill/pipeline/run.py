@@ -43,7 +43,8 @@ def run(*settings: str) -> dict[str, Any] | None:
     Returns the content of results.json, or None if the pipeline evaluates nothing. A finished run is not repeated.
 
     Raises:
-        UserError: for every error that the user can correct. `messages` contains one line per problem.
+        UserError: for every error that the user can correct, a ConfigError for wrong settings. `messages` has one line
+            per problem.
     """
     recipe = next((word.partition("=")[2] for word in settings if word.startswith("recipe=")), None)
     if problems := list(command_line.problems(settings)):
@@ -74,6 +75,7 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
 
     Raises:
         UserError: for every error that the user can correct.
+        ConfigError: for a launch, a run folder or settings that do not fit the run.
     """
     began = time.monotonic()
     folder = run_folder.run_folder(recipe, overrides, config.output)
@@ -171,7 +173,7 @@ def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prep
 
 
 def _check_files(config: Config) -> None:
-    """Refuse own files with errors before torch is imported, which takes longer than to find them."""
+    """Raise the errors in the user's own files before torch is imported, which takes longer than to find them."""
     if any(step for step in resolve(config).steps if not step.on_corpus):
         name = config.teacher.name
         local = name is not None and Path(name).is_dir() and config.teacher.head == "given"
@@ -256,7 +258,7 @@ def _made(ctx: Context, step: Step, own: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pending(ctx: Context, steps: Sequence[Step]) -> list[Step]:
-    """Those of the steps to run: unfinished ones, and those with an input that changed or is computed again.
+    """The steps that must run: unfinished steps, and steps with an input that changed or is computed again.
 
     Removes the outdated files of these steps.
     """
@@ -327,7 +329,7 @@ def _print_versions(ctx: Context, finished: list[Step]) -> None:
 
 
 def _same_settings(folder: Path, config: Config) -> None:
-    """ConfigError if the run in the folder has other settings."""
+    """Raise ConfigError if the run in the folder has other settings."""
     file = folder / SETTINGS
     now = {k: v for k, v in flatten(asdict(config)).items() if k not in FREE}
     if file.is_file():

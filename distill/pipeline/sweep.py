@@ -1,4 +1,4 @@
-"""The jobs of a sweep: each in a process of its own, the errors of those that failed, and the numbers that Optuna
+"""Runs the jobs of a sweep, each in a process of its own, and collects their errors and the numbers that Optuna
 optimizes.
 
 A launcher may start jobs in several processes, or on other machines that share a file system.
@@ -40,7 +40,7 @@ class Failure:
 
     job: int
     overrides: list[str]
-    """Its settings, those of the whole sweep included."""
+    """Its settings, including the settings of the whole sweep."""
     lines: list[str]
     """Its errors."""
     code: int
@@ -68,7 +68,7 @@ def failures(arguments: Sequence[str]) -> Iterator[list[Failure]]:
             own = [word for word in failure["overrides"] if word not in arguments]
             failed.append(Failure(**failure | {"overrides": own}))
             file.unlink()
-        with suppress(OSError):  # there is none, or a job that was killed left a temporary file in it
+        with suppress(OSError):  # the folder is missing, or a killed job left a temporary file in it
             folder.rmdir()
 
 
@@ -150,7 +150,7 @@ def _alone(
     answer: Connection,
     orders: Connection,
 ) -> None:
-    """What the process of a job does."""
+    """Run a job in its process."""
     streams.steady()
     errors.listen()
     threading.Thread(target=_obey, args=(orders,), daemon=True).start()
@@ -191,10 +191,10 @@ def _ending(code: int) -> str:
 
 
 def objectives(results: dict[str, Any] | None, direction: str | Sequence[str] | None) -> float | list[float] | None:
-    """What Optuna maximizes: the retained % of the fastest student on the development rows, or, if the student has no
-    score on them, on the reported ones. With two directions also its speedup. None for other sweepers (no direction).
+    """The numbers that Optuna maximizes: the retained % of the fastest student on the development rows or, without a
+    score on these, on the reported rows. With two directions also its speedup. None for other sweepers (no direction).
 
-    UserError if no student was scored.
+    Raises UserError if no student was scored.
     """
     from distill.report import headline
 

@@ -43,7 +43,7 @@ def write(results: Results, folder: Path) -> dict[str, Path]:
 def write_pages(results: Results, folder: Path, *, overwrite: bool = False) -> dict[str, Path]:
     """Write the reports of valid results into `folder`. Returns name -> path of each file.
 
-    ConfigError without `overwrite`, if a file of another would be replaced.
+    Raises ConfigError, without `overwrite`, if a file of somebody else would be replaced.
     """
     points, smoke = figure.points(results), bool(results.get("smoke"))
     over = headline.reference(results)
@@ -68,8 +68,8 @@ def write_pages(results: Results, folder: Path, *, overwrite: bool = False) -> d
 def write_overview(folder: Path, *, overwrite: bool = False) -> dict[str, Path]:
     """Write report.md, report.html and a picture for each group of comparable runs, on all runs below `folder`.
 
-    Returns name -> path of the pages and the first picture. DataError if there is no run; ConfigError without
-    `overwrite`, if a file of another would be replaced.
+    Returns name -> path of the pages and the first picture. Raises DataError without a run; raises ConfigError, without
+    `overwrite`, if a file of somebody else would be replaced.
     """
     runs = read_runs(folder)
     blocks, pictures = page.overview_page([run.results for run in runs])
@@ -82,6 +82,6 @@ def write_overview(folder: Path, *, overwrite: bool = False) -> dict[str, Path]:
 
 
 def read_runs(folder: Path) -> list[Run]:
-    """Every distinct run below `folder`, or in it, with its disagreeing rows; DataError if there is none."""
+    """Every distinct run below `folder`, or in it, with its disagreeing rows. Raises DataError without a run."""
     paths = read_paths(folder)
     return [Run(folder_name(path.parent), results, read_rows(path.parent)) for path, results in paths.items()]

@@ -26,6 +26,7 @@ PROG = "python -m distill.report"
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        """Raise a ConfigError in place of argparse's exit."""
         raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
 

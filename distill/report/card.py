@@ -44,7 +44,7 @@ LIBRARIES = {
     "text-ranking": ("sentence-transformers", ("cross-encoder",), _CROSS_ENCODER),
     SIMILARITY: ("sentence-transformers", ("sentence-transformers", "feature-extraction", SIMILARITY), _EMBEDDER),
 }
-"""What a model does on the hub -> library that loads it besides transformers, further tags, and code that uses it."""
+"""Task of a model on the hub -> library that loads it besides transformers, further tags, and code that uses it."""
 
 
 def model_card(
@@ -52,9 +52,9 @@ def model_card(
 ) -> str:
     """README.md of the student for `target` (None for a run without targets), fine-tuned on `task`.
 
-    The scores in the front matter are those of the student's first scored variant. `pipeline` is the hub's name of what
-    the model does, and `max_length` the number of tokens after which it cuts texts.
-    ValueError if all variants of the student failed.
+    The front matter has the scores of the student's first scored variant. `pipeline` is the hub's name of what the
+    model does, and `max_length` the number of tokens after which it cuts texts. Raises ValueError if all variants of
+    the student failed.
     """
     students = [m for m in headline.of_role(results, "student") if m["target"] == target and "failed" not in m]
     if not students:

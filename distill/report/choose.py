@@ -1,4 +1,4 @@
-"""Chooses a form: the best by one goal among those that meet all conditions, and how it compares with the next best."""
+"""Chooses the form that meets all conditions and is the best by one goal, and compares it with the next best."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FORM = "conditions retained=97 or above_chance=97 (at least), ms=5, mib=20 (at 
 
 @dataclass(frozen=True)
 class Ask:
-    """What a reader wants. Percentages, milliseconds and MiB; None for no condition."""
+    """The conditions of a reader, in percent, milliseconds and MiB; None for no condition."""
 
     least: float = LEAST
     above: bool = False
@@ -34,7 +34,8 @@ class Ask:
 
 
 def parsed(words: Sequence[str]) -> Ask:
-    """`retained=97 ms=5 mib=20 speedup=max` as an Ask. ConfigError for another word, or for a key given twice."""
+    """`retained=97 ms=5 mib=20 speedup=max` as an Ask. Raises ConfigError for another word, or for a key given
+    twice."""
     found: dict[str, str] = {}
     goals = []
     for word in words:
@@ -163,7 +164,7 @@ def _ends(value: Value, digits: int) -> str:
 
 
 def _none(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask) -> list[str]:
-    """That no form meets the conditions; and for each condition, the form that comes nearest of those that meet the
+    """Sentences that no form meets the conditions and, for each condition, on the nearest form that meets the
     others."""
     if not offered(forms, group, Ask(0.0, ask.above)):
         return [f"No form has both a speed and a share {_what(ask)}, so there is no choice."]

@@ -76,7 +76,7 @@ class Point:
     speedup_interval: tuple[float, float] | None = None
     retained_interval: tuple[float, float] | None = None
     group: str = ""
-    """What the legend calls its colour."""
+    """Name of its colour in the legend."""
     shape: str | None = None
     """The batch x length at which the speedup was measured."""
     line: str | None = None

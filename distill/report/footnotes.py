@@ -1,4 +1,4 @@
-"""What a report adds below its tables: what the average covers, sizes of pruned models, and how speed was measured."""
+"""Notes below the tables of a report: what the average covers, sizes of pruned models, and how speed was measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distill.report.schema import Results
 
 
 def coverage(results: Results) -> list[str]:
-    """What the average covers and what it does not, in sentences."""
+    """Sentences on what the average covers, and what it does not."""
     tasks = evaluated(results)
     rows = results["coverage"]
     reported = "test" if any(row["split"] == "test" for row in rows) else "validation"
@@ -78,7 +78,7 @@ def _cut(row: dict[str, Any], with_step: bool) -> str:
 
 
 def speed_of(row: dict[str, Any]) -> str:
-    """What the predicted speed of a pruned model is over, in which form and for which inputs."""
+    """The reference, the form and the inputs of the predicted speed of a pruned model."""
     if row["length"] is not None:
         inputs = f"at {row['batch']}x{row['length']}"
     else:
@@ -91,7 +91,7 @@ def speed_of(row: dict[str, Any]) -> str:
 
 
 def shared_heads(results: Results) -> list[str]:
-    """What sizes and times of a student with shared heads are; empty for others."""
+    """Sentences on sizes and times of a student with shared heads; empty for others."""
     if not results.get("heads"):
         return []
     count = len(task_names(results))

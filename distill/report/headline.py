@@ -1,4 +1,4 @@
-"""The headline of a report, and what its other parts read from results.
+"""The headline of a report, and functions by which its other parts read results.
 
 No sentence claims more than the numbers support: a loss against the baseline, a slower student and a failed student
 are reported as such.
@@ -20,7 +20,7 @@ NO_STUDENT = "No student was scored, so there is no result."
 NO_BASELINE = "There is no baseline in the same variant: the gain from distillation is unknown."
 GLUE = names_in("glue")
 LEARNED = ("train", "development")
-"""Splits of the training rows: those that train, and those on which choices are made."""
+"""Splits of the training rows: rows that train, and rows on which choices are made."""
 
 
 def variant(model: Model) -> str:
@@ -32,7 +32,7 @@ REFERENCE = "the teacher's fastest float32 variant"
 
 
 def reference(results: Results) -> str:
-    """What speedups are over: on a GPU the teacher may also compute in 16 bits."""
+    """The reference of speedups. On a GPU the teacher may also compute in 16 bits."""
     return "the teacher's fastest variant in 32 or 16 bits" if results["environment"].get("gpu") else REFERENCE
 
 
@@ -88,7 +88,7 @@ def where(results: Results, model: Model) -> str:
 
 
 def on_the_cpu(results: Results) -> list[str]:
-    """The note on models that ran on the CPU although the run had a GPU; empty if there is none."""
+    """The note on models that ran on the CPU although the run had a GPU; empty without such models."""
     backends = dict.fromkeys(model["backend"] for model in results["models"] if _host_only(results, model))
     if not backends:
         return []
@@ -189,7 +189,7 @@ def counted(count: int, name: str) -> str:
 def _at_shape(results: Results) -> str:
     """The shape that speedups were measured at, explained; nothing where no shape is known.
 
-    With shared heads, also that the speedup is that of all tasks together.
+    With shared heads, it adds that the speedup is for all tasks together.
     """
     shape = reported_input(results)
     text = f"{at([shape])} (batch x length)" if shape and re.fullmatch(r"\d+x\d+", shape) else at([shape])
@@ -243,7 +243,8 @@ def _quality_and_speed(results: Results, model: Model) -> str:
 
 
 def _elsewhere(results: Results, model: Model) -> str:
-    """A sentence on the speedups with inputs of a fixed batch and length; none if the headline's is one of these."""
+    """A sentence on the speedups with inputs of a fixed batch and length; empty if the headline's speedup is one of
+    these."""
     measured = (model.get("speedup") or {}).get("by_input") or {}
     fixed = {name: row for name, row in measured.items() if row and re.fullmatch(r"\d+x\d+", name)}
     if not fixed or reported_input(results) in fixed:

@@ -24,7 +24,7 @@ def document(title: str, blocks: Sequence[Block]) -> str:
 
 
 def rendered(template: str, **values: object) -> str:
-    """A template of `web/`; jinja2.UndefinedError for a value that it lacks."""
+    """A template of `web/`; raises jinja2.UndefinedError for a value that it lacks."""
     return _environment().get_template(template).render(values)
 
 

@@ -67,7 +67,7 @@ def _onnx(path: str) -> str:
 
 
 def _exported(results: Results, model: Model) -> str | None:
-    """The exported folder of the form's model for the first task, below the run folder; None if there is none."""
+    """The exported folder of the form's model for the first task, below the run folder; None if it was not exported."""
     stages = [s for s in results["stages"] if s["kind"] == "export" and "skipped" not in s]
     wanted = (None, model["target"]) if model["role"] == "student" else ("teacher",)
     found = next((stage for stage in stages if stage["target"] in wanted), None)

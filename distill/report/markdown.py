@@ -39,7 +39,7 @@ def _block(block: Block) -> str:
 
 
 _INTERVAL = r"\[(?=[^\]]*\d)[-+\d., %]+\](?![(\[:])"
-"""An interval in brackets, which can be no link, stays as it is."""
+"""An interval in brackets, which cannot be a link, stays unescaped."""
 _MARKS = re.compile(rf"(?P<kept>{_INTERVAL})|[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _ADDRESS = re.compile(r"(?i):(?=//)|(?<=www)(?=\.)|@(?=\S)")
@@ -58,7 +58,7 @@ def escaped(plain: str) -> str:
 
 
 def _without_marks(plain: str) -> str:
-    """As `escaped`, but for addresses and names of users."""
+    """As `escaped`, without addresses and names of users."""
     plain = " ".join(visible(plain).split())
     plain = re.sub("[&<>]", lambda found: _ENTITIES[found[0]], plain)
     return _MARKS.sub(lambda found: found[0] if found["kept"] else f"\\{found[0]}", plain)

@@ -96,7 +96,7 @@ def entries(runs: Sequence[Results], name: Callable[[Results], str] = settings) 
 
 
 def values(numbers: Sequence[float | None]) -> list[float]:
-    """Without those that were not measured."""
+    """The numbers that were measured."""
     return [value for value in numbers if value is not None]
 
 

@@ -79,7 +79,7 @@ def _add(cut: Cut, run: Results, row: dict[str, Any]) -> None:
         as_cut = model["role"] == "student" and kinds.get(model["step"]) in ("prune", "vocabulary")
         role = "pruned" if as_cut else model["role"]
         form = row.get("backend", "torch"), row["scheme"]
-        if role == "pruned" and form[0] != "torch":  # models as they are pruned are in torch float32 alone
+        if role == "pruned" and form[0] != "torch":  # models right after pruning are in torch float32 alone
             form = "torch", "fp32"
         if role in ("student", "pruned", "baseline") and _variant(model) == (row["target"], *form):
             cut.retained.setdefault(role, []).extend(values([headline.retained(model)]))
@@ -150,7 +150,7 @@ def table(runs: Sequence[Results]) -> Table | None:
 
 
 def _at_equal_speeds(every: Sequence[Cut]) -> Iterator[str]:
-    """What each group of runs retains at the same measured speed, for every speed that was a target.
+    """Sentences on what each group of runs retains at the same measured speed, for every speed that was a target.
 
     The measured speeds of several methods differ where their targets are the same.
     """

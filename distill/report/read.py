@@ -25,12 +25,12 @@ _ROW: dict[str, Any] = {
 
 
 def read(folder: Path) -> list[Results]:
-    """Every distinct results.json below `folder`. DataError if there is none or if some are not valid."""
+    """Every distinct results.json below `folder`. Raises DataError without a file, or if some are not valid."""
     return list(read_paths(folder).values())
 
 
 def read_paths(folder: Path) -> dict[Path, Results]:
-    """As `read`: the path of each results.json -> its results."""
+    """Path of each distinct results.json below `folder` -> its results. Raises DataError as `read`."""
     paths = [path for path in sorted(folder.rglob("results.json")) if not _hidden(path.relative_to(folder))]
     if not paths:
         raise DataError(
@@ -54,7 +54,7 @@ def read_paths(folder: Path) -> dict[Path, Results]:
 
 
 def read_one(path: Path) -> Results:
-    """A results.json. DataError if it is not JSON, or is not valid in the schema."""
+    """The content of a results.json. Raises DataError if it is not JSON, or is not valid in the schema."""
     document = _read(path)
     given = document.get("schema") if isinstance(document, dict) else None
     if type(given) is int and given != VERSION:
@@ -70,7 +70,8 @@ def read_one(path: Path) -> Results:
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of `disagreements.json` beside a results.json; empty without this file. DataError if it is not valid."""
+    """The rows of `disagreements.json` beside a results.json; empty without this file. Raises DataError if it is not
+    valid."""
     path = folder / DISAGREEMENTS
     if not path.is_file():
         return []

@@ -24,11 +24,11 @@ class Seeds:
 def over_seeds(values: Sequence[float], intervals: Sequence[Sequence[float] | None] = ()) -> Seeds:
     """The value of n runs, with the 95% interval of its mean.
 
-    The variance of the mean has two parts. That of training is the variance between the runs, divided by n. That of the
-    rows is not divided, because all runs are scored on the same rows: it is the mean of the runs' own variances, each
-    from the width of the run's interval over rows. The half-width is that of Student's t with the degrees of freedom of
-    Welch and Satterthwaite (Satterthwaite 1946, An Approximate Distribution of Estimates of Variance Components), where
-    the part of the rows, from thousands of resamples, has infinitely many.
+    The variance of the mean has two parts. The part of training is the variance between the runs, divided by n. The
+    part of the rows is not divided, because all runs are scored on the same rows: it is the mean of the runs' own
+    variances, each from the width of the run's interval over rows. The half-width is from Student's t with the degrees
+    of freedom of Welch and Satterthwaite (Satterthwaite 1946, An Approximate Distribution of Estimates of Variance
+    Components), where the part of the rows, from thousands of resamples, has infinitely many.
 
     Args:
         values: of each run, at least one.

@@ -1,4 +1,4 @@
-"""The tables of what the rows of a report can show: chance, tests, calibration and scores by length."""
+"""Tables on what the rows of a report can show: chance, tests, calibration and scores by length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distill.report.table import Row, Table, number, with_interval
 
 
 def chance_table(results: Results) -> Table | None:
-    """For each task: the score of the best constant predictor, that of the teacher, and the detectable difference."""
+    """For each task: the scores of the best constant predictor and of the teacher, and the detectable difference."""
     floor, least = results.get("chance"), results.get("detectable", {})
     if not floor:
         return None

@@ -1,4 +1,4 @@
-"""The forms of many runs as flat records: what a page, a choice and a CSV file all show.
+"""The forms of many runs as flat records, which a page, a choice and a CSV file all show.
 
 A form is a model in one scheme on one backend. Runs that differ only in their seed give one form, whose numbers are
 means.
@@ -27,7 +27,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. `folder` is as a reader of the page types it; `rows`: disagreements with the teacher."""
+    """A finished run. `folder` is the path that a reader of the page types; `rows`: disagreements with the teacher."""
 
     folder: str
     results: Results
@@ -72,7 +72,7 @@ class Form:
         return f"{self.first['name']}, {headline.variant(self.first)}"
 
     def kept(self, above: bool) -> Value | None:
-        """What is retained: of the score, or of what the score has above chance."""
+        """Retained percent: of the teacher's score or, with `above`, of its score minus chance."""
         return self.above_chance if above else self.retained
 
 
@@ -233,13 +233,13 @@ def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def mean_of(numbers: Sequence[float | None]) -> float | None:
-    """The mean of those that were measured; None if none was."""
+    """The mean of the numbers that were measured; None without one."""
     measured = overview.values(numbers)
     return fmean(measured) if measured else None
 
 
 def over_seeds(values: Sequence[Value | None]) -> Value | None:
-    """One value as it is; of several the mean, and one standard deviation around it."""
+    """A single value unchanged; of several values the mean, and one standard deviation around it."""
     measured = [value for value in values if value is not None]
     if len(measured) < 2:
         return measured[0] if measured else None
@@ -259,7 +259,7 @@ def _above_chance(model: Model) -> Value | None:
 
 
 def folder_name(folder: Path) -> str:
-    """A folder as it is typed from here: relative where it is below the current folder."""
+    """The path of a folder, relative if it is below the current folder."""
     here, path = Path.cwd(), folder.absolute()
     name = path.relative_to(here).as_posix() if path.is_relative_to(here) else folder.as_posix()
     return os.fsencode(name).decode("utf-8", "backslashreplace")  # a page is UTF-8, and a name may be anything

@@ -6,7 +6,7 @@ from distill.report.schema import Model, Results
 
 
 def between(results: Results, a: Model, b: Model, scope: str | None = None) -> Model | None:
-    """The test of two models, with the difference of `a` minus `b`; None if the report has none of them.
+    """The test of two models, with the difference of `a` minus `b`; None if the report has no such test.
 
     scope: a task; None for the macro score over the tasks of the headline.
     """

@@ -1,1 +1,1 @@
-"""What every part stands on: devices and processes, versions, progress, streams and stored files."""
+"""The base of every part: devices and processes, versions, progress, streams and stored files."""

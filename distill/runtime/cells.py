@@ -1,4 +1,4 @@
-"""Rows as lines of JSON or of a CSV, in which no text is a formula of a spreadsheet or a command of a terminal."""
+"""Rows as lines of JSON or CSV, in which no text is a formula of a spreadsheet or a command of a terminal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from datetime import date, datetime, time
 from typing import Any
 
 _FORMULA = re.compile(r"'*(?:[\t\r\n]|[\s\x00-\x1f\u200b\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20])")
-"""How a text begins that a spreadsheet may take for a formula, as OWASP lists it under CSV injection. A quote before it
-counts as part of it, so that every text can be read back: one quote less than what is written."""
+"""Beginnings of texts that a spreadsheet may take for formulas, as OWASP lists them under CSV injection. A quote before
+them counts as a part, so that every text can be read back by removing one quote."""
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)*|[.,]\d+)(e[+-]?\d+)?%?", re.ASCII | re.IGNORECASE)
 _QUOTED = re.compile(r'[",\r\n]')
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -36,8 +36,8 @@ def csv_line(values: Iterable[Any]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as the text of a cell: a text as in `harmless`, a number as it is written, a list or an object as JSON,
-    and nothing for null."""
+    """A value as the text of a cell: a text as from `harmless`, a number in its usual form, a list or an object as
+    JSON, and an empty text for null."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -48,13 +48,14 @@ def cell(value: Any) -> str:
 
 
 def harmless(text: str) -> str:
-    """The text with a single quote before it if a spreadsheet would take it for a formula. Numbers are none."""
+    """The text, with a single quote before it if a spreadsheet would take it for a formula. Numbers are not
+    formulas."""
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def plain(value: Any) -> Any:
-    """A value of a table as JSON has it: dates and times in ISO 8601, decimal numbers as text with all digits, bytes in
-    base64, and null for a float that is not a number."""
+    """A value of a table as a value of JSON: dates and times in ISO 8601, decimal numbers as text with all digits,
+    bytes in base64, and null for a float that is not a number."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

@@ -26,9 +26,9 @@ from distill.runtime.single_process import alone
 from distill.runtime.tracker import Tracker
 
 STEP = datetime.timedelta(minutes=30)
-"""Time after which a process stops that waits in a training step for another one, which may hang."""
+"""Maximum time that a process waits for another one in a training step; then it stops, because the other may hang."""
 STAGE = datetime.timedelta(days=7)
-"""Time that a stage of the main process may take, for which the others wait. If a process ends, they do not wait."""
+"""Maximum time that the other processes wait for a stage of the main process. If a process ends, they stop waiting."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Machine:
     fast_float32: bool
     """Whether torch's fast float32 matrix product ("medium") is real float32 on this machine: training then uses it."""
     waiting: Any = None
-    """The group of all processes, in which they wait for each other; None of a single one."""
+    """The group of all processes, in which they wait for each other; None for a single process."""
 
     @property
     def device(self) -> torch.device:
@@ -52,7 +52,7 @@ class Machine:
 
     @functools.cached_property
     def tracker(self) -> Tracker:
-        """What gets losses and results while the run goes on."""
+        """The tracker that gets losses and results while the run goes on."""
         return Tracker(self.accelerator, self.log)
 
     @property
@@ -66,8 +66,11 @@ class Machine:
             self.console.print(printable_lines(discreet(text)), highlight=False, markup=False, soft_wrap=True)
 
     def wait(self) -> None:
-        """Wait for every process. Those that wait sleep, so that they do not slow down what the others time, and fail
-        soon after another one ended."""
+        """Wait for every process.
+
+        Waiting processes sleep, because a busy wait would slow down what others time. They fail soon after another
+        process has ended.
+        """
         if self.waiting is not None:
             torch.distributed.barrier(group=self.waiting)
 
@@ -80,8 +83,10 @@ class Machine:
         return own
 
     def check_shared(self, folder: Path, seconds: float = 60) -> None:
-        """ConfigError, in every process, if one of them does not see within `seconds` what the main process writes
-        into the folder. Network file systems may show a new file some seconds later."""
+        """Raise ConfigError, in every process, if one of them does not see a file of the main process in the folder.
+
+        Each looks for `seconds`, because network file systems may show a new file some seconds later.
+        """
         if self.waiting is None:
             return
         number = torch.randint(2**62, (1,), generator=torch.Generator().manual_seed(secrets.randbits(62)))
@@ -104,7 +109,7 @@ class Machine:
 
     @contextmanager
     def working(self, together: bool) -> Iterator[None]:
-        """Use as many threads within the block as belong to one of all processes, or to the main process alone."""
+        """Use the threads of one of all processes within the block or, if not `together`, of the main process alone."""
         torch.set_num_threads(self.shared_threads if together else self.threads)
         try:
             yield
@@ -128,14 +133,17 @@ def start(
     tracker: str | None = None,
     folder: Path | None = None,
 ) -> Machine:
-    """Set up device, threads and precision. ConfigError for a device that the machine does not have.
+    """Set up device, threads and precision.
 
     Args:
         device: `cpu`, `cuda`, or `auto` for a GPU if there is one.
         precision: `fp32`, `bf16`, or `auto` for bf16 where the hardware has fast matrix products of it.
-        threads: number of CPU threads of each process; None divides those of the machine.
+        threads: number of CPU threads of each process; None divides the machine's cores.
         tracker: name of an experiment tracker that Accelerate knows.
         folder: the run folder, in which trackers write their files.
+
+    Raises:
+        ConfigError: for a device that the machine does not have.
     """
     silence()
     world = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -7,5 +7,5 @@ from torch import Tensor
 
 
 def working(values: Tensor) -> Tensor:
-    """`values` in float32, or unchanged if float64: sums over a vocabulary are too coarse in bf16."""
+    """`values`, of any shape, in float32, or unchanged if float64: sums over a vocabulary are too coarse in bf16."""
     return values if values.dtype == torch.float64 else values.float()

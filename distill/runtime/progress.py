@@ -28,7 +28,7 @@ _console: ContextVar[Console | None] = ContextVar("_console", default=None)
 
 
 class Bar:
-    """Progress of one stage: steps, time remaining, and a text, as tokens/s and losses.
+    """Progress of one stage: steps, time remaining, and a text such as tokens/s and losses.
 
     `console` None shows nothing; `done` steps were finished by an earlier run.
     """
@@ -101,7 +101,7 @@ def counted(name: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def counting(items: Iterable[T], done: Callable[[int], None]) -> Iterator[T]:
-    """The items one by one, each of which is counted when it is taken."""
+    """Yield the items one by one; each is counted when it is taken."""
     for item in items:
         done(1)
         yield item

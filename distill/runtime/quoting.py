@@ -1,4 +1,4 @@
-"""Commands and settings as a message prints them: each works when it is pasted into a shell (bash)."""
+"""Commands and settings in messages, quoted so that each works when it is pasted into a shell (bash)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _BARE = re.compile(r"(?:[A-Za-z_/]|\.(?!\d))[\w/.@:+-]*", re.ASCII)
 """Strings that Hydra reads as they are written, unless they are words of its grammar."""
 _WORDS = frozenset({"true", "false", "null", "nan", "inf", "none"})
 _KEY = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
-"""Names that Hydra's grammar has for the keys of a mapping, which cannot be quoted."""
+"""The keys of a mapping that Hydra's grammar allows; keys cannot be quoted."""
 
 
 def setting(key: str, value: Value) -> str:
-    """`KEY=VALUE` as it is typed in a shell, so that Hydra gets this value, of this type.
+    """`KEY=VALUE`, quoted for a shell so that Hydra gets this value, of this type.
 
     setting("tasks.separator", ";")  # 'tasks.separator=";"'
     """
@@ -24,18 +24,18 @@ def setting(key: str, value: Value) -> str:
 
 
 def option(name: str, value: str) -> str:
-    """`--NAME VALUE` of one of the other commands, as it is typed in a shell."""
+    """`--NAME VALUE` of one of the other commands, quoted for a shell."""
     return f"{name}={_typed(value)}" if value.startswith("-") else f"{name} {_typed(value)}"
 
 
 def path(value: object) -> str:
-    """A path as it is typed in a shell, where a command does not take it for an option."""
+    """A path, quoted for a shell so that a command does not take it for an option."""
     text = str(value)
     return _typed(f"./{text}" if text.startswith("-") else text)
 
 
 def command(words: Iterable[str]) -> str:
-    """A command as it is typed in a shell, with these words."""
+    """The command of these words, quoted for a shell."""
     return " ".join(map(_typed, words))
 
 

@@ -27,12 +27,14 @@ class Alone:
         return cast(nn.Module, self._accelerator.prepare_model(model, evaluation_mode=True))
 
     def backward(self, loss: Tensor) -> None:
+        """Compute the gradients of a loss []."""
         loss.backward()
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
+        """`tensor`, of any shape, unchanged: a single process has nothing to sum."""
         return tensor
 
     def wait_for_everyone(self) -> None:
@@ -43,5 +45,5 @@ class Alone:
 
 
 def alone(accelerator: Accelerator) -> Accelerator:
-    """An accelerator for what a process does by itself. Only what `distill.training` uses of it is there."""
+    """An accelerator for a process that works by itself. It has only the methods that `distill.training` calls."""
     return cast(Accelerator, Alone(accelerator))

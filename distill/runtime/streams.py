@@ -16,7 +16,7 @@ class Lost(Exception):
 
 
 class Steady:
-    """A standard stream that loses what cannot be written any more, after it has said so on the other one.
+    """A standard stream that drops what it cannot write any more, after a message on the other stream.
 
     A run takes hours, and must not end because `| head -1` ended, a terminal was closed, or the disk of its log is
     full. What libraries write to its `buffer` or descriptor is not covered.
@@ -28,13 +28,13 @@ class Steady:
     def __init__(self, stream: TextIO, name: str, other: Callable[[], Any], ends: bool = False) -> None:
         self._stream, self._name, self._other, self._ends = stream, name, other, ends
         self.lost: OSError | None = None
-        """Why what is written is lost, as soon as it is."""
+        """The error since which everything is dropped; None before."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, or lose, the text."""
+        """Write the text, or drop it."""
         try:
             return self._stream.write(text)
         except OSError as error:
@@ -42,11 +42,11 @@ class Steady:
             return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write, or lose, the lines."""
+        """Write the lines, or drop them."""
         self.write("".join(lines))
 
     def flush(self) -> None:
-        """Write, or lose, what was buffered."""
+        """Write the buffered text, or drop it."""
         try:
             self._stream.flush()
         except OSError as error:
@@ -63,15 +63,18 @@ class Steady:
 
 
 def _to_nothing(stream: TextIO) -> None:
-    """Let all that is written to the stream, buffered text and that of libraries included, go nowhere."""
+    """Drop everything that is written to the stream, also buffered text and the output of libraries."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, stream.fileno())
     os.close(nothing)
 
 
 def opened() -> None:
-    """Open what the command was started without, as with `>&-`: the next file that is opened would else take its place,
-    and get what is printed. Characters that a stream cannot encode are escaped."""
+    """Open the streams that the command was started without, as with `>&-`.
+
+    The next file that is opened would else take the place of a stream, and get what is printed. Characters that a
+    stream cannot encode are escaped.
+    """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             closed.add(name)
@@ -88,7 +91,7 @@ def opened() -> None:
 
 
 def steady() -> None:
-    """Let this process go on when what it prints cannot be written."""
+    """Let this process go on when its output cannot be written."""
     opened()
     if not isinstance(sys.stdout, Steady):
         sys.stdout = Steady(sys.stdout, "standard output", lambda: sys.stderr)
@@ -106,12 +109,13 @@ class _Nothing:
 
 
 def printed(main: Callable[[], int], first: bool = False) -> int:
-    """The exit code of a command that prints what it was asked for: 2, with a message, if that cannot be written. A
-    reader that ends early, such as `head`, has what it wants.
+    """The exit code of a command that prints its result: 2, with a message, if the result cannot be written.
+
+    A reader that ends early, such as `head`, has what it wants, and is no error.
 
     Args:
-        first: whether the command ends as soon as nobody reads what it prints; else it first does the rest, such as
-            writing files.
+        first: whether the command ends as soon as nobody reads its output; else it first does the rest, such as writing
+            files.
     """
     opened()
     kept = Steady(sys.stdout, "", _Nothing, ends=first)

@@ -17,13 +17,13 @@ PROJECT = "distill"
 
 @dataclass
 class Tracker:
-    """Writes numbers to the trackers of an accelerator, which may be none; on the main process only."""
+    """Writes numbers to the trackers of an accelerator, if it has any; on the main process only."""
 
     accelerator: Accelerator
     note: Callable[[str], None] = print
     """Called with a line if the tracker fails."""
     before: int = 0
-    """Steps of the trainings that are finished: the steps of a tracker must ascend over all stages of a run."""
+    """Steps of the finished trainings, because a tracker's steps must ascend over all stages of a run."""
 
     def start(self, run: str, folder: Path, settings: Mapping[str, Any]) -> None:
         """Begin a run in the tracker, with the name of the run folder and all settings.
@@ -44,16 +44,16 @@ class Tracker:
             ) from error
 
     def log(self, stage: str, step: int, values: Mapping[str, float]) -> None:
-        """Numbers of a stage after a step of it, counted from 1."""
+        """Track the numbers of a stage after one of its steps, counted from 1."""
         named = {f"{stage}/{name}": value for name, value in values.items()}
         self._send(named, self.before + step)
 
     def finished(self, steps: int) -> None:
-        """Count the steps of a training that is finished, so that those of the next one follow."""
+        """Count the steps of a finished training, so that the steps of the next one follow."""
         self.before += steps
 
     def results(self, models: list[dict[str, Any]]) -> None:
-        """The final table: retained %, speedup, MiB and scores of each model."""
+        """Track the final table: retained %, speedup, MiB and scores of each model."""
         values: dict[str, float] = {}
         for model in models:
             name = f"results/{model['name']} {model['backend']} {model['scheme']}"
@@ -79,7 +79,7 @@ class Tracker:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Go on without trackers if they fail in the block, because no training should end by a server that is down."""
+        """Go on without trackers if they fail in the block, because a server that is down should not end a training."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What the results of a run depend on besides its settings: machine, arithmetic and package versions."""
+"""The facts that a run's results depend on besides its settings: machine, arithmetic and package versions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def environment(machine: Machine) -> dict[str, Any]:
 
 
 def processor(machine: Machine) -> dict[str, Any]:
-    """What times depend on besides threads and settings: those of another processor are other times."""
+    """The facts that times depend on besides threads and settings: another processor has other times."""
     return {"cpu": _cpu(), "cpu_flags": " ".join(cpu_flags()), "gpu": _gpu(machine)}
 
 
@@ -100,7 +100,7 @@ def memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
         return None
     ram, swap = psutil.virtual_memory().total, psutil.swap_memory().total
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # there is none, or it is `max`
+        with suppress(OSError, ValueError):  # the file is missing, or contains `max`
             ram = min(ram, int((cgroup / name).read_text()))
     with suppress(OSError, ValueError):
         swap = min(swap, int((cgroup / "memory.swap.max").read_text()))
@@ -126,7 +126,7 @@ def _version(package: str) -> str | None:
 
 
 def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
-    """Those of `FLAGS` that the processor has, in that order; empty where the system does not list them."""
+    """The flags of `FLAGS` that the processor has, in that order; empty where the system does not list them."""
     listed = _fact(cpuinfo, "flags") or _fact(cpuinfo, "Features")
     return [flag for flag in FLAGS if flag in listed.split()]
 
@@ -155,7 +155,7 @@ def _cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def _fact(cpuinfo: Path, name: str) -> str:
-    """Value of the first line `name : value` of the file; empty if there is none."""
+    """Value of the first line `name : value` of the file; empty without such a line."""
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
     pairs = (line.partition(":") for line in lines)
     return next((value.strip() for key, _, value in pairs if key.strip() == name), "")

@@ -17,7 +17,8 @@ from distill.models import families
 class InBf16(nn.Module):
     """An objective whose forward pass uses copies of its parameters in bfloat16. Their gradients are in float32.
 
-    Autocast keeps norms, and what is added to their outputs, in float32 on a GPU, and converts before and after each.
+    Autocast would keep norms, and what is added to their outputs, in float32 on a GPU, and convert before and after
+    each.
     """
 
     def __init__(self, objective: Trainable) -> None:
@@ -25,6 +26,7 @@ class InBf16(nn.Module):
         self.objective = objective
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """Sum of each term over a batch, as from the objective, `[terms]`."""
         device = next(iter(batch.values())).device
         with torch.autocast(device.type, enabled=False), _in_bf16(self.objective):
             sums: Tensor = self.objective(batch)
@@ -47,7 +49,8 @@ def _in_bf16(module: nn.Module) -> Iterator[None]:
 
 
 def in_arithmetic(objective: Trainable, settings: Train, accelerator: Accelerator) -> nn.Module:
-    """The objective as it is trained: as `InBf16` on a GPU that trains in bf16, else unchanged, under autocast.
+    """The objective in the arithmetic of training: an `InBf16` on a GPU that trains in bf16, else unchanged, under
+    autocast.
 
     Gates and simulated quantization compute in float32 next to the model, which autocast combines; vocabulary logits of
     all positions are computed again in the backward pass, when the parameters are in float32 again.

@@ -25,9 +25,11 @@ def epoch_batches(
     """Row numbers of each batch of one epoch; every row is in exactly one batch.
 
     Rows x longest length (rounded up to a multiple of 8) is at most `batch.tokens`, unless a single row is longer. Rows
-    with the same of `groups` [rows] are in the same batch, unless they exceed one; then they are in as few parts as
-    possible, of random rows. They are neighbours in their batch.
-    UserError if there are no rows.
+    with the same number in `groups` [rows] are neighbours in the same batch. If they exceed a batch, they are in as few
+    parts as possible, of random rows.
+
+    Raises:
+        UserError: if there are no rows.
     """
     if len(lengths) == 0:
         raise UserError("data: got no rows to train on; must hold at least one; choose other data")
@@ -79,7 +81,7 @@ def _parts(
 
 
 def _places(first: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The numbers from each of `first` on, as many as its size, one after the other."""
+    """For each of `first`, as many consecutive numbers from it on as its size; all of them one after the other."""
     ends = np.cumsum(sizes)
     places: np.ndarray = np.arange(ends[-1]) + np.repeat(first - (ends - sizes), sizes)
     return places
@@ -100,7 +102,8 @@ def total_steps(
     least: int,
     groups: np.ndarray | None = None,
 ) -> int:
-    """Number of optimizer steps for `epochs` passes over the data, but at least `least` and at most `most`."""
+    """Number of optimizer steps for `epochs` passes over rows of `lengths` [rows], at least `least` and at most
+    `most`."""
     per_epoch = len(epoch_batches(lengths, batch, seed=seed, epoch=0, groups=groups))
     steps = max(least, math.ceil(epochs * per_epoch))
     return max(1, steps if most is None else min(most, steps))
@@ -109,7 +112,10 @@ def total_steps(
 def steps(
     lengths: np.ndarray, batch: Batch, *, seed: int, total: int, start: int = 0, groups: np.ndarray | None = None
 ) -> Iterator[tuple[int, int, np.ndarray]]:
-    """(step, epoch, row numbers) for the steps from `start` up to `total`, over as many epochs as needed."""
+    """(step, epoch, row numbers of the step) for the steps from `start` up to `total`, over as many epochs as needed.
+
+    lengths, groups: [rows], as in `epoch_batches`.
+    """
     step, epoch = 0, 0
     while step < total:
         batches = epoch_batches(lengths, batch, seed=seed, epoch=epoch, groups=groups)
@@ -131,11 +137,12 @@ def share(
     device_tokens: int | None,
     groups: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """This process's rows of a step, in the fewest parts of similar size that have at most `device_tokens`, padding
-    included, or one row; all in one part if it is None. Nothing for a process without rows.
+    """This process's rows of a step, in the fewest parts of similar size. Empty for a process without rows.
 
-    Neighbours with the same of `groups` [all rows] stay together, so that neither the number of processes nor that of
-    parts changes which rows are compared. Processes and parts may then have different numbers of rows, and the parts
+    A part has at most `device_tokens`, padding included, or a single row. All rows are in one part if that is None.
+
+    Neighbours with the same number in `groups` [all rows] stay together, so that the numbers of processes and of parts
+    do not change which rows are compared. Processes and parts may then have different numbers of rows, and the parts
     more tokens.
     """
     whole = rows[rank::world]

@@ -23,7 +23,7 @@ ON_A_CPU = "can't allocate memory"
 
 @dataclass(frozen=True)
 class Fed:
-    """What a process computes in a step."""
+    """The work of a process in a step."""
 
     step: int
     epoch: int
@@ -32,7 +32,8 @@ class Fed:
     parts: list[Arrays]
     """The batches of this process, whose gradients are accumulated."""
     scale: float
-    """0 for a process without rows of its own, which computes the first row because it must take part; else 1."""
+    """Factor of the loss. It is 0 for a process without rows of its own, which computes the first row only to take part
+    in the exchange of gradients, else 1."""
     device_tokens: int | None
     """Maximum tokens of a part."""
 
@@ -41,8 +42,8 @@ class Feed:
     """Collates the batches of steps.
 
     Args:
-        together: whether `collate` gets the rows of all processes, and encodes those of its own process.
-        device_tokens: that of the batch, or a smaller one that a training which is resumed came to.
+        together: whether `collate` gets the rows of all processes, and encodes the rows of its own process.
+        device_tokens: maximum tokens of a part, found before an interruption; None for `batch.device_tokens`.
     """
 
     def __init__(
@@ -62,7 +63,8 @@ class Feed:
         self.device_tokens = device_tokens or batch.device_tokens
 
     def ahead(self, plan: Iterator[tuple[int, int, np.ndarray]]) -> Iterator[Fed]:
-        """The steps of a plan, (step, epoch, rows) each, collated in a thread so that a GPU does not wait for numpy."""
+        """The collated steps of a plan of (step, epoch, row numbers [rows]). A thread collates, so that a GPU does not
+        wait for numpy."""
         pending: Future[Fed] | None = None
         with ThreadPoolExecutor(1) as pool:
             for planned in plan:
@@ -74,11 +76,11 @@ class Feed:
                 yield self._current(pending.result())
 
     def smaller(self, fed: Fed) -> Fed:
-        """The step in parts of half as many tokens, as all later ones will be.
+        """The step in parts of half as many tokens. All later steps have such parts too.
 
         Raises:
-            UserError: if no part can be smaller, because it is one row or one group of rows; and with several
-                processes, which must all have equally many parts.
+            UserError: if no part can be smaller, because it is one row or one group of rows; with several processes
+                always, because all must have equally many parts.
         """
         before = self._largest(fed.rows)
         if self._alone:
@@ -93,7 +95,7 @@ class Feed:
         )
 
     def _current(self, fed: Fed) -> Fed:
-        """The step, collated anew if it was before parts became smaller."""
+        """The step, collated again if that was done before parts became smaller."""
         return fed if fed.device_tokens == self.device_tokens else self._fed(fed.step, fed.epoch, fed.rows)
 
     def _fed(self, step: int, epoch: int, rows: np.ndarray) -> Fed:
@@ -120,5 +122,5 @@ class Feed:
 
 
 def out_of_memory(error: RuntimeError) -> bool:
-    """Whether a device, or the host as one, had too little memory."""
+    """Whether a device, which may be the host, had too little memory."""
     return isinstance(error, torch.OutOfMemoryError) or ON_A_CPU in str(error)

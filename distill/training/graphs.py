@@ -20,7 +20,7 @@ from distill.models import families
 AFTER = 2
 """Steps of a shape before it is recorded, because recording takes as long as a few steps."""
 MOST = 64
-"""Number of graphs of a training, each of which keeps its inputs and some memory of the driver."""
+"""Maximum number of graphs of a training. Each graph keeps its inputs and some memory of the driver."""
 
 Backward = Callable[[dict[str, Tensor], Tensor], Tensor]
 """(batch, factors [terms]) -> values [terms]; adds to the gradients of parameters."""
@@ -37,12 +37,12 @@ class _Recorded:
 
 
 class Graphs:
-    """Runs `backward` as it is, or, for shapes that have come more than `AFTER` times, as a graph.
+    """Runs `backward`: as a CUDA graph for batch shapes that have come more than `AFTER` times, else step by step.
 
     Random numbers are the same either way. If a recording fails, no other is tried.
 
     Args:
-        parameters: those that `backward` gives gradients, which must be None before each call.
+        parameters: the parameters that `backward` gives gradients, which must be None before each call.
         log: gets a line if a recording fails.
     """
 
@@ -60,7 +60,7 @@ class Graphs:
         """Why a recording failed."""
 
     def __call__(self, batch: dict[str, Tensor], factors: Tensor) -> Tensor:
-        """The values of a batch, whose tensors may be on the host. To be read before the next call."""
+        """The values [terms] of a batch, whose tensors may be on the host. Read them before the next call."""
         shapes = tuple((name, tensor.shape) for name, tensor in sorted(batch.items()))
         self._seen[shapes] += 1
         new = shapes not in self._recorded and self._seen[shapes] > AFTER
@@ -95,7 +95,7 @@ class Graphs:
     def _record(self, batch: dict[str, Tensor], factors: Tensor) -> _Recorded:
         factors, stream = factors.clone(), torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # libraries allocate before the recording what they need
+        with torch.cuda.stream(stream):  # libraries allocate their memory before the recording
             self._backward(batch, factors)
         torch.cuda.current_stream().wait_stream(stream)
         used = [parameter for parameter in self._parameters if parameter.grad is not None]
@@ -114,8 +114,11 @@ class Graphs:
 def graphs_of(
     run: Backward, objective: Trainable, accelerator: Accelerator, log: Callable[[str], None]
 ) -> Graphs | None:
-    """The graphs of a training. None on a CPU; for several processes, which send gradients while they compute others;
-    for gates, whose masks depend on the step; and where the code of a model cannot be recorded."""
+    """The graphs of a training, or None where steps cannot be recorded.
+
+    They cannot on a CPU; with several processes, which send gradients while they compute others; with gates, whose
+    masks depend on the step; and with a model whose code cannot be recorded.
+    """
     if accelerator.device.type != "cuda" or accelerator.num_processes > 1 or objective.gates is not None:
         return None
     if not all(families.family_of(model).recordable for model in objective.models):
@@ -124,9 +127,10 @@ def graphs_of(
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:
-    """`values` on a device. A copy to a GPU from pinned memory does not wait for the work before it."""
+    """`values`, of any shape, on a device. A copy to a GPU from pinned memory does not wait for the work before it."""
     return (pinned(values) if device.type == "cuda" else values).to(device, non_blocking=True)
 
 
 def pinned(values: Tensor) -> Tensor:
+    """`values`, of any shape, in memory from which a copy to a GPU does not wait; unchanged on a GPU."""
     return values if values.is_cuda else values.pin_memory()

@@ -19,7 +19,7 @@ ADVICE = "must be finite; lower optimizer.lr or set precision=fp32"
 
 
 class Guard:
-    """Steps of an optimizer, without those whose gradients are not finite: one of these would make every weight so.
+    """The steps of an optimizer, except steps whose gradients are not finite: a single one would make every weight so.
 
     With a fused optimizer on a GPU, the GPU decides, and nothing waits for it.
     """
@@ -30,7 +30,7 @@ class Guard:
         self._in_a_row = torch.zeros((), device=device)
 
     def step(self, norms: Sequence[Tensor]) -> Tensor:
-        """Step if the gradient norms are finite. Returns whether they are not, a flag [] on the device."""
+        """Step if the gradient norms, each [], are finite. Returns whether they are not, a flag [] on the device."""
         skipped = ~torch.stack([norm.detach() for norm in norms]).isfinite().all()
         self._in_a_row = (self._in_a_row + 1) * skipped
         if self._on_device:
@@ -40,7 +40,8 @@ class Guard:
         return skipped
 
     def check(self, most: int, step: int, parts: Sequence[dict[str, np.ndarray]], file: Path, *, wait: bool) -> None:
-        """Write the batches of a step and end the training, after `most` skipped steps in a row.
+        """Write the batches of a step and end the training, after `most` skipped steps in a row. Arrays may have any
+        shape.
 
         Args:
             wait: whether to wait for a GPU to find out.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from distill.runtime.storage import run_folder
 
 KEEP = 2
-"""Number of states that are kept: the one before is used if the newest is damaged."""
+"""Number of states that are kept. If the newest is damaged, the one before it is used."""
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 
 
@@ -46,7 +46,7 @@ def _complete(folder: Path) -> list[int]:
 def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
     """Restore the newest state into `module` and `optimizer`, in place. Damaged ones were removed at the run's start.
 
-    Returns its JSON file (`step` and what `save` was given as `extra`), or None if there is none.
+    Returns the content of its JSON file, `step` and the `extra` of `save`, or None without a state.
     """
     steps = _complete(folder)
     if not steps:

@@ -85,7 +85,7 @@ def train(
         console: for progress; None for no progress.
         groups: `[rows]` number of the group of each row, whose rows are batched together; None without groups.
         tracker: of the run; gets every row of the log, with the learning rate.
-        together: whether `collate` gets the rows of all processes, and encodes those of its own process.
+        together: whether `collate` gets the rows of all processes, and encodes the rows of its own process.
         after_step: called in each process with the number of steps done; it must leave the student as it finds it.
 
     Raises:
@@ -162,10 +162,10 @@ def _print(console: Console | None, name: str, text: str) -> None:
 
 
 def clip(objective: Trainable, max_norm: float) -> list[torch.Tensor]:
-    """Clip the gradient norm of the student with its projections to `max_norm`, and separately that of the gates.
-    Returns the norms before.
+    """Clip the gradient norm of the student with its projections to `max_norm`, and separately the norm of the gates.
+    Returns the norms before, one or two scalars [].
 
-    Separately, because large gradients of the gates must not shrink the student's update.
+    The two are separate because large gradients of the gates must not shrink the student's update.
     """
     gates = [] if objective.gates is None else list(objective.gates.parameters())
     gate_ids = {id(parameter) for parameter in gates}
@@ -174,7 +174,7 @@ def clip(objective: Trainable, max_norm: float) -> list[torch.Tensor]:
 
 
 def check_weights(objective: Trainable, accelerator: Accelerator, step: int) -> None:
-    """UserError, in every process, if a weight is not finite in any of them."""
+    """Raise UserError, in every process, if a weight is not finite in any process."""
     finite = torch.stack([parameter.detach().isfinite().all() for parameter in objective.parameters()]).all()
     if accelerator.num_processes > 1:
         finite = accelerator.reduce(finite.float(), "sum") == accelerator.num_processes
@@ -203,7 +203,7 @@ def _in_memory(
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-        # After the block, because the error keeps what the step had computed.
+        # This comes after the block, because the error keeps what the step had computed.
         optimizer.zero_grad(set_to_none=True)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -222,8 +222,8 @@ def gradients(
 ) -> tuple[torch.Tensor, int]:
     """Accumulate the gradients of one optimizer step over the batches `parts`.
 
-    `weights` [terms] are those of the terms; `scale` is 0 for a process without rows of its own, else 1. Returns this
-    process's share [terms] of each term's mean over all rows of the step, and its number of tokens. `graphs`: of
+    `weights` [terms] are the weights of the terms; `scale` is 0 for a process without rows of its own, else 1. Returns
+    this process's share [terms] of each term's mean over all rows of the step, and its number of tokens. `graphs`: of
     `backward` with this module, which is then used for steps of one part.
     """
     world = accelerator.num_processes
@@ -268,6 +268,7 @@ class _Meter:
         self.since = time.monotonic()
 
     def add(self, values: torch.Tensor, tokens: int, skipped: torch.Tensor) -> None:
+        """Add the values [terms] and tokens of a step; a skipped step, a flag [], counts with its tokens alone."""
         self.sums += values.where(~skipped, 0)
         self.skipped += skipped
         self.steps += 1
@@ -279,8 +280,8 @@ class _Meter:
         return time.monotonic() - self.since >= LOG_SECONDS
 
     def row(self, step: int) -> tuple[dict[str, Any] | None, int]:
-        """The next row of the log, None if all its steps were skipped, and the number of tokens since the last one;
-        both over all processes."""
+        """The next row of the log, or None if all its steps were skipped, and the number of tokens since the last row.
+        Both are over all processes."""
         skipped = int(self.skipped)
         counted = self.steps - skipped
         means = torch.cat([self.sums / max(1, counted), self.sums.new_tensor([self.tokens])])
@@ -341,13 +342,13 @@ def _agree(accelerator: Accelerator, votes: list[bool], step: int) -> tuple[bool
 
 
 DEBOUNCE = 1.0
-"""Seconds within which a second signal counts as the first one, sent twice: the shell and the kernel both tell that a
-terminal is closed, and a sweep tells its jobs what a scheduler may have told them too."""
+"""Seconds within which a second signal counts as the first one, sent twice: the shell and the kernel both signal that a
+terminal is closed, and a sweep passes on a signal that the scheduler may have sent to its jobs too."""
 
 
 @dataclass
 class _Stop:
-    """Whether a signal asked to stop, which, and when (of `time.monotonic`)."""
+    """Whether a signal asked to stop, which signal, and when, by `time.monotonic`."""
 
     asked: bool = False
     number: int = signal.SIGINT
@@ -356,8 +357,10 @@ class _Stop:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[_Stop]:
-    """What the first Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 sets, so that the step can finish; a second one, more than
-    `DEBOUNCE` seconds later, interrupts at once."""
+    """Yield a flag that the first Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 sets, so that the current step finishes.
+
+    A second signal, more than `DEBOUNCE` seconds later, interrupts at once.
+    """
     stop = _Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -16,8 +16,8 @@ from distill.losses.terms import Loss, Term
 class DistillationTrainer(Trainer):
     """A `transformers.Trainer` whose training loss is a `DistillationLoss`.
 
-    The mean of each term is logged beside the loss. In evaluation the loss is the model's own. `model` is saved, and
-    neither the teacher nor the maps between hidden states of different widths.
+    The mean of each term is logged beside the loss. In evaluation the loss is the model's own. Only `model` is saved,
+    without the teacher and the maps between hidden states of different widths.
 
     Args:
         model: the student.
@@ -75,7 +75,7 @@ class DistillationTrainer(Trainer):
         return (loss, {}) if return_outputs else loss
 
     def log(self, logs: dict[str, float], *arguments: Any, **settings: Any) -> None:
-        """Log, with the mean of each term since the last time."""
+        """Log `logs` and the mean of each term since the last call."""
         if "loss" in logs and self._batches:
             logs |= {name: value.item() / self._batches for name, value in self._sums.items()}
             self._sums, self._batches = {}, 0

@@ -1,4 +1,4 @@
-"""What a model is pruned by, from the batches of a collator: for `distill.prune`."""
+"""Batches and the loss by which `distill.prune` prunes a model, from the batches of a collator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def with_loss(model: Any, collated: Sequence[Mapping[str, Tensor]]) -> tuple[lis
 
     Raises:
         ConfigError: for a model without a head of a task or of a masked language model.
-        DataError: for no batch, and for a batch with a row that has no label.
+        DataError: without a batch, and for a batch with a row that has no label.
     """
     kind = kind_of(model)
     batches = [batch_of(kind, getattr(model.config, "num_labels", 0), batch) for batch in collated]

@@ -32,19 +32,22 @@ TEMPERATURE, LOWEST, HIGHEST = 2 / 3, -0.1, 1.1
 
 
 class Gates(nn.Module):
-    """What L0 and movement gates have in common."""
+    """The common part of L0 and movement gates."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.layout = _layout(model)
 
     def masks(self, progress: float) -> Masks:
+        """The masks of the model at this progress."""
         raise NotImplementedError
 
     def penalty(self, progress: float) -> Tensor:
+        """The term [] that the gates add to the loss at this progress."""
         raise NotImplementedError
 
     def scores(self) -> Importance:
+        """The importance by which the model is pruned afterwards, on the CPU."""
         raise NotImplementedError
 
     def on(self, model: Any, done: float) -> AbstractContextManager[None]:
@@ -52,7 +55,7 @@ class Gates(nn.Module):
         return gated(model, self.masks(ramp(done, 1)), self.layout.places)
 
     def cost(self, done: float) -> Tensor:
-        """The penalty when the share `done` of the training is finished."""
+        """The penalty [] when the share `done` of the training is finished."""
         return self.penalty(ramp(done, 1))
 
 
@@ -118,8 +121,8 @@ class L0(Gates):
         return dict(zip(("layers", "hidden", "ffn"), self.sizes().tolist(), strict=True))
 
     def constraints(self, progress: float) -> Tensor:
-        """What is to be 0: the excess of the expected cost over the goal, which comes nearer with `progress`, and the
-        differences between layers."""
+        """Constraints [n], each of which should be 0: the excess of the expected cost over the goal, which comes nearer
+        with `progress`, and the differences between layers."""
         shares = self.shares()
         parts = [self.excess(self.sizes()) - self.before - progress * (1 - self.before)]
         if "heads" in shares:
@@ -133,7 +136,7 @@ class L0(Gates):
         return self.layout.masks(self.sample())
 
     def penalty(self, progress: float) -> Tensor:
-        """Lagrangian: the sum of lambda_1 c + lambda_2 c^2 over the constraints c.
+        """The Lagrangian []: the sum of lambda_1 c + lambda_2 c^2 over the constraints c.
 
         The lambdas maximize it while all other parameters minimize it: their gradient is reversed, so that one
         optimizer can train both.
@@ -152,10 +155,10 @@ class Movement(Gates):
 
     The selection has a straight-through gradient: with SGD, each step changes a score S by -lr dL/dm, where m is its
     mask, also while m is 0, so that a closed gate can open again. dL/dm is the sum of W dL/dW' over the output weights
-    W of a head or FFN channel, where W' = m W; so S grows when these weights move away from zero.
-    As in Lagunas et al. 2021, arXiv 2109.04838, gates are on whole heads and channels. Deviations: hidden channels have
-    gates too; and all layers keep the same number, that of `shape`, by the cubic schedule of Zhu and Gupta 2017,
-    arXiv 1710.01878, equation 1, in place of a threshold and a penalty. Layers have no gates.
+    W of a head or FFN channel, where W' = m W; so S grows when these weights move away from zero. As in Lagunas et al.
+    2021, arXiv 2109.04838, gates are on whole heads and channels. Deviations: hidden channels have gates too; and all
+    layers keep the same number, given by `shape`, by the cubic schedule of Zhu and Gupta 2017, arXiv 1710.01878,
+    equation 1, in place of a threshold and a penalty. Layers have no gates.
     """
 
     def __init__(self, model: Any, shape: Shape) -> None:
@@ -177,7 +180,7 @@ class Movement(Gates):
         return self.layout.masks(gates)
 
     def penalty(self, progress: float) -> Tensor:
-        """0: the schedule alone decides how many gates are open."""
+        """0 []: the schedule alone decides how many gates are open."""
         return next(self.parameters()).new_zeros(())
 
     def scores(self) -> Importance:
@@ -206,7 +209,7 @@ def parameter_groups(gates: nn.Module, lr: float) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where a model can have gates."""
+    """The places where a model can have gates."""
 
     full: Shape
     first: int
@@ -228,6 +231,7 @@ class _Layout:
         return nn.ParameterDict({kind: nn.Parameter(tensor) for kind, tensor in values.items()})
 
     def masks(self, gates: dict[str, Tensor]) -> Masks:
+        """The masks of gates [rows, gates], with 1 where there are no gates."""
         heads, ffn, hidden, layers = self._spread(gates, 1.0, 1.0)
         return Masks(
             list(heads.split(1)),

@@ -1,4 +1,4 @@
-"""What gates are trained to reach: sizes, or a cost that follows from expected sizes by a table of measurements."""
+"""The goal to which gates are trained: sizes, or a cost computed from expected sizes by a table of measurements."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from distill.compression.pruning.search import Shape, Table
 
 @dataclass(frozen=True)
 class Goal:
-    """What the model that gates leave open has to meet."""
+    """The goal for the model that gates leave open."""
 
     shapes: Sequence[Shape]
-    """The shapes that it may have. A single one is itself the goal."""
+    """The shapes that the model may have. A single one is itself the goal."""
     limits: Sequence[tuple[Table, float]] = ()
-    """Tables of costs (milliseconds, MiB) and the most that it may cost by each."""
+    """Tables of costs (milliseconds, MiB), each with the maximum cost."""
     choice: dict[str, Any] | None = None
     """The choice of a single shape for a target, as `Search.choice` returns it."""
 
@@ -30,10 +30,10 @@ class Goal:
 
 
 class Excess(nn.Module):
-    """Expected sizes [3] (layers, hidden channels, FFN channels) -> what they cost over what they may cost [n].
+    """Expected sizes [3] (layers, hidden channels, FFN channels) -> their cost divided by the maximum cost [n].
 
-    With limits it is one number, of the limit that is the hardest to meet; otherwise the ratio of each size to that of
-    the shape.
+    With limits there is one number, for the limit that is the hardest to meet; otherwise the ratio of each size to the
+    shape's.
     """
 
     wanted: Tensor
@@ -46,6 +46,7 @@ class Excess(nn.Module):
         self.register_buffer("wanted", sizes, persistent=False)
 
     def forward(self, sizes: Tensor) -> Tensor:
+        """The costs of sizes [3], divided by their limits: [1] with limits, else [3]."""
         if not self.costs:
             return sizes / self.wanted
         return torch.stack([cost(sizes) for cost in self.costs]).amax(0, keepdim=True)
@@ -53,7 +54,7 @@ class Excess(nn.Module):
 
 class Cost(nn.Module):
     """Expected sizes [3] -> `table.milliseconds` over `most`: linear in the number of layers, bilinear in width and FFN
-    size between those of the table. Outside of the table it is that of its nearest sizes."""
+    size between the sizes of the table. Outside of the table it is the cost of the nearest sizes."""
 
     hidden: Tensor
     ffn: Tensor
@@ -71,6 +72,7 @@ class Cost(nn.Module):
         self.register_buffer("values", torch.tensor([grid(table.fixed), grid(table.layer)]), persistent=False)
 
     def forward(self, sizes: Tensor) -> Tensor:
+        """The cost [] of sizes [3], divided by `most`."""
         layers, hidden, ffn = sizes
         fixed, layer = _weights(self.hidden, hidden) @ self.values @ _weights(self.ffn, ffn)
         return fixed + layers * layer

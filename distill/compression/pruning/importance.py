@@ -56,7 +56,7 @@ def read(file: Path) -> Importance:
 def magnitude(model: Any, batches: Iterable[Batch] = (), loss: Loss | None = None) -> Importance:
     """Squared L2 norm of the output weights, after Li et al. 2017, arXiv 1608.08710. Deviation: they use the L1 norm.
 
-    The weights are those that add a head or FFN channel to the hidden states; of a hidden channel, all weights of the
+    The weights that add a head or FFN channel to the hidden states count; for a hidden channel, all weights of the
     layers that add to it. `batches` and `loss` are not used: all importances have the same arguments.
     """
     record = families.family_of(model)

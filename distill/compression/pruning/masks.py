@@ -1,7 +1,7 @@
 """Gates within a forward pass: on heads, FFN channels, hidden channels and whole layers.
 
-With gates of 0 and 1 the model computes what it computes once it is pruned by them. Gates in between, but for those of
-layers, can be folded into the weights.
+With gates of 0 and 1 the model computes what it computes once it is pruned by them. Gates in between can be folded into
+the weights, except gates of layers.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ class Masks:
 
 @contextmanager
 def gated(model: Any, masks: Masks, places: Sequence[Cut] | None = None) -> Iterator[None]:
-    """Within the context, the model is masked. `places` are those of `places(model)`, which are found if None."""
+    """Within the context, the model is masked. `places` is the result of `places(model)`; None computes it."""
     with masked(model, masks.heads, masks.ffn), _narrowed(model, masks.hidden, places), _skipped(model, masks.layers):
         yield
 
 
 def places(model: Any) -> list[Cut]:
-    """Where masks on hidden channels reach all that reads them: the outputs of norms as wide as hidden states, the
-    outputs of linear modules outside of the layers, and the inputs of those in a layer that read relative positions."""
+    """Where masks on hidden channels reach every module that reads them: the outputs of norms as wide as hidden states,
+    the outputs of linear modules outside of the layers, and the inputs of linear modules in a layer that read relative
+    positions."""
     kept, paths = everything(model), families.family_of(model).layer
     assert paths is not None
     main = {paths.query, paths.key, paths.value, paths.attention_output, paths.ffn_in, paths.ffn_out}
@@ -66,7 +67,7 @@ def places(model: Any) -> list[Cut]:
 
 @contextmanager
 def _narrowed(model: Any, hidden: Tensor | None, where: Sequence[Cut] | None) -> Iterator[None]:
-    """Hidden channels are multiplied by `hidden` [H]; norms take mean and variance of those that are not 0.
+    """Multiply hidden channels by `hidden` [H]; norms take mean and variance of the channels that are not 0.
 
     The norm of a pruned model is over its remaining channels. The outputs of norms are masked, and not what is added to
     hidden states, so that masks can be folded where the norm comes first, as in ModernBERT.
@@ -154,10 +155,10 @@ class Skips:
 
 @contextmanager
 def skipping(model: Any, skips: Skips) -> Iterator[None]:
-    """Within the context, the layers of the model are run as `skips` has it at the time.
+    """Within the context, the layers of the model are run as `skips` states at the time of the call.
 
-    Its outputs equal those of a model pruned to the layers that are run, and it is not copied. A shared layer has a
-    number for each time it is applied.
+    Its outputs equal the outputs of a model pruned to the layers that are run, and it is not copied. A shared layer has
+    a number for each time it is applied.
     """
     number, rest, seen = -1, None, False
 
@@ -176,8 +177,8 @@ def skipping(model: Any, skips: Skips) -> Iterator[None]:
                 given, skip = skips.inputs[number] if number == skips.start else hidden, True
             if not (skip and seen):
                 output, seen = forward(hidden, *inputs, **named), True
-                # What layers output beside hidden states, such as no attention weights, skipped ones output too. If the
-                # first layer is skipped, this is still unknown, and the layer is run once.
+                # A skipped layer must output the same further values as other layers, such as None for attention
+                # weights. If the first layer is skipped, these are still unknown, and the layer is run once.
                 rest = output[1:] if isinstance(output, tuple) else None
                 if not skip:
                     return output
@@ -202,7 +203,7 @@ def merge(model: Any, masks: Masks) -> None:
     """Multiply the masks into the weights, in place; the model then needs no hooks.
 
     With masks of hidden channels it equals the masked model only once channels of 0 are pruned, because of the norms.
-    Masks of layers are not folded: no weights make an interpolation.
+    Masks of layers are not merged, because no weights express an interpolation between a layer's input and its output.
     """
     record, size = families.family_of(model), families.width(model) // families.heads(model)
     assert record.layer is not None

@@ -56,8 +56,11 @@ def everything(model: Any, layers: Sequence[int] | None = None) -> Kept:
 def pruned(model: Any, kept: Kept) -> Any:
     """A new, smaller model of the same class with the kept weights; `model` is not changed.
 
-    Its outputs equal those of `model` with the removed heads and FFN channels masked by zero, and with the removed
-    hidden channels left out of the mean and variance of every norm. ConfigError if no stock config has these sizes.
+    Its outputs equal the outputs of `model` with the removed heads and FFN channels masked by zero, and with the
+    removed hidden channels left out of the mean and variance of every norm.
+
+    Raises:
+        ConfigError: if no stock config has these sizes.
     """
     from transformers.initialization import no_init_weights
 
@@ -147,7 +150,8 @@ def _in_layer(
 
 
 def _outside(model: Any, inside: set[nn.Module], hidden: Tensor, heads: Tensor) -> Iterator[Cut]:
-    """Embeddings, final norms, poolers and heads. With projected embeddings, modules before the projection keep theirs.
+    """Embeddings, final norms, poolers and heads. With projected embeddings, modules before the projection keep their
+    channels.
 
     `heads` are the heads to remove from a table that all layers share.
     """

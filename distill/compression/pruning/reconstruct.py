@@ -2,7 +2,7 @@
 
 The optimal brain surgeon (Hassibi and Stork 1992) for whole structures, layer by layer, as in Frantar and Alistarh
 2022, arXiv 2208.11580, and Kurtic et al. 2023 (ZipLM, arXiv 2302.04089), section 3.1. Deviations: biases are refitted
-along with weights, the inputs of layers are those of the unpruned model, and several FFN channels are removed at once.
+along with weights, layers get the inputs of the unpruned model, and several FFN channels are removed at once.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def reconstruction(model: Any, batches: Iterable[Batch], loss: Loss | None = Non
 def gram_matrices(model: Any, batches: Iterable[Batch]) -> list[tuple[Tensor, Tensor]]:
     """Gram matrices, for each layer, of the inputs x of its attention output and of its last FFN projection.
 
-    Each is the mean of x x^T over tokens, [I, I] in float64; x ends with a 1 if the projection has a bias. Those of a
-    shared layer are summed over its calls.
+    Each is the mean of x x^T over tokens, [I, I] in float64; x ends with a 1 if the projection has a bias. The matrices
+    of a shared layer are summed over its calls.
     """
     modules = list(dict.fromkeys(module for pair in _output_projections(model) for module in pair))
     grams: dict[nn.Module, Tensor] = {}
@@ -104,10 +104,10 @@ def removal(weight: Tensor, gram: Tensor, count: int, columns: int) -> Tensor:
 
 @torch.no_grad()
 def refitted(model: Any, kept: Kept, grams: list[tuple[Tensor, Tensor]]) -> Any:
-    """A copy of the model in which the output weights of the kept heads and FFN channels are refitted.
+    """A copy of the model in which the output weights [O, I] of the kept heads and FFN channels are refitted.
 
-    They approximate the layer's output before pruning by least squares over the tokens in `grams`:
-    W' = W G_:K (G_KK)^-1.
+    They approximate the layer's output before pruning by least squares over the tokens of the Gram matrices [I, I] in
+    `grams`: W' = W G_:K (G_KK)^-1.
     """
     result, size = copy.deepcopy(model), families.width(model) // families.heads(model)
     done: set[nn.Module] = set()

@@ -1,6 +1,6 @@
-"""Searches all measured shapes for the one with the least estimated loss among those that meet a target.
+"""Searches the measured shapes that meet a target for the one with the least estimated loss.
 
-The quality of a model is measured by its *margin*: how far its loss is below that of a constant prediction.
+The quality of a model is measured by its *margin*: how far its loss is below the loss of a constant prediction.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def choose(
     cost: Callable[[Shape], Any],
     milliseconds: Callable[[Shape], float],
 ) -> Shape | None:
-    """The shape with the least cost among those that fit; of equal ones the fastest. None if none fits."""
+    """The shape that fits with the least cost; of equal ones the fastest. None if no shape fits."""
     return min(filter(fits, shapes), key=lambda shape: (cost(shape), milliseconds(shape)), default=None)
 
 
@@ -201,8 +201,11 @@ far less than two narrow ones (docs/findings.md)."""
 
 
 def estimated(losses: Iterable[Losses]) -> Callable[[Shape], Any]:
-    """Shape -> its price by measured losses: the estimated share of the margin that is lost. Shapes with fewer layers
-    than `SHALLOW` are dearer than all others, then those that are extrapolated in more dimensions."""
+    """Shape -> its price by measured losses: the estimated share of the margin that is lost.
+
+    Shapes with fewer layers than `SHALLOW` are dearer than all others. Among the rest, shapes that are extrapolated in
+    more dimensions are dearer.
+    """
     by_task = list(losses)
     uncertain, lost = extrapolations(by_task), margin_lost(by_task)
     return lambda shape: (shape.layers < SHALLOW, uncertain(shape), lost(shape))
@@ -215,7 +218,7 @@ def distance(expected: Iterable[Mapping[str, float]]) -> Callable[[Shape], float
 
 
 def evenness(full: Shape) -> Callable[[Shape], list[float]]:
-    """Shape -> the factors by which sizes are reduced, the largest first. The least are those of even scaling."""
+    """Shape -> the factors by which sizes are reduced, the largest first. Even scaling has the least factors."""
 
     def reductions(shape: Shape) -> list[float]:
         factors = full.layers / shape.layers, full.hidden / shape.hidden, full.ffn / shape.ffn
@@ -227,7 +230,7 @@ def evenness(full: Shape) -> Callable[[Shape], list[float]]:
 def fits_target(
     target: Any, table: Table, size_mib: Callable[[Shape], float], slower: float = 1.0
 ) -> Callable[[Shape], bool]:
-    """Shape -> whether it meets every target that is set, if models take `slower` times as long as the table has it."""
+    """Shape -> whether it meets every target that is set, if models take `slower` times as long as in the table."""
 
     def fits(shape: Shape) -> bool:
         speedup = target.speedup is None or table.speedup(shape) / slower >= target.speedup

@@ -81,5 +81,5 @@ def most_important(model: Any, layers: Sequence[int], scores: Importance, hidden
 
 
 def top(scores: Tensor, count: int) -> Tensor:
-    """Indices [count] of the highest scores, ascending; the first of equal ones."""
+    """Indices [count] of the highest scores [n], ascending. Of equal scores, the first count."""
     return scores.sort(descending=True, stable=True).indices[:count].sort().values

@@ -63,7 +63,7 @@ class Sensitivity:
     layers: dict[int, list[int]]
     """Number of layers -> the layers to keep."""
     losses: Losses | None
-    """None where the sizes are given in the settings, or by trained gates."""
+    """None where the settings or trained gates give the sizes."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def drawn_labels(subject: Subject, batch: Batch) -> Tensor:
 
 
 def stored(folder: Path, measure: Callable[[], Sensitivity]) -> Sensitivity:
-    """The measurements stored in `folder`; if there are none, calls `measure` and stores its result there."""
+    """The measurements stored in `folder`. If it has no measurements, the result of `measure` is stored there."""
     if not folder.is_dir():
         measured = measure()
         with run_folder.writing(folder) as temporary:
@@ -202,8 +202,8 @@ def measured(
         importance: such as `importance.fisher`.
         row_loss: (model, batch) -> the loss of each row [R], in float32, for the importance.
         loss: the same, in the precision of training.
-        layers: the layers to keep, counted from 0. By default, those with the highest gates where layers have trained
-            gates, else those without which the loss is least.
+        layers: the layers to keep, counted from 0. By default, the layers with the highest gates if layers have trained
+            gates, else the layers with which the loss is least.
         gates: scores of trained gates, which are importance where they are not zero.
         refit: whether the remaining weights are to be refitted after pruning.
         search: whether the loss for some sizes of each dimension is measured, after `retrain_steps` steps of training.
@@ -262,7 +262,7 @@ def _by_size(
     numbers, hidden, ffn = (spaced(sizes) for sizes in (chosen, {*hiddens, width}, {*inners, inner}))
     smaller = len(numbers) + len(hidden) + len(ffn) - 3
     with progress.counted(f"{name}: loss by size", 1 + smaller) as done:
-        # Training may also harm a model that has converged, which would make all smaller sizes look as good.
+        # Training may also harm a converged model; all smaller sizes would then look as good as the full one.
         before = min(mean_loss(model, batches, loss), loss_of_widths(width, inner))
         return Losses(
             before,

@@ -20,7 +20,7 @@ from distill.models.student.shape import projects, setting
 from distill.runtime.storage import run_folder
 
 PARTS_OF = ("fixed", "layer")
-"""Parts of a table of times, as it is stored."""
+"""Parts of a stored table of times."""
 TIMES = "times.json"
 """File of the measured times."""
 
@@ -28,7 +28,7 @@ REFERENCE = "reference"
 """Name of the runner of the model over which speedups are meant."""
 
 NEAR, CHECKS = 0.03, 3
-"""Share by which a shape that is timed itself may miss its target, and the number of shapes that are timed."""
+"""Share by which a shape that is itself timed may miss its target, and the number of shapes that are timed."""
 
 PARTS, SMOKE_PARTS = 16, 3
 """Number of candidate sizes for hidden and for FFN channels; and the same under limit=smoke."""
@@ -83,7 +83,7 @@ class Search:
     build: Build
     """Makes the models that are timed."""
     references: Callable[[], Sequence[Runner]]
-    """Makes the forms of the teacher of which the fastest is what speedups are over."""
+    """Makes the forms of the teacher. Speedups are over the fastest of them."""
     times_of: Times
     """Times models."""
     conditions: dict[str, Any]
@@ -148,7 +148,7 @@ class Search:
         return speed | {"conditions": self.conditions}
 
     def goal(self, target: Target) -> Goal:
-        """What gates are trained to reach for a target: the costs that it limits, with the times and sizes of the
+        """The goal to which gates are trained for a target: the costs that it limits, with the times and sizes of the
         candidates."""
         limits = []
         if target.speedup is not None:
@@ -168,7 +168,7 @@ class Search:
         return Table({pair: one[pair] - layer[pair] for pair in widths}, layer)
 
     def check(self, target: Target, *, sized: bool) -> None:
-        """ConfigError if no candidate meets the target. `size_mib` is checked only with `sized`."""
+        """Raise ConfigError if no candidate meets the target. `size_mib` is checked only with `sized`."""
         target = target if sized else replace(target, size_mib=None)
         fits = fits_target(target, self.times, self.size)
         if choose(self.shapes, fits, lambda shape: 0.0, self.times.milliseconds) is None:
@@ -186,8 +186,10 @@ class Search:
 
         Of the `most` shapes with the least price (of equal ones the largest), it is the one that loses the least in
         `trials` (shapes -> the loss of each), if they are given. A model of this shape is timed itself. If it misses
-        the target, times are corrected by what it took, and another shape is chosen. ConfigError if no shape meets the
-        target; it names the cost (`out_of_reach`) of the nearest one.
+        the target, times are corrected by its own time, and another shape is chosen.
+
+        Raises:
+            ConfigError: if no shape meets the target. It names the cost (`out_of_reach`) of the nearest shape.
         """
         slower = 1.0
         tried, lost = dict[Shape, dict[str, Any]](), dict[Shape, float]()

@@ -1,4 +1,4 @@
-"""What pruned models recover by brief distillation: how the best of several shapes is found.
+"""Finds the best of several shapes by what pruned models recover in a brief distillation.
 
 Loss after a cut, and even after a few steps of training, predicts recovered loss badly, and is measured for one
 dimension at a time. So the shapes with the least estimated loss are tried: models are cut to them, distilled for a few
@@ -28,7 +28,7 @@ from distill.models.hooks import outputs_of
 from distill.runtime.precision import working
 
 TEMPERATURE = 2.0
-"""Of the soft targets."""
+"""Temperature of the soft targets."""
 
 RATE = 4e-4
 """Peak learning rate for a model of width 384."""
@@ -42,7 +42,7 @@ LEAST = 1e-9
 
 @dataclass(frozen=True)
 class Trial:
-    """What pruned models of a task are distilled on, and judged by."""
+    """The rows on which pruned models of a task are distilled and judged."""
 
     subject: Subject
     measured: Sensitivity
@@ -58,7 +58,7 @@ class Trial:
 
         A log, so that the mean over tasks does not depend on the scale of their losses. A model with an eighth of the
         weights gets eight times as many steps, which takes as long: after few steps small models have recovered
-        nothing, and those that kept the most channels seem the best. Weights are not refitted after the cut.
+        nothing, and models that kept the most channels seem the best. Weights are not refitted after the cut.
         """
         model, measured = self.subject.model, self.measured
         small = cut(model, measured.layers[shape.layers], measured.scores, shape.hidden, shape.ffn)

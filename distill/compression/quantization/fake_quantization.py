@@ -28,7 +28,7 @@ def weight(exact: Tensor) -> Tensor:
 
 
 def activation(exact: Tensor) -> Tensor:
-    """Any shape, rounded to 8 bits with one scale and one zero point, from the minimum and maximum of the whole tensor.
+    """[...], rounded to 8 bits with one scale and one zero point, from the minimum and maximum of the whole tensor.
 
     As ONNX Runtime quantizes activations dynamically; Jacob et al. 2018, arXiv 1712.05877, equation 1.
     """

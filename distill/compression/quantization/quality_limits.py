@@ -37,14 +37,14 @@ SENSITIVITY_ROWS = 64
 
 @dataclass(frozen=True)
 class Quality:
-    """What a model achieves on a task's development rows."""
+    """The quality of a model on a task's development rows."""
 
     score: float
     """Mean over splits of the mean of the task's metrics, in points."""
     recalls: dict[str, tuple[float, int]]
     """Label, or type of spans -> (recall in percent, number of its rows); empty for numbers."""
     predictions: retained.Predictions = field(default_factory=dict)
-    """What the score is computed from; empty if it is unknown."""
+    """Predictions and labels from which the score is computed; empty if they are unknown."""
     task: Task | None = None
 
 
@@ -52,7 +52,7 @@ class Quality:
 class Limits:
     """Maximum losses of a quantized model. None sets no maximum.
 
-    A loss that may be noise, because its 95% interval includes 0, exceeds none.
+    A loss that may be noise, because its 95% interval includes 0, exceeds no limit.
     """
 
     drop: float | None = None
@@ -61,7 +61,7 @@ class Limits:
     """Of the recall of each label, in points; one row may always be lost."""
 
     def exceeded(self, before: Quality, after: Quality) -> str | None:
-        """A description of the largest loss above a limit; None if there is none."""
+        """A description of the largest loss above a limit; None if all losses are within the limits."""
         # Negated comparisons, because a loss that is not a number must exceed every limit.
         drop = before.score - after.score
         if self.drop is not None and not drop <= self.drop:
@@ -88,7 +88,8 @@ def _score(task: Task | None, predictions: retained.Predictions) -> float:
 
 
 def _least(losses: Callable[[Quality, Quality], np.ndarray], before: Quality, after: Quality) -> float:
-    """Lower end of the 95% interval of the loss; infinite where it is unknown, so that the loss is then no noise."""
+    """Lower end of the 95% interval of the loss. It is infinite where it is unknown, so that the loss then does not
+    count as noise."""
     known = before.predictions and after.predictions
     ends = resamples.interval(losses(before, after)) if known else None
     return math.inf if ends is None else ends[0]
@@ -97,7 +98,10 @@ def _least(losses: Callable[[Quality, Quality], np.ndarray], before: Quality, af
 def score_losses(before: Quality, after: Quality) -> np.ndarray:
     """`[RESAMPLES]` points by which the score is lower after quantization, on the same resampled rows for both.
 
-    before, after: with a task, and with predictions for the same rows. ValueError for predictions for other rows.
+    before, after: with a task, and with predictions for the same rows.
+
+    Raises:
+        ValueError: for predictions for different rows.
     """
     assert before.task is not None
     models, names = {"before": before.predictions, "after": after.predictions}, {before.task.name: before.task.metrics}
@@ -181,8 +185,10 @@ def guarded(
     """Quantize into the folder `out`, leaving modules in float until the model loses no more than the limits.
 
     The number of modules in float is doubled, from the most sensitive one on, up to half of them; modules whose sizes
-    the scheme does not support are in float too. Without limits the model is not scored. ValueError if it still loses
-    more.
+    the scheme does not support are in float too. Without limits the model is not scored.
+
+    Raises:
+        ValueError: if it still loses more.
     """
     unfit, kept = floats.unfit(scheme), list[str]()
     while True:
@@ -209,11 +215,15 @@ def guarded(
 def guarded_heads(
     scheme: Scheme, out: Path, floats: Sequence[Floats], limits: Sequence[Limits], log: Callable[[str], None]
 ) -> Made:
-    """As `guarded`, for the file with the encoder and the heads of several tasks; none may lose more than its limits.
+    """As `guarded`, for the file with the encoder and the heads of several tasks. No task may lose more than its
+    limits.
 
     Each task that loses more doubles its own number of modules in float, up to half of the modules, from its most
-    sensitive one on. A module is left in float if it is among those of any task. Ranges of activations are measured on
-    the rows of all tasks.
+    sensitive one on. A module stays in float if any task leaves it in float. Ranges of activations are measured on the
+    rows of all tasks.
+
+    Raises:
+        ValueError: if a task still loses more.
     """
     assert scheme.onnx
     kept: list[list[str]] = [[] for _ in floats]
@@ -286,7 +296,7 @@ class Floats:
         return quality(self.run, self.source)
 
     def unfit(self, scheme: Scheme) -> list[str]:
-        """Linear modules whose sizes a scheme does not support. ValueError if these are all of them."""
+        """Linear modules whose sizes a scheme does not support. Raises ValueError if it supports no module."""
         every = linears(self.model)
         fits = FITS.get(scheme.name, lambda module: True)
         unfit = [name for name in every if not fits(self.model.get_submodule(name))]

@@ -64,7 +64,8 @@ def always_float(model: Any) -> list[str]:
 
 
 def floats_of(model: Any, scheme: str) -> list[str]:
-    """Modules that a scheme leaves in float: those that always are, and linear ones whose sizes it does not support."""
+    """Modules that a scheme leaves in float: the modules that are always float, and linear ones whose sizes it does not
+    support."""
     fits = FITS.get(scheme, lambda module: True)
     return [*always_float(model), *(name for name in linears(model) if not fits(model.get_submodule(name)))]
 
@@ -186,7 +187,7 @@ def _without_weights(path: Path) -> list[str]:
 
 
 def _single_rows(path: Path) -> list[str]:
-    """Embeddings with a single row, such as RoBERTa's token types: OpenVINO cannot load them quantized."""
+    """Embeddings with a single row, such as RoBERTa's token types. OpenVINO cannot load them quantized."""
     import onnx
 
     graph = onnx.load(path, load_external_data=False).graph
@@ -199,7 +200,7 @@ def _read_onnx(path: Path) -> Any:
     from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
     model = onnx.load(path)
-    # The shapes that the exporter stored are those before quantization and would make shape inference fail.
+    # The exporter stored the shapes before quantization, which would make shape inference fail.
     del model.graph.value_info[:]
     # Marks the graph as preprocessed, which the exporter did; otherwise ONNX Runtime warns.
     add_pre_process_metadata(model)
@@ -290,7 +291,7 @@ def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[A
         import nncf
         import openvino
 
-        # Not the path: it would be split at commas, and those of run folders have some.
+        # Not the path, because it would be split at commas, which paths of run folders contain.
         model = openvino.convert_model(io.BytesIO(path.read_bytes()))
         inputs = [value.get_any_name() for value in model.inputs]
         operations = {operation.get_friendly_name() for operation in model.get_ops()}
@@ -306,7 +307,7 @@ def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[A
         out.mkdir(parents=True, exist_ok=True)
         try:
             openvino.save_model(quantized, out / "model_int8.xml", compress_to_fp16=False)
-        except RuntimeError as error:  # of a file that cannot be written, which is no failure of the scheme
+        except RuntimeError as error:  # a file cannot be written, which is not a failure of the scheme
             raise OSError(errno.EIO, f"{error}, as on a full disk", str(out)) from error
 
 

@@ -65,8 +65,8 @@ def kind_of_model(problem: str | None, outputs: int, architecture: str = TEXTS) 
     """The kind of a model that is known only by the `problem_type` of its config, its number of outputs, and its
     architecture.
 
-    As in transformers, a model of texts with one output is a regression, unless its problem is that of several labels,
-    of which it has one: a sigmoid makes a probability of it.
+    As in transformers, a model of texts with one output is a regression, unless its `problem_type` is for several
+    labels. It then has one label, and the sigmoid of the output is its probability.
     """
     if architecture != TEXTS:
         return next(kind for kind in KINDS.values() if kind.architecture == architecture)

@@ -25,7 +25,7 @@ LONGEST = 30
 """Maximum tokens of a span, as in transformers' run_qa.py."""
 
 Reference = tuple[str, tuple[tuple[int, int], ...]]
-"""A context, and first character and end of each accepted answer in it; none where the context has no answer."""
+"""A context, and first character and end of each accepted answer in it; empty where the context has no answer."""
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -35,7 +35,7 @@ def best_spans(logits: np.ndarray, characters: np.ndarray) -> np.ndarray:
     """Outputs float32 [B, COLUMNS] for windows, of which each begins with the token that stands for no answer.
 
     The best of all spans of at most `LONGEST` tokens of the context, as in transformers' run_qa.py. Deviation: all
-    spans are compared, not those of the 20 best starts and ends.
+    spans are compared, not only spans of the 20 best starts and ends.
 
     Args:
         logits: [B, L, 2] of start and end.
@@ -68,8 +68,11 @@ def _log_sum(values: np.ndarray) -> np.ndarray:
 
 
 def gathered(windows: np.ndarray, owners: np.ndarray) -> np.ndarray:
-    """Outputs [n, COLUMNS] of questions from those of their windows [W, COLUMNS], whose questions are `owners` [W],
-    in ascending order: the best span of all windows, and the least score of no answer."""
+    """Outputs [n, COLUMNS] of questions from the outputs of their windows [W, COLUMNS].
+
+    They have the best span of all windows, and the least score of no answer. `owners` [W] is the question of each
+    window, in ascending order.
+    """
     starts = np.flatnonzero(np.diff(owners, prepend=-1))
     result: np.ndarray = windows[np.lexsort((-windows[:, BEST], owners))[starts]]
     result[:, NULL] = np.minimum.reduceat(windows[:, NULL], starts)

@@ -16,9 +16,9 @@ from distill.data.task_types.task_type import Kind
 from distill.models.families.record import ABSENT, VECTORS
 
 SCALE = 20.0
-"""Factor of cosines where they are logits: 1 / 0.05, that of MultipleNegativesRankingLoss in sentence-transformers.
-A term between the logits of student and teacher is divided by it, so that its gradients to cosines do not grow with it
-and hide those of the term on vectors (docs/findings.md has the ablation)."""
+"""Factor of cosines where they are logits: 1 / 0.05, as in MultipleNegativesRankingLoss of sentence-transformers. A
+term between the logits of student and teacher is divided by it, so that its gradients to cosines do not grow with it
+and hide the gradients of the term on vectors (docs/findings.md has the ablation)."""
 
 _SMALLEST = 1e-12
 
@@ -75,13 +75,13 @@ def _label_rows(outputs: Any) -> Any:
 
 
 def decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
-    """The cosine of each pair."""
+    """[n] cosine of each pair, of outputs [n, 2 D]."""
     result: np.ndarray = cosines(outputs)
     return result
 
 
 def answer(outputs: np.ndarray, labels: Sequence[str], threshold: float, rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """The vector of each text."""
+    """The vector of each text, of outputs [n, D]."""
     return [{"vector": vector} for vector in outputs.tolist()]
 
 

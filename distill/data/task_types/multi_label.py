@@ -30,7 +30,7 @@ SEPARATORS = re.compile(r"\s*[|;,]\s*")
 
 def split(value: Any) -> list[str] | None:
     """The labels of a row: a list, or a text of names between separators. None for a row whose labels are unknown
-    (null). An empty text or list has none of the labels."""
+    (null). An empty text or list has no label."""
     if value is None:
         return None
     parts = SEPARATORS.split(value) if isinstance(value, str) else value
@@ -75,7 +75,7 @@ def _names(column: pa.ChunkedArray) -> set[str]:
 
 def _rows(outputs: Any) -> Any:
     """Each label is a row of two classes with logits 0 and z: their softmax is the sigmoid of z, so that cross-entropy
-    is the binary one and KL that of Bernoulli distributions."""
+    is binary cross-entropy, and KL compares Bernoulli distributions."""
     flat = outputs.reshape(-1, 1)
     if isinstance(flat, np.ndarray):
         return np.concatenate([np.zeros_like(flat), flat], axis=1)

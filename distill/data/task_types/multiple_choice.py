@@ -131,7 +131,7 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
 
 
 def check(texts: list[Any] | None, where: str, name: str) -> None:
-    """DataError unless these are two texts or more. `where`: file and row; `name`: column."""
+    """Raise DataError unless these are two texts or more. `where`: file and row; `name`: column."""
     if texts is None or len(texts) < 2:
         raise DataError(f"{where}: got {len(texts or ())} choices in {name}; must be two or more; correct the row")
     for number, text in enumerate(texts, 1):

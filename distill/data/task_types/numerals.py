@@ -19,7 +19,8 @@ _GROUPED = r"^[+-]?\d{1,3}(\.\d{3})+,\d+$|^[+-]?\d{1,3}(,\d{3})+\.\d+$|^[+-]?\d{
 
 
 def decimal_commas(column: pa.ChunkedArray) -> bool:
-    """Whether the numbers of a column of text have decimal commas: one at least has, and none has a point."""
+    """Whether the numbers of a column of text [rows] have decimal commas: at least one has a comma, and no number has a
+    point."""
     if not is_text(column.type):
         return False
     text = names(column)
@@ -29,7 +30,7 @@ def decimal_commas(column: pa.ChunkedArray) -> bool:
 
 
 def with_points(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Numbers with decimal points in place of decimal commas."""
+    """[rows] numbers with decimal points in place of decimal commas."""
     text = pc.utf8_trim_whitespace(column)
     return pc.if_else(
         pc.fill_null(pc.match_substring_regex(text, _COMMA), False), pc.replace_substring(text, ",", "."), text
@@ -37,10 +38,11 @@ def with_points(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def is_code(column: pa.ChunkedArray, stated: Stated) -> bool:
-    """Whether texts that look like numbers are codes: some begin with a 0, as `005.74` and `007`, or two texts are the
-    same number, as `1.1` and `1.10`.
+    """Whether texts [rows] that look like numbers are codes: some begin with a 0, as `005.74` and `007`, or two texts
+    are the same number, as `1.1` and `1.10`.
 
-    ConfigError where few of many fractions are such pairs: one number may be written in two ways.
+    Raises:
+        ConfigError: if few of many fractions are such pairs: one number may be written in two ways.
     """
     if not is_text(column.type):
         return False
@@ -62,7 +64,7 @@ def is_code(column: pa.ChunkedArray, stated: Stated) -> bool:
 
 
 def read_numbers(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
-    """Given of numbers, with points in place of decimal commas, and what is to be said about them."""
+    """The columns of numbers, with points in place of decimal commas, and notes about them."""
     notes: list[str] = []
     texts = {split: column for split, column in columns.items() if is_text(column.type)}
     for text in texts.values():
@@ -88,7 +90,7 @@ def _example(texts: Iterable[pa.ChunkedArray]) -> str:
 
 
 def _check_thousands(text: pa.ChunkedArray, stated: Stated) -> None:
-    """ConfigError for numbers with separators of thousands, and for commas that may be these."""
+    """Raise ConfigError for numbers with separators of thousands, and for commas that may be these."""
     values: Sequence[str] = [value for value in pc.unique(names(text)).to_pylist() if value]
     either = _either(values, ",")
     # A point is usual before a fraction, so that only numbers that seem to lack it make three digits after it doubtful.
@@ -115,7 +117,7 @@ def _either(values: Sequence[str], mark: str) -> list[str]:
 
 
 def _check_negative(columns: Given, stated: Stated) -> None:
-    """ConfigError for -1 as the only number below 0, which may stand for no label."""
+    """Raise ConfigError for -1 as the only number below 0, which may stand for no label."""
     counted = counts_of(columns)
     try:
         numbers = {float(value): count for value, count in counted.items()}

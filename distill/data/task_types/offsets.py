@@ -24,7 +24,7 @@ UNITS: dict[str, Callable[[str], int]] = {
     "UTF-16 units": lambda character: 1 + (ord(character) > 0xFFFF),
     "bytes of UTF-8": lambda character: len(character.encode("utf-8", "surrogatepass")),
 }
-"""What may be counted -> how many of them a character has."""
+"""Unit that a tool may count -> function that counts the units of a character."""
 
 Span = dict[str, Any]
 
@@ -35,7 +35,8 @@ def first_of(span: Span, names: Sequence[str]) -> Any:
 
 
 def plain(span: Span | None, where: str) -> Span:
-    """`start`, `end`, `label` and, if it is stated, `text` of a span. DataError unless it has the first three."""
+    """`start`, `end`, `label` and, if it is stated, `text` of a span. Raises DataError unless it has the first
+    three."""
     given = span or {}
     start, end = (_whole(first_of(given, names)) for names in (STARTS, ENDS))
     kinds = first_of({name: given.get(name) or None for name in TYPES}, TYPES)
@@ -58,8 +59,9 @@ def _whole(value: Any) -> int | None:
 def counted(
     texts: Sequence[str], marked: Sequence[list[Span] | None], edges: Callable[[str], tuple[set[int], set[int]]]
 ) -> list[str]:
-    """What the places of all spans may count, of `UNITS`: those in which all spans have the words that they state, or
-    begin and end with a word.
+    """The units in `UNITS` that the places of all spans may count.
+
+    In such a unit, all spans have the words that they state, or begin and end with a word.
 
     Args:
         marked: the spans of each text, as from `plain`; None for a text without.
@@ -117,7 +119,7 @@ def moved(text: str, spans: list[Span], unit: str) -> list[Span]:
 
 
 def check(texts: Sequence[str], marked: Sequence[list[Span] | None], where: Where) -> None:
-    """DataError for the first span whose words are not those at its place."""
+    """Raise DataError for the first span whose words are not at its place."""
     for row, (text, spans) in enumerate(zip(texts, marked, strict=True)):
         for span in spans or ():
             found = text[span["start"] : span["end"]] if span["start"] >= 0 else ""

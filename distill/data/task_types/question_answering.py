@@ -1,4 +1,4 @@
-"""Extractive question answering: the answer to a question is a span of its context, or there is none (SQuAD 1 and 2).
+"""Extractive question answering: the answer to a question is a span of its context, if it has one (SQuAD 1 and 2).
 
 A file has the texts of the accepted answers and, as in SQuAD, the character of the context at which each begins.
 """
@@ -206,7 +206,7 @@ def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.
 def _answer(
     outputs: np.ndarray, labels: Sequence[str], threshold: float, rows: Sequence[tuple[str, str]]
 ) -> list[dict[str, Any]]:
-    """The answer to each question, its place in the context, its probability and that of no answer."""
+    """The answer to each question, its place in the context, its probability and the probability of no answer."""
     answers = []
     spans, without = _decode(outputs, labels, threshold).tolist(), no_answer(outputs).tolist()
     for (_, context), (first, end), none, output in zip(rows, spans, without, outputs.tolist(), strict=True):
@@ -229,7 +229,7 @@ def _brief(answer: dict[str, Any]) -> str:
 
 
 def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """1 minus the characters that both spans have, divided by those that one has; 0 for the same span."""
+    """[n] 1 minus the number of characters in both spans divided by the number in either; 0 for the same span."""
     shared = np.minimum(outputs[:, END], other[:, END]) - np.maximum(outputs[:, FIRST], other[:, FIRST])
     shared = np.maximum(shared, 0).astype(np.float64)
     either = outputs[:, END] - outputs[:, FIRST] + other[:, END] - other[:, FIRST] - shared

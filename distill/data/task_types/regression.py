@@ -29,7 +29,7 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
 
 
 def _soft(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
-    """A number for each row, as the model should output it."""
+    """[n, 1] the number that the model should output for each row."""
     values, bad = numeric(column) if _accepts(column.type) else (np.zeros(0), np.ones(len(column), np.bool_))
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
@@ -41,7 +41,8 @@ def _soft(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, nam
 
 
 def numeric(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """The values of a column as float64, NaN for a row without a value, and whether each is no finite number."""
+    """The values of a column as float64 [n], NaN for a row without a value, and whether each is not a finite number
+    [n]."""
     if is_text(column.type):
         text = pc.fill_null(pc.utf8_trim_whitespace(column), "")
         fits = pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")

@@ -1,7 +1,7 @@
 """Reranking: a score for a query and a document, by which the documents of a query are ordered.
 
-The model is a cross-encoder with one output, as those that sentence-transformers trains. The raw output, a logit, is
-distilled by squared error; its sigmoid is the probability that the document is relevant, which labels train.
+The model is a cross-encoder with one output, as sentence-transformers trains it. The raw output, a logit, is distilled
+by squared error; its sigmoid is the probability that the document is relevant, which labels train.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Retrieval: vectors of queries and of documents, whose cosines order all documents of the rows for each query.
 
-Labels train by the other documents of the batch as negatives: Henderson et al. 2017, arXiv 1705.00652, section 4.4, the
-MultipleNegativesRankingLoss of sentence-transformers. Deviations: documents that are labelled as not relevant are
-negatives too, and other documents that are relevant for the same query, and copies of the own one, are not.
+Labels train with the other documents of the batch as negatives: Henderson et al. 2017, arXiv 1705.00652, section 4.4,
+the MultipleNegativesRankingLoss of sentence-transformers. Deviations: documents that are labelled as not relevant are
+negatives too. Copies of a query's own document, and other documents that are relevant for the same query, are not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from distill.data.task_types.embedding import EMBEDDING, SCALE, halves
 from distill.data.task_types.task_type import MISSING, Texts, group_numbers
 
 JUDGED = np.dtype([("label", np.float32), ("group", np.int64), ("document", np.int64)])
-"""A row as metrics take it: its label, and the numbers of its query and of its document."""
+"""The dtype in which metrics take rows: a label, and the numbers of the query and the document."""
 
 TOP = 10
 """Documents of a query that metrics consider."""
@@ -38,13 +38,15 @@ def scores(outputs: Any) -> Any:
 
 
 def _loss_targets(targets: np.ndarray) -> np.ndarray:
-    """The number in the batch of each row whose document is relevant: the column of its own document."""
+    """[n] class of each row: the column of its own document if that is relevant, else `MISSING`."""
     return np.where(targets > 0, np.arange(len(targets)), MISSING)  # NaN is not above 0
 
 
 def no_negatives(queries: np.ndarray, documents: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """[n, n] whether the document of a row, a column here, is no negative for the query of a row: it is a copy of the
-    row's own document, or relevant for the same query. False for the own document itself.
+    """[n, n] whether document j (column) must not be a negative for query i (row).
+
+    It must not if it is a copy of the query's own document, or relevant for the same query. The diagonal, each query's
+    own document, is False.
 
     queries, documents: [n] numbers, equal for equal texts; targets: [n] labels.
     """
@@ -55,7 +57,8 @@ def no_negatives(queries: np.ndarray, documents: np.ndarray, targets: np.ndarray
 
 
 def _truth(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.ndarray:
-    """[n] of `JUDGED`: rows with the same query, and those with the same document, have the same numbers."""
+    """[n] of `JUDGED`: rows with the same query share the query's number, and rows with the same document the
+    document's."""
     result = np.empty(len(targets), JUDGED)
     result["label"], (result["group"], result["document"]) = targets, map(group_numbers, texts)
     return result

@@ -1,6 +1,6 @@
 """Sets of labels as files write them: joined in a text, in lists, or as a 0 or 1 for each label.
 
-What could be two things is refused with both readings.
+A column that could be read in two ways is refused with both readings.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ def joins(values: Iterable[str], separator: str) -> bool:
 
 
 def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
-    """Whether a column is one of joined labels, as in `billing|urgent`, if nothing else states it.
+    """Whether a column [rows] has joined labels, as in `billing|urgent`, if nothing else states it.
 
-    ConfigError for names with commas, each part of which is also a label by itself.
+    Raises:
+        ConfigError: for names with commas, each part of which is also a label by itself.
     """
     if not is_text(column.type) or stated.classes:
         return False
@@ -64,7 +65,7 @@ def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
 
 
 def _check_hash(values: set[str], stated: Stated) -> None:
-    """ConfigError for texts with `#` that combine fewer labels, of which none is alone."""
+    """Raise ConfigError for texts with `#` that combine fewer labels, of which none is alone."""
     joined = {value for value in values if "#" in value}
     found = [parts(value, "#") for value in joined]
     if any(len(each) <= value.count("#") for each, value in zip(found, joined, strict=True)):
@@ -80,7 +81,7 @@ def _check_hash(values: set[str], stated: Stated) -> None:
 
 
 def read_sets(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
-    """Given of lists of labels, and what is to be said about them."""
+    """The columns of lists of labels, and notes about them."""
     notes: list[str] = []
     if any(is_text(column.type) for column in columns.values()):
         columns = without_labels(columns, stated, notes)
@@ -114,7 +115,8 @@ def _taken_apart(columns: Given, stated: Stated, notes: list[str]) -> Given:
 
 
 def _separator(values: set[str], stated: Stated) -> str | None:
-    """What separates the labels of texts; None if each text is one label. ConfigError if it could be two things."""
+    """The separator of the labels of texts; None if each text is one label. Raises ConfigError if there are two
+    possible ones."""
     present = [mark for mark in SEPARATORS if any(mark in value for value in values)]
     if stated.known:
         known = {*map(spelled_alike, stated.known)}

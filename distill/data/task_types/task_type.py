@@ -1,4 +1,5 @@
-"""What a kind of task is: its labels, the rows that losses compare, its predictions and its metrics. Without torch."""
+"""The record of a kind of task: its labels, the rows that losses compare, its predictions and its metrics. Without
+torch."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ Given = dict[str, pa.ChunkedArray]
 
 @dataclass(frozen=True)
 class Stated:
-    """What is known about the labels besides their column."""
+    """The facts about the labels besides their column."""
 
     key: str
     """Setting of the task, e.g. `tasks`, for messages."""
@@ -87,7 +88,7 @@ class Kind:
 
     name: str
     summary: str
-    """What a model of this kind does, in a few words."""
+    """The work of a model of this kind, in a few words."""
     problem: str | None
     """`problem_type` of the model's config in transformers; None for embedders."""
     metrics: tuple[str, ...]
@@ -97,10 +98,10 @@ class Kind:
     accepts: Callable[[pa.DataType], bool]
     """Whether a label column may have this type. `encode` is only called for columns that do."""
     form: str
-    """What such a column contains, in a few words."""
+    """The content of such a column, in a few words."""
     encode: Callable[[pa.ChunkedArray, Sequence[str], Where, str], np.ndarray]
     """(column, labels, where, setting of the column) -> targets [n] or [n, labels]. Rows without a label have `MISSING`
-    or NaN. DataError for a value that is no label."""
+    or NaN. Raises DataError for a value that is not a label."""
     rows: Callable[[Any], Any]
     """Outputs [n, outputs], of torch or numpy, -> logits [R, C] whose softmax is compared; C = 1 is a number."""
     decode: Callable[[np.ndarray, Sequence[str], float], np.ndarray]
@@ -111,7 +112,7 @@ class Kind:
     difference: Callable[[np.ndarray, np.ndarray], np.ndarray]
     """(outputs of a model, of another) -> [n], how far apart they are on each text."""
     brief: Callable[[dict[str, Any]], str]
-    """What `answer` returns for a text, in a few words."""
+    """The result of `answer` for a text, in a few words."""
     same: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     """(predictions, predictions or targets) -> [n] whether they are the same. None for numbers, which seldom are."""
     flags: Callable[[np.ndarray, int], np.ndarray] | None = None
@@ -147,20 +148,20 @@ class Kind:
     the truth. A unit is a row or, of words, a text. Labels that do not occur are left out. None without labels."""
     soft: Callable[[pa.ChunkedArray, Mapping[str, int], Where, str], np.ndarray] | None = None
     """(column of soft labels, name of a label -> its output, where, name of the column) -> outputs [n, outputs] that
-    stand in for a teacher's, float32; NaN for a row without. DataError for a value that is none. None for kinds
-    without soft labels."""
+    stand in for a teacher's, float32; NaN for a row without. Raises DataError for a value that is not a soft label.
+    None for kinds without soft labels."""
     architecture: str = TEXTS
-    """Of `distill.models.families.head.HEADS`: the class of transformers, without the name of the family."""
+    """The class of transformers without the name of the family: a key of `distill.models.families.head.HEADS`."""
     per_token: bool = False
-    """Whether the model classifies each token of a text. Rows are then words: the outputs of a word are those of its
-    first token, and the targets of all texts are flat. Only the column of targets has one list for each text."""
+    """Whether the model classifies each token of a text. Rows are then words: a word has the outputs of its first
+    token, and the targets of all texts are flat. Only the column of targets has one list for each text."""
     divide: Callable[[Any], Any] | None = None
     """What a user passes to `Model.predict` for a row -> what `answer` takes: a text in words, a text with each of its
     choices, or a question and its context. None for kinds whose rows are texts or pairs."""
     read: Callable[[Given, Stated], tuple[Given, list[str]]] | None = None
-    """(columns of labels, what is known about them) -> these as `encode` takes them, and lines for the user: what is
-    written in another form, such as `a|b`, 1.0 for 1, or a hyphen in place of a label. ConfigError for what could be
-    two things. None for kinds that `prepare` their labels."""
+    """(columns of labels, what is known about them) -> the columns in the form that `encode` takes, and lines for the
+    user about labels in another form, such as `a|b`, 1.0 for 1, or a hyphen in place of a label. Raises ConfigError for
+    labels that could be read in two ways. None for kinds that `prepare` their labels."""
     pipeline: str = "text-classification"
     """Name of what a model of this kind does on the Hugging Face hub."""
     prepare: Callable[[pa.Table, Columns, Where], pa.Table] | None = None
@@ -188,7 +189,8 @@ class Kind:
 
     @property
     def separate(self) -> bool:
-        """Whether both texts of a row are encoded separately, so that its outputs are those of both, side by side."""
+        """Whether both texts of a row are encoded separately, so that its outputs are the outputs of both, side by
+        side."""
         return self.architecture == VECTORS
 
     def on_labels(self, outputs: Any) -> Any:
@@ -219,13 +221,13 @@ class Columns:
 
     @property
     def content(self) -> tuple[str, ...]:
-        """Columns by which rows are the same."""
+        """The columns that are equal for equal rows."""
         return (*self.text, SECONDS) if self.kind.choices else self.text
 
 
 def total_variation(rows: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """[R] distance of the probabilities of logits [R, C] from those of other logits, 0 to 1: half the sum of the
-    absolute differences."""
+    """[R] total variation distance of the probabilities of two logits [R, C], 0 to 1: half the sum of the absolute
+    differences."""
     distance: np.ndarray = np.abs(_probabilities(rows) - _probabilities(other)).sum(axis=1) / 2
     return distance
 
@@ -248,7 +250,7 @@ def grouped(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.ndar
 
 
 def group_numbers(texts: Sequence[str]) -> np.ndarray:
-    """[n] a number for each text, from 0, the same for the same text without surrounding spaces."""
+    """[n] a number for each text, from 0. Texts that differ only in surrounding spaces have the same number."""
     numbers: dict[str, int] = {}
     return np.fromiter((numbers.setdefault(text.strip(), len(numbers)) for text in texts), np.int64)
 
@@ -282,7 +284,7 @@ def targets_in(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def flat(targets: np.ndarray) -> np.ndarray:
-    """Targets with one row for each word, of texts in words; others unchanged."""
+    """Targets with one row for each word [words], for texts in words; other targets [n] or [n, labels] unchanged."""
     if targets.dtype != object:
         return targets
     words: np.ndarray = np.concatenate([np.zeros(0, np.int64), *targets])

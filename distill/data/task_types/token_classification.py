@@ -74,7 +74,11 @@ def from_words(words: Sequence[str]) -> Words:
 
 
 def tags_of_spans(text: str, given: Sequence[dict[str, Any]], where: str) -> list[str]:
-    """The tag of each word, in the scheme BIO, for spans of characters. DataError for a span that is none of words."""
+    """The tag of each word, in the scheme BIO, for spans of characters.
+
+    Raises:
+        DataError: for a span that does not consist of whole words.
+    """
     words = words_of(text)
     tags = [OUTSIDE] * len(words)
     starts, ends = ({span[n]: number for number, span in enumerate(words)} for n in (0, 1))
@@ -205,8 +209,8 @@ def _tags(numbers: np.ndarray, sizes: np.ndarray, names: pa.Array) -> pa.Array:
 
 
 def _check_tags(tags: pa.DictionaryArray, group: np.ndarray, label: str, where: Where) -> None:
-    """DataError for a word without a tag in a text with tags, and, in tags with beginnings, for a tag that continues or
-    ends a span that has not begun. `group`: row of each word."""
+    """Raise DataError for a word without a tag in a text with tags, and, in tags with beginnings, for a tag that
+    continues or ends a span that has not begun. `group`: row of each word."""
     if tags.null_count:
         row = int(group[np.flatnonzero(np.asarray(tags.is_null()))[0]])
         raise DataError(

@@ -1,4 +1,4 @@
-"""Labels as files write them: rows without one, and numbers with a fraction. What could be two things is refused."""
+"""Labels as files write them: rows without a label, and numbers with a fraction. Doubtful cases are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distill.data.task_types.task_type import Given, Stated, is_list, is_number,
 from distill.runtime.quoting import setting
 
 WITHOUT = ("-", "no gold label", "no_gold_label", "no label", "unlabeled", "unlabelled", "not labeled")
-"""What stands in place of the label of a row without one, unless it is listed, or the teacher outputs it."""
+"""Texts that stand for a missing label, unless the settings list them as labels, or the teacher outputs them."""
 
 MINORITY = 0.5
 """-1 beside 0, 1, 2 ... stands for no label if it is rarer than this share of the rarest of these."""
@@ -24,9 +24,9 @@ WHOLE = r"^([+-]?\d+)\.0+$"
 
 
 def names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The labels of a column as text, without surrounding spaces; null for a row without a label (NaN too).
+    """The labels of a column [rows] as text, without surrounding spaces; null for a row without a label (NaN too).
 
-    Of numbers, 1 and 1.0 are the same label: pandas writes whole numbers with a fraction where a row has none. Of
+    As numbers, 1 and 1.0 are the same label: pandas writes whole numbers with a fraction where a row has no label. As
     texts they are not, because `401` and `401.0` are different codes.
     """
     floats = pa.types.is_floating(column.type)
@@ -43,12 +43,12 @@ def spelled_alike(name: str) -> str:
 
 
 def whole(text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Texts with whole numbers without a fraction: 1 in place of 1.0."""
+    """Texts [rows] with whole numbers without a fraction: 1 in place of 1.0."""
     return pc.replace_substring_regex(text, WHOLE, r"\1")
 
 
 def counts_of(columns: Given) -> Counter[str]:
-    """Label -> rows, of the training rows, or of all rows if there are none."""
+    """Label -> number of rows that have it, among the training rows or, without these, among all rows."""
     chosen = [columns["train"]] if "train" in columns else [*columns.values()]
     counted: Counter[str] = Counter()
     for column in chosen:
@@ -59,7 +59,7 @@ def counts_of(columns: Given) -> Counter[str]:
 
 
 def read_names(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
-    """Given of one label for each row, and what is to be said about them."""
+    """The columns with one label for each row, and notes about them."""
     notes: list[str] = []
     columns = {split: alone(column, stated) if is_list(column.type) else column for split, column in columns.items()}
     columns = _with_whole_numbers(columns, stated, notes)
@@ -67,7 +67,7 @@ def read_names(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
 
 
 def alone(column: pa.ChunkedArray, stated: Stated) -> pa.ChunkedArray:
-    """The labels of lists of one; null for an empty list."""
+    """[rows] the labels of lists of one label; null for an empty list."""
     sizes = pc.list_value_length(column)
     several = int(pc.sum(pc.greater(sizes, 1)).as_py() or 0)
     if several:
@@ -84,8 +84,8 @@ def alone(column: pa.ChunkedArray, stated: Stated) -> pa.ChunkedArray:
 
 
 def _with_whole_numbers(columns: Given, stated: Stated, notes: list[str]) -> Given:
-    """Given with 1 in place of 1.0, where every label is written with this fraction: pandas does so where a row has
-    no label. A text column with 401 and 401.0 has two labels."""
+    """The columns with 1 in place of 1.0, where every label is written with this fraction: pandas does so where a row
+    has no label. A text column with 401 and 401.0 has two labels."""
     texts = {split: names(column) for split, column in columns.items() if is_text(column.type)}
     pure, mixed = set[str](), set[str]()
     for split, text in texts.items():
@@ -108,7 +108,7 @@ def _with_whole_numbers(columns: Given, stated: Stated, notes: list[str]) -> Giv
 
 
 def without_labels(columns: Given, stated: Stated, notes: list[str]) -> Given:
-    """Given with null in place of -1, a hyphen or the like, where these stand for no label."""
+    """The columns with null in place of -1, a hyphen or the like, where these stand for a missing label."""
     counted = counts_of(columns)
     known = {name.strip().casefold() for name in (*stated.known, *stated.classes)}
     nothing = [name for name in WITHOUT if name not in known]

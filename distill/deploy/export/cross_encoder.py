@@ -1,4 +1,5 @@
-"""Exported rerankers as sentence-transformers' CrossEncoder loads them: with the activation of their teacher."""
+"""Exports rerankers in the form that sentence-transformers' CrossEncoder loads, with the activation of their
+teacher."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from distill.models.families.sentence import MODEL, OF_CROSS_ENCODERS, of_cross_
 from distill.runtime.storage.run_folder import read_json, write_json
 
 PIPELINE = "text-ranking"
-"""Name on the Hugging Face hub of what a reranker does."""
+"""Name of the task of rerankers on the Hugging Face hub."""
 SIGMOID = "torch.nn.modules.activation.Sigmoid"
 """The activation of a reranker that sets none: sentence-transformers' default for one output."""
 IDENTITY = "torch.nn.modules.linear.Identity"
@@ -26,8 +27,9 @@ KEY = "activation_fn"
 
 
 def activation(folders: Sequence[Path]) -> str:
-    """The class of torch that turns the logits of a reranker into scores: that of the first of these model folders
-    whose files set one, else `SIGMOID`.
+    """The class of torch that turns the logits of a reranker into scores.
+
+    The first of these model folders whose files set a class decides, else it is `SIGMOID`.
 
     Classes of other packages are left out, as sentence-transformers does, because loading them would run their code.
     """
@@ -36,7 +38,7 @@ def activation(folders: Sequence[Path]) -> str:
 
 
 def function(folder: Path) -> Function:
-    """The activation of a folder, which sentence-transformers applies to the only output."""
+    """The activation function of a folder, which sentence-transformers applies to the only output."""
     name = activation([folder])
     module = _module(name, folder)
 
@@ -66,8 +68,10 @@ def _module(name: str, folder: Path) -> Any:
 
 
 def check_several(folder: Path, multi_label: bool) -> None:
-    """DataError for a cross-encoder of several outputs whose scores are not their softmax, or of several labels that
-    are not scored by sigmoids: predictions are these."""
+    """Raise DataError for a cross-encoder whose scores are not its predictions.
+
+    Predictions are the softmax of several outputs or, with several labels, their sigmoids.
+    """
     name = next((name for name in _settings(folder) if name is not None), None) if of_cross_encoder(folder) else None
     allowed = ("Identity", "Sigmoid" if multi_label else "Softmax")
     if name is not None and str(name).rpartition(".")[2] not in allowed:
@@ -89,7 +93,7 @@ def _settings(folder: Path) -> Iterator[Any]:
 
 
 def limit_length(folder: Path, longest: int) -> None:
-    """State the maximum number of tokens of a pair of texts where a CrossEncoder reads it: in the tokenizer's file."""
+    """Write the maximum number of tokens of a pair of texts to the tokenizer's file, where a CrossEncoder reads it."""
     file = folder / "tokenizer_config.json"
     write_json(file, settings_of(file) | {"model_max_length": longest})
 

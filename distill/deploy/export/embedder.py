@@ -39,7 +39,7 @@ class Embedder:
     max_length: int
     """Longer texts are truncated to this number of tokens."""
     given: Vectors = field(default_factory=Vectors)
-    """What the teacher's files state besides: prompts, the similarity, and whether texts are lower-cased."""
+    """Further settings of the teacher: prompts, the similarity, and whether texts are lower-cased."""
 
     @property
     def projection(self) -> torch.Tensor | None:
@@ -64,7 +64,7 @@ def vectors(embedder: Embedder, tokenizer: Any, texts: Sequence[str]) -> np.ndar
 def export_embedder(embedder: Embedder, out: Path, card: str) -> None:
     """Write the new folder `out` atomically: encoder without language-model head, tokenizer, pooling and projection.
 
-    The layout is the one that sentence-transformers loads since its version 2. `card` is the text of README.md.
+    sentence-transformers loads this layout since its version 2. `card` is the text of README.md.
     """
     source, projection = embedder.folder, embedder.projection
     model, _ = load_mlm(source)

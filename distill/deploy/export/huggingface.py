@@ -39,7 +39,7 @@ def model_files(source: Path) -> list[Path]:
 
 
 def copied(path: Path, place: Path) -> None:
-    """Copy a file or a folder to the new path `place`. DataError for a link that leads out of the folder."""
+    """Copy a file or a folder to the new path `place`. Raises DataError for a link that leads out of the folder."""
     check_inside(path.parent, path)
     # File by file, because copytree wraps the errors of all files in one of its own.
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

@@ -23,7 +23,7 @@ TOLERANCE = 1e-3
 """Largest accepted difference of a logit; about 1e-5 is usual."""
 SHAPES = ((1, 1), (2, 16), (5, 33), (1, 256))
 """(batch size, length) of the check. The last is longer than attention windows and position buckets; models with a
-smaller maximum are checked at that."""
+smaller maximum length are checked at their maximum."""
 
 
 OUTPUTS = {ANSWERS: ["start_logits", "end_logits"], VECTORS: ["sentence_embedding"]}
@@ -50,8 +50,8 @@ def loaded(folder: Path, dtype: Any) -> Any:
 def export_onnx(folder: Path, path: Path) -> None:
     """Write `path`: float32, with dynamic sizes and the tokenizer's input names.
 
-    The output is `logits`, or those of `OUTPUTS`. Heads and FFN channels whose
-    output weights are all zero are removed.
+    The output is `logits`, or the outputs in `OUTPUTS`. Heads and FFN channels whose output weights are all zero are
+    removed.
     """
 
     import torch
@@ -62,7 +62,7 @@ def export_onnx(folder: Path, path: Path) -> None:
     choices = architecture == CHOICES
     rank = 3 if choices else 2
     tensors = {key: torch.from_numpy(value) for key, value in example.items()}
-    if choices:  # another number of them than 1, which torch would take for a constant
+    if choices:  # not 1 of them, which torch would take for a constant
         tensors = {key: value[:, None].repeat(1, 3, 1) for key, value in tensors.items()}
     sizes = dict.fromkeys(range(rank), torch.export.Dim.DYNAMIC)
     _write(model, tensors, OUTPUTS.get(architecture, ["logits"]), dict.fromkeys(tensors, sizes), path)
@@ -97,11 +97,14 @@ def _write(model: Any, tensors: dict[str, Any], outputs: list[str], sizes: dict[
 
 
 def _release(program: Any) -> None:
-    """Empty the caches of the shapes of a program. torch leaves them in circles of references that lead through its C++
-    objects, which Python cannot free, so that each export would keep them until the process ends."""
+    """Empty the caches of the shapes of a program.
+
+    torch leaves them in circles of references through its C++ objects, which Python cannot free. Each export would keep
+    them until the process ends.
+    """
     for node in program.exported_program.graph.nodes:
         shapes = getattr(getattr(node.meta.get("val"), "fake_mode", None), "shape_env", None)
-        getattr(shapes, "fake_tensor_cache", {}).clear()  # no public part of torch: others may have no such cache
+        getattr(shapes, "fake_tensor_cache", {}).clear()  # not public: other versions of torch may lack it
 
 
 def export_heads(folders: dict[str, Path], path: Path) -> None:
@@ -144,13 +147,14 @@ def heads_parity(folders: dict[str, Path], path: Path) -> float:
 def onnx_parity(folder: Path, path: Path) -> float:
     """Largest difference from torch's logits over several shapes, including one token and padded rows.
 
-    UserError above 1e-3.
+    Raises:
+        UserError: if it is above 1e-3.
     """
     return _parity(torch_runner("torch", folder, scheme="fp32", device="cpu", threads=1).run, folder, path)
 
 
 def _parity(torch_run: Run, folder: Path, path: Path) -> float:
-    """Largest difference of the logits of `path` from those of `torch_run`. `folder`: a model with their config."""
+    """Largest difference between the logits of `path` and of `torch_run`. `folder`: a model with their config."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)

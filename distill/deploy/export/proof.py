@@ -42,7 +42,7 @@ Texts = Mapping[Path, list[list[str]]]
 def logits_of(artifact: Artifact, texts: list[list[str]], max_length: int, extremes: bool = False) -> np.ndarray:
     """Logits float32 [n, C], computed as a user does, one row at a time; with `extremes`, of extreme inputs too.
 
-    Those of a model that classifies tokens are flat, because texts have different lengths.
+    The logits of a model that classifies tokens are flat, because texts have different lengths.
     """
     from transformers import AutoTokenizer
 
@@ -58,9 +58,10 @@ def _array(rows: list[list[float]]) -> np.ndarray:
 
 
 def fresh(artifacts: Sequence[Artifact], texts: Texts, max_length: int, extremes: bool = False) -> list[np.ndarray]:
-    """`logits_of` each artifact, computed in one new process that imports nothing of distill.
+    """`logits_of` each artifact [n, C] or flat, computed in one new process that imports nothing of distill.
 
-    UserError, with the last line of the process's error, if an artifact does not load.
+    Raises:
+        UserError: with the last line of the process's error, if an artifact does not load.
     """
     request: dict[str, Any] = {
         "artifacts": [[a.backend, str(a.path.resolve()), str(a.tokenizer.resolve())] for a in artifacts],
@@ -93,7 +94,11 @@ def run_script(request: str) -> tuple[int, str, str]:
 
 
 def difference(path: Path, got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE) -> float:
-    """Largest absolute difference of a logit, or of an entry of a vector; UserError above the tolerance."""
+    """Largest absolute difference of a logit, or of an entry of a vector, between arrays of one shape [...].
+
+    Raises:
+        UserError: if it is above the tolerance.
+    """
     largest = float(np.abs(got - expected).max()) if got.shape == expected.shape else float("inf")
     # NaN must fail too.
     if not largest <= tolerance:
@@ -113,8 +118,10 @@ def prove_reload(rows: Mapping[Path, tuple[list[list[str]], np.ndarray]], max_le
     """Load model folders in one fresh process that imports only transformers and torch.
 
     `rows` maps a folder to texts and their expected logits `[n, C]`. Returns the largest difference for each folder,
-    which is 0 if the expected logits are `plain_logits` of the source. UserError above 1e-5, or if a folder does not
-    load.
+    which is 0 if the expected logits are `plain_logits` of the source.
+
+    Raises:
+        UserError: for a difference above 1e-5, or if a folder does not load.
     """
     artifacts = [Artifact("torch", folder, folder) for folder in rows]
     outputs = fresh(artifacts, {folder: texts for folder, (texts, _) in rows.items()}, max_length)
@@ -127,7 +134,8 @@ def prove_reload(rows: Mapping[Path, tuple[list[list[str]], np.ndarray]], max_le
 def prove_same(model: Any, folder: Path, texts: list[list[str]], max_length: int) -> float:
     """Largest difference of a logit between a model in memory, on any device, and its folder, on the CPU.
 
-    UserError above 1e-3: the folder then contains another model.
+    Raises:
+        UserError: if it is above 1e-3: the folder then contains another model.
     """
     import torch
     from transformers import AutoTokenizer

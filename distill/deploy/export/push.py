@@ -37,7 +37,7 @@ class Repository:
     commit: str | None = None
     private: bool = True
     ours: frozenset[str] = frozenset()
-    """Files of earlier uploads: those that `MARKER` lists, and `MARKER` itself."""
+    """Files of earlier uploads: the files that `MARKER` lists, and `MARKER` itself."""
     others: tuple[str, ...] = ()
     """All other files, `HUB_FILES` aside."""
 
@@ -57,7 +57,7 @@ def exported(plan: Plan, tasks: Sequence[str]) -> dict[str, str]:
             parts = [step.stage.removeprefix("export"), step.target, model]
             clean = [re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-.") for part in parts]
             name = "-".join(dict.fromkeys(filter(None, clean))) or "model"
-            # `a_b` and `a-b` would be one repository, which only the last of them was uploaded to.
+            # `a_b` and `a-b` would be one repository, and only the last folder would be in it.
             taken = {each.casefold() for each in names}
             numbered = (f"{name}-{number}" if number > 1 else name for number in itertools.count(1))
             names[next(each for each in numbered if each.casefold() not in taken)] = f"{step.folder}/{model}"
@@ -70,11 +70,11 @@ def repositories(repo: str, folders: Mapping[str, str]) -> dict[str, str]:
 
 
 def looked_at(repos: Iterable[str], advice: str = LOG_IN) -> dict[str, Repository]:
-    """The repositories as they are now; nothing on the hub is changed.
+    """The current state of the repositories; nothing on the hub is changed.
 
     Raises:
-        ConfigError: one line for each repository that contains files which no upload of distill put there; or for one
-            that cannot be read, with `advice`.
+        ConfigError: with a line for each repository that contains files of others, or for a repository that cannot be
+            read, with `advice`.
     """
     present = {name: _look(name, advice) for name in repos}
     if refused := [_refusal(name, repository.others) for name, repository in present.items() if repository.others]:
@@ -135,7 +135,8 @@ def upload(repos: Mapping[str, Path], message: str) -> dict[str, str]:
 
 
 def preview(repos: Mapping[str, Path], private: bool = True) -> Iterator[str]:
-    """Lines on what `create` and `upload` would do; nothing on the hub is changed. Errors as from `upload`."""
+    """Yield lines on what `create` and `upload` would do; nothing on the hub is changed. Errors are as from
+    `upload`."""
     for name, folder in repos.items():
         repository = looked_at([name])[name]
         files, outdated = _changes(repository, folder)

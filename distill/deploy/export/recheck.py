@@ -1,4 +1,4 @@
-"""A few rows with their outputs, stored with quantized artifacts, by which another processor is checked.
+"""A few rows with their outputs, stored with quantized artifacts, to check other processors.
 
 Integer arithmetic differs between processors: without VNNI, products of 8-bit numbers may overflow
 (`distill.runtime.versions.saturates`). The rows are random tokens, because an exported folder may be published and must
@@ -28,7 +28,7 @@ processors, and now and then an activation is rounded to the next of 256 steps."
 
 @dataclass(frozen=True)
 class Check:
-    """Rows, and what each quantized artifact outputs for them on the processor that it was proved on."""
+    """Rows, and the outputs of each quantized artifact for them on the processor that it was proved on."""
 
     rows: np.ndarray
     """Token ids [ROWS, LENGTH], int64."""
@@ -37,7 +37,7 @@ class Check:
 
 
 def is_checked(scheme: str) -> bool:
-    """Whether artifacts of a scheme are checked: those that are quantized."""
+    """Whether artifacts of a scheme are checked. Quantized ones are."""
     return scheme not in FLOATS
 
 
@@ -48,7 +48,7 @@ def rows(vocabulary: int, special: list[int], last: int | None, longest: int) ->
 
 
 def outputs(run: Run, ids: np.ndarray) -> np.ndarray:
-    """What a model outputs for the rows, one row at a time, flat."""
+    """Outputs of a model for the rows `ids` [ROWS, LENGTH], one row at a time, flat [outputs]."""
     return np.concatenate([run(_batch(row)).ravel() for row in ids])
 
 
@@ -58,8 +58,10 @@ def _batch(row: np.ndarray) -> Batch:
 
 
 def difference(expected: np.ndarray, got: np.ndarray) -> float:
-    """Largest difference of an output, in standard deviations of the expected outputs; infinite for other shapes and
-    for outputs that are not finite."""
+    """Largest difference of an output, in standard deviations of the expected outputs [outputs].
+
+    Infinite for other shapes and for outputs that are not finite.
+    """
     if expected.shape != got.shape or not np.isfinite(got).all():
         return float("inf")
     return float(np.abs(got - expected).max() / (expected.std() or 1.0))
@@ -72,7 +74,7 @@ def write(folder: Path, check: Check) -> None:
 
 
 def read(folder: Path) -> Check | None:
-    """The stored rows of a folder; None if it has none. DataError for a damaged file."""
+    """The stored rows of a folder; None without them. Raises DataError for a damaged file."""
     if not (folder / FILE).is_file():
         return None
     try:
@@ -90,8 +92,8 @@ def read(folder: Path) -> Check | None:
 
 
 def problem(folder: Path, name: str, run: Run, proved_on: str, here: str) -> str | None:
-    """How the outputs of an artifact differ from the stored ones beyond `TOLERANCE`; None if they do not, or if none
-    are stored.
+    """How the outputs of an artifact differ from the stored ones by more than `TOLERANCE`. None if they do not, or if
+    the folder has no stored outputs.
 
     Args:
         name: backend and scheme of the artifact.

@@ -24,7 +24,7 @@ FILE = "distill.json"
 SCHEMA = 1
 
 LONGEST = 512
-"""Most tokens of a text for a model whose lengths nobody stated."""
+"""Maximum tokens of a text for a model without a stated length."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Entry:
     agreement: float | None = None
     """Share of development rows with the same prediction as the float model; None for numbers."""
     temperature: float | None = None
-    """What logits are divided by before they are made probabilities; None where none was chosen."""
+    """Temperature by which logits are divided before they are made probabilities; None if none was chosen."""
 
     @property
     def name(self) -> str:
@@ -52,7 +52,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Record:
-    """What a user of an exported folder needs besides its models."""
+    """The facts that a user of an exported folder needs besides its models."""
 
     task: str
     kind: Kind
@@ -92,16 +92,18 @@ class Heads:
     """The record of a folder with one encoder and several heads, each in a subfolder with a `Record` of its own."""
 
     heads: tuple[str, ...]
-    """Names of the subfolders, which are those of the tasks, in the order of the outputs."""
+    """Names of the subfolders, which are the names of the tasks, in the order of the outputs."""
     artifacts: tuple[Entry, ...]
-    """Artifacts with all heads; that of torch is the subfolders together."""
+    """Artifacts with all heads. The artifact of torch is all subfolders together."""
     proved_on: str | None = None
     """As in `Record`."""
 
 
 def write_quantized(folder: Path, name: str, model: Any, tokenizer: Any, scheme: Scheme) -> None:
-    """Write the file for a folder with a classifier of texts or of tokens, its tokenizer, and its quantized form. For
-    other models there is none, and the folder is one that transformers loads."""
+    """Write the file for a folder with a classifier of texts or of tokens, its tokenizer, and its quantized form.
+
+    Nothing is written for other models, whose folder only transformers loads.
+    """
     config, architecture = model.config, architecture_of([type(model).__name__])
     if architecture not in (TEXTS, TOKENS):
         return
@@ -158,7 +160,7 @@ def write(folder: Path, record: Record | Heads) -> None:
 
 
 def read(folder: Path) -> Record | None:
-    """The record of a folder; None if it has none.
+    """The record of a folder; None without a record.
 
     Raises:
         ConfigError: for a folder with several heads.
@@ -174,7 +176,7 @@ def read(folder: Path) -> Record | None:
 
 
 def read_any(folder: Path) -> Record | Heads | None:
-    """The record of a folder with one head or with several; None if it has none.
+    """The record of a folder with one head or with several; None without a record.
 
     Raises:
         DataError: for a file that is damaged, or of another schema.
@@ -196,7 +198,7 @@ def read_any(folder: Path) -> Record | Heads | None:
 
 
 def _record(content: Any) -> Record:
-    """KeyError for a missing value, ValueError for a wrong one."""
+    """Raise KeyError for a missing value, ValueError for a wrong one."""
     if not isinstance(content, dict):
         raise ValueError(f"a {type(content).__name__}")
     _check("schema", content["schema"], content["schema"] == SCHEMA)
@@ -233,7 +235,7 @@ def _proved_on(content: dict[str, Any]) -> str | None:
 
 
 def _heads(content: dict[str, Any]) -> Heads:
-    """KeyError for a missing value, ValueError for a wrong one."""
+    """Raise KeyError for a missing value, ValueError for a wrong one."""
     _check("schema", content["schema"], content["schema"] == SCHEMA)
     heads, artifacts = content["heads"], content["artifacts"]
     plain = _texts(heads) and all(name not in (".", "..") and "/" not in name and "\\" not in name for name in heads)

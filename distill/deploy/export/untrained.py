@@ -31,7 +31,7 @@ VOCABULARY = 1000
 """Size of the vocabulary: the time of a lookup does not depend on it."""
 
 CALIBRATION = 2
-"""Rows for the ranges of activations, which do not change times."""
+"""Number of rows for the ranges of activations, which do not change times."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,10 @@ REPEATS = 5
 
 
 def references(form: Form) -> list[Form]:
-    """Forms of the teacher of which the fastest is what speedups are over: those in float32, on all backends, where
-    models are to serve in a quantized form; otherwise the same form."""
+    """Forms of the teacher; speedups are over the fastest of them.
+
+    If models are to serve in a quantized form, these are its float32 forms on all backends, else the same form.
+    """
     if form.key is None:
         return [form]
     onnx = ["openvino"] if find_spec("openvino") else []
@@ -150,8 +152,10 @@ def reached(
     found: Sensitivity,
     log: Callable[[str], None],
 ) -> Shape:
-    """The shape that meets a target at the least estimated loss. Models are timed if the target is about time: with
-    random tokens, as many as the texts of `collated` have, in batches of up to eight or, for a latency, one by one.
+    """The shape that meets a target at the least estimated loss.
+
+    If the target is about time, models are timed: on random texts with the lengths of `collated`, in batches of up to
+    eight or, for a latency, one by one.
 
     Raises:
         ConfigError: if no shape meets the target, in the words of its settings.
@@ -182,7 +186,7 @@ def reached(
 
 
 def _small_enough(search: Search, size_mib: float, price: Callable[[Shape], Any]) -> Shape:
-    """The shape with the least price of those that are small enough; of equal ones the largest."""
+    """The shape with the least price among the shapes that are small enough; of equal ones the largest."""
     mib = search.sizes.milliseconds
     fitting = [shape for shape in search.shapes if mib(shape) <= size_mib]
     if not fitting:

@@ -58,8 +58,8 @@ def load(
 ) -> Model | Heads:
     """Load a model folder: an exported one, the folder that contains it, or any classifier of transformers.
 
-    By default the artifact that was fastest when the run timed it, of those whose backend is installed, and torch
-    float32 if none was timed. Nothing is downloaded, and no code in the folder is run.
+    By default it is the artifact that the run timed as the fastest, of the installed backends, or torch float32 if none
+    was timed. Nothing is downloaded, and no code in the folder is run.
 
         model = distill.load("outputs/distilbert/default/export/tickets")
         model.predict(["my card was swallowed"])
@@ -73,7 +73,7 @@ def load(
         device: of torch: cpu, cuda or cuda:1.
         threads: of the CPU; all cores by default.
         max_length: tokens to which a text is truncated; by default as in training.
-        say: gets each line about what was concluded from a folder that states it not; by default a warning.
+        say: gets each conclusion from a folder without a record, as a line; by default a warning.
 
     Raises:
         ConfigError: for an argument that does not fit the folder or the machine.
@@ -154,13 +154,13 @@ def _model(
 
 
 def _prompt(folder: Path, record: Record) -> str:
-    """What sentence-transformers puts before every text of an embedder's folder."""
+    """The prompt that sentence-transformers puts before every text of an embedder's folder."""
     found = vectors.read(folder) if record.kind.separate else None
     return "" if found is None else found.prompt
 
 
 def _activation(folder: Path, record: Record, plain: bool) -> cross_encoder.Function | None:
-    """What makes scores of the output of a cross-encoder's folder; None for any other model.
+    """The function from the output of a cross-encoder to its scores; None for any other model.
 
     An export says in its record whether it is a reranker.
     """
@@ -180,7 +180,7 @@ def _check_processor(folder: Path, entry: Entry, run: Run, proved_on: str | None
 
 
 def _one_pass(folders: list[Path], entry: Entry, device: str, threads: int) -> Run:
-    """The models of several folders with one encoder. DataError if their encoders differ."""
+    """The models of several folders with one encoder, as one. Raises DataError if their encoders differ."""
     for folder in folders:
         teacher.check_weights(folder)
     _check_same_encoder(folders)
@@ -210,7 +210,7 @@ def chosen(entries: tuple[Entry, ...], backend: str | None, scheme: str | None, 
     """The fastest of the artifacts of a backend and a scheme that this machine can run; the first if none was timed.
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if no artifact fits.
     """
     asked = " ".join(filter(None, (backend, scheme)))
     key = " and ".join(name for name, value in (("backend", backend), ("scheme", scheme)) if value is not None)
@@ -231,7 +231,7 @@ def chosen(entries: tuple[Entry, ...], backend: str | None, scheme: str | None, 
 
 
 def _fast(entry: Entry) -> bool:
-    """Whether this processor runs an artifact as the one did that timed it: bfloat16 is slow where it is emulated."""
+    """Whether this processor runs an artifact as fast as the processor that timed it: emulated bfloat16 is slow."""
     return not entry.scheme.endswith("bf16") or bool({"avx512_bf16", "amx_bf16", "bf16"} & set(cpu_flags()))
 
 
@@ -277,7 +277,7 @@ def _tokenizer(folder: Path, config: Any) -> Any:
 
 
 def _plain(folder: Path, asked: int | None, say: Callable[[str], None]) -> Record:
-    """What a folder without a record states itself. `asked`: maximum length that the user asks for."""
+    """A record made from the files of a folder without one. `asked`: maximum length that the user asks for."""
     config, stated = teacher.read_config(folder, "folder"), config_of(folder)
     head = stored_head(folder)
     if head is None:
@@ -291,7 +291,7 @@ def _plain(folder: Path, asked: int | None, say: Callable[[str], None]) -> Recor
         raise DataError(
             f"{folder}: got a model of type {record.name}; must be of another type for {kind.name}; use another"
         )
-    # A plain model may not have been trained to output no answer.
+    # A model without a record may not have been trained on questions without an answer.
     threshold = ALWAYS if kind.extractive else 0.5
     most = teacher.longest(folder, _tokenizer(folder, config), config)
     if most >= UNBOUNDED:
@@ -307,7 +307,7 @@ def _plain(folder: Path, asked: int | None, say: Callable[[str], None]) -> Recor
 
 
 def _quantized(folder: Path, stated: Mapping[str, Any]) -> Entry:
-    """The artifact of a folder of quantized weights, as an export has them. ConfigError for other quantizers."""
+    """The artifact of a folder of quantized weights. Raises ConfigError for quantizers that exports do not use."""
     settings = stated.get("quantization_config")
     settings = settings if isinstance(settings, Mapping) else {}
     name, scheme = quantizer_of(stated), _scheme(settings)
@@ -350,7 +350,7 @@ def probe(model: Model) -> Any:
 
 
 def _check_outputs(model: Model, path: Path, expected: int | None) -> None:
-    """DataError unless the model runs, and has the expected number of outputs: one for each label."""
+    """Raise DataError unless the model runs, and has one output for each label."""
     with readable(path, "a whole artifact; copy the folder again"), quiet():
         outputs = model.outputs(probe(model))
     if expected is not None and outputs.shape[1] != expected:

@@ -15,7 +15,11 @@ from distill.deploy.serve import Heads, load, probe
 
 
 def main(folder: str, backend: str, scheme: str, device: str, threads: str) -> float:
-    """Resident memory in MiB after the first prediction of the artifact of a folder."""
+    """Resident memory in MiB after the first prediction of the artifact of a folder.
+
+    Raises:
+        ValueError: for a folder with several heads.
+    """
     model = load(folder, backend=backend, scheme=scheme, device=device, threads=int(threads))
     if isinstance(model, Heads):
         raise ValueError(f"folder: got {folder}, with several heads; must have one")

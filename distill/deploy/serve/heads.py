@@ -15,7 +15,7 @@ from distill.deploy.serve.model import Model, Texts, scaled
 
 @dataclass(frozen=True)
 class Head:
-    """What a head predicts."""
+    """The predictions of a head."""
 
     kind: Kind
     labels: tuple[str, ...]

@@ -47,18 +47,19 @@ class Model:
     """Whether texts are run one at a time, because activations share one scale for the batch, so that the outputs of a
     text would depend on the other texts."""
     temperature: float = 1.0
-    """What logits are divided by before they are made probabilities, as the run chose it on development rows."""
+    """Temperature, chosen on development rows, by which logits are divided before they are made probabilities."""
     prompt: str = ""
-    """What an embedder puts before every text that it predicts."""
+    """The prompt that an embedder puts before every text."""
     activation: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False)
-    """What makes the output of a cross-encoder its score; None for the output itself."""
+    """The function from the output of a cross-encoder to its score; None for the output itself."""
 
     def outputs(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
         """Outputs float32 [n, outputs] of n texts or pairs, in their order. A batch has texts of similar length.
 
-        For token classification, of the words of all texts, with zeros for a word beyond `max_length`; for multiple
-        choice, the logits of the choices, with -10,000 where a question has fewer than another; for question answering,
-        first character and end of the best span, its score, that of no answer, and the span's probability.
+        For token classification, n counts the words of all texts, and a word beyond `max_length` has zeros. For
+        multiple choice, the outputs are the logits of the choices, with -10,000 for choices that a question lacks. For
+        question answering, they are first character and end of the best span, its score, the score of no answer, and
+        the span's probability.
 
         Raises:
             DataError: for texts of another form, and for outputs that are not finite.
@@ -105,21 +106,20 @@ class Model:
     def predict(self, texts: Texts, batch_size: int = 32) -> list[dict[str, Any]]:
         """The prediction for each text or pair, in their order, as JSON values.
 
-        `{"label": "billing", "score": 0.97, "scores": {"billing": 0.97, ...}}` for a classification,
-        `{"labels": ["billing"], "scores": {...}}` for several labels, `{"score": 3.2}` for a number, and
-        `{"spans": [{"text": "Oslo", "label": "LOC", "start": 7, "end": 11, "score": 0.97}]}` for token classification,
-        where a list of words stands for the text that has a space between them. An embedder takes single texts, and
-        returns `{"vector": [0.1, -0.2, ...]}` for each. For multiple choice, a text is
-        `(question, [choices])` or `(text, question, [choices])`, and the prediction is
-        `{"choice": "Oslo", "number": 1, "score": 0.97, "scores": [0.02, 0.97, 0.01]}`, numbered from 0. For question
-        answering, a pair is `(question, context)`, and the prediction is
-        `{"answer": "Oslo", "start": 7, "end": 11, "score": 0.97, "no_answer": 0.01}`, with an empty answer without a
-        place where the context has none. `score` is the probability of the best span, and `no_answer` that of none
-        against it.
+        `{"label": "billing", "score": 0.97, "scores": {"billing": 0.97, ...}}` for a classification, `{"labels":
+        ["billing"], "scores": {...}}` for several labels, `{"score": 3.2}` for a number, and `{"spans": [{"text":
+        "Oslo", "label": "LOC", "start": 7, "end": 11, "score": 0.97}]}` for token classification, where a list of words
+        stands for the text that has a space between them. An embedder takes single texts, and returns `{"vector": [0.1,
+        -0.2, ...]}` for each. For multiple choice, a text is `(question, [choices])` or `(text, question, [choices])`,
+        and the prediction is `{"choice": "Oslo", "number": 1, "score": 0.97, "scores": [0.02, 0.97, 0.01]}`, numbered
+        from 0. For question answering, a pair is `(question, context)`, and the prediction is `{"answer": "Oslo",
+        "start": 7, "end": 11, "score": 0.97, "no_answer": 0.01}`, with an empty answer without a place if the context
+        has no answer. `score` is the probability of the best span, and `no_answer` the probability of no answer against
+        it.
 
         Scores of labels are scaled by the export's temperature, where it has one; which label is output does not depend
-        on it. The default prompt of an embedder is put before its texts, and the number of a cross-encoder is that of
-        sentence-transformers: its activation of the output.
+        on it. The default prompt of an embedder is put before its texts. The number of a cross-encoder is its
+        activation of the output, as in sentence-transformers.
         """
         if self.prompt:
             texts = [self.prompt + text for column in columns_of(texts, 1) for text in column]
@@ -152,7 +152,7 @@ def _is_words(text: object) -> bool:
 
 
 def check_choices(texts: Texts) -> None:
-    """DataError unless each row is one text or two, and a list of at least two choices."""
+    """Raise DataError unless each row is one text or two, and a list of at least two choices."""
     if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
         raise DataError(f"texts: got a {type(texts).__name__}; must be a list of texts with choices; {_MEND_CHOICES}")
     for number, row in enumerate(texts, 1):
@@ -166,7 +166,7 @@ def check_choices(texts: Texts) -> None:
 
 
 def columns_of(texts: Texts, wanted: int = 0) -> list[list[str]]:
-    """The texts as one list, or the two texts of each pair as two. Empty if there are none.
+    """The texts as one list, or the two texts of each pair as two lists. Empty without texts.
 
     Args:
         wanted: 1 for texts, 2 for pairs, 0 for either.

@@ -1,7 +1,7 @@
 """Sentence embedders: an encoder, a pooling, optionally a linear layer, and the division by the length.
 
-The modules and the files are those of sentence-transformers, which loads what `save_pretrained` writes. transformers
-has no class for such a model.
+The modules and the files are the same as in sentence-transformers, which loads what `save_pretrained` writes.
+transformers has no class for such a model.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
 
 
 class EncoderForVectors(nn.Module):
-    """A model whose logits [B, D] are the vectors of texts. It has the methods of a transformers model that are used.
+    """A model whose logits [B, D] are the vectors of texts. It has the methods of a transformers model that distill
+    calls.
 
     The encoder is the module that the family's record names, so that the parts of the model are found as in a
     classifier. Its config has the settings of the other modules.
@@ -140,7 +141,7 @@ class EncoderForVectors(nn.Module):
 
     @classmethod
     def from_config(cls, config: Any, trust_remote_code: bool = False, **settings: Any) -> EncoderForVectors:
-        """A model with random weights. `settings`: those of `AutoModel.from_config`."""
+        """A model with random weights. `settings`: of `AutoModel.from_config`."""
         encoder = AutoModel.from_config(config, trust_remote_code=False, **_arguments(config), **settings)
         return cls(encoder.config, encoder)
 
@@ -150,7 +151,7 @@ class EncoderForVectors(nn.Module):
 
         Args:
             output_loading_info: whether to return also the loading info of transformers.
-            settings: those of `AutoModel.from_pretrained`. Those of heads are not used.
+            settings: of `AutoModel.from_pretrained`. Settings of heads are not used.
         """
         config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
         stored = files.read(folder)
@@ -178,8 +179,11 @@ class EncoderForVectors(nn.Module):
 
 
 def keeping_width(model: Any) -> Any:
-    """A copy of an embedder whose linear layer, the identity where it had none, keeps the width of its vectors when
-    hidden channels are pruned. Any other model, and an embedder with a linear layer, is returned as it is."""
+    """A copy of an embedder with an identity as its linear layer, which keeps the width of vectors when hidden channels
+    are pruned.
+
+    Any other model, and an embedder with a linear layer, is returned unchanged.
+    """
     if not isinstance(model, EncoderForVectors) or model.vectors.width is not None:
         return model
     result = copy.deepcopy(model)
@@ -203,9 +207,9 @@ def _arguments(config: Any) -> dict[str, bool]:
 
 
 def _of_encoder(quantizer: Any, prefix: str) -> Any:
-    """The settings of a quantizer with the names of modules as they are in the encoder alone.
+    """The settings of a quantizer, with the names that modules have in the encoder alone.
 
-    Without any name transformers would leave the last module, which has all layers, in float.
+    Without a name, transformers would leave the last module, which has all layers, in float.
     """
     result = copy.copy(quantizer)
     for key in _SKIPPED:

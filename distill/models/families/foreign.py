@@ -1,4 +1,4 @@
-"""Folders that other libraries wrote, and what makes a model of transformers of them. Without torch."""
+"""Folders that other libraries wrote, and commands that turn them into folders of transformers. Without torch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ HEADS = ("model_head.pkl", "model_head.joblib", "config_setfit.json")
 
 
 def check_adapter(folder: Path) -> None:
-    """DataError for a folder with an adapter, alone or beside its base: the weights of the model are those of both."""
+    """Raise DataError for a folder with an adapter, alone or beside its base, because the model's weights are in
+    both."""
     file = folder / ADAPTER
     if not file.is_file():
         return
@@ -54,7 +55,8 @@ def check_adapter(folder: Path) -> None:
 
 
 def _lost(folder: Path, settings: dict[str, Any], base: Any) -> str | None:
-    """The pooler of a classifier that is neither in an adapter nor in its base, a local folder; None without."""
+    """The pooler of a classifier that is neither in an adapter nor in its base, a local folder; None if none is
+    missing."""
     source = Path(str(base))
     record = FAMILIES.get(str(_json(source / "config.json").get("model_type")))
     if settings.get("task_type") != "SEQ_CLS" or record is None or record.layer is None:
@@ -66,7 +68,7 @@ def _lost(folder: Path, settings: dict[str, Any], base: Any) -> str | None:
 
 
 def _names(files: Iterable[Path]) -> Iterator[str]:
-    """Names of the tensors of files; none of a damaged one."""
+    """Names of the tensors of files. A damaged file is skipped."""
     for file in files:
         with suppress(SafetensorError, OSError), safe_open(file, framework="np") as tensors:
             yield from tensors.keys()
@@ -89,7 +91,7 @@ def _merging(folder: Path, settings: dict[str, Any], base: Any) -> str:
 
 
 def _outputs(folder: Path) -> int | None:
-    """Number of outputs of the head that was trained with an adapter; None if none was."""
+    """Number of outputs of the head that was trained with an adapter; None without such a head."""
     heads = ("classifier", "score", "out_proj", "logits_proj")
     try:
         with safe_open(folder / ADAPTER_WEIGHTS, framework="np") as tensors:
@@ -103,7 +105,7 @@ def _outputs(folder: Path) -> int | None:
 
 
 def check_pickled_head(folder: Path) -> None:
-    """DataError for a model of SetFit."""
+    """Raise DataError for a model of SetFit, whose head is pickled."""
     found = [name for name in HEADS if (folder / name).is_file()]
     if found:
         raise DataError(
@@ -114,12 +116,13 @@ def check_pickled_head(folder: Path) -> None:
 
 
 def check_formats(folder: Path, has_weights: bool) -> None:
-    """DataError for a pickled head, and for a folder whose weights are in another format than safetensors."""
+    """Raise DataError for a pickled head, and for weights in another format than safetensors."""
     check_pickled_head(folder)
     if has_weights:
         return
     if any((folder / name).is_file() for name in PICKLED):
-        # Of the file and not of the model: a class that lacks some of its tensors would lose them, or invent others.
+        # The file is converted, not the model: a class that lacks some of its tensors would lose them, or invent
+        # others.
         files = PICKLED[0] if (folder / PICKLED[0]).is_file() else "pytorch_model-*.bin"
         program = (
             f"import torch; from pathlib import Path as P; from safetensors.torch import save_file as s; "

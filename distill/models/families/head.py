@@ -28,19 +28,19 @@ HEADS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a fine-tuned model; also what makes an encoder an embedder."""
+    """The head of a fine-tuned model, or the modules that make an encoder an embedder."""
 
     outputs: int
     labels: tuple[str, ...]
-    """Names of the outputs; empty where the config has none but `LABEL_0` and so on, transformers' defaults."""
+    """Names of the outputs; empty if the config has only transformers' defaults, `LABEL_0` and so on."""
     problem: str | None
     """`problem_type` of the config."""
     architecture: str = TEXTS
-    """Of `HEADS`."""
+    """A key of `HEADS`."""
     prompts: tuple[str, str] = ("", "")
-    """What an embedder puts before a query and before a document."""
+    """The prompts of an embedder before a query and before a document."""
     prompt: str = ""
-    """What an embedder puts before any other text."""
+    """The prompt of an embedder before any other text."""
 
 
 OF_TASKS = (TEXTS, TOKENS, CHOICES, ANSWERS)
@@ -74,15 +74,18 @@ def stored_head(folder: str | Path) -> Head | None:
 
 
 def _embedder(folder: str | Path, config: Mapping[str, Any], found: vectors.Vectors) -> Head:
-    """What makes an encoder an embedder."""
+    """The head that makes an encoder an embedder."""
     weight_files(folder)
     width = found.width or config.get("hidden_size") or config.get("dim") or 1
     return Head(int(width), (), None, VECTORS, found.pair_of_prompts, found.prompt)
 
 
 def architecture_of(names: Sequence[Any] | None) -> str | None:
-    """The architecture of the first of these class names that has one of `HEADS`. A name of another class counts if it
-    contains what the architecture is for, as in `BertForMultiLabelSequenceClassification`."""
+    """The architecture in `HEADS` of the first of these class names that has one.
+
+    The name of another class counts if it contains the purpose of the architecture, as in
+    `BertForMultiLabelSequenceClassification`.
+    """
     listed = [str(name) for name in names] if isinstance(names, list | tuple) else []
     exact = next((head for name in listed for head in HEADS if head in name), None)
     return exact or next((head for name in listed for head in OF_TASKS if head.removeprefix("For") in name), None)
@@ -151,7 +154,7 @@ def _example(config: Mapping[str, Any]) -> str:
 
 
 def _check_problem(file: Path, problem: Any, outputs: int) -> None:
-    """DataError for numbers of outputs that a problem cannot have."""
+    """Raise DataError for a number of outputs that the problem cannot have."""
     if problem == REGRESSION and outputs > 1:
         raise DataError(
             f"{file}: got {outputs} outputs of a regression (problem_type); must be one, because several numbers for a "
@@ -166,7 +169,7 @@ def _check_problem(file: Path, problem: Any, outputs: int) -> None:
 
 
 def _names(file: Path, config: Mapping[str, Any], outputs: int, architecture: str) -> tuple[str, ...]:
-    """Names of the outputs; none where they are transformers' defaults."""
+    """Names of the outputs; empty if they are transformers' defaults."""
     stored = config.get("id2label") or {}
     try:
         names = {int(number): str(name) for number, name in stored.items()}

@@ -38,7 +38,7 @@ def input_names(config: Any) -> tuple[str, ...]:
 
 
 def inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of `batch` that are inputs of the model: no labels, and token types only if it has them."""
+    """The tensors [B, L] of `batch` that are inputs of the model: no labels, and token types only if it has them."""
     return {name: batch[name] for name in input_names(model.config) if name in batch}
 
 
@@ -67,8 +67,8 @@ def encode(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 
 
 def logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """Outputs of a model's head: [B, C] of texts, [B, L, C] of tokens, [B, 1] of a question with one choice, and [B, L,
-    2], the start and the end of an answer, of a question with its context."""
+    """Outputs of a model's head: [B, C] for texts, [B, L, C] for tokens, [B, 1] for a question with one choice, and for
+    a question with its context [B, L, 2], start and end of the answer."""
     import torch
 
     architecture, given = architecture_of([type(model).__name__]), inputs(model, batch)
@@ -106,13 +106,13 @@ def freeze_mlm_head(model: nn.Module) -> None:
 
 
 def max_length(config: Any) -> int:
-    """Maximum number of tokens in a sequence, special tokens included; `record.UNBOUNDED` if there is none."""
+    """Maximum number of tokens in a sequence, special tokens included; `record.UNBOUNDED` without a maximum."""
     return family_of(config).max_length(config)
 
 
 def trained_length(config: Any) -> int:
-    """Maximum number of tokens of the texts that a model was trained on, as far as its config tells: where positions
-    are relative, what it states as their number, and 512 where it states none."""
+    """Maximum number of tokens of the texts that a model was trained on, as far as its config tells. With relative
+    positions, it is the number of positions that the config states, or else 512."""
     stated = getattr(config, "max_position_embeddings", None)
     positions = stated if isinstance(stated, int) and stated > 0 else 512
     longest = max_length(config)
@@ -120,7 +120,7 @@ def trained_length(config: Any) -> int:
 
 
 def head_of(model: nn.Module) -> str:
-    """Path of the last linear module of a fine-tuned model; that of an embedder without one is not there."""
+    """Path of the last linear module of a fine-tuned model. An embedder without a linear layer has no module there."""
     architecture = architecture_of([type(model).__name__]) or TEXTS
     if architecture == TEXTS:
         return family_of(model).head
@@ -128,8 +128,11 @@ def head_of(model: nn.Module) -> str:
 
 
 def auto_class(config: Any, folder: str | Path | None = None) -> Any:
-    """The class that loads the fine-tuned model of a config: a classifier of texts if it names no other head, and
-    neither it nor its folder has the settings of an embedder."""
+    """The class that loads the fine-tuned model of a config.
+
+    It is a classifier of texts if the config names no other head, and neither the config nor the folder has the
+    settings of an embedder.
+    """
     other = VECTORS if hasattr(config, KEY) or (folder is not None and embeds(folder)) else TEXTS
     return class_of(architecture_of(getattr(config, "architectures", None)) or other)
 

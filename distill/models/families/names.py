@@ -1,4 +1,4 @@
-"""The names of the tensors in a model folder: those of wrapped models and of adapters are refused. Without torch."""
+"""Checks the names of the tensors in a model folder: wrapped models and adapters are refused. Without torch."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ def one_name(name: str, prefix: str) -> str:
 
 
 def check_names(folder: str | Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """DataError for tensors of an adapter, and for an encoder under another name than transformers gives it, with the
-    command that renames it: transformers would initialize the encoder at random."""
+    """Check that the tensors of a folder have the names that transformers gives them. Tensors may have any shape [...].
+
+    Raises:
+        DataError: for tensors of an adapter, and for an encoder under another name, with the command that renames it.
+            transformers would initialize such an encoder at random.
+    """
     if adapted := sorted(filter(ADAPTED.search, tensors)):
         raise DataError(
             f"{folder}: got tensors of an adapter that is not merged, such as {adapted[0]}; must be the tensors of the "
@@ -53,7 +57,8 @@ def check_names(folder: str | Path, config: Mapping[str, Any], tensors: Mapping[
 
 
 def _renamings(names: Collection[str], inside: str, below: str) -> Iterator[tuple[str, str, Callable[[str], str]]]:
-    """A tensor with a wrong name, and the renaming of all of them as an expression of Python on `k` and as a function.
+    """Yield a tensor with a wrong name, and the renaming of all tensors, as a Python expression on `k` and as a
+    function.
 
     Args:
         inside: prefix of the encoder's tensors.

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 TEXTS, TOKENS = "ForSequenceClassification", "ForTokenClassification"
 CHOICES, ANSWERS = "ForMultipleChoice", "ForQuestionAnswering"
 VECTORS = "ForVectors"
-"""Architectures: the part of a class name of transformers after the family's name. That of embedders, which
-transformers does not have, is of `distill.models.families.embedding`."""
+"""Architectures: the part of a class name of transformers after the family's name. transformers has no class for
+embedders; theirs is in `distill.models.families.embedding`."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a module's call."""
 
 ABSENT = -1e4
-"""Logit of what a row does not have, such as a fifth of four choices: its probability is 0."""
+"""Logit of an output that a row lacks, such as a fifth choice of a row with four. Its probability is 0."""
 
 UNBOUNDED = 1 << 20
-"""Stands for the maximum length where positions are relative, so that there is none."""
+"""Stands for the maximum length where positions are relative, because there is no maximum."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def position_table(config: Any) -> int:
 
 
 def position_table_after_padding(config: Any) -> int:
-    """Maximum length where positions are counted from the row after that of the padding token id."""
+    """Maximum length where positions are counted from the row after the padding token id's."""
     return int(config.max_position_embeddings) - int(config.pad_token_id) - 1
 
 
@@ -129,7 +129,7 @@ class Family:
     unused: tuple[str, ...] = ()
     """Parameters of a classifier, below the model, that do not affect its outputs."""
     first_layer: bool = False
-    """Whether a student must start from layer 0, which has other modules than the others."""
+    """Whether a student must start from layer 0, because its modules differ from other layers'."""
     attention: tuple[str, ...] = ("eager", "sdpa")
     """Attention implementations that transformers has for it."""
     without: tuple[str, ...] = ()

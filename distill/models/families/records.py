@@ -48,7 +48,8 @@ STUDENTS: dict[str, Family] = {name: family for name, family in FAMILIES.items()
 
 
 def family_of(model_or_config: Any, key: str = "teacher.name") -> Family:
-    """The record of a transformers model or config. ConfigError about the setting `key` for an unknown type."""
+    """The record of a transformers model or config. Raises ConfigError, about the setting `key`, for an unknown
+    type."""
     model_type = getattr(model_or_config, "config", model_or_config).model_type
     if model_type not in FAMILIES:
         raise ConfigError(

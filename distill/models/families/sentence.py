@@ -21,7 +21,8 @@ READING = (LENGTHS, *(f"sentence_{name}_config.json" for name in (
 """Names of the file on how texts are read, in the order in which sentence-transformers looks for it."""
 
 OF_CROSS_ENCODERS = ("sentence_transformers", "sbert_ce_default_activation_function")
-"""Entries of config.json that cross-encoders have, which until version 5 had no list of modules; the latter until 3."""
+"""Entries of config.json that mark cross-encoders. Until version 5 they had no list of modules; the second entry is
+from before version 4."""
 
 _PACKAGE, _TOKENS = "sentence_transformers.", "token_embeddings"
 _FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
@@ -59,20 +60,21 @@ class Reading:
     """How sentence-transformers reads texts."""
 
     longest: int | None = None
-    """Maximum number of tokens; None for that of the tokenizer and of the model."""
+    """Maximum number of tokens; None for the maximum of the tokenizer and of the model."""
     lower: bool = False
     """Whether texts are lower-cased before the tokenizer."""
 
 
 def is_listed(folder: str | Path) -> bool:
-    """Whether a folder lists modules, as those of sentence-transformers do."""
+    """Whether a folder lists modules, as folders of sentence-transformers do."""
     return (Path(folder) / MODULES).is_file()
 
 
 def reading(folder: str | Path) -> Reading:
-    """How sentence-transformers reads texts for the model of a folder. DataError for settings that are not supported.
+    """How sentence-transformers reads texts for the model of a folder. Raises DataError for settings that are not
+    supported.
 
-    A folder without a list of modules has no such settings, as there.
+    A folder without a list of modules has no such settings, as in sentence-transformers.
     """
     with readable(folder):
         return _reading(Path(folder))
@@ -98,7 +100,8 @@ def _reading(folder: Path) -> Reading:
 
 
 def _arguments(folder: Path, file: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """Take the arguments of the library's loading functions out of the settings. Returns those of the tokenizer."""
+    """Take the arguments of the library's loading functions out of the settings. Returns the arguments of the
+    tokenizer."""
     arguments = {key: settings.pop(key, None) or {} for key in _ARGUMENTS}
     for key, values in arguments.items():
         if not isinstance(values, dict):
@@ -113,7 +116,7 @@ def _arguments(folder: Path, file: Path, settings: dict[str, Any]) -> dict[str, 
 
 
 def _check_task(file: Path, settings: dict[str, Any]) -> None:
-    """Refuse settings by which the encoder outputs something else than hidden states, or a classifier than logits."""
+    """Raise DataError for settings by which an encoder does not output hidden states, or a classifier logits."""
     expected = _CLASSIFIER if settings.get("transformer_task") == _CLASSIFIER["transformer_task"] else _EXPECTED
     for key, value in settings.items():
         if value not in (None, {}, [], False, expected.get(key)) and key != "unpad_inputs":
@@ -138,14 +141,14 @@ def longest(folder: str | Path, of_tokenizer: float, config: Any) -> int | None:
 
 
 def of_cross_encoder(folder: str | Path) -> bool:
-    """Whether a folder is that of a cross-encoder of sentence-transformers, or of a reranker that was exported."""
+    """Whether a folder holds a cross-encoder of sentence-transformers, or an exported reranker."""
     config, stored = settings_of(Path(folder) / "config.json"), settings_of(Path(folder) / MODEL)
     stated = stored.get("model_type") == "CrossEncoder" or stored.get("activation_fn") is not None
     return stated or any(map(config.get, OF_CROSS_ENCODERS))
 
 
 def check_no_prompt(folder: str | Path) -> None:
-    """DataError for a cross-encoder that puts a prompt before every pair of texts."""
+    """Raise DataError for a cross-encoder that puts a prompt before every pair of texts."""
     stored = settings_of(Path(folder) / MODEL)
     default = stored.get("default_prompt_name") if stored.get("model_type") == "CrossEncoder" else None
     if default is not None and (text := (stored.get("prompts") or {}).get(default)):
@@ -156,9 +159,11 @@ def check_no_prompt(folder: str | Path) -> None:
 
 
 def modules_of(file: Path) -> list[tuple[str, str]]:
-    """(name of the class, folder) of each module; of a class outside of sentence-transformers, its whole name.
+    """(name of the class, folder) of each module. The name of a class outside of sentence-transformers is its whole
+    path.
 
-    DataError for a file of another form, and for a folder outside of the model's.
+    Raises:
+        DataError: for a file of another form, and for a folder outside of the model's.
     """
     content, result = _json(file), []
     for module in content if isinstance(content, list) else [None]:
@@ -177,7 +182,7 @@ def settings_of(file: Path) -> dict[str, Any]:
 
 
 def settings_in(file: Path) -> dict[str, Any]:
-    """The object in a JSON file. DataError for any other content."""
+    """The object in a JSON file. Raises DataError for any other content."""
     content = _json(file)
     if not isinstance(content, dict):
         raise _unreadable(file, f"a {type(content).__name__}")
@@ -209,7 +214,7 @@ def _unreadable(file: Path, problem: str) -> DataError:
 
 
 def save_again(folder: Path) -> str:
-    """Advice to write a folder in the form that is supported, which sentence-transformers does."""
+    """Advice to save a folder again with sentence-transformers, which writes the supported form."""
     given, made = str(folder), f"{str(folder).rstrip('/')}-saved-again"
     code = f"from sentence_transformers import SentenceTransformer as S; S({given!r}).save_pretrained({made!r})"
     return f"use the folder that this command writes: python -c {quoting.path(code)}"

@@ -13,7 +13,7 @@ from distill.models.families.records import FAMILIES
 
 @dataclass(frozen=True)
 class Needed:
-    """A setting that must have one of some values, as it has where it is absent."""
+    """A setting that must have one of some values. An absent setting has one."""
 
     values: tuple[Any, ...]
     shown: str
@@ -35,7 +35,7 @@ NEEDED = {
 
 
 def check_settings(file: Path, config: Mapping[str, Any]) -> None:
-    """DataError for a setting with another value than it must have."""
+    """Raise DataError for a setting with another value than it must have."""
     record = FAMILIES.get(str(config.get("model_type")))
     encoder = record is not None and record.layer is not None
     for name, needed in NEEDED.items():

@@ -74,7 +74,7 @@ class Vectors:
 
     @property
     def pair_of_prompts(self) -> tuple[str, str]:
-        """What is put before a query and before a document; empty where it is unknown."""
+        """The prompts before a query and before a document; empty where they are unknown."""
         query, document = (
             next((self.prompts[n] for n in names if n in self.prompts), "") for names in (QUERY, DOCUMENT)
         )
@@ -82,7 +82,7 @@ class Vectors:
 
     @property
     def prompt(self) -> str:
-        """What is put before every text, unless another prompt is chosen."""
+        """The prompt before every text, unless another one is chosen."""
         return "" if self.default_prompt is None else self.prompts.get(self.default_prompt, "")
 
 
@@ -97,15 +97,19 @@ def into_config(config: Any, vectors: Vectors) -> None:
 
 
 def embeds(folder: str | Path) -> bool:
-    """Whether a folder is that of a sentence embedder: it lists modules, one of which pools. DataError for a list that
-    cannot be read."""
+    """Whether a folder holds a sentence embedder: it lists modules, one of which pools.
+
+    Raises:
+        DataError: for a list that cannot be read.
+    """
     file = Path(folder) / MODULES
     return file.is_file() and "Pooling" in [name for name, _ in modules_of(file)]
 
 
 def read(folder: str | Path) -> Vectors | None:
-    """The modules in a folder of sentence-transformers; None for a folder without a list of modules, and for that of a
-    cross-encoder whose only module is a classifier.
+    """The modules in a folder of sentence-transformers.
+
+    None for a folder without a list of modules, and for a cross-encoder whose only module is a classifier.
 
     Raises:
         DataError: for modules and settings that are not supported, and for files that cannot be read.
@@ -148,9 +152,9 @@ def _check_modules(folder: Path, stored: Mapping[str, Any], names: tuple[str, ..
 
 
 def check_cosines(folder: str | Path) -> None:
-    """DataError for an embedder whose vectors are compared by something else than their cosine.
+    """Raise DataError for an embedder whose vectors are not compared by their cosine.
 
-    Of vectors of length 1, dot products are cosines.
+    Dot products of vectors of length 1 are cosines.
     """
     found = read(folder)
     if found is None or found.similarity == "cosine" or (found.similarity == "dot" and found.normalized):
@@ -175,7 +179,7 @@ def _pooling(file: Path) -> str:
 
 
 def _with_dense(vectors: Vectors, folder: Path) -> Vectors:
-    """With the linear layer of a folder, whose defaults are those of sentence-transformers."""
+    """The vectors with the linear layer of a folder, with the defaults of sentence-transformers."""
     file, settings = folder / "config.json", settings_in(folder / "config.json")
     activation = settings.get("activation_function", _TANH)
     name = str(activation).rpartition(".")[2] if str(activation).startswith("torch.nn.") else ""
@@ -203,7 +207,7 @@ def _shown(shapes: Mapping[str, list[int]]) -> str:
 
 
 def _check_input(file: Path) -> None:
-    """Refuse a module that reads or writes something else than the vectors of texts."""
+    """Raise DataError for a module that reads or writes something else than the vectors of texts."""
     settings = settings_of(file)
     for key in ("module_input_name", "module_output_name"):
         if (name := settings.get(key) or _VECTOR) != _VECTOR:
@@ -211,7 +215,7 @@ def _check_input(file: Path) -> None:
 
 
 def _with_prompts(vectors: Vectors, stored: Mapping[str, Any], file: Path) -> Vectors:
-    """With the entries of `MODEL`."""
+    """The vectors with the entries of `MODEL`."""
     if (cut := stored.get("truncate_dim")) is not None:
         raise DataError(
             f"{file}: got truncate_dim {cut}; must be null, because vectors are used whole; remove the entry from a "
@@ -219,7 +223,7 @@ def _with_prompts(vectors: Vectors, stored: Mapping[str, Any], file: Path) -> Ve
         )
     prompts = {str(name): str(text or "") for name, text in (stored.get("prompts") or {}).items()}
     default, similarity = stored.get("default_prompt_name"), stored.get("similarity_fn_name") or "cosine"
-    if default is not None and default not in {*prompts, "query", "document"}:  # two that every embedder has there
+    if default is not None and default not in {*prompts, "query", "document"}:  # every embedder has these two there
         raise DataError(
             f"{file}: got default_prompt_name {default!r}; must be of the prompts ({', '.join(prompts) or 'none'}), or "
             "null; correct it"
@@ -234,7 +238,7 @@ def dense_file(folder: str | Path) -> Path:
 
 
 def write(folder: Path, vectors: Vectors, hidden: int, encoder_arguments: Mapping[str, Any]) -> None:
-    """Write all files of sentence-transformers but weights and tokenizer.
+    """Write all files of sentence-transformers except weights and tokenizer.
 
     Args:
         hidden: width of the encoder's hidden states.

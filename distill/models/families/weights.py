@@ -20,7 +20,7 @@ CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 """Files that transformers reads: the weights, or the list of several files with a part of them each."""
 READ = (".json", ".txt", ".model", ".safetensors", ".bin", ".codes", ".vocab", ".tiktoken", ".spm")
-"""Endings of the files of models and tokenizers; not of model cards, pictures, and states of a training."""
+"""Endings of the files of models and tokenizers. Model cards, pictures, and states of a training have others."""
 _TEMPLATE = ".jinja"
 FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 """Number formats of weights that need no scales."""
@@ -37,7 +37,11 @@ class Tensor:
 
 
 def config_of(folder: str | Path) -> dict[str, Any]:
-    """The content of config.json. DataError for a folder without one, and for one that is no model's."""
+    """The content of config.json.
+
+    Raises:
+        DataError: for a folder without this file, and for a file that is not a model's config.
+    """
     file = Path(folder) / CONFIG
     check_adapter(Path(folder))
     if not file.is_file():
@@ -68,8 +72,8 @@ def weight_files(folder: str | Path) -> list[Path]:
     """The files with the weights of a folder, as transformers chooses them: all of them inside of it.
 
     Raises:
-        DataError: for a folder without safetensors, for files outside of it or missing, and where two sets of files
-            could be meant.
+        DataError: for a folder without safetensors, for files that are missing or outside of it, and for two possible
+            sets of files.
     """
     folder = Path(folder)
     check_adapter(folder)
@@ -117,7 +121,7 @@ def _listed(index: Path) -> list[Path]:
 
 
 def check_inside(folder: Path, file: Path) -> None:
-    """DataError for a link that leads out of the folder, unless it is one of the cache of the Hugging Face hub."""
+    """Raise DataError for a link that leads out of the folder, unless it is a link of the Hugging Face hub's cache."""
     try:
         target, real = file.resolve(), folder.resolve()
     except (OSError, RuntimeError) as error:
@@ -133,8 +137,10 @@ def check_inside(folder: Path, file: Path) -> None:
 
 
 def check_links(folder: str | Path) -> None:
-    """DataError for a file that is read when a model is loaded, and may be written again when it is saved, if it is a
-    link out of the folder, or in a folder that is one."""
+    """Raise DataError for a file that is a link out of the folder, or lies in a folder that is such a link.
+
+    Only files are checked that are read when a model is loaded, and may be written again when it is saved.
+    """
     for pattern in ("*", "additional_chat_templates/*", "[0-9]*_*/*"):
         for file in sorted(Path(folder).glob(pattern)):
             if file.suffix in (*READ, _TEMPLATE):
@@ -143,7 +149,7 @@ def check_links(folder: str | Path) -> None:
 
 @contextmanager
 def opened(file: Path, framework: str = "np") -> Iterator[Any]:
-    """An open safetensors file. DataError for a damaged file."""
+    """An open safetensors file. Raises DataError for a damaged file."""
     try:
         with safe_open(file, framework=framework) as tensors:
             yield tensors
@@ -152,7 +158,8 @@ def opened(file: Path, framework: str = "np") -> Iterator[Any]:
 
 
 def tensors_of(folder: str | Path) -> dict[str, Tensor]:
-    """Name -> tensor of the weights of a folder. DataError as from `weight_files`, and for a damaged file."""
+    """Name -> tensor [...] of the weights of a folder. Raises DataError as from `weight_files`, and for a damaged
+    file."""
     found: dict[str, Tensor] = {}
     for file in weight_files(folder):
         with opened(file) as tensors:

@@ -70,7 +70,8 @@ def from_teacher(
 
 
 def check_transfer(teacher: Any, student: Any) -> None:
-    """ConfigError when a student of config `student` cannot start from the weights of a teacher of config `teacher`."""
+    """Raise ConfigError if a student of config `student` cannot start from the weights of a teacher of config
+    `teacher`."""
     errors = [f"{line}; or set student.init=random" for line in _misfits(teacher, student)]
     if errors:
         raise ConfigError(errors)
@@ -125,7 +126,7 @@ def _class(model: Any, config: Any) -> Any:
 
 
 def set_dropout(model: nn.Module, p: float) -> None:
-    """Set every dropout of the model, that of the attention weights included, to probability `p`.
+    """Set every dropout of the model, also of the attention weights, to probability `p`.
 
     The config is not changed, so that a checkpoint keeps the model's own dropout.
     """

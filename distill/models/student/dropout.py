@@ -13,7 +13,7 @@ ATTENTION = "distill_by_steps"
 
 
 def dropped(values: Tensor, p: float) -> Tensor:
-    """`values` with each set to 0 with probability `p`, and the others divided by 1 - p.
+    """`values` [...] with each set to 0 with probability `p`, and the others divided by 1 - p.
 
     Hinton et al. 2012, arXiv 1207.0580. On a CPU torch draws a random number of 32 bits for each value, in one thread.
     Deviation: 16 random bits, so that `p` is rounded to a multiple of 1 / 65536. They depend on torch's seed alone.
@@ -22,7 +22,7 @@ def dropped(values: Tensor, p: float) -> Tensor:
     draws = np.random.SFC64(int(torch.randint(2**62, ()))).random_raw(-(-count // 4)).view(np.int16)[:count]
     kept = draws >= round(p * 2**16) - 2**15
     scale = torch.tensor(1 / (1 - p))
-    if values.dtype == torch.bfloat16:  # numpy does not have it: its bits are those of an int16
+    if values.dtype == torch.bfloat16:  # numpy lacks this type, and reads its bits as int16
         bits = np.int16(scale.to(torch.bfloat16).view(torch.int16))
         factors = torch.from_numpy(kept * bits).view(torch.bfloat16)
     else:
@@ -31,7 +31,7 @@ def dropped(values: Tensor, p: float) -> Tensor:
 
 
 def forward(module: nn.Dropout, values: Tensor) -> Tensor:
-    """In place of the forward pass of `nn.Dropout`."""
+    """The forward pass of `nn.Dropout` on values [...], computed by `dropped`."""
     return dropped(values, module.p) if module.training and 0 < module.p < 1 else nn.Dropout.forward(module, values)
 
 

@@ -28,8 +28,10 @@ def student_config(teacher: Any, layers: Sequence[int], kind: str | None, sizes:
     """Config of a student that starts from the layers `layers` of a teacher with config `teacher`.
 
     `kind` is the student's family; None for the teacher's. `sizes` has values for the names in SIZES. A missing or None
-    `hidden_size` is the teacher's; heads and FFN channels are then in proportion to the hidden size. ConfigError for
-    layers that the teacher does not have and for sizes that the family does not allow.
+    `hidden_size` is the teacher's; heads and FFN channels are then in proportion to the hidden size.
+
+    Raises:
+        ConfigError: for layers that the teacher does not have, and for sizes that the family does not allow.
     """
     check_layers(layers, teacher)
     record = _record(teacher, kind)
@@ -40,7 +42,7 @@ def student_config(teacher: Any, layers: Sequence[int], kind: str | None, sizes:
             setattr(config, record.settings.get(key, key), value)
         if getattr(config, "layer_types", None):
             config.layer_types = [config.layer_types[number] for number in layers]
-        # DeBERTa's config stores these in addition to the sizes that they follow from.
+        # DeBERTa's config stores these beside the sizes from which they follow.
         if hasattr(config, "pooler_hidden_size"):
             config.pooler_hidden_size = config.hidden_size
         if hasattr(config, "attention_head_size"):
@@ -55,7 +57,7 @@ def setting(config: Any, name: str) -> Any:
 
 
 def check_layers(layers: Sequence[int], config: Any) -> None:
-    """ConfigError unless `layers` are distinct ascending numbers of layers that a model of this config has."""
+    """Raise ConfigError unless `layers` are distinct ascending numbers of layers that a model of this config has."""
     depth, record = int(config.num_hidden_layers), families.family_of(config)
     shown = ",".join(map(str, layers))
     if record.first_layer and layers and layers[0] != 0:

@@ -16,9 +16,10 @@ from distill.models import families
 from distill.models.student import dropout
 
 ALIGNED = 8
-"""The matrix units of GPUs run at full speed on bf16 matrices whose sizes are multiples of this; 30522 is none."""
+"""The matrix units of GPUs run at full speed on bf16 matrices whose sizes are multiples of this. BERT's vocabulary of
+30522 is not."""
 SHORT = 128
-"""Mean number of tokens up to which, on a CPU, the backward pass of attention in steps is faster than that of SDPA."""
+"""Mean number of tokens up to which, on a CPU, the backward pass of attention in steps is faster than SDPA's."""
 
 _AT_ONCE = 2**22
 """Tokens that are counted at once."""
@@ -26,11 +27,12 @@ _AT_ONCE = 2**22
 
 @contextmanager
 def quick_on_cpu(model: Any, lengths: np.ndarray | Sequence[int]) -> Iterator[None]:
-    """Within the context, a `model` on a CPU uses the dropout, and the attention implementation for rows of `lengths`
-    tokens, that train fastest.
+    """Within the context, a `model` on a CPU uses the dropout and the attention implementation that train fastest.
 
     Attention is computed step by step where rows are short, because the backward pass of SDPA is slow there, and where
     something is dropped. See benchmarks/attention.py.
+
+    lengths: [rows] tokens of each row.
     """
     configured, on_cpu = model.config._attn_implementation, model.device.type == "cpu"
     dropouts = [module for module in model.modules() if type(module) is nn.Dropout] if on_cpu else []

@@ -26,8 +26,8 @@ def transfer(teacher: Any, student: Any, layers: Sequence[int]) -> None:
 
     A narrower student gets evenly spaced channels, as in the uniform selection of Xu et al. 2024, arXiv 2311.18823.
     Deviations: the layers are given, and channels of attention are selected as whole heads. Between families with
-    BERT's architecture, parameters are copied to those of the same function; embeddings narrower than the layers are
-    computed by `_factorized`. `check_transfer` must have accepted the two configs.
+    BERT's architecture, parameters are copied to parameters of the same function; embeddings narrower than the layers
+    are computed by `_factorized`. `check_transfer` must have accepted the two configs.
     """
     same = student.config.model_type == teacher.config.model_type
     if same and projects(student.config) == projects(teacher.config):
@@ -37,7 +37,7 @@ def transfer(teacher: Any, student: Any, layers: Sequence[int]) -> None:
 
 
 def can_transfer(teacher: str, student: str) -> bool:
-    """Whether weights of family `teacher` fit family `student`: the same one, or both have BERT's architecture."""
+    """Whether weights of family `teacher` fit family `student`: both are the same, or have BERT's architecture."""
     return teacher == student or all(families.FAMILIES[kind].bert_like is not None for kind in (teacher, student))
 
 
@@ -109,7 +109,8 @@ def _by_part(teacher: Any, student: Any, layers: Sequence[int]) -> None:
 
 
 def _parts(model: Any, layers: Sequence[int]) -> Parts:
-    """Parameters of a model with BERT's architecture, of `layers` only. Position 0 is that of a text's first token."""
+    """Parameters of a model with BERT's architecture, of `layers` only. Position 0 is the position of a text's first
+    token."""
     record, embeddings = families.family_of(model), families.encoder(model).get_submodule("embeddings")
     shape, stack = record.bert_like, families.layers(model)
     assert shape is not None

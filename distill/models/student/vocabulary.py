@@ -26,7 +26,7 @@ _KEPT = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_to
 
 
 def pieces(new: Any, old: Any) -> list[list[int]]:
-    """For every token of the tokenizer `new`: the same token of `old`, or the tokens that `old` splits its text into.
+    """For every token of the tokenizer `new`: the same token of `old`, or the tokens into which `old` splits its text.
 
     Special tokens are matched by role (padding, mask, ...). Text that `old` cannot encode becomes its unknown token.
     Whether a token begins a word is respected.
@@ -60,7 +60,8 @@ def _is_wordpiece(tokenizer: Any) -> bool:
 
 @torch.no_grad()
 def with_vocabulary(model: Any, tokenizer: Any, rows: Sequence[Sequence[int]]) -> Any:
-    """A copy of a language model for another tokenizer; the embedding of token i is the mean of those of `rows[i]`.
+    """A copy of a language model for another tokenizer. The embedding of token i is the mean of the embeddings of
+    `rows[i]`.
 
     The vocabulary transfer of Gee et al. 2022, arXiv 2402.09977, section 3. Deviation: also for the output bias.
     """
@@ -78,7 +79,7 @@ def with_vocabulary(model: Any, tokenizer: Any, rows: Sequence[Sequence[int]]) -
     larger.vocab_size += 1
     with torch.device("meta"):
         grown = type(model)(larger).state_dict()
-    # Tensors with a row per token are those that grow with the vocabulary. A head that is not tied has its own.
+    # Tensors with a row per token grow with the vocabulary. A head that is not tied has a tensor of its own.
     state = {key: value if value.shape == grown[key].shape else mean(value) for key, value in state.items()}
     record = families.family_of(model)
     if record.max_length is position_table_after_padding:
@@ -90,7 +91,7 @@ def with_vocabulary(model: Any, tokenizer: Any, rows: Sequence[Sequence[int]]) -
 
 
 def config_for(config: Any, tokenizer: Any) -> None:
-    """Set, in place, a config's vocabulary size and special token ids to those of the tokenizer."""
+    """Set, in place, a config's vocabulary size and special token ids to the tokenizer's."""
     config.vocab_size = len(tokenizer)
     for name in _KEPT:
         if hasattr(config, name) and getattr(tokenizer, name) is not None:

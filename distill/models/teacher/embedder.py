@@ -17,7 +17,7 @@ _CAPITALS = "AÄЯ"
 
 
 def pooling(path: str | Path) -> str:
-    """Pooling of a sentence embedder from its settings: mean, cls or max; mean of any other model.
+    """Pooling of a sentence embedder from its settings: mean, cls or max; mean for any other model.
 
     Raises:
         DataError: for modules that are not supported, and for settings that cannot be read.
@@ -27,7 +27,8 @@ def pooling(path: str | Path) -> str:
 
 
 def check_exported(path: str | Path) -> None:
-    """ConfigError for a teacher whose student cannot be exported as an embedder, because it has a linear layer."""
+    """Raise ConfigError for a teacher whose student cannot be exported as an embedder, because it has a linear
+    layer."""
     if (read(path) or Vectors()).width is not None:
         raise ConfigError(
             "teacher.name: got a sentence embedder with Dense after its pooling; must have only Normalize after it for "
@@ -37,15 +38,17 @@ def check_exported(path: str | Path) -> None:
 
 
 def longest(path: str | Path, tokenizer: Any, config: Any) -> int:
-    """Number of tokens at which the texts of a model are cut unless it is stated: that of sentence-transformers for its
-    folders, else that of the tokenizer, and never more than the model's own."""
+    """Number of tokens at which the texts of a model are cut by default.
+
+    sentence-transformers states it for its folders; otherwise the tokenizer does. It never exceeds the model's maximum.
+    """
     own = tokenizer.model_max_length
     stated = sentence.longest(path, own, config)
     return int(min(own if stated is None else stated, families.max_length(config)))
 
 
 def lower_cased(path: str | Path, tokenizer: Any) -> Any:
-    """The tokenizer of a folder, which lower-cases texts first if sentence-transformers does so for that folder."""
+    """The tokenizer of a folder, changed to lower-case texts first if sentence-transformers does so for that folder."""
     from tokenizers.normalizers import Lowercase, Sequence
 
     backend = tokenizer.backend_tokenizer
@@ -58,7 +61,7 @@ def lower_cased(path: str | Path, tokenizer: Any) -> Any:
 
 
 def is_lower_cased(tokenizer: Any) -> bool:
-    """Whether `lower_cased` changed a tokenizer, which its own files then do not state."""
+    """Whether `lower_cased` changed a tokenizer. Its own files do not state the change."""
     return bool(getattr(tokenizer, "lower_cased_first", False))
 
 

@@ -16,7 +16,8 @@ SAVED = "a folder that transformers loads; save model and tokenizer into it with
 
 
 def stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors of these names in the safetensors files of a folder. DataError for a damaged file."""
+    """Yield name and tensor [...] of these names in the safetensors files of a folder. Raises DataError for a damaged
+    file."""
     for file in weight_files(path):
         with opened(file, "pt") as tensors:
             for name in sorted(set(tensors.keys()) & set(names)):
@@ -24,7 +25,7 @@ def stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torc
 
 
 def stored_except(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """All tensors but those of these names. DataError for a damaged file."""
+    """Yield name and tensor [...] of all other names. Raises DataError for a damaged file."""
     for file in weight_files(path):
         with opened(file, "pt") as tensors:
             for name in sorted(set(tensors.keys()) - set(names)):
@@ -32,7 +33,7 @@ def stored_except(path: str | Path, names: Collection[str]) -> Iterator[tuple[st
 
 
 def check_weights(path: str | Path) -> None:
-    """DataError, which names the file, unless the folder contains safetensors and each of them can be opened."""
+    """Raise DataError, which names the file, unless the folder contains safetensors and each of them can be opened."""
     tensors_of(path)
 
 
@@ -44,7 +45,7 @@ PANIC = "PanicException"
 def readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
     """Raise a DataError for every error of the block, which reads files of a model.
 
-    transformers and tokenizers have no error class for a file with wrong content: any exception can be raised.
+    transformers and tokenizers have no error class for a file with wrong content, and may raise any exception.
 
     Args:
         needed: rule and advice of the message.

@@ -1,4 +1,4 @@
-"""Finds the folder of a model: a local one, that of the embedded teacher, or one downloaded from the hub."""
+"""Finds the folder of a model: a local folder, the embedded teacher, or a download from the hub."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKENIZER = ("*token*.json", "vocab.*", "merges.txt", "*.model", "config.json")
 """Files that are downloaded if only the tokenizer is needed."""
 
 _READ, _LONGEST = 4_000_000, 4_000
-"""Characters of a model card that are read, and of the fields of its licence."""
+"""Maximum characters that are read of a model card, and of the fields of its licence."""
 _FRONT = re.compile(r"\s*---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
 _LICENCE = re.compile(r"^(?:license|license_name|license_link)[ \t]*:[^\n]*\n(?:[ \t]+[^\n]*\n)*", re.MULTILINE)
 """One of the fields of a licence, with the lines that belong to it."""
@@ -41,8 +41,8 @@ def resolve(teacher: config.Teacher, key: str = "teacher.name") -> str:
 
 
 def fetch(name: str | None, key: str, revision: str | None = None, files: Collection[str] = FILES) -> str:
-    """Local folder of a model: `name` itself if it is a folder, else the model of that name on the hub, downloaded
-    unless it is cached.
+    """Local folder of a model: `name` itself if it is a folder, else the hub's model of that name, downloaded unless it
+    is cached.
 
     Raises:
         ConfigError: about the setting `key`, for a missing name, for a path without a folder (without a request to the
@@ -58,7 +58,7 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
     from huggingface_hub import snapshot_download
 
     def download(names: Collection[str], **options: Any) -> str:
-        ignored = ["[!0-9]*/*"]  # all sub-folders but those of modules of sentence-transformers
+        ignored = ["[!0-9]*/*"]  # all sub-folders except modules of sentence-transformers
         return snapshot_download(
             name, revision=revision, allow_patterns=list(names), ignore_patterns=ignored, **options
         )
@@ -77,12 +77,12 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
 
 
 def licence(path: str | Path) -> dict[str, str]:
-    """The fields license, license_name and license_link of the model card in a folder, as far as it has them."""
+    """The fields license, license_name and license_link of the model card in a folder, if it has them."""
     file = Path(path) / CARD
     try:
         with file.open(encoding="utf-8-sig") as opened:
             front = _FRONT.match(opened.read(_READ)) if file.is_file() else None
-        # Only these lines: a card may have thousands of results, and be made to take long.
+        # Only these lines are parsed: a card may have thousands of results, or be made to take long.
         lines = "" if front is None else "".join(found[0] for found in _LICENCE.finditer(f"{front[1]}\n"))
         card = yaml.safe_load(lines[:_LONGEST]) or {}
     except (OSError, ValueError, yaml.YAMLError, RecursionError):

@@ -1,4 +1,4 @@
-"""Checks a model that a user gives before anything is trained, and tells what of its files is not used."""
+"""Checks a given model before anything is trained, and lists its unused files and tensors."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ WORDS = {
     ANSWERS: "a model of question answering",
     VECTORS: "an embedder",
 }
-"""Architecture -> what such a model is."""
+"""Architecture -> name of such a model in messages."""
 
 
 def check_given(path: str | Path, key: str) -> list[str]:
-    """Refuse a model that is not whole, or not of float weights. Its weights are read once, but not kept.
+    """Check that a model is whole, and has float weights. The weights are read once, but not kept.
 
     Returns:
-        What was concluded from its files, and what of them is not used, in lines for the user.
+        Lines for the user on conclusions from its files, and on unused parts of them.
 
     Raises:
         ConfigError: about the setting `key`, for a model of an unknown family or of quantized weights.
@@ -58,9 +58,9 @@ def check_given(path: str | Path, key: str) -> list[str]:
 
 
 def unused_in(path: str | Path) -> set[str]:
-    """Names of the tensors of a folder that its model does not use. DataError as from `load_whole`."""
+    """Names of the tensors of a folder that its model does not use. Raises DataError as from `load_whole`."""
     head = stored_head(path)
-    # Without storage, and without a draw of random numbers, by which a run would differ.
+    # The model has no storage, and draws no random numbers, which would change the run.
     with torch.random.fork_rng(devices=[]):
         _, _, unused = load_whole(
             _class(head),
@@ -82,14 +82,14 @@ def _made_from(path: Path, key: str) -> str:
 
 
 def _class(head: Head | None) -> Any:
-    """The class that loads a model with this head, or an encoder without one."""
+    """The class that loads a model with this head, or an encoder without a head."""
     from transformers import AutoModel
 
     return AutoModel if head is None else families.class_of(head.architecture)
 
 
 def notes(path: str | Path, unused: Collection[str]) -> Iterator[str]:
-    """What a user may want to know of a model's files. `unused`: names of tensors that are not used."""
+    """Yield notes for the user on a model's files. `unused`: names of tensors that are not used."""
     import transformers
 
     stated, head, file = config_of(path), stored_head(path), Path(path) / CONFIG

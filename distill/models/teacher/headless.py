@@ -22,10 +22,10 @@ OF_HEAD = ("id2label", "label2id", "num_labels", "problem_type", "architectures"
 def without_head(folder: str, target: Path, content: str) -> str:
     """A copy of the model in `folder`, at `target`, without the last linear layer of its head.
 
-    `folder` itself for a model without a head, and for an embedder, whose last layer makes its vectors.
+    Returns `folder` itself for a model without a head, and for an embedder, whose last layer makes its vectors.
 
     Args:
-        content: hash of the files in `folder`; a copy of other ones is replaced.
+        content: hash of the files in `folder`; a copy of other files is replaced.
 
     Raises:
         DataError: for a folder without whole weights in safetensors, and for a link that leads out of it.

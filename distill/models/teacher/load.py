@@ -1,4 +1,4 @@
-"""Loads models and tokenizers from local folders: weights from safetensors only, and no code of a model's folder."""
+"""Loads models and tokenizers from local folders. Weights are from safetensors only, and no code in a folder is run."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "sp
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """The tokenizer of a folder, without the truncation and padding that its files may switch on, and with the lower
-    case that sentence-transformers puts before it.
+    """The tokenizer of a folder, without the truncation and padding that its files may switch on. It lower-cases texts
+    if sentence-transformers does.
 
-    These would silently cut or pad every text to one length. They stay off when the tokenizer is saved again.
+    Truncation and padding would silently bring every text to one length. They stay off when the tokenizer is saved
+    again.
 
     Raises:
         DataError: if the folder has no tokenizer, or one that cannot be loaded.
@@ -47,7 +48,7 @@ def load_tokenizer(path: str | Path) -> Any:
             )
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
-        for texts in (("a",), ("a", "a")):  # of a damaged file only the use of a part may fail
+        for texts in (("a",), ("a", "a")):  # with a damaged file, only the use of a part may fail
             tokenizer(*texts)
     longest = tokenizer.model_max_length
     if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 1:

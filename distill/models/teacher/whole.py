@@ -1,4 +1,4 @@
-"""Loads a model as transformers does, and refuses a folder whose files are not that model, whole.
+"""Loads a model as transformers does, and refuses a folder whose files are not exactly the whole model.
 
 transformers initializes at random what a file does not have, and leaves out what the model does not have.
 """
@@ -22,7 +22,7 @@ from distill.models.families.weights import FLOATS, Tensor, config_of, tensors_o
 from distill.models.teacher.files import quiet, readable
 
 BUFFERS = re.compile(r"(^|\.)(embeddings\.(position_ids|token_type_ids)|rotary_emb\.inv_freq)$")
-"""What older versions of transformers stored although it follows from the config."""
+"""Tensors that older versions of transformers stored although they follow from the config."""
 UNUSED = re.compile(
     r"(.*\.)?pooler\.|cls\.(predictions|seq_relationship)\.|lm_head\.|vocab_(transform|layer_norm|projector)\.|"
     r"generator_(predictions|lm_head)\.|discriminator_predictions\.|lm_predictions\.|mask_predictions\.|predictions\.|"
@@ -37,16 +37,16 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
 
     Args:
         auto: a class of transformers such as AutoModelForMaskedLM, or `EncoderForVectors`.
-        claimed: whether the folder must have the head of the class. Otherwise a head of which it has nothing is new,
-            and so is a pooler.
+        claimed: whether the folder must have the head of the class. Otherwise a head or a pooler may be missing as a
+            whole, and is then new.
         settings: further arguments of `from_pretrained`.
 
     Returns:
-        The model, the names of its tensors that are new, and those of the folder that it does not use.
+        The model, the names of its new tensors, and the names of the folder's tensors that it does not use.
 
     Raises:
-        DataError: for a folder that lacks other tensors, that has tensors which no part of a model uses, of other
-            shapes, or with values that are no numbers.
+        DataError: for a folder that lacks other tensors, or has tensors that no part of a model uses, that have other
+            shapes, or whose values are not numbers.
     """
     stored, config = tensors_of(path), config_of(path)
     check_names(path, config, stored)
@@ -99,7 +99,7 @@ def _with_weights(model: Any, missing: Collection[str]) -> set[str]:
 
 
 def _not_new(model: Any, missing: Collection[str]) -> list[str]:
-    """The missing tensors that are not those of a whole new head or pooler."""
+    """The missing tensors that do not belong to a head or pooler that is missing as a whole."""
     parts: dict[str, set[str]] = {}
     for name in _with_weights(model, missing):
         parts.setdefault(_part(model, name), set()).add(name)
@@ -109,7 +109,7 @@ def _not_new(model: Any, missing: Collection[str]) -> list[str]:
 
 
 def _part(model: Any, name: str) -> str:
-    """The part of a model that is new or not, as a whole, to which a tensor belongs; empty for the encoder."""
+    """The head or pooler to which a tensor belongs, which is new only as a whole; empty for the encoder."""
     record, base = families.family_of(model), _base(model)
     pooler = record.pooler or f"{record.encoder}.pooler"
     if name.startswith(f"{pooler}.") or (name.startswith("pooler.") and not base):
@@ -140,7 +140,7 @@ def _is_leftover(model: Any, name: str) -> bool:
 
 
 def _has(model: Any, path: str) -> bool:
-    """Whether a model has a module, so that a tensor below it is none of another head."""
+    """Whether a model has a module. A tensor below it then does not belong to another head."""
     try:
         model.get_submodule(path)
     except AttributeError:
@@ -149,7 +149,7 @@ def _has(model: Any, path: str) -> bool:
 
 
 def _check_names(path: str | Path, model: Any, stored: Iterable[str]) -> None:
-    """DataError for two tensors that transformers takes for one."""
+    """Raise DataError for two tensors that transformers takes for one."""
     prefix, seen = f"{families.family_of(model).encoder}.", dict[str, str]()
     for name in stored:
         if (other := seen.setdefault(one_name(name, prefix), name)) != name:
@@ -185,7 +185,7 @@ def not_finite(path: str | Path, name: str) -> DataError:
 def _misshapen(
     auto: Any, path: str | Path, stored: Mapping[str, Tensor], settings: Mapping[str, Any], error: RuntimeError
 ) -> DataError:
-    """The message for weights of other shapes than those of the model of the config."""
+    """The error for weights of other shapes than the config's model has."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)

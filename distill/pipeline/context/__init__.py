@@ -50,7 +50,7 @@ class Context:
         return GivenModels(self.config, self.machine, self.folder.path, lambda: self.texts[0], self.plan.given_student)
 
     def alone(self) -> Context:
-        """This run for a process that works by itself while the others do other work: it waits for none of them."""
+        """This run for a process that works by itself while the others do other work, and never waits for them."""
         own = copy.copy(self)
         given, machine = copy.copy(self.given), self.machine.alone()
         object.__setattr__(own, "machine", machine)
@@ -108,7 +108,7 @@ class Context:
 
     @property
     def held_out(self) -> frozenset[str]:
-        """Normalized texts that no transfer set may have: those of all development and reported splits."""
+        """Normalized texts of all development and reported splits, which no transfer set may have."""
         return self._loaded.held_out
 
     @property
@@ -187,9 +187,9 @@ class Context:
         return None if None in most else max(m for m in most if m is not None)
 
     def checkpoint(self, source: Source, task: str | None = None) -> Path:
-        """Model folder of a finished step, or of a given model; that of `task` if the step has one for each task.
+        """Model folder of a finished step, or of a given model; the folder of `task` if the step has one for each task.
 
-        The first of them if the step has a model for each teacher of an ensemble.
+        If the step has a model for each teacher of an ensemble, the first one.
         """
         return self.checkpoints(source, task)[0]
 
@@ -202,7 +202,8 @@ class Context:
         return [self._model_folder(source, part, number, task) for number, part in enumerate(parts)]
 
     def _model_folder(self, step: Step, folder: Path, number: int, task: str | None) -> Path:
-        """Model folder below a step's folder, or below that of one teacher; for a skipped step, the one it starts from.
+        """Model folder below the folder of a step or of one teacher. For a skipped step, the folder that it starts
+        from.
 
         Args:
             number: index of the teacher in an ensemble.
@@ -231,7 +232,7 @@ class Context:
 
     @property
     def every_tokenizer(self) -> list[Any]:
-        """All tokenizers of the run's models: each teacher's, the student's, and those of vocabulary steps."""
+        """All tokenizers of the run's models: of each teacher, of the student, and of vocabulary steps."""
         cut = dict.fromkeys(step.tokenizer for step in self.plan.steps if isinstance(step.tokenizer, Step))
         return [*self.given.tokenizers, self.given.student_tokenizer, *map(self.tokenizer, cut)]
 

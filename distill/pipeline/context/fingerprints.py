@@ -38,7 +38,7 @@ NAMES = {
 def needed(step: Step, config: Config) -> list[str]:
     """Names, in `NAMES`, of the given models and data that a step itself reads.
 
-    A change of those that only earlier steps read changes the models of these steps.
+    Inputs that only earlier steps read are not listed: their change shows in the models of these steps.
     """
     direct = [source for sources in step.sources.values() for source in sources]
     texts = step.settings.texts if isinstance(step.settings, Vocabulary) else ()
@@ -69,13 +69,13 @@ def of_tasks(tasks: Mapping[str, TaskData]) -> str:
 
 
 def _others(task: Task) -> list[tuple[str, Any]]:
-    """Name and value of what else says what a task's rows mean, of what is not left out."""
+    """Names and values of other settings that determine what a task's rows mean, where they are set."""
     return [(name, value) for name in ("prompts", "choices", "range") if (value := getattr(task, name))]
 
 
 def of_inputs(data: TaskData) -> str:
-    """Hash of what a task's model reads and outputs: the texts of all training rows, in order, what is put before them,
-    and the labels in the order of the outputs."""
+    """Hash of what a task's model reads and outputs: the texts of all training rows, in order, their prompts, and the
+    labels in the order of the outputs."""
     task, digest = data.task, hashlib.sha256()
     digest.update(repr([task.kind.name, task.columns, task.labels, task.outputs, _others(task)]).encode())
     columns = [*task.columns, *(name for name in (WORDS, SECONDS) if name in data.train.column_names)]
@@ -85,10 +85,10 @@ def of_inputs(data: TaskData) -> str:
 
 
 def of_encoded(texts: list[Any], tokenizers: Iterable[Any], sizes: tuple[int, int | None]) -> str:
-    """Hash of what an encoded corpus follows from.
+    """Hash of everything on which an encoded corpus depends.
 
     Args:
-        texts: what its texts follow from.
+        texts: facts on which its texts depend.
         sizes: maximum tokens of a sequence, and of all.
     """
     return run_folder.fingerprint([texts, [identity(tokenizer) for tokenizer in tokenizers], sizes, source_hash()])
@@ -127,9 +127,11 @@ def _hashed(file: Path) -> list[str]:
 
 
 def model_files(folder: Path) -> list[Path]:
-    """The files of a model or tokenizer that loading it may read: those in its folder, of the endings in `READ`, then
-    all that an embedder's modules consist of, and the parts of its weights. Nothing else in it, such as the other
-    checkpoints of a training, changes the model."""
+    """The files that loading a model or tokenizer may read.
+
+    These are the files in its folder with the endings in `READ`, the files of an embedder's modules, and the parts of
+    its weights. Other files, such as further checkpoints of a training, do not change the model.
+    """
     top = [file for file in sorted(folder.iterdir()) if file.suffix in READ and file.name != run_folder.MANIFEST]
     inside = {*folder.glob("1_Pooling/config.json"), *_parts_of_weights(folder)}
     for module in _modules(folder):
@@ -138,7 +140,7 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def _modules(folder: Path) -> Iterator[Path]:
-    """Folders of an embedder's modules, as far as they are inside of its own."""
+    """Folders of an embedder's modules that are inside of its own folder."""
     for module in _listed(folder / MODULES, list):
         path = folder / str(module.get("path", "")) if isinstance(module, dict) else folder
         if folder.resolve() in path.resolve().parents:

@@ -28,7 +28,8 @@ class RunFolder:
     path: Path
 
     def check_links(self) -> None:
-        """Refuse folders that are symbolic links, before anything is made that could not be written there.
+        """Check that no folder of a step is a symbolic link, before anything is computed that could not be written
+        there.
 
         Raises:
             UserError: for the first of them.
@@ -65,7 +66,8 @@ class RunFolder:
         run_folder.write_json(self.of(step) / run_folder.MANIFEST, manifest | {"inputs": self.inputs(step)})
 
     def begun(self, step: Step) -> dict[str, str] | None:
-        """Fingerprints of given models and data when a run last started with this step pending; None if none has."""
+        """Fingerprints of given models and data when a run last started with this step pending; None without such a
+        run."""
         return self._begun.get(step.folder)
 
     @property
@@ -98,7 +100,7 @@ class RunFolder:
         return any(path.exists() for path in (self.of(step), state, self.measured(step)))
 
     def forget(self, step: Step) -> None:
-        """Remove all files of a step, the measurements of its stage, and the decisions that follow from them."""
+        """Remove all files of a step, the measurements of its stage, and the decisions that depend on them."""
         for ending in ("", STATE, TARGETS):
             run_folder.remove(self.path / f"{step.folder}{ending}", self.path)
         run_folder.remove(self.measured(step), self.path)
@@ -118,12 +120,12 @@ class RunFolder:
         teachers' logits."""
         self.forget_corpus()
         run_folder.remove(self.path / TRANSFER, self.path)
-        # Those of a step with a target are one level deeper.
+        # The files of a step with a target are one level deeper.
         for pattern in (f"*{TARGETS}", f"*/*{TARGETS}"):
             for folder in self.path.glob(pattern):
                 run_folder.remove(folder, self.path)
 
     def finish(self) -> None:
-        """Remove what only a run that is not finished needs."""
+        """Remove the files that only an unfinished run needs."""
         self.forget_given()
         run_folder.remove(self.path / BEGUN, self.path)

@@ -39,7 +39,7 @@ class GivenModels:
 
     @property
     def key(self) -> str:
-        """The setting that names the teachers, or without one the model in their place."""
+        """The setting that names the teachers or, without a teacher, the model in their place."""
         return {"ensemble": "teacher.names", NO_TEACHER: "student.name"}.get(self.config.teacher.kind, "teacher.name")
 
     @property
@@ -98,7 +98,7 @@ class GivenModels:
         return str(folder)
 
     def is_random(self, folder: str) -> bool:
-        """Whether a model's folder is that of a random model of this run."""
+        """Whether a folder holds a random model of this run."""
         return Path(folder).parent == self.folder
 
     @property

@@ -44,7 +44,7 @@ def write_model(folder: Path, model: Any, tokenizer: Any, manifest: dict[str, An
 
 @contextmanager
 def _in_any_process(model: Any) -> Iterator[None]:
-    """Within the context, transformers writes a model whatever process calls it: it would write in the first one alone.
+    """Within the context, transformers writes a model in any process; otherwise it writes in the first process alone.
 
     Processes that train different models write what they have trained.
     """

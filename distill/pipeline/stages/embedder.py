@@ -54,7 +54,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
 
 
 def _verified(embedder: Embedder, tokenizer: Any, texts: list[str], folder: Path) -> float:
-    """Largest difference between embeddings in a fresh process and here. UserError if it is above 1e-5.
+    """Largest difference between embeddings in a fresh process and here. Raises UserError if it is above 1e-5.
 
     A text of one word and one that is too long are added to the texts.
     """

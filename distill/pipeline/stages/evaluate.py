@@ -159,7 +159,8 @@ def _predictions(
 def _logits(loader: Loader, variant: Variant, task: str, inputs: list[Encoded]) -> np.ndarray:
     """Logits [rows, C] of a variant, in batches of the size at which it is timed at the tasks' own lengths.
 
-    `inputs`: the task's rows, encoded for each of the variant's models. ValueError for logits that are not finite.
+    `inputs`: the task's rows, encoded for each of the variant's models. Raises ValueError for logits that are not
+    finite.
     """
     ctx, by_model = loader.ctx, []
     for runner, tokenizer, encoded in zip(loader.parts(variant, task), loader.tokenizers(variant), inputs, strict=True):

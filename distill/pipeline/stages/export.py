@@ -191,7 +191,8 @@ def _verified_heads(
 def _verified(
     exported: list[Exported], tasks: dict[str, TaskData], texts: dict[str, list[list[str]]], longest: int
 ) -> dict[str, dict[str, Any]]:
-    """Task -> artifact -> difference of its logits in a fresh process from those of its source and of the float model.
+    """Task -> artifact -> differences between its logits in a fresh process and the logits of its source and of the
+    float model.
 
     Raises:
         UserError: if a difference is too large.
@@ -217,7 +218,8 @@ def _verified(
 
 
 def _loads_elsewhere(exported: Exported, texts: list[list[str]], longest: int) -> None:
-    """UserError if sentence-transformers, where it is installed, makes other vectors of the exported float model."""
+    """Raise UserError if sentence-transformers, where it is installed, makes other vectors of the exported float
+    model."""
     if find_spec("sentence_transformers") is None:
         return
     from tokenizers.normalizers import Lowercase
@@ -262,7 +264,8 @@ def _file_of(backend: str, scheme: str) -> tuple[str, str]:
 
 
 def _temperature(models: dict[tuple[str, str], Model], task: str, backend: str, scheme: str) -> float | None:
-    """The temperature of the student's variant; of one in float32 that was only timed, that of another in float32."""
+    """The temperature of the student's variant. A float32 variant that was only timed has the temperature of another
+    float32 variant."""
     same = [(backend, scheme), *(name for name in models if scheme == name[1] == "fp32")]
     found = (models.get(name, {}).get("calibration", {}).get(task, {}).get("temperature") for name in same)
     return next((value for value in found if value is not None), None)
@@ -305,7 +308,7 @@ def _write_folder(ctx: Context, step: Step, task: str, out: Path, also: Sequence
         cross_encoder.configure(out, cross_encoder.activation([*map(Path, ctx.given.teachers)]))
         cross_encoder.limit_length(out, ctx.config.tasks.max_length)
     elif ctx.tasks[task].task.kind.name == "regression" and sentence.of_cross_encoder(out):
-        # As its teacher's config states, which it has.
+        # The teacher's config states it, and the student has this config.
         cross_encoder.configure(out, cross_encoder.IDENTITY)
 
 

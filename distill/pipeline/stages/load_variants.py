@@ -1,4 +1,4 @@
-"""What an evaluate step runs: the variants, their files, and each of them as a runner."""
+"""Finds the variants that an evaluate step runs, and their files, and loads each as a runner."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Loader:
     def _make(self, made: str) -> dict[str, Any]:
         """The quantized files and ONNX files of the models that no quantize step quantizes.
 
-        The teacher is quantized without limits on what it loses, the baseline with those of its student.
+        The teacher is quantized without limits on its loss, and the baseline with the limits of its student.
         """
         ctx, group = self.ctx, [variant for variant in self.variants if variant.made == made]
         start, settings = group[0].step, self._quantization

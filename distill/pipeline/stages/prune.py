@@ -80,7 +80,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
 
 
 def _shapes(ctx: Context, step: Step, settings: Prune) -> tuple[Sequence[Shape], dict[str, Any]]:
-    """The candidate shapes of a step and, for its manifest, the chosen one; that of the student for a baseline."""
+    """The candidate shapes of a step and, for its manifest, the choice. A baseline has the shape of its student."""
     pruner, first, task = step.pruner, step.first_pruner, next(iter(ctx.tasks))
     assert pruner is not None
     assert first is not None
@@ -143,7 +143,7 @@ def search_of(ctx: Context, step: Step, whole: Any, start: Any = None) -> Search
 
 
 def check_reach(ctx: Context, step: Step, config: Any) -> None:
-    """ConfigError for a target that no model pruned from one of this config can meet on this machine."""
+    """Raise ConfigError for a target that no model pruned from one of this config can meet on this machine."""
     if ctx.config.limit.smoke or not ctx.plan.has_target or _shape_file(ctx, step).is_file():
         return
     with _timed(ctx, step):
@@ -156,10 +156,10 @@ def _seconds(ctx: Context, step: Step) -> Path:
 
 
 def goal_of_gates(ctx: Context, step: Step) -> Goal:
-    """What a train step trains its gates to reach: the target of the prune step that prunes by them, or its sizes.
+    """The goal to which a train step trains its gates: the target, or the sizes, of the prune step that prunes by them.
 
-    Movement gates need the shape before they are trained: it is the one that meets the target by the most even scaling
-    of the model. It is stored, so that a stopped run resumes.
+    Movement gates need a shape before they are trained: the shape that meets the target by the most even scaling of the
+    model. It is stored, so that a stopped run resumes.
     """
     pruner = next(other for other in ctx.plan.of(Prune) if other.gated is step)
     search = search_of(ctx, pruner, teacher.read_config(ctx.checkpoint(step.start, next(iter(ctx.tasks)))))
@@ -182,7 +182,7 @@ def _shape_file(ctx: Context, step: Step) -> Path:
 
 @contextmanager
 def _timed(ctx: Context, step: Step) -> Iterator[None]:
-    """Add the seconds of the block to the stored seconds of the step, which include those of stopped runs."""
+    """Add the seconds of the block to the stored seconds of the step, which include stopped runs."""
     file, began = _seconds(ctx, step), time.monotonic()
     before = run_folder.read_json(file) if file.is_file() else 0.0
     try:
@@ -245,7 +245,7 @@ def _sensitivity(ctx: Context, step: Step, settings: Prune, data: TaskData, shap
 
 
 def _tried(ctx: Context, step: Step, settings: Prune, search: Search, shapes: Sequence[Shape]) -> dict[Shape, float]:
-    """Shape -> what a model of this shape loses in a trial: the mean over tasks of the log loss. They are stored."""
+    """Shape -> loss of a model of this shape in a trial: the mean over tasks of the log loss. The losses are stored."""
     file = ctx.folder.measured(step) / TRIALS
     steps = min(settings.trial_steps, ctx.config.limit.steps or settings.trial_steps)
     known: dict[str, dict[str, float]] = run_folder.read_json(file) if file.is_file() else {}

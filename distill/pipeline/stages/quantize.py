@@ -34,7 +34,7 @@ from distill.runtime.machine import Machine
 from distill.runtime.storage import run_folder
 
 FLOAT32 = "float32"
-"""Key of the score of the float model, beside those of schemes."""
+"""Key of the score of the float model, beside the keys of schemes."""
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
@@ -111,7 +111,8 @@ def _source(ctx: Context, models: Models, task: str) -> Source:
 
 
 def limits_of(settings: Quantize, task: Task, smoke: bool) -> Limits:
-    """What a variant may lose: anything under limit=smoke and on a task that is not in the headline."""
+    """The maximum loss of a variant. There is no maximum under limit=smoke, and on a task that is not in the
+    headline."""
     return Limits() if smoke or not task.in_headline else Limits(settings.max_drop, settings.max_recall_drop)
 
 
@@ -153,7 +154,7 @@ def quantized_heads(
     name: str,
     onnx: bool = False,
 ) -> dict[str, Any]:
-    """As `quantized`, for the models of several tasks with one encoder, as one file. `limits`: those of each task."""
+    """As `quantized`, for the models of several tasks with one encoder, as one file. `limits`: of each task."""
     log = functools.partial(_log, machine, name)
     floats = functools.cache(lambda: [Floats(machine, source) for source in sources])
     folders = {source.data.task.name: source.folder for source in sources}

@@ -24,7 +24,7 @@ SAMPLE = 64
 
 
 def form_of(ctx: Context) -> Form:
-    """The form that the target is about: `target.scheme`, or the one in which this machine serves fastest."""
+    """The form of the target: `target.scheme`, or the form in which this machine serves fastest."""
     goal = ctx.config.target
     if goal.speedup is None and goal.latency_ms is None and goal.scheme is None:
         return TORCH  # times then only decide between shapes of equal loss
@@ -43,8 +43,8 @@ def runner(ctx: Context, name: str, form: Form, config: Any) -> Runner:
 
 
 def batches(ctx: Context) -> list[Batch]:
-    """Random tokens of `target.shape`; or with `own`, batches of texts as long as those of the tasks: of up to eight
-    texts, or of one where the target is a latency."""
+    """Random tokens of `target.shape`; or with `own`, of the lengths of the tasks' texts, in batches of up to eight
+    texts, or of one if the target is a latency."""
     shape = ctx.config.target.shape
     if shape != timing.OWN:
         return [latency.synthetic((shape[0], shape[1]), VOCABULARY)]

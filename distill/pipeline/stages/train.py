@@ -16,8 +16,8 @@ from distill.pipeline.train_steps.teacher_logits import learned_weights
 from distill.runtime.storage import run_folder
 
 SLOWEST = 1.5
-"""Processes that train together exchange gradients in each step, and have few rows each: they gain less than their
-number."""
+"""Processes that train a task together are less than their number times as fast: they exchange gradients in each step,
+and have few rows each."""
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
@@ -104,8 +104,10 @@ def divided(cost: Mapping[str, float], processes: int) -> list[list[str]]:
 
 
 def together(cost: Mapping[str, float], processes: int) -> bool:
-    """Whether all processes should train each task together: where they are divided, that would take more than
-    `SLOWEST` times as long as a division without a rest."""
+    """Whether all processes train every task together.
+
+    They do if giving each task to one process would take more than `SLOWEST` times as long as an even division.
+    """
     longest = max(sum(cost[task] for task in share) for share in divided(cost, processes))
     return processes == 1 or longest > SLOWEST * sum(cost.values()) / processes
 

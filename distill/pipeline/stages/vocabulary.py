@@ -64,7 +64,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
 
 
 def _kept_tokens(step: Step, settings: Vocabulary, counts: Counter[int]) -> list[int]:
-    """Ids of the tokens to keep, the most frequent first. UserError if `min_count` removes all."""
+    """Ids of the tokens to keep, the most frequent first. Raises UserError if `min_count` removes all."""
     kept = [token for token, count in counts.most_common(settings.tokens) if count >= settings.min_count]
     if not kept:
         raise UserError(

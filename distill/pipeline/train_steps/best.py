@@ -1,4 +1,4 @@
-"""The best of several moments of a training, by what a task's model scores on the development rows."""
+"""The best of several moments of a training, by the scores of a task's model on the development rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Best:
 
     model: nn.Module
     moments: frozenset[int]
-    """Numbers of steps after which the model is scored; none where the model at the end is kept."""
+    """Numbers of steps after which the model is scored; empty if the model at the end is kept."""
     score: Callable[[], float]
     folder: Path
     """Where the weights are stored, so that a stopped training resumes with them."""
@@ -88,8 +88,10 @@ def moments(total: int, count: int) -> frozenset[int]:
 def best(
     ctx: Context, settings: Train, model: nn.Module, data: TaskData, tokenizer: Any, total: int, name: str
 ) -> Best:
-    """What `Train.best_of` asks for, of the model that is trained in folder `name` for `total` steps. A task whose
-    development rows are the reported ones has no moments."""
+    """The scorer for `Train.best_of` of the model that is trained in folder `name` for `total` steps.
+
+    A task whose development rows are the reported rows has no moments.
+    """
     splits = aside(data) if settings.best_of > 1 else {}
     if settings.best_of > 1 and not splits:
         ctx.machine.log(f"{name}: there are no development rows but the reported ones; the model at the end is kept")

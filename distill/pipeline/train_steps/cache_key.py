@@ -1,4 +1,4 @@
-"""What a stage is made from, as a hash: the name of its entry in the cache."""
+"""Cache keys: a hash of everything that the result of a stage depends on."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ _OF_NO_STAGE = (
     *("stages", "pipeline", "temperature", "report", "budget", "cache"),
     *("output", "threads", "device", "precision", "push", "push_private", "push_dry_run", "tracker"),
 )
-"""Settings that are left out of the hash of a trained stage: no training reads them, or the hash has them already, as
-settings of the stage or as `arithmetic`."""
+"""Settings that are left out of the hash of a trained stage. Training does not read them, or the hash already includes
+them as settings of the stage or as `arithmetic`."""
 _OF_STUDENTS = ("student", "target", "transfer")
 """Settings that the training of a teacher does not read."""
 
 
 def of_step(ctx: Context, step: Step) -> str | None:
-    """Hash of what a train step's models follow from: its settings, what it starts from and learns from, the data, the
-    code, and the arithmetic. Threads and processor are left out, because they change the last bits alone, but for gates
-    that are trained to reach a time, which was measured.
+    """Hash of everything on which a train step's models depend: settings, the models that it starts from and learns
+    from, data, code, and arithmetic.
+
+    Threads and processor are left out, because they change only the last bits. They count for gates that are trained to
+    reach a measured time.
 
     None for a step whose result is not kept for other runs: it is not a training, or `limit.smoke` is set.
     """
@@ -56,7 +58,7 @@ def of_step(ctx: Context, step: Step) -> str | None:
 
 
 def _edits(config: Config, settings: Train) -> bool:
-    """Whether a stage trains on texts in which words are replaced by those that the given teacher takes for similar."""
+    """Whether a stage trains on texts in which words are replaced by words that the given teacher takes for similar."""
     return settings.transfer and config.transfer.times > 0 and config.transfer.sources.get("edits", 0) > 0
 
 

@@ -70,7 +70,7 @@ def on_corpus(ctx: Context, step: Step, settings: Train, member: int, name: str)
 
 
 def _projection(objective: Objective) -> Tensor | None:
-    """The trained map [D, H] from the student's pooled vectors to the teacher's; None if there is none."""
+    """The trained map [D, H] from the student's pooled vectors to the teacher's; None without a map."""
     pooled = next((label for label, term in objective.terms.items() if term.kind is POOLED), "")
     return objective.projections.get_parameter(f"{pooled}.weight") if pooled in objective.projections else None
 

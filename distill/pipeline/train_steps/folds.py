@@ -1,8 +1,8 @@
-"""Cross-fitted outputs of a teacher: what it outputs for a training row when it was not trained on this row.
+"""Cross-fitted outputs of a teacher: its outputs for training rows on which it was not trained.
 
 A model that was fine-tuned on a row outputs little more for it than its label. With K folds, K further models are
-trained, each on all rows but those of one fold: the cross-fitting of Dao et al. 2021, arXiv 2104.09732. Deviation: rows
-of a transfer set, which no model was trained on, are labelled by the model of all rows.
+trained, each on all rows except one fold: the cross-fitting of Dao et al. 2021, arXiv 2104.09732. Deviation: rows of a
+transfer set, which no model was trained on, are labelled by the model of all rows.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ def fold_of(data: TaskData, count: int) -> np.ndarray:
 
 
 def in_folds(ctx: Context, name: str, data: TaskData, count: int, tokenizer: Any, fit: Fit) -> CrossFitted:
-    """Train a model for each fold on the rows of the others. What each outputs for its fold is stored, so that a
-    stopped run does not train it again. `name`: folder of the task's model, relative to the run folder.
+    """Train a model for each fold on the rows of the others.
+
+    The outputs of each for its fold are stored, so that a stopped run does not train it again. `name`: folder of the
+    task's model, relative to the run folder.
     """
     numbers = fold_of(data, count)
     for fold in range(count):
@@ -75,7 +77,7 @@ def in_folds(ctx: Context, name: str, data: TaskData, count: int, tokenizer: Any
 
 
 def _of_fold(ctx: Context, name: str, data: TaskData, own: np.ndarray, tokenizer: Any, fit: Fit) -> None:
-    """Train the model of a fold, whose rows are flagged by `own` [rows], and store what it outputs for them."""
+    """Train the model of a fold, whose rows are flagged by `own` [rows], and store its outputs for them."""
     model, done = fit(replace(data, train=data.train.select(np.flatnonzero(~own))), name)
     if ctx.machine.main:
         rows, window = data.train.select(np.flatnonzero(own)), ctx.config.teacher.window

@@ -58,7 +58,7 @@ def origin(ctx: Context, step: Step, task: str | None) -> Origin:
 
 
 def _of(first: Origin, second: Origin) -> Origin:
-    """The origin of what was cut twice."""
+    """The origin of a model that was cut twice."""
 
     def composed(before: list[int] | None, after: list[int] | None) -> list[int] | None:
         return None if before is None or after is None else [before[number] for number in after]
@@ -78,7 +78,7 @@ def _kept(ctx: Context, cutter: Step, task: str | None) -> Origin:
 
 @dataclass(frozen=True)
 class Average:
-    """What is to be kept of one model for all tasks."""
+    """The parts to keep of one model for all tasks."""
 
     shape: Shape
     layers: list[int]
@@ -88,7 +88,7 @@ class Average:
 def averaged(ctx: Context, step: Step) -> Average:
     """The shape that the prune step of a step chose, and the importances that it measured, averaged over the tasks.
 
-    Scores are divided by their sum, so that tasks count alike. The layers are those that the tasks' models lose last.
+    Scores are divided by their sum, so that tasks count alike. The layers are kept that the tasks' models lose last.
     """
     pruner = step.pruner
     assert pruner is not None

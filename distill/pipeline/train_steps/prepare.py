@@ -31,7 +31,7 @@ from distill.runtime.storage.run_folder import STATE
 from distill.training import batching
 
 FOLDS = ".folds"
-"""Suffix of the folder with the logits of each fold, until those of all folds are stored beside the model."""
+"""Suffix of the folder with the logits of each fold, until the logits of all folds are stored beside the model."""
 
 Arrays = dict[str, np.ndarray]
 Collate = Callable[[np.ndarray, int], Arrays]
@@ -102,9 +102,10 @@ def total_steps(
 
 
 def cut(ctx: Context, step: Step) -> float:
-    """How many times as many weights the layers of a step's models had before they were pruned; 1 if they were not.
+    """The number of weights in the layers of a step's models before pruning, divided by the number after it; 1 if they
+    were not pruned.
 
-    Weights are those of the matrices of attention and of the feed-forward part: layers x width x (4 width + 2 FFN).
+    The weights of the matrices of attention and of the feed-forward part count: layers x width x (4 width + 2 FFN).
     """
     pruner, first = step.pruner, step.first_pruner
     if pruner is None or first is None or pruner is step:
@@ -186,7 +187,7 @@ def state_folder(ctx: Context, name: str) -> Path:
 
 
 def forget_training(ctx: Context, name: str) -> None:
-    """Remove what only a training that is not finished needs. `name` is the folder of its model, which is whole."""
+    """Remove the files that only an unfinished training needs. `name` is the folder of its model, which is whole."""
     if ctx.machine.main:
         for ending in (STATE, FOLDS):
             run_folder.remove(ctx.folder.path / f"{name}{ending}", ctx.folder.path)

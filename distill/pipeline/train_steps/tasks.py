@@ -132,7 +132,7 @@ def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[s
     """Train one encoder with a head for each task on all tasks at once. Returns the manifest of each task's model.
 
     The models are written to folders below `name`, whole and with the same encoder in each, so that all other code
-    loads them as those of single tasks. Rows of all tasks are in the same batches.
+    loads them as models of single tasks. Rows of all tasks are in the same batches.
     """
     tokenizer, models, lessons = ctx.tokenizer(step), [], []
     for data in ctx.tasks.values():
@@ -179,7 +179,7 @@ def _together(groups: list[np.ndarray | None]) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Lesson:
-    """The rows that a task's model is trained on, and what it is compared with."""
+    """The rows on which a task's model is trained, and the models or outputs with which it is compared."""
 
     rows: LessonRows
     collate: Collate
@@ -193,15 +193,15 @@ class Lesson:
 
 @dataclass(frozen=True)
 class LessonRows:
-    """The rows of a lesson: those of the task and, after them, those of its transfer set."""
+    """The rows of a lesson: the task's own rows, followed by its transfer set."""
 
     data: TaskData
     rows: Dataset
     encoded: Encoded
     own: int
-    """Number of the encoded rows that are the task's."""
+    """Number of encoded rows of the task itself."""
     steps: int
-    """Optimizer steps of a training on the task alone. They follow from its own rows."""
+    """Optimizer steps of a training on the task alone, computed from its own rows."""
     groups: np.ndarray | None
     """[rows] number of the query of each row, if a term compares the documents of a query."""
     transfer: dict[str, Any]
@@ -209,7 +209,7 @@ class LessonRows:
 
 
 def rows_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any, paired: bool) -> LessonRows:
-    """The rows that a step's model of a task is trained on. `paired`: whether a term compares the rows of a query."""
+    """The rows on which a step's model of a task is trained. `paired`: whether a term compares the rows of a query."""
     longest, kind = ctx.config.tasks.max_length, data.task.kind
     rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
     encoded = data.encoded(rows, tokenizer, longest)
@@ -237,8 +237,8 @@ def rows_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer
 
 
 def _own_passes(transfer: Transfer) -> float:
-    """Passes over the training rows whose steps rows of a transfer set never take."""
-    # Rows that were made are worth less than the task's own, and of these few passes are too few.
+    """The number of passes over the training rows that a transfer set never replaces."""
+    # Rows that were made are worth less than the task's own rows, of which one pass is not enough.
     if transfer.passes is None:
         return 3.0 if transfer.files is None else 1.0
     return transfer.passes
@@ -336,8 +336,11 @@ def _teachers_or_logits(
     ctx: Context, step: Step, data: TaskData, bound_terms: dict[str, Any], inside: bool, tokenizer: Any
 ) -> tuple[list[nn.Module], np.ndarray | None]:
     """The teacher, to run in each training step if terms compare layers (`inside`), or else the outputs [rows, C] that
-    are learned. Both if the data has soft labels, or the teacher was trained in folds. Soft labels alone where they
-    stand in for a teacher."""
+    are learned.
+
+    Both if the data has soft labels, or the teacher was trained in folds. Only soft labels where they stand in for a
+    teacher.
+    """
     outputs = any(term.kind.head and term.against == "teacher" for term in bound_terms.values())
     if step.teacher is None:
         return [], soft_outputs_of(data.train) if outputs else None

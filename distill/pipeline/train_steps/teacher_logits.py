@@ -1,4 +1,4 @@
-"""What teachers output for the rows of a task, and the weights of several of them."""
+"""Outputs of teachers for the rows of a task, and the weights of several teachers."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ APART = 10
 def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     """Averaged logits [rows, C] of a task's teachers for its training rows, or [windows, 2 W] of their windows.
 
-    They are computed once and stored, because all epochs and all students use the same, of the rows of a transfer set
-    as many as they need. Those of a teacher with folds are for the task's own rows `cross_fitted`.
+    They are computed once and stored, because all epochs and all students use the same, and of a transfer set as many
+    rows as they need. For the task's own rows, a teacher with folds has the logits of `cross_fitted`.
     """
     task = data.task.name
     name = source.name if isinstance(source, Given) else source.folder
@@ -88,7 +88,7 @@ def _key(ctx: Context, teachers: str, source: Source, data: TaskData) -> str | N
 
 
 def _stored(folder: Path, fingerprint: str) -> np.ndarray | None:
-    """The logits in a folder; None if there are none of this teacher."""
+    """The logits in a folder; None without logits of this teacher."""
     if not folder.is_dir() or run_folder.read_json(folder / run_folder.MANIFEST) != fingerprint:
         return None
     stored: np.ndarray = np.load(folder / LOGITS, mmap_mode="r")
@@ -96,8 +96,8 @@ def _stored(folder: Path, fingerprint: str) -> np.ndarray | None:
 
 
 def cross_fitted(ctx: Context, source: Source, task: str) -> np.ndarray | None:
-    """Logits [rows, C] for the task's own training rows, each of a model that was not trained on it; None of a teacher
-    that was trained without folds."""
+    """Logits [rows, C] for the task's own training rows, each of a model that was not trained on the row. None for a
+    teacher that was trained without folds."""
     if not isinstance(source, Step) or not (file := ctx.folder.of(source) / task / CROSS_FITTED).is_file():
         return None
     logits: np.ndarray = np.load(file, mmap_mode="r")
@@ -105,8 +105,8 @@ def cross_fitted(ctx: Context, source: Source, task: str) -> np.ndarray | None:
 
 
 def learned_outputs(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
-    """Outputs [rows, C] from which a student learns, for the training rows of a task: those that its soft labels give,
-    and for rows without one the teachers', as from `teacher_logits`."""
+    """Outputs [rows, C] from which a student learns, for the training rows of a task: the soft label of a row or, for
+    rows without one, the teachers' logits from `teacher_logits`."""
     soft = soft_outputs_of(data.train)
     if soft is None:
         return teacher_logits(ctx, source, data)
@@ -117,7 +117,7 @@ def learned_outputs(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
 
 
 def held_out(ctx: Context, data: TaskData) -> tuple[Dataset, Dataset]:
-    """Training rows for fine-tuning teachers, and those held out to learn the teachers' weights."""
+    """Training rows for fine-tuning teachers, and the rows that are held out to learn the teachers' weights."""
     if ctx.config.teacher.weights != "learned":
         return data.train, data.train.select([])
     is_held_out = np.arange(len(data.train)) % APART == APART - 1
@@ -125,7 +125,7 @@ def held_out(ctx: Context, data: TaskData) -> tuple[Dataset, Dataset]:
 
 
 def learned_weights(ctx: Context, folders: list[Path], data: TaskData) -> list[float]:
-    """Weight of each teacher, whose models are in `folders`: those with the least loss on the held-out rows."""
+    """Weights of the teachers whose models are in `folders`, with the least loss on the held-out rows."""
     _, rows = held_out(ctx, data)
     rows = rows.select(np.flatnonzero(labelled(np.asarray(rows["label"]))))
     window = ctx.config.teacher.window
@@ -144,7 +144,7 @@ def _logits(
 def logits_of(
     ctx: Context, model: nn.Module, tokenizer: Any, data: TaskData, rows: Dataset, window: int | None
 ) -> np.ndarray:
-    """As `_logits`, of a loaded model, which is frozen."""
+    """Logits [rows, C] of a loaded teacher, which is frozen, as from `_logits`; of questions [windows, 2 W]."""
     model = frozen(ctx, model)
     encoded = data.encoded(rows, tokenizer, ctx.config.tasks.max_length)
     if encoded.spans is not None:

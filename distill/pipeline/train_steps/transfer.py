@@ -93,7 +93,7 @@ def transfer_rows(ctx: Context, data: TaskData) -> tuple[list[Row], dict[str, An
 
 
 def described(task: str, manifest: dict[str, Any]) -> str:
-    """What a transfer set is made of, in a line."""
+    """A line on the contents of a transfer set."""
     counts = manifest["sources"]
     named = {
         "files": "of transfer.files",
@@ -111,7 +111,7 @@ def described(task: str, manifest: dict[str, Any]) -> str:
 
 
 def _pool(ctx: Context, data: TaskData) -> Pool:
-    """What the rows of a task are made from."""
+    """The sources from which rows of a task are made."""
     shares, count = ctx.config.transfer.sources, len(data.task.columns)
     own = _rows(data, ctx.config.seed)
     others = [other for other in ctx.tasks.values() if other is not data and makes(other.task.kind)]
@@ -141,7 +141,7 @@ def _fitting(rows: list[Row], count: int) -> list[Row]:
 
 
 def _of_files(ctx: Context, columns: tuple[str, ...]) -> list[Row]:
-    """Rows of `transfer.files` for a task with these text columns; none if the files lack them."""
+    """Rows of `transfer.files` for a task with these text columns; empty if the files lack them."""
     table = ctx.unlabelled
     if table is None or not {*columns} <= {*table.rows.column_names}:
         return []

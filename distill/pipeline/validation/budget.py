@@ -9,7 +9,7 @@ from distill.config.plan import Plan
 
 
 def budget(config: Config, plan: Plan) -> Iterator[str]:
-    """What a run with `budget.minutes` needs to decide: speedups as targets, and scores of quantized models."""
+    """Problems of a run with `budget.minutes`, which needs speedups as targets, and scores of quantized models."""
     minutes = config.budget.minutes
     if minutes is None:
         return

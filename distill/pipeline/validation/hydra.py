@@ -45,7 +45,7 @@ EMPTY = (
 """Keys below `hydra` that must stay empty: they name functions, are run by a shell, or choose a process's imports."""
 
 DIRECTIONS = ("maximize", ["maximize"] * 2)
-"""What a sweep by Optuna may do with the numbers of a job."""
+"""The directions in which a sweep by Optuna may optimize the numbers of a job."""
 
 LOGGING = ("job_logging", "hydra_logging")
 """Keys below `hydra` from which Python's logging module creates objects. Only configs that Hydra ships are allowed."""

@@ -123,7 +123,7 @@ def _composed(*overrides: str) -> Config | BaseException:
 
 
 def _cause(error: BaseException, overrides: list[str]) -> str | None:
-    """The override that an error is about; None if it is about none of them."""
+    """The override that an error is about; None if it is about no override."""
     text = _chain(error)
     if isinstance(error, MissingConfigException):
         choices = {f"{_key(a).partition('@')[0]}/{a.partition('=')[2].strip('[]')}": a for a in overrides}

@@ -1,4 +1,4 @@
-"""Refuses launches that would train nothing, or not what was asked for."""
+"""Refuses launches that would train nothing, or something else than the settings ask for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuses tasks that models, terms and settings do not support, once rows and models are known."""
+"""Checks that models, terms and settings support the tasks, once rows and models are known."""
 
 from __future__ import annotations
 
@@ -41,11 +41,15 @@ MEASURED_ROWS = 32
 
 
 STATES = {"AdamW": 2, "Adam": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adagrad": 1, "RMSprop": 1}
-"""Optimizer -> numbers that it keeps of each weight."""
+"""Optimizer -> count of numbers that it keeps for each weight."""
 
 
 def check_architecture(ctx: Context) -> None:
-    """Refuse settings and models that support only classifiers of texts."""
+    """Check that settings and models support the kinds of the tasks.
+
+    Raises:
+        ConfigError: for settings and models that support only classifiers of texts.
+    """
     tasks = [data.task for data in ctx.tasks.values() if data.task.kind.architecture != TEXTS]
     if not tasks:
         return
@@ -75,7 +79,11 @@ def _unfit_for_kind(ctx: Context, kind: Kind) -> Iterator[str]:
 
 
 def check_soft_labels(ctx: Context) -> None:
-    """Refuse training rows without a soft label where no teacher could label them."""
+    """Check that every training row has a soft label where no teacher could label it.
+
+    Raises:
+        DataError: for rows without one.
+    """
     if ctx.config.teacher.kind != NO_TEACHER:
         return
     for name, data in ctx.tasks.items():
@@ -89,13 +97,21 @@ def check_soft_labels(ctx: Context) -> None:
 
 
 def check_shared(ctx: Context) -> None:
-    """Refuse tasks that cannot share an encoder, where they must."""
+    """Check that the tasks can share an encoder, where they must.
+
+    Raises:
+        ConfigError: if they cannot.
+    """
     if ctx.shared and (errors := unlike({name: data.task for name, data in ctx.tasks.items()})):
         raise ConfigError(errors)
 
 
 def check_margins(ctx: Context, steps: list[Step]) -> None:
-    """Refuse terms on the documents of a query for tasks that have none."""
+    """Check that all tasks have queries with documents, if a term compares these.
+
+    Raises:
+        ConfigError: for a task without them.
+    """
     tasks = {name: data.task.kind for name, data in ctx.tasks.items() if data.task.kind.name != "reranking"}
     keys = {
         f"stages.{step.stage}.terms.{label}.weight": term
@@ -130,7 +146,11 @@ def _other_tokens(ctx: Context, kind: str) -> Iterator[str]:
 
 
 def check_rows(ctx: Context, steps: list[Step]) -> None:
-    """Refuse tasks with too few training rows to learn weights of teachers, or to measure losses or ranges."""
+    """Check that tasks have enough training rows to learn weights of teachers, and to measure losses and ranges.
+
+    Raises:
+        ConfigError: for too few rows, and for kinds of tasks whose teachers cannot be averaged.
+    """
     errors: list[str] = []
     prunes = any(isinstance(step.settings, Prune) for step in steps)
     schemes = {name for step in steps if isinstance(step.settings, Quantize) for name in step.settings.schemes}
@@ -164,11 +184,14 @@ def check_rows(ctx: Context, steps: list[Step]) -> None:
 
 
 def check_memory(ctx: Context, students: Sequence[tuple[Step, Any]], teachers: Sequence[Any]) -> None:
-    """Refuse trainings on a CPU that need more memory than the machine has, whatever the batches.
+    """Check that the machine has the memory that trainings on a CPU need, whatever their batches.
 
     Args:
         students: each step with the config of the student that it builds or is given; None for any other step.
         teachers: configs of the teachers.
+
+    Raises:
+        ConfigError: for trainings that need more.
     """
     most = memory()
     if ctx.machine.device.type != "cpu" or most is None:
@@ -190,7 +213,7 @@ def check_memory(ctx: Context, students: Sequence[tuple[Step, Any]], teachers: S
 
 
 def _trained_teachers(ctx: Context, step: Step, teachers: Sequence[Any]) -> list[Any]:
-    """Configs of the given teachers that a step trains: not of those that are used as they are."""
+    """Configs of the given teachers that a step trains, without teachers whose stored head is used."""
     settings = step.settings
     if not isinstance(settings, Train) or settings.role != "teacher":
         return []
@@ -199,8 +222,8 @@ def _trained_teachers(ctx: Context, step: Step, teachers: Sequence[Any]) -> list
 
 
 def least_memory(config: Any, settings: Any) -> int:
-    """Bytes that the training of a model, given by its config, takes at least: float32 weights, and of those that are
-    trained also gradients and the optimizer's state. 0 for a stage that does not train whole models.
+    """Minimum bytes for the training of a model, given by its config: float32 weights and, for trained weights,
+    gradients and the optimizer's state. 0 for a stage that does not train whole models.
 
     On tasks, the rows of the token table that occur in no text are not trained (`student.training`).
     """
@@ -219,8 +242,12 @@ def same_tokens(first: Any, second: Any) -> bool:
 
 
 def check_folds(ctx: Context, steps: list[Step]) -> None:
-    """Refuse folds of tasks with fewer texts than folds, and of those whose models do not output a row for each text or
-    pair, or output vectors: those of other models are not in the same space."""
+    """Check that tasks can be divided into folds.
+
+    Raises:
+        ConfigError: for a task with fewer texts than folds, and for a kind whose models are not classifiers of texts:
+            vectors of different models, for example, are not in the same space.
+    """
     errors: list[str] = []
     for step in steps:
         if not isinstance(step.settings, Train) or step.settings.folds == 1:
@@ -239,8 +266,12 @@ def check_folds(ctx: Context, steps: list[Step]) -> None:
 
 
 def check_embedders(ctx: Context, pending: list[Step]) -> None:
-    """Refuse embedders that a run would read in another way than sentence-transformers does: texts cut later, in their
-    own case, or vectors compared by something else than cosines."""
+    """Check that a run reads embedders as sentence-transformers does.
+
+    Raises:
+        ConfigError: if texts would be cut later, or would not be lower-cased.
+        DataError: for vectors that are not compared by cosines.
+    """
     kinds = [data.task.kind for data in ctx.tasks.values()] if _on_tasks(pending) else []
     exported = any(step.embeds for step in pending)
     if exported or any(kind.separate for kind in kinds):
@@ -260,8 +291,11 @@ def check_embedders(ctx: Context, pending: list[Step]) -> None:
 
 
 def check_activation(ctx: Context, pending: list[Step]) -> None:
-    """Refuse a cross-encoder that is used as it is for a regression, if its scores are not its output: labels and
-    outputs would be on different scales."""
+    """Check that a cross-encoder that is used without training for a regression has its output as its score.
+
+    Raises:
+        ConfigError: if it has not, because labels and outputs would be on different scales.
+    """
     used = any(isinstance(step.settings, Train) and step.settings.skip_if_head for step in pending)
     if not (used and _on_tasks(pending) and any(d.task.kind.name == "regression" for d in ctx.tasks.values())):
         return
@@ -281,7 +315,7 @@ def _on_tasks(pending: list[Step]) -> bool:
 
 
 def _check_lengths(ctx: Context, pending: list[Step], most: int, folder: str) -> None:
-    """Refuse texts that are longer than those that the teacher's library reads."""
+    """Raise ConfigError for texts that are longer than the texts that the teacher's library reads."""
     tasks, corpus = ctx.config.tasks.max_length, ctx.config.corpus.max_length
     lengths = {"tasks.max_length": tasks if _on_tasks(pending) else 0}
     lengths |= {"corpus.max_length": corpus if any(step.on_corpus for step in pending) else 0}
@@ -294,7 +328,11 @@ def _check_lengths(ctx: Context, pending: list[Step], most: int, folder: str) ->
 
 
 def check_labels(ctx: Context, steps: list[Step]) -> None:
-    """Refuse stages without a teacher on tasks of embedders whose training rows have no labels."""
+    """Check that stages on tasks of embedders have a teacher or labels to train on.
+
+    Raises:
+        ConfigError: for a stage with neither.
+    """
     every = [data for data in ctx.tasks.values() if data.task.kind.separate]
     without = [data.task for data in every if not labelled(targets_of(data.train)).any()]
     head = stored_head(ctx.given.teacher) if without else None

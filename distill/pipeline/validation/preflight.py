@@ -75,20 +75,20 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
 
 
 def _check_weights(ctx: Context, pending: list[Step]) -> None:
-    """Refuse models that are not whole, and an embedder whose student could not be exported as one."""
+    """Check that models are whole, and that the student of an embedder can be exported as one."""
     given = dict.fromkeys(ctx.given.teachers, ctx.given.key)
     if ctx.plan.given_student:
         given.setdefault(ctx.given.student, "student.name")
     for folder, key in given.items():
         notes = teacher.check_given(folder, key)
-        for line in notes if ctx.config.teacher.kind != "embedded" else ():  # which nobody has to be told of
+        for line in notes if ctx.config.teacher.kind != "embedded" else ():  # of which the user need not know
             ctx.machine.log(line)
     if any(step.embeds for step in pending):
         teacher.check_exported(ctx.given.teacher)
 
 
 def _on_main_process(ctx: Context, pending: list[Step]) -> None:
-    """Load texts that only the main process uses, and refuse targets that no pruned model can meet."""
+    """Load texts that only the main process uses, and check that pruned models can meet the targets."""
     for step in pending:
         if isinstance(step.settings, Vocabulary) and "corpus" in step.settings.texts:
             _ = ctx.texts
@@ -129,7 +129,7 @@ def _cut(ctx: Context) -> Iterator[str]:
 
 
 def _check_models(ctx: Context, steps: list[Step]) -> None:
-    """Refuse tokenizers, students and lengths that do not fit the models."""
+    """Check that tokenizers, students and lengths fit the models."""
     configs = [teacher.read_config(folder, ctx.given.key) for folder in ctx.given.teachers]
     for tokenizer, config in zip(ctx.given.tokenizers, configs, strict=True):
         teacher.check_vocabulary(tokenizer, config, ctx.given.key)

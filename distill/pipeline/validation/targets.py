@@ -74,9 +74,9 @@ def _node(node: Any, place: str, key: str) -> Iterator[str]:
 
 @functools.cache
 def _signature(target: str) -> tuple[set[str], set[str]] | None:
-    """Parameters that a config may set, and those of them without a default; None if the target does not exist.
+    """Parameters that a config may set, and the ones without a default; None if the target does not exist.
 
-    Those of a function are its keyword-only parameters; those of an optimizer's class are all of `__init__` but
+    A config may set the keyword-only parameters of a function, and all parameters of an optimizer's `__init__` except
     `params`.
     """
     module, _, name = target.rpartition(".")
@@ -93,7 +93,7 @@ def _signature(target: str) -> tuple[set[str], set[str]] | None:
 
 
 def _files(module: str) -> list[Path]:
-    """Source file of a module, or those of all modules of a package, without an import."""
+    """Source file of a module, or of all modules of a package, without an import."""
     package, *parts = module.split(".")
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:

@@ -54,7 +54,7 @@ def embedded(data: dict[str, Any]) -> str:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """What the page may do: run exactly these scripts, and load nothing."""
+    """The security policy of the page: it runs exactly these scripts, and loads nothing."""
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{value}'" for value in hashes)
     rules = (f"script-src {allowed}", "style-src 'unsafe-inline'", "img-src data: blob:", "base-uri 'none'")

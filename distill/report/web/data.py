@@ -23,7 +23,7 @@ _NUMBERS = (
     "energy_j",
     "cost_per_million",
 )
-"""Numbers of a model that are shown as they are; of several seeds, their mean."""
+"""Numbers of a model that are shown unchanged; with several seeds, their mean."""
 _DETAILS = ("requests", "recall", "score_ci95", "calibration", "by_length", "near_constant", "energy_missing", "failed")
 """Facts of a model that are shown for the first of several seeds."""
 _ROWS_OF_MANY = 10

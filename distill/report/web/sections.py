@@ -12,7 +12,8 @@ from distill.report.variants import Run
 
 
 def sections(runs: Sequence[Run]) -> list[tuple[str, list[Block]]]:
-    """(title, blocks) of each run. All tables of a single run; of several, those that differ from run to run."""
+    """(title, blocks) of each run. A single run has all its tables; several runs have the tables that differ from run
+    to run."""
     whole = len(runs) == 1
     return [(_title(run), _blocks(run, whole)) for run in runs]
 

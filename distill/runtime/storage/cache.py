@@ -1,11 +1,11 @@
-"""The user's cache, outside of run folders: what later runs use again in place of making it anew.
+"""The user's cache, outside of run folders. Later runs take from it what they would otherwise make again.
 
 It is the folder of `cache.dir` or, when that is null, `distill` in `$XDG_CACHE_HOME` or `~/.cache`. Its parts are
 `tables` (parsed files), `encoded` (token ids of tasks), `corpora` (token ids of a corpus), `models` (trained stages),
 `logits` (outputs of teachers) and `contents` (hashes of large files). Each entry is named by a hash of all that it is
-made from, is written whole or not at all, and may be used by several processes at once. Beyond `cache.max_gib`, what
-was not used for longest is removed, but only from a folder with the file `MARK`. A folder with other files never gets
-it; the cache is then `BELOW` in it.
+made from, is written whole or not at all, and may be used by several processes at once. Beyond `cache.max_gib`, the
+entries that were not used for longest are removed, but only from a folder with the file `MARK`. A folder with other
+files never gets this file; the cache is then its subfolder `BELOW`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _settings = _Settings()
 
 @contextmanager
 def using(folder: str | Path | None = None, max_gib: float = MAX_GIB) -> Iterator[None]:
-    """Use the cache in a folder within the block, at whose end it is made no larger than it may be.
+    """Use the cache in a folder within the block. At its end the cache is trimmed to its maximum size.
 
     With a maximum of 0, `take` and `keep` do nothing, and nothing is removed.
     """
@@ -101,7 +101,7 @@ def _chosen() -> Path:
 
 
 def _foreign(folder: Path) -> bool:
-    """Whether a folder has files, and is no cache: it has no mark, and not what caches had before there were marks."""
+    """Whether a folder has files and is not a cache: it has no mark, and was not made by a version without marks."""
     return not _is_marked(folder) and any(True for _ in _listed(folder)) and not _is_older(folder)
 
 
@@ -110,7 +110,8 @@ def _is_marked(folder: Path) -> bool:
 
 
 def _is_older(folder: Path) -> bool:
-    """Whether a folder is a cache of an earlier version: everything in it is named and made up as it was there."""
+    """Whether a folder is a cache of an earlier version: everything in it has the names and the form of that
+    version."""
     parts = [part for part in _listed(folder) if not (_DOCSTRINGS.fullmatch(part.name) and part.is_file())]
     plain = all(part.name in (*PARTS, LOCKS) and part.is_dir() and not part.is_symlink() for part in parts)
     return plain and all(_is_entry(entry) for part in parts for entry in _listed(part))
@@ -126,7 +127,7 @@ def _is_entry(path: Path) -> bool:
 
 
 def _mark() -> None:
-    """Make the folder of the cache, with its mark before anything else. OSError if it cannot be written."""
+    """Make the folder of the cache, with its mark before anything else. Raises OSError if it cannot be written."""
     place = root()
     place.mkdir(parents=True, exist_ok=True)
     if not _is_marked(place) and not _foreign(place):
@@ -190,11 +191,15 @@ def _hashes_of(files: Sequence[Path]) -> str:
 
 
 def take(part: str, key: str | None, target: Path) -> bool:
-    """Put the files of an entry into the folder `target`, which is replaced. Returns whether there is such an entry;
-    there is none without a key.
+    """Put the files of an entry into the folder `target`, which is replaced.
 
-    Files are copies, which take no further space where the file system can share their blocks. An entry of which a
-    file is missing or changed is removed, and there is none then. OSError if the disk of `target` is full.
+    Returns whether the entry existed. It never does without a key, or with a maximum size of 0.
+
+    Files are copies, which take no further space where the file system can share their blocks. An entry with a missing
+    or changed file is removed, and counts as missing.
+
+    Raises:
+        OSError: if the disk of `target` is full.
     """
     if key is None or not _settings.most or not ((entry := root() / part / key) / FILES).is_file():
         return False
@@ -217,11 +222,11 @@ def take(part: str, key: str | None, target: Path) -> bool:
 
 
 class _Damaged(Exception):
-    """Files of an entry are not those that were stored."""
+    """Files of an entry differ from the stored ones."""
 
 
 def keep(part: str, key: str | None, source: Path) -> bool:
-    """Store the files of a folder as an entry, unless there is one. Returns whether there is one now.
+    """Store the files of a folder as an entry, unless the entry exists. Returns whether it exists now.
 
     Nothing is stored where the cache cannot be written, on a disk that would have less than as much free space left, or
     if the files alone are larger than the cache may become.
@@ -247,10 +252,10 @@ def keep(part: str, key: str | None, source: Path) -> bool:
 
 @contextmanager
 def making(part: str, key: str | None, waits: Callable[[str], None]) -> Iterator[None]:
-    """Let no other process make the same entry at the same time: it waits, and can then take what was made.
+    """Let no other process make the same entry within the block: it waits, and can then take the entry.
 
     Args:
-        key: name of the entry; without one nothing is waited for, and neither where the lock is a symbolic link.
+        key: name of the entry. Without a key, and where the lock is a symbolic link, the process does not wait.
         waits: called once, with the end of a message (`locks.left`), if another process makes the entry.
     """
     lock = root() / LOCKS / f"{part}-{key}"
@@ -262,8 +267,8 @@ def making(part: str, key: str | None, waits: Callable[[str], None]) -> Iterator
 
 
 def trim() -> None:
-    """Remove the entries that were not used for longest, until the cache is no larger than it may be, and what killed
-    runs left."""
+    """Remove what killed runs left, and the entries that were not used for longest until the cache has its maximum
+    size."""
     if not _settings.most or not _is_marked(root()):
         return
     now, entries = time.time(), []
@@ -311,7 +316,7 @@ def _size(path: Path) -> int:
 def _copy(source: Path, target: Path) -> None:
     """Copy a folder. Temporary and hidden files, and links, are left out.
 
-    No file is a hard link to another: who edits it in a run folder would edit it in all other runs.
+    No file is a hard link to another: an edit in one run folder would change all other runs.
     """
     target.mkdir(parents=True, exist_ok=True)
     for path in source.iterdir():
@@ -324,7 +329,8 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _cloned(source: Path, target: Path) -> bool:
-    """Copy a file without further space, where the file system can: both share blocks until one of them is changed."""
+    """Copy a file without taking space, where the file system can: both files share blocks until one of them
+    changes."""
     try:
         import fcntl
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""Hashes of the files that a run wrote, by which a later run finds those that are no longer as they were written.
+"""Hashes of the files that a run wrote, by which a later run finds the files that have changed since.
 
 A folder of a run has them in its file `SUMS`. A model folder is written whole, with the hashes of all files in it
 (`seal`). Elsewhere files are written one by one, and each is noted before it is put in place (`note`).
@@ -19,14 +19,14 @@ from distill.errors import UserError
 
 SUMS = ".sha256"
 NOT_CHECKED = ("README.md", "disagreements.json")
-"""A model card, which users may edit where it is, and rows that only an evaluation makes, which reports check."""
+"""Files without hashes: users may edit a model card in place, and reports check the rows on which models disagree."""
 
 
 @dataclass(frozen=True)
 class Damage:
     file: Path
     lost: Path
-    """What must be made again: the file, or the folder that was written whole with it."""
+    """The path that must be made again: the file, or the folder that was written whole with it."""
 
 
 def sha256(file: Path) -> str:
@@ -64,13 +64,14 @@ def note(file: Path, new: Path, write: Callable[[Path, Any], None]) -> None:
 
 
 def changed(file: Path) -> bool:
-    """Whether a file that was written by itself is no longer as it was written; False without a hash of it."""
+    """Whether a file that was written by itself has changed since; False without a hash of it."""
     known = (_read(file.parent) or {"files": {}})["files"].get(file.name)
     return known is not None and not _is(file, known, file)
 
 
 def damages(folder: Path, claim: str) -> Iterator[Damage]:
-    """Files below a folder that are not as they were written, those that are deepest first. Links are not followed.
+    """Yield the files below a folder that have changed since they were written, the deepest first. Links are not
+    followed.
 
     A missing file is not damaged: a run, or a user who needs the space, has removed it.
 
@@ -103,7 +104,8 @@ def _of(folder: Path) -> Iterator[Damage]:
 
 
 def _is(file: Path, known: Collection[str], lost: Path) -> bool:
-    """Whether a file is as it was written; True if it is not there. `lost` is what must be made again without it."""
+    """Whether a file is as it was written; True for a missing file. `lost` is the path that must be made again without
+    it."""
     with _read_only_if_there(file, lost):
         return sha256(file) in known
     return True
@@ -111,8 +113,10 @@ def _is(file: Path, known: Collection[str], lost: Path) -> bool:
 
 @contextmanager
 def _read_only_if_there(file: Path, lost: Path) -> Iterator[None]:
-    """Skip the block if the file is gone. UserError if it cannot be read, because it may be whole: a network may be
-    down, or a right missing."""
+    """Skip the block if the file is gone.
+
+    Raises UserError if it cannot be read: it may be whole, if a network is down or a right is missing.
+    """
     try:
         yield
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -134,7 +138,7 @@ def _of_files(files: Mapping[str, Sequence[str]]) -> str:
 
 
 def _read(folder: Path) -> dict[str, Any] | None:
-    """The content of `SUMS`; None if there is none, or a damaged one."""
+    """The content of `SUMS`; None if the file is missing or damaged."""
     try:
         with _read_only_if_there(folder / SUMS, folder / SUMS):
             stored: dict[str, Any] = json.loads((folder / SUMS).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Errors of full and read-only disks, as a user can understand them."""
+"""Readable messages for errors of full and read-only disks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPECIAL: dict[Callable[[int], bool], str] = {
 
 
 def special(path: Path) -> str | None:
-    """What is at a path, if it is no ordinary file, e.g. "a device"; None for an ordinary file, and for nothing."""
+    """What a path leads to, e.g. "a device"; None for an ordinary file, and where nothing is."""
     try:
         mode = os.lstat(path).st_mode
     except (OSError, ValueError):
@@ -36,7 +36,7 @@ def special(path: Path) -> str | None:
 
 
 def is_null(path: Path) -> bool:
-    """Whether a path is the null device, such as /dev/null, itself: what is written there is nowhere."""
+    """Whether a path is itself the null device, such as /dev/null, which drops what is written to it."""
     try:
         status = os.lstat(path)
         return stat.S_ISCHR(status.st_mode) and status.st_rdev == os.stat(os.devnull).st_rdev
@@ -45,14 +45,14 @@ def is_null(path: Path) -> bool:
 
 
 def put(temporary: Path, path: Path, *, new: bool) -> None:
-    """Give a file its name, in place of one that has it, unless the file must be `new`.
+    """Rename a file to `path`, in place of a file there, unless it must be `new`.
 
     Raises:
-        UserError: if there is a file although there must be none. A file system without hard links does not tell.
+        UserError: if a `new` file already exists. A file system without hard links cannot tell.
     """
     if new:
         try:
-            os.link(temporary, path)  # its other name goes with the folder that it is in
+            os.link(temporary, path)  # its other name is removed with its folder
             return
         except FileExistsError as error:
             raise UserError(
@@ -64,7 +64,7 @@ def put(temporary: Path, path: Path, *, new: bool) -> None:
 
 
 def problem(error: BaseException) -> str | None:
-    """The line for an error of a disk that is full or cannot be written; None for any other error."""
+    """The message for an error of a disk that is full or cannot be written; None for any other error."""
     if not isinstance(error, OSError) or error.errno not in (*FULL, *_REFUSED):
         return None
     advice = "on a disk with more free space; free some" if error.errno in FULL else "readable and writable; correct it"
@@ -77,19 +77,21 @@ class Full(OSError):
     """A disk became full."""
 
     written = 0
-    """Bytes that were written of what did not fit, and are free again."""
+    """Bytes that were written before the disk was full, and are free again."""
 
 
 @contextmanager
 def measured(target: Path, temporary: Path) -> Iterator[None]:
-    """Raise the errors that `problem` describes as `OSError` for `target`, whatever library they come from; those of a
-    full disk as `Full`, with how much was written."""
+    """Raise the errors that `problem` describes as `OSError` for `target`, whatever library they come from.
+
+    Errors of a full disk are raised as `Full`, with the number of bytes that were written.
+    """
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        # Of a copy, both names are given; others give none.
+        # An error of a copy has both names; other errors have no name.
         names = [name for key in ("filename", "filename2") if (name := getattr(error, key, None)) is not None]
         elsewhere = names and not any(Path(name).is_relative_to(temporary) for name in names)
         number = _number(error)
@@ -105,7 +107,8 @@ def measured(target: Path, temporary: Path) -> Iterator[None]:
 
 
 def _number(error: Exception) -> int:
-    """The operating system's number of an error, which libraries in Rust, and NumPy, give as text alone; 0 for none."""
+    """The operating system's number of an error; 0 without one. NumPy and libraries in Rust state it only in the
+    text."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     if found := re.search(r"\(os error (\d+)\)", str(error)):

@@ -1,10 +1,10 @@
-"""Hashes of the contents of files that users may change, by which what was made from them is found again.
+"""Hashes of files that users may change. What was made from a file is found again by its hash.
 
 A file is hashed whenever it is asked for. The hash of a large one is remembered in the part `contents` of the user's
 cache by device, inode, size, and the times of the last change of its content (mtime) and of anything about it (ctime).
 Programs set mtime as they like (`tar`, `cp -p`, `touch -d`), but ctime is set by the kernel alone. It is not trusted
-where it might be anything else: on Windows, where it is the time of creation, and on file systems that have no ctime of
-their own, such as FAT, images of disks and containers, and servers that are mounted as folders.
+where it might be something else: on Windows, where it is the time of creation, and on file systems that have no ctime
+of their own, such as FAT, images of disks and containers, and servers that are mounted as folders.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _KEEP_TIMES = frozenset("ext2 ext3 ext4 xfs btrfs zfs f2fs bcachefs tmpfs nfs nf
 _MOUNTS = Path("/proc/self/mountinfo")
 _HASH = re.compile("[0-9a-f]{64}")
 _VERSIONS = ("generation", "VersionId", "version_id", "blob_id", "sha", "md5Hash", "content_md5")
-"""What file systems of fsspec state about a file that is another for each content. Sizes, times, and those ETags that
-web servers make of both, are not."""
+"""What file systems of fsspec state about a file that differs for each content. Sizes, times, and the ETags that web
+servers make of both do not."""
 _OF_CONTENT = re.compile('"?[0-9a-fA-F]{32,}(-[0-9]+)?"?')
-"""ETags that are a hash, such as those of object stores."""
+"""ETags that are a hash, as in object stores."""
 
 
 def sha256(file: Path) -> str:
-    """Hash of the content that a file has now. OSError if it cannot be read."""
+    """Hash of the content that a file has now. Raises OSError if it cannot be read."""
     with file.open("rb") as content:
         before = os.fstat(content.fileno())
         entry = _entry(file, before)
@@ -55,7 +55,7 @@ def sha256(file: Path) -> str:
 
 @functools.cache
 def of_code(folder: Path) -> str:
-    """Hash of the sources of a package: what other sources made of the same file may be something else."""
+    """Hash of the sources of a package, because other sources may make something else of the same file."""
     digest = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
         digest.update(hashlib.sha256(file.read_bytes()).digest())
@@ -63,7 +63,7 @@ def of_code(folder: Path) -> str:
 
 
 def _entry(file: Path, status: os.stat_result) -> Path | None:
-    """Where the hash of a file in this state is remembered; None if it is not."""
+    """The path where the hash of a file in this state is remembered; None if it is not remembered."""
     settled = max(status.st_mtime, status.st_ctime) < time.time() - SETTLED
     if status.st_size < LARGE or not settled or not _keeps_times(file):
         return None
@@ -109,7 +109,7 @@ def _unescaped(point: str) -> str:
 
 
 def version(info: Mapping[str, Any]) -> str | None:
-    """What a file system of fsspec states about a file that changes with its content; None if it states nothing."""
+    """A value that a file system of fsspec states about a file and that changes with its content; None without one."""
     stated = {name: info[name] for name in _VERSIONS if info.get(name) not in (None, "", "null")}
     tags = {name: tag for name in ("ETag", "etag") if _OF_CONTENT.fullmatch(tag := str(info.get(name, "")))}
     return None if not stated | tags else repr(sorted((stated | tags).items()))

@@ -18,15 +18,15 @@ _WITHOUT = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 def held(path: Path, taken: Callable[[Path], None]) -> Iterator[None]:
     """Hold the lock of a file until the end of the block.
 
-    Where the file system has no locks, a file beside it that exists stands for one. Such a file that a killed process
-    left is removed, but not if that process ran on another machine.
+    Where the file system has no locks, a file beside it that exists stands for one. If a killed process left such a
+    file, it is removed, unless that process ran on another machine.
 
     Args:
         taken: called once, with the file that is locked or exists, if another process holds the lock. Unless it raises,
             the lock is waited for.
 
     Raises:
-        OSError: if the file cannot be written, or is a symbolic link: nothing is written where one leads.
+        OSError: if the file cannot be written, or is a symbolic link, because nothing is written through links.
     """
     if path.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
@@ -53,5 +53,5 @@ def held(path: Path, taken: Callable[[Path], None]) -> Iterator[None]:
 
 
 def left(file: Path) -> str:
-    """The end of a message on a lock that is held: what to do if a killed process left the file."""
+    """The end of a message on a held lock. It says what to do if a killed process left the file."""
     return f"; remove {file} if a run on another machine was killed and left it" if file.name.endswith(TAKEN) else ""

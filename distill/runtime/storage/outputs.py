@@ -1,8 +1,8 @@
-"""Where a command may write: every output that a user names, or that a command writes by default, is checked here.
+"""Checks every output that a user names, or that a command writes by default.
 
 A new file may be written anywhere. A file that exists is replaced only if a command wrote it and nobody has changed it
 (`write_all`), or if the user says so (`--overwrite`). Devices, pipes, links and folders are never replaced, and neither
-is an input of the same command, however its path is spelt. What is written to the null device is nowhere.
+is an input of the same command, however its path is spelt. The null device drops what is written to it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def checked(
     overwrite: bool = False,
     stdout: bool = True,
 ) -> Path | None:
-    """The path of a file that a command may write, or None for standard output (`-` or `/dev/stdout`). The path may
-    also be that of the null device.
+    """The path of a file that a command may write, or None for standard output (`-` or `/dev/stdout`). It may also be
+    the null device.
 
     Call it before anything else is done, so that a wrong path is refused at once.
 
@@ -86,7 +86,7 @@ def write_all(
     of_run: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """Write files into a folder, all of them or, if one of them would replace another's file, none.
+    """Write all files into a folder, or no file if one of them would replace a file of somebody else.
 
     The file `MARK` then has the hashes of what was written, so that the same command may replace its own files as long
     as nobody has changed them.
@@ -98,7 +98,7 @@ def write_all(
         of_run: whether they are files of a run, which are replaced in its folder, whatever they contain.
 
     Raises:
-        ConfigError: if a file exists that no command wrote or that was changed, without `overwrite`.
+        ConfigError: without `overwrite`, if a file exists that no command wrote, or that was changed.
         OSError: if the folder cannot be written.
     """
     check_all(folder, files, option, about=about, of_run=of_run, overwrite=overwrite)
@@ -125,7 +125,7 @@ def check_all(
     of_run: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """Refuse a folder in which one of the files must not be written; see `write_all`."""
+    """Raise the ConfigError of `write_all` for a folder in which one of the files must not be written."""
     if (parent := _in_the_way(folder / MARK)) is not None:
         raise ConfigError(f"{option}: got {folder}; must be a folder, but {parent} is none; choose another")
     known, ours = _written(folder), of_run and claimed(folder)
@@ -148,7 +148,7 @@ def check_all(
 
 
 def free_folder(folder: Path, names: Sequence[str], about: str) -> Path:
-    """The first of `folder`, `folder-2`, `folder-3` and so on in which these files replace none of others."""
+    """The first of `folder`, `folder-2`, `folder-3` and so on in which these files replace no others."""
     number, found = 1, folder
     while not _may_be_written(found, names, about):
         number += 1
@@ -162,13 +162,13 @@ def _may_be_written(folder: Path, names: Sequence[str], about: str) -> bool:
     try:
         check_all(folder, names, "", about=about)
     except ConfigError:
-        # Where the parent is no folder, no number helps; it is refused when the files are written.
+        # Where the parent is not a folder, no number helps; it is refused when the files are written.
         return _in_the_way(folder) is not None
     return True
 
 
 def _in_the_way(path: Path) -> Path | None:
-    """The nearest existing parent, if it is no folder; a link to a folder is one."""
+    """The nearest existing parent if it is not a folder, else None. A link to a folder counts as a folder."""
     parent = next((parent for parent in path.absolute().parents if os.path.lexists(parent)), None)
     return None if parent is None or parent.is_dir() else parent
 
@@ -210,7 +210,8 @@ def _matches(path: Path, spelling: str) -> bool:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and number of what a path leads to, which hard links and other spellings share; None for nothing."""
+    """Device and number of the file that a path leads to, which hard links and other spellings share; None without a
+    file."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -229,7 +230,7 @@ def _written(folder: Path) -> dict[str, list[str]]:
 
 
 def _mend(path: Path, option: str, what: str, overwrite: bool, stdout: bool) -> str:
-    """The end of the message on a path that is no file."""
+    """The end of the message on a path that is not a file."""
     if what == "a folder":
         return f"must be a file; {_other(path / 'output.jsonl', option)}"
     if what == "a symbolic link" and not os.readlink(path).startswith(("/dev/", "/proc/")):
@@ -247,7 +248,7 @@ def _other(path: Path, option: str) -> str:
 
 
 def _free(path: Path) -> Path:
-    """The path if there is nothing, else the first of `NAME-2`, `NAME-3` and so on where there is nothing."""
+    """The path if nothing is there, else the first of `NAME-2`, `NAME-3` and so on where nothing is."""
     number, free = 1, path
     while os.path.lexists(free):
         number += 1

@@ -163,7 +163,7 @@ def sweep(folder: Path) -> None:
 
 
 def mend(folder: Path) -> list[str]:
-    """Remove what is not as a run wrote it below a claimed folder, so that it is made again. Returns a line for each.
+    """Remove changed files below a claimed folder, so that they are made again. Returns a line for each.
 
     A step that has lost a part is not finished any more, and keeps what is whole. Call it under the lock.
     """
@@ -184,7 +184,7 @@ def mend(folder: Path) -> list[str]:
 
 
 def _lost(damage: checksums.Damage) -> Path:
-    """What must be made again: with the best moment of a training all of its states, which were left by later steps."""
+    """The path that must be made again: of the best moment of a training, the folder with all its states."""
     states = damage.lost.parent
     return states if damage.lost.name == BEST and states.name.endswith(STATE) else damage.lost
 
@@ -222,12 +222,12 @@ def discard(folder: Path) -> None:
 
 
 def _temporary(path: Path) -> Path:
-    """A name beside the path that nobody can know before, and so put something in its place."""
+    """A name beside the path that nobody can guess, so that nobody can put something in its place."""
     return path.with_name(f".{path.name}.{secrets.randbelow(10**15):015d}.distill-tmp")
 
 
 def no_links(path: Path) -> None:
-    """Refuse to write to a path below a claimed folder, if a folder between the two is a symbolic link.
+    """Check that no folder between a claimed folder and a path below it is a symbolic link.
 
     Raises:
         UserError: for such a link: what it leads to need not belong to the run.
@@ -258,10 +258,10 @@ def _fsync(path: Path) -> None:
 
 @contextmanager
 def writing_file(path: Path, *, new: bool = False) -> Iterator[Path]:
-    """Yield a temporary path. The file that the block writes there is flushed and then replaces the one at `path`.
+    """Yield a temporary path. The file that the block writes there is flushed, and then replaces the file at `path`.
 
-    On an error the temporary file is removed, and the one at `path` does not change. Missing folders are created. The
-    null device stays what it is.
+    On an error the temporary file is removed, and the file at `path` does not change. Missing folders are created. The
+    null device is never replaced.
 
     Args:
         new: whether there must be no file at `path`, also none that another process wrote there meanwhile.
@@ -302,8 +302,8 @@ def _run_of(path: Path) -> Path | None:
 
 
 def _hashed(folder: Path) -> bool:
-    """Whether hashes are stored of what is written to a folder: it is that of the run of this process, and not within
-    one that is put in place as a whole. What other commands write there, users may change."""
+    """Whether files in a folder get hashes: it belongs to a run of this process, and no folder around it is put in
+    place as a whole. Users may change what other commands write."""
     inside = folder.resolve() / "file"
     return _run_of(inside) in _locked and not any(_TEMPORARY.fullmatch(part) for part in inside.parts)
 
@@ -320,12 +320,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically. ValueError for NaN and infinity, which are not JSON."""
+    """Write JSON atomically. Raises ValueError for NaN and infinity, which are not JSON."""
     write_text(path, json.dumps(value, indent=2, sort_keys=False, allow_nan=False) + "\n")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write named arrays as `.npz` atomically."""
+    """Write named arrays of any shape as `.npz` atomically."""
     import numpy as np
 
     with writing_file(path) as temporary, temporary.open("wb") as file:
@@ -333,7 +333,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. ValueError if it is not JSON."""
+    """The content of a JSON file. Raises ValueError if it is not JSON."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -341,7 +341,7 @@ def read_json(path: Path) -> Any:
 def writing(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder. After the block it is flushed and then replaces `folder`.
 
-    `folder` may contain files before only if it is below a claimed run folder.
+    `folder` may already contain files only if it is below a claimed run folder.
 
     Raises:
         UserError: for a folder with files that is not below a claimed one, and for one below a symbolic link in it.

@@ -1,4 +1,4 @@
-"""JSON files of strangers: read within limits of size and depth, and refused if a value of them is none of JSON's."""
+"""Reads JSON files of strangers within limits of size and depth, and refuses values that are not JSON's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 LARGEST = 8 << 20
 """Bytes of a file. The values of a file take up to thirty times its size in memory."""
 DEEPEST = 50
-"""Lists and objects inside of each other."""
+"""Maximum nesting of lists and objects."""
 _LARGEST_NUMBER = 10**18
 
 
@@ -18,7 +18,7 @@ def read_json(path: Path, largest: int = LARGEST) -> Any:
     """The content of a JSON file.
 
     Raises:
-        ValueError: what the file is or has in place of JSON, to stand after `got`.
+        ValueError: its text says what the file is or has in place of JSON, and stands after `got` in a message.
     """
     text = _text(path, largest)
     try:
@@ -55,7 +55,8 @@ def _constant(literal: str) -> NoReturn:
 
 
 def _check(value: Any) -> None:
-    """ValueError for what JSON's text can express and none of our files has. Without recursion, which has a limit."""
+    """Raise ValueError for values that JSON can express and our files never have. Without recursion, which has a
+    limit."""
     rest = [(value, 0)]
     while rest:
         item, depth = rest.pop()
