@@ -162,7 +162,8 @@ def test_every_preset_of_a_stage_says_what_it_is_and_is_used() -> None:
 
 def test_every_field_is_described_below_it() -> None:
     """Fields that are groups of settings, and those that a kind of stage fixes, need no words of their own."""
-    sources = sorted(Path(config.__file__).parent.glob("*.py"))
+    folder = Path(config.__file__).parent
+    sources = [folder / f"{name}.py" for name in ("__init__", "data", "models", "stages")]
     classes = [n for file in sources for n in ast.parse(file.read_text()).body if isinstance(n, ast.ClassDef)]
     groups = {node.name for node in classes}
     silent = []

@@ -14,7 +14,13 @@ PACKAGE = Path(__file__).resolve().parents[2] / "distill"
 LOADING = ("from_pretrained", "from_config", "SentenceTransformer", "CrossEncoder", "pipeline", "load_dataset")
 """Last names of functions of transformers, sentence-transformers and datasets that load what others made."""
 
-OURS = {("check/__init__.py", "settings", "pipeline"): "distill.pipeline.validation.pipeline: it checks stages"}
+OURS = {
+    (
+        "pipeline/validation/__init__.py",
+        "settings",
+        "pipeline",
+    ): "distill.pipeline.validation.pipeline: it checks stages"
+}
 WITHOUT_PARAMETER = {
     ("data/tasks.py", "_from_hub", "load_dataset"): "datasets runs no scripts since version 4, which is required",
     ("data/corpus.py", "_from_hub", "load_dataset"): "as above",
@@ -33,36 +39,39 @@ CONTEXTS = ("writing", "writing_file", "write_model")
 """What yields a temporary name and puts the whole file or folder in its place."""
 
 UNDER_WRITING = {
-    ("cache.py", "_copy"): "into the temporary folder of `take` or `keep`",
-    ("cache.py", "_cloned"): "as above",
-    ("cache.py", "_mark"): "a mark, in one call, before anything else of the cache",
-    ("streams.py", "_to_nothing"): "to nowhere, once a stream is lost",
-    ("streams.py", "opened"): "to nowhere, in place of a closed stream",
-    ("compress/importance.py", "write"): "into a folder of `write_model`, or of a measurement",
-    ("compress/quantize.py", "_with_transformers"): "into the temporary folder of the quantize stage",
-    ("compress/quantize.py", "openvino_int8"): "into the temporary folder of the quantize stage",
-    ("context/fingerprints.py", "_bytes"): "into memory",
+    ("runtime/storage/cache.py", "_copy"): "into the temporary folder of `take` or `keep`",
+    ("runtime/storage/cache.py", "_cloned"): "as above",
+    ("runtime/storage/cache.py", "_mark"): "a mark, in one call, before anything else of the cache",
+    ("runtime/streams.py", "_to_nothing"): "to nowhere, once a stream is lost",
+    ("runtime/streams.py", "opened"): "to nowhere, in place of a closed stream",
+    ("compression/pruning/importance.py", "write"): "into a folder of `write_model`, or of a measurement",
+    ("compression/quantization/quantize.py", "_with_transformers"): "into the temporary folder of the quantize stage",
+    ("compression/quantization/quantize.py", "openvino_int8"): "into the temporary folder of the quantize stage",
+    ("pipeline/context/fingerprints.py", "_bytes"): "into memory",
     ("data/align.py", "encode_aligned"): "into the temporary folder of `Context.corpus`",
     ("data/sequences.py", "encode_corpus"): "into the temporary folder of `Context.corpus`",
-    ("family/embedding.py", "save_pretrained"): "into the temporary folder of `write_model`, as a transformers model",
-    ("evaluate/memory.py", "peak"): "a switch of the kernel, not a file",
-    ("export/huggingface.py", "copied"): "into the temporary folder of `export_folder`, or of the export stage",
-    ("export/embedder.py", "_write"): "into the temporary folder of `export_embedder`",
-    ("stages/serving.py", "_link"): "into a temporary folder, from which a process is started",
-    ("stages/serving.py", "_put"): "into a temporary folder, from which a process is started",
-    ("stages/served.py", "runner"): "into a temporary folder, of a model that is only timed",
+    (
+        "models/families/embedding.py",
+        "save_pretrained",
+    ): "into the temporary folder of `write_model`, as a transformers model",
+    ("inference/memory.py", "peak"): "a switch of the kernel, not a file",
+    ("deploy/export/huggingface.py", "copied"): "into the temporary folder of `export_folder`, or of the export stage",
+    ("deploy/export/embedder.py", "_write"): "into the temporary folder of `export_embedder`",
+    ("pipeline/stages/cold_start.py", "_link"): "into a temporary folder, from which a process is started",
+    ("pipeline/stages/cold_start.py", "_put"): "into a temporary folder, from which a process is started",
+    ("deploy/export/untrained.py", "runner"): "into a temporary folder, of a model that is only timed",
     ("report/figure.py", "svg"): "into memory",
     ("report/figure.py", "png"): "into memory",
 }
 """(file, function) -> where it writes, without a context of its own."""
 
 REMOVED = {
-    ("cache.py", "_remove"): "entries of the cache, by the form of their names",
-    ("cache.py", "_cloned"): "in the temporary folder of `take` or `keep`, what it began",
-    ("compress/guard.py", "remove"): "in the temporary folder of the quantize stage",
-    ("export/onnx.py", "_write"): "beside a temporary file, what torch wrote with it",
-    ("machine.py", "check_shared"): "the file that it wrote before",
-    ("sweep.py", "failures"): "the failures of this sweep, in a folder of its own",
+    ("runtime/storage/cache.py", "_remove"): "entries of the cache, by the form of their names",
+    ("runtime/storage/cache.py", "_cloned"): "in the temporary folder of `take` or `keep`, what it began",
+    ("compression/quantization/quality_limits.py", "remove"): "in the temporary folder of the quantize stage",
+    ("deploy/export/onnx.py", "_write"): "beside a temporary file, what torch wrote with it",
+    ("runtime/machine.py", "check_shared"): "the file that it wrote before",
+    ("pipeline/sweep.py", "failures"): "the failures of this sweep, in a folder of its own",
 }
 """(file, function) -> what it removes."""
 
@@ -111,7 +120,7 @@ def writes(call: ast.Call) -> bool:
     # A bare `write_text` is imported from distill.runtime.storage.run_folder; of a path it is a method.
     bare = isinstance(call.func, ast.Name) and name.startswith("write_")
     listed = name in WRITERS or text == "shutil.copy"
-    return listed and not bare and not text.startswith("checkpoint.") and text not in NOT_FILES
+    return listed and not bare and not text.startswith("run_folder.") and text not in NOT_FILES
 
 
 def removes(call: ast.Call) -> bool:
@@ -145,7 +154,7 @@ def test_trust_is_seen_where_it_is_written(source: str, expected: bool) -> None:
         ("path.open()", False),
         ("path.open('rb')", False),
         ("(folder / 'x').write_text(text)", True),
-        ("checkpoint.write_text(path, text)", False),
+        ("run_folder.write_text(path, text)", False),
         ("write_text(path, text)", False),
         ("np.savez(path, a=a)", True),
         ("torch.save(state, path)", True),
@@ -179,7 +188,7 @@ def test_every_file_is_written_whole_or_not_at_all() -> None:
     in_place = {
         (file, function): f"{file}:{call.lineno}: {ast.unparse(call)}"
         for file, function, call, contexts in every_call()
-        if writes(call) and not {*contexts} & {*CONTEXTS} and file != "checkpoint.py"
+        if writes(call) and not {*contexts} & {*CONTEXTS} and file != "runtime/storage/run_folder.py"
     }
     assert in_place.keys() == UNDER_WRITING.keys(), in_place
 
@@ -188,6 +197,6 @@ def test_files_are_removed_by_one_function() -> None:
     removed = {
         (file, function): f"{file}:{call.lineno}: {ast.unparse(call)}"
         for file, function, call, _ in every_call()
-        if removes(call) and file != "checkpoint.py"
+        if removes(call) and file != "runtime/storage/run_folder.py"
     }
     assert removed.keys() == REMOVED.keys(), removed

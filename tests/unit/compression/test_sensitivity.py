@@ -70,7 +70,7 @@ def test_a_little_training_lowers_the_loss_and_none_leaves_the_model(given: Path
 
 
 def measured(subject: Subject, importance: str, refit: bool, search: bool = False) -> Sensitivity:
-    settings = Prune(importance={"_target_": f"distill.compression.{importance}"}, refit=refit, examples=64)
+    settings = Prune(importance={"_target_": f"distill.compression.pruning.{importance}"}, refit=refit, examples=64)
     shapes = [Shape(3, hidden, ffn) for hidden in (8, 16) for ffn in (8, 24)]
     return sensitivity(
         subject, settings, shapes, row_loss, layers=None, search=search, retrain_steps=0, log=lambda text: None

@@ -102,7 +102,7 @@ def test_a_save_that_fails_leaves_the_one_before(tmp_path: Path, monkeypatch: py
     def full(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(state.checkpoint, "write_json", full)
+    monkeypatch.setattr(state.run_folder, "write_json", full)
     with pytest.raises(OSError, match="no space"):
         state.save(tmp_path, 2, model, optimizer, {})
     assert {p.name for p in tmp_path.iterdir()} == {"1"}
