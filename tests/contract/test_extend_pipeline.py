@@ -90,6 +90,6 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
         "stages.evaluate.quantized=null",
         "output=run",
     )
-    assert json.loads((tmp_path / "run" / "stamp" / "manifest.json").read_text()) >= {"models": 1}.keys()
+    assert json.loads((tmp_path / "run" / "stamp" / "manifest.json").read_text())["models"] == 1
     assert [stage["kind"] for stage in results["stages"]][-2:] == ["stamp", "evaluate"]
     assert results["models"][0]["scores"]["mine"].keys() == {*kind.metrics}
