@@ -34,7 +34,8 @@ class Backend:
     bf16: bool = False
     """Whether it computes in bfloat16, from the same file, what is not quantized."""
     colour: int | None = None
-    """Place of its colour in the palette of figures, from 0; None for a colour that no backend has for its own."""
+    """Place of its colour in the palette of figures, from 0. With None it has none of its own: in the picture its place
+    among the drawn backends decides, and in the page it is grey."""
     code: str | None = None
     """Python that loads the float32 ONNX file `{file!r}` without distill; None if no report has to show it."""
     reloader: str | None = None

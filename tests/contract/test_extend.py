@@ -25,7 +25,7 @@ from distill.models.families.records import FAMILIES, STUDENTS
 from distill.models.families.roberta import ROBERTA
 from distill.report import figure, page, table
 from distill.report.variants import Run
-from distill.report.web.data import page_data
+from distill.report.web import data
 from distill.runtime.storage import run_folder
 from tests import outside, tiny
 
@@ -123,8 +123,8 @@ def test_a_recipe_is_run_with_a_scheme_a_backend_and_a_loss_from_outside(
     assert [row[2:4] for row in shown.rows if row[2] == "outside"] == [("outside", "int4")] * 2
     assert any(point.group == "outside" for point in figure.points(results))
     assert page.run_page(results, figure.svg(figure.points(results)))
-    data = page_data([Run("out", results, [])])
-    (form,) = (one for one in data["forms"] if (one["backend"], one["role"]) == ("outside", "student"))
+    forms = data.page_data([Run("out", results, [])])["forms"]
+    (form,) = (one for one in forms if (one["backend"], one["role"]) == ("outside", "student"))
     assert "--backend outside --scheme int4" in form["loading"]["command"]
 
 
@@ -138,6 +138,10 @@ def test_colours_are_those_of_the_records(monkeypatch: pytest.MonkeyPatch) -> No
     assert figure._colour(replace(point, group="openvino"), groups) == figure.COLOURS[2]
     monkeypatch.setitem(BACKENDS, "outside", replace(plain, colour=6))
     assert figure._colour(point, groups) == figure.COLOURS[6]
+    known = ["torch", "onnxruntime", "openvino", "bitsandbytes", "torchao"]  # in the order of the lines of a page
+    assert list(data._colours(figure.ON_DARK)) == [*known, "outside"]
+    monkeypatch.setitem(BACKENDS, "outside", plain)
+    assert list(data._colours(figure.COLOURS).items()) == list(zip(known, figure.COLOURS, strict=False))
 
 
 def test_a_loss_is_a_function() -> None:
