@@ -14,6 +14,8 @@ BF16 = "_bf16"
 """Suffix of the scheme of a quantized model whose other parts OpenVINO computes in bfloat16."""
 ONNX = "model.onnx"
 """Name of the float32 ONNX file, which schemes with `onnx` quantize."""
+FLOAT, FLOAT_ONNX = ("torch", "fp32"), ("onnxruntime", "fp32")
+"""(backend, scheme) by which results.json and exported folders name the checkpoint, and the float32 ONNX file."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,9 @@ class Scheme:
     """Whether embedding tables are quantized too, with one scale each, and are among the modules that may cost most."""
     makers: tuple[str, ...] = ()
     """Python packages that quantizing needs besides those of its backend."""
+    cpu_rank: int | None = None
+    """Its place among the schemes in which models serve on a CPU, the fastest in our measurements first; None for a
+    scheme in which they serve only where `target.scheme` names it."""
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -99,6 +104,7 @@ SCHEMES: dict[str, Scheme] = {
             onnx=True,
             row_by_row=True,
             tables=True,
+            cpu_rank=1,
         ),
         Scheme(
             name="onnxruntime_static",
@@ -110,6 +116,7 @@ SCHEMES: dict[str, Scheme] = {
             onnx=True,
             calibrated=True,
             tables=True,
+            cpu_rank=2,
         ),
         Scheme(
             name="openvino",
@@ -121,10 +128,30 @@ SCHEMES: dict[str, Scheme] = {
             onnx=True,
             calibrated=True,
             makers=("nncf",),
+            cpu_rank=0,
         ),
     )
 }
-"""Name in `stages.quantize.schemes` -> scheme."""
+"""Name in `stages.quantize.schemes` -> scheme. Code outside of the package may add its own, and the function that makes
+it to `MAKE` of `distill.compression.quantization.quantize`."""
+
+
+def file_of(backend: str, scheme: str) -> tuple[str, str] | None:
+    """(backend, scheme) of the artifact from whose file a form is run: its own if it is an artifact, else that of
+    another. None if no artifact of an exported folder has its file, or if it runs on a GPU alone."""
+    record = BACKENDS[backend]
+    plain = "fp32" if record.bf16 and scheme == "bf16" else scheme.removesuffix(BF16 if record.bf16 else "")
+    if plain == "fp32" and record.float32 and not record.gpu_only:
+        return FLOAT if record.loads == "transformers" else FLOAT_ONNX
+    made = {(one.backend, one.scheme) for one in SCHEMES.values()}
+    return (backend, plain) if (backend, plain) in made else None
+
+
+def packages() -> tuple[str, ...]:
+    """Python packages that make or run quantized models, of all backends and schemes."""
+    of_backends = (name for backend in BACKENDS.values() for name in backend.packages)
+    return tuple(dict.fromkeys([*of_backends, *(name for scheme in SCHEMES.values() for name in scheme.makers)]))
+
 
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg")
 """Files of the drivers of a GPU, on Linux and in its subsystem on Windows."""

@@ -8,12 +8,13 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from distill.config.backends import BACKENDS
+from distill.config.backends import BACKENDS, Backend
 from distill.config.schemes import COMPILED, SCHEMES
 from distill.inference.mixture import average
 from distill.models.families import auto_class, logits
@@ -33,17 +34,13 @@ class Runner:
 
     name: str
     backend: str
-    """torch, openvino, or onnxruntime, possibly with its provider."""
+    """Its runtime: torch, openvino, or onnxruntime, possibly with its provider."""
     scheme: str
     """fp32, bf16, int8, ..."""
     run: Run
 
 
 FLOATS = ("fp32", "tf32", "bf16", "fp16")
-QUANTIZED = tuple(
-    dict.fromkeys(scheme.scheme for scheme in SCHEMES.values() if BACKENDS[scheme.backend].loads == "transformers")
-)
-"""Schemes of folders that transformers loads with their quantizer."""
 LOGITS = "logits_"
 """Prefix of the outputs of an ONNX file with several heads, before the name of the task."""
 PROVIDERS = {
@@ -52,6 +49,12 @@ PROVIDERS = {
     "onnxruntime_tensorrt": "TensorrtExecutionProvider",
 }
 """Backend -> the part of ONNX Runtime that runs it."""
+
+
+def quantized_folders() -> tuple[str, ...]:
+    """Schemes of folders that transformers loads with their quantizer."""
+    schemes = (scheme.scheme for scheme in SCHEMES.values() if BACKENDS[scheme.backend].loads == "transformers")
+    return tuple(dict.fromkeys(schemes))
 
 
 def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, threads: int) -> Runner:
@@ -64,10 +67,10 @@ def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, thr
     # bitsandbytes logs, for every layer and call, that it casts the input.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
-    plain = scheme.removesuffix(COMPILED)
-    if plain not in FLOATS + QUANTIZED:
+    plain, known = scheme.removesuffix(COMPILED), FLOATS + quantized_folders()
+    if plain not in known:
         raise ValueError(
-            f"scheme: got {scheme}; must be {', '.join(FLOATS + QUANTIZED)}, or one of these with the suffix {COMPILED}"
+            f"scheme: got {scheme}; must be {', '.join(known)}, or one of these with the suffix {COMPILED}"
         )
     model = _loaded(folder, plain, device)
     if plain != scheme:
@@ -88,15 +91,15 @@ def _loaded(folder: Path | str, scheme: str, device: str) -> Any:
     """The model of a folder on its device, in eval mode. DataError as from `load_whole`."""
     import torch
 
-    config = read_config(folder, "folder")
+    config, quantized = read_config(folder, "folder"), scheme in quantized_folders()
     model, _, _ = load_whole(
         auto_class(config, folder),
         folder,
         claimed=True,
         dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(scheme, torch.float32),
-        device_map={"": device} if scheme in QUANTIZED else None,
+        device_map={"": device} if quantized else None,
     )
-    return model if scheme in QUANTIZED else model.to(device)
+    return model if quantized else model.to(device)
 
 
 def one_pass(name: str, folders: Sequence[Path], *, scheme: str, device: str, threads: int) -> Runner:
@@ -171,18 +174,24 @@ def alone(run: Run) -> Run:
     return one_by_one
 
 
-def providers() -> list[str]:
-    """Backends of ONNX Runtime that the installed package has for a GPU."""
+def runs_here(backend: Backend, gpu: bool) -> bool:
+    """Whether a backend is installed for the processors of this machine. `gpu`: whether there is a GPU."""
+    if any(find_spec(package) is None for package in backend.packages) or (backend.gpu_only and not gpu):
+        return False
+    if backend.name not in PROVIDERS:
+        return True
     import onnxruntime
 
-    available = onnxruntime.get_available_providers()
-    return [backend for backend, provider in PROVIDERS.items() if backend != "onnxruntime" and provider in available]
+    return PROVIDERS[backend.name] in onnxruntime.get_available_providers()
 
 
-def onnx_runner(name: str, path: Path | str, *, scheme: str, threads: int, backend: str = "onnxruntime") -> Runner:
+def onnx_runner(
+    name: str, path: Path | str, *, scheme: str, threads: int, backend: str = "onnxruntime", device: str = "cpu"
+) -> Runner:
     """An ONNX file, run by ONNX Runtime on the CPU, or on a GPU by the provider of another `backend`.
 
-    `scheme` names the contents of the file (fp32, int8, ...). ValueError if the provider does not start.
+    `scheme` names the contents of the file (fp32, int8, ...). `device` changes nothing. ValueError if the provider does
+    not start.
     """
     import onnxruntime
 
@@ -204,8 +213,8 @@ def onnx_runner(name: str, path: Path | str, *, scheme: str, threads: int, backe
     return Runner(name, backend, scheme, run)
 
 
-def openvino_runner(name: str, path: Path | str, *, scheme: str, threads: int) -> Runner:
-    """An ONNX file, or a folder with OpenVINO's two files, run by OpenVINO on the CPU.
+def openvino_runner(name: str, path: Path | str, *, scheme: str, threads: int, device: str = "cpu") -> Runner:
+    """An ONNX file, or a folder with OpenVINO's two files, run by OpenVINO on the CPU. `device` changes nothing.
 
     By default OpenVINO computes in bfloat16 what is not quantized, if the CPU supports it. That is done only for the
     schemes that are named so: bf16, and int8_bf16.
@@ -255,11 +264,14 @@ def _combined(outputs: Sequence[np.ndarray], names: Sequence[str]) -> np.ndarray
     return np.concatenate(outputs, axis=-1) if names[0].startswith(LOGITS) else np.stack(outputs, axis=-1)
 
 
+RUNTIMES: dict[str, Callable[..., Runner]] = {
+    "torch": torch_runner,
+    **{backend: functools.partial(onnx_runner, backend=backend) for backend in PROVIDERS},
+    "openvino": openvino_runner,
+}
+"""`Backend.runtime` -> the function that loads its files: `f(name, path, *, scheme, device, threads) -> Runner`."""
+
+
 def load(name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int) -> Runner:
     """The model at `path`, loaded by the runtime of its backend. `device` is for torch."""
-    runtime = BACKENDS[backend].runtime
-    if runtime == "torch":
-        return torch_runner(name, path, scheme=scheme, device=device, threads=threads)
-    if runtime == "openvino":
-        return openvino_runner(name, path, scheme=scheme, threads=threads)
-    return onnx_runner(name, path, scheme=scheme, threads=threads, backend=runtime)
+    return RUNTIMES[BACKENDS[backend].runtime](name, path, scheme=scheme, device=device, threads=threads)

@@ -23,20 +23,20 @@ class Forms:
     """Schemes of torch that are compiled too."""
     runtimes: tuple[str, ...]
     """Backends that run the float32 ONNX file."""
-    openvino_bf16: bool
-    """Whether OpenVINO runs on a processor that multiplies in bfloat16."""
+    in_bf16: tuple[str, ...]
+    """Those of `runtimes` that also compute in bfloat16, on a processor that multiplies in it."""
 
 
-def forms(*, bf16: bool, cuda: bool, compiled: bool, openvino: bool, providers: Sequence[str]) -> Forms:
+def forms(*, bf16: bool, cuda: bool, compiled: bool, runtimes: Sequence[str]) -> Forms:
     """What is run on a machine. `bf16`: whether the device multiplies in bfloat16; `compiled`: whether models are
-    compiled by torch too; `openvino`: whether it is installed; `providers`: GPU backends of ONNX Runtime."""
+    compiled by torch too; `runtimes`: backends that run the float32 ONNX file here."""
     half = ("bf16",) if bf16 else ()
     torch = ("tf32", *half, "fp16") if cuda else half  # CPUs have no fast fp16
     return Forms(
         torch,
         ("fp32", *(half or torch[1:])) if compiled else (),
-        ("onnxruntime", *(providers if cuda else ()), *(("openvino",) if openvino else ())),
-        openvino and bf16 and not cuda,
+        tuple(runtimes),
+        tuple(name for name in runtimes if bf16 and not cuda and BACKENDS[name].bf16),
     )
 
 
@@ -131,7 +131,7 @@ def _of_onnx(
 ) -> Iterator[Variant]:
     """A model's float32 ONNX file. `every`: whether it exists for every task, so that it can be scored."""
     names = {(backend, "fp32"): every and role == "student" for backend in forms.runtimes}
-    names |= {("openvino", "bf16"): every} if forms.openvino_bf16 else {}
+    names |= {(backend, "bf16"): every for backend in forms.in_bf16}
     for (backend, scheme), scored in names.items():
         yield Variant(role, backend, scheme, step, quantized, made, ONNX, ONNX, scored=scored, target=target)
 
@@ -151,7 +151,7 @@ def _in_schemes(
         scheme = SCHEMES[key]
         names = {scheme.scheme: True}
         names |= {f"{scheme.scheme}{COMPILED}": False} if scheme.compiled else {}
-        names |= {f"{scheme.scheme}{BF16}": True} if scheme.backend == "openvino" and forms.openvino_bf16 else {}
+        names |= {f"{scheme.scheme}{BF16}": True} if scheme.backend in forms.in_bf16 else {}
         for name, scored in names.items():
             yield Variant(
                 role, scheme.backend, name, step, quantized, made, scheme.file, key,

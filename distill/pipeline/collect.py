@@ -8,6 +8,7 @@ from typing import Any
 
 from distill import __version__
 from distill.config import NO_TEACHER, Evaluate, Prune, Quantize, Train, Vocabulary
+from distill.config.backends import BACKENDS
 from distill.config.plan import SHARED_HEADS, Compared, Step, compared
 from distill.config.schemes import SCHEMES
 from distill.errors import discreet
@@ -314,7 +315,8 @@ def _measured(ctx: Context, target: str | None, form: dict[str, Any], models: li
     if form["key"] is None:
         whole = milliseconds("teacher", [form["backend"]], form["scheme"])
     else:
-        whole = milliseconds("teacher", ("torch", "onnxruntime", "openvino"), "fp32")
+        on_cpus = [name for name, backend in BACKENDS.items() if backend.float32 and not backend.gpu_only]
+        whole = milliseconds("teacher", on_cpus, "fp32")
     row: dict[str, Any] = {key: form[key] for key in ("backend", "scheme")} | {"batch": batch, "length": length}
     return row | {"measured_ms": student, "measured_speedup": whole / student if whole and student else None}
 

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
+from distill.config.backends import BACKENDS
 from distill.errors import visible
 from distill.report import headline
 from distill.report.schema import Results
@@ -24,9 +25,9 @@ from distill.report.timed import at, reported_input
 
 INK = "#24292f"
 """Colour of text and axes; a page may replace it by its own text colour."""
-_COLOURS = ("#0072b2", "#d55e00", "#007f5f", "#b04e8a", "#8a6d00", "#c2417c", "#3a9fb0", "#7a7f87")
-_BACKENDS = ("torch", "onnxruntime", "openvino", "bitsandbytes", "torchao")
-"""Each has the colour at its place, in every picture."""
+COLOURS = ("#0072b2", "#d55e00", "#007f5f", "#b04e8a", "#8a6d00", "#c2417c", "#3a9fb0", "#7a7f87")
+ON_DARK = ("#56b4e9", "#f0803c", "#2bc79a", "#e08fc0", "#e6c229", "#e583ae", "#7fc4d1", "#b4b9bf")
+"""The palette, on light and on dark ground. `Backend.colour` is a place in it."""
 _MARKERS = {"teacher": "*", "student": "o", "baseline": "X", "member": "P", "pruned": "v"}
 _NAMES = {
     "teacher": "teacher",
@@ -136,8 +137,9 @@ def beats(point: Point, other: Point) -> bool:
 
 def _colour(point: Point, groups: Sequence[str]) -> str:
     """Of the point's backend, or by the order of the groups."""
-    ranks = _BACKENDS if point.group in _BACKENDS else groups
-    return _COLOURS[ranks.index(point.group) % len(_COLOURS)]
+    backend = BACKENDS.get(point.group)
+    place = groups.index(point.group) if backend is None or backend.colour is None else backend.colour
+    return COLOURS[place % len(COLOURS)]
 
 
 def draw(shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE) -> Figure:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import shlex
 
-from distill.config.schemes import BF16, COMPILED, ONNX, SCHEMES
+from distill.config.backends import BACKENDS
+from distill.config.schemes import COMPILED, ONNX, file_of
 from distill.report.headline import task_names, variant
 from distill.report.schema import Model, Results
 from distill.report.variants import Run
 
 _AS_FLOAT32 = ("bf16", "fp16", "tf32", "fp32_medium", "fp32_tf32")
 """Ways in which torch was timed with the weights that an export holds in float32."""
-_ARTIFACTS = {("torch", "fp32"), ("onnxruntime", "fp32"), *((s.backend, s.scheme) for s in SCHEMES.values())}
-"""(backend, scheme) that an exported folder may hold for `distill.load`."""
-_ALSO = {("torch", "bf16"), ("openvino", "fp32"), *(("openvino", scheme) for scheme in ("bf16", f"int8{BF16}"))}
-"""(backend, scheme) that `distill.load` runs from the file of another artifact, if the run scored it."""
 
 
 def loading(run: Run, model: Model) -> dict[str, str | None]:
@@ -33,13 +30,15 @@ def loading(run: Run, model: Model) -> dict[str, str | None]:
         return {"path": model.get("path"), "command": None, "code": None, "note": note}
     path = f"{run.folder}/{folder}" if run.folder not in ("", ".") else folder
     backend, scheme = model["backend"], model["scheme"].removesuffix(COMPILED)
-    is_served = (backend, scheme) in _ALSO and exported and model["scores"]
+    # From the file of another artifact, `distill.load` runs what the run scored.
+    is_served = file_of(backend, scheme) not in (None, (backend, scheme)) and exported and model["scores"]
     if backend == "torch" and scheme in _AS_FLOAT32 and not is_served:
         scheme = "fp32"
     tasks = [] if run.results.get("heads") else task_names(run.results)[1:]
     notes = [f"Other tasks are beside it: {', '.join(tasks)}."] if tasks else []
-    if not (is_served or (backend, scheme) in _ARTIFACTS):
-        code = _onnx(path) if backend == "openvino" else None
+    if not is_served and file_of(backend, scheme) != (backend, scheme):
+        code = BACKENDS[backend].code
+        code = code and code.format(file=f"{path}/onnx/{ONNX}")
         return {"path": path, "command": None, "code": code, "note": " ".join([_BY_HAND, *notes])}
     if model["scheme"].endswith(COMPILED):
         notes.insert(0, f"It was timed as {variant(model)}; distill.load does not compile.")
@@ -60,10 +59,6 @@ _BY_HAND = "distill.load has no artifact of this kind; the backend itself reads 
 def _code(path: str, backend: str, scheme: str) -> str:
     loaded = f'model = distill.load({path!r}, backend="{backend}", scheme="{scheme}")'
     return f'import distill\n\n{loaded}\nmodel.predict(["a text"])'
-
-
-def _onnx(path: str) -> str:
-    return f'import openvino\n\nmodel = openvino.Core().compile_model({f"{path}/onnx/{ONNX}"!r}, "CPU")'
 
 
 def _exported(results: Results, model: Model) -> str | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
+from distill.config.schemes import packages
 from distill.report import figure, headline
 from distill.report.schema import Model, Results
 from distill.report.seeds import Seeds, over_seeds
@@ -23,8 +24,6 @@ OF_THE_REPORT = ("pipeline=", "stages.evaluate.")
 """Settings that change which models a run compares, but not the models."""
 LONGEST = 44
 """Characters of the name of a run in a legend."""
-VERSIONED = ("distill", "python", *PACKAGES)
-"""Facts about a run that are versions. Runs that differ in them are averaged, with a note."""
 _COMMIT = "commit"
 """Recorded apart from the version of distill that contains it."""
 
@@ -37,6 +36,11 @@ class Entry:
     settings: str
     models: list[Model]
     runs: list[Results]
+
+
+def versioned() -> tuple[str, ...]:
+    """Facts about a run that are versions. Runs that differ in them are averaged, with a note."""
+    return tuple(dict.fromkeys(("distill", "python", *PACKAGES, *packages())))
 
 
 def settings(results: Results) -> str:
@@ -56,7 +60,7 @@ def grouped(runs: Sequence[Results], name: Callable[[Results], str]) -> list[lis
     groups: dict[str, list[Results]] = {}
     for run in runs:
         sampled = any(row["split"] == "train" and row.get("limited") for row in run["coverage"])
-        left_out = (*VERSIONED, _COMMIT, *(("tasks",) if sampled else ()))
+        left_out = (*versioned(), _COMMIT, *(("tasks",) if sampled else ()))
         facts = {fact: value for fact, value in _facts(run).items() if fact not in left_out}
         key = json.dumps([name(run), facts, run.get("teacher_name"), run.get("smoke", False)], sort_keys=True)
         while any(set(run["seeds"]) & set(other["seeds"]) for other in groups.get(key, ())):
@@ -72,7 +76,7 @@ def _facts(run: Results) -> dict[str, Any]:
 
 def different_versions(name: str, runs: Sequence[Results]) -> list[str]:
     """The note on averaged runs that were made with different versions; empty if all versions agree."""
-    versions = {fact: [str(_facts(run).get(fact) or "absent") for run in runs] for fact in VERSIONED}
+    versions = {fact: [str(_facts(run).get(fact) or "absent") for run in runs] for fact in versioned()}
     differing = [
         f"{fact} ({', '.join(dict.fromkeys(of_fact))})" for fact, of_fact in versions.items() if len(set(of_fact)) > 1
     ]

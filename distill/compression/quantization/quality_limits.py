@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from distill.compression.quantization.fake_quantization import faked
-from distill.compression.quantization.quantize import FITS, MAKE, always_float, embeddings, linears
+from distill.compression.quantization.quantize import MAKE, always_float, embeddings, linears, unfit
 from distill.config.schemes import ONNX, Scheme
 from distill.data.collate import pad
 from distill.data.encode import Encoded
@@ -297,12 +297,10 @@ class Floats:
 
     def unfit(self, scheme: Scheme) -> list[str]:
         """Linear modules whose sizes a scheme does not support. Raises ValueError if it supports no module."""
-        every = linears(self.model)
-        fits = FITS.get(scheme.name, lambda module: True)
-        unfit = [name for name in every if not fits(self.model.get_submodule(name))]
-        if len(unfit) == len(every):
+        every, found = linears(self.model), unfit(self.model, scheme.name)
+        if len(found) == len(every):
             raise ValueError(f"none of the {len(every)} linear modules has sizes that {scheme.scheme} supports")
-        return unfit
+        return found
 
     def order(self, scheme: Scheme) -> list[str]:
         """Modules that a scheme quantizes, most sensitive first.

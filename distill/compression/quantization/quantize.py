@@ -66,8 +66,13 @@ def always_float(model: Any) -> list[str]:
 def floats_of(model: Any, scheme: str) -> list[str]:
     """Modules that a scheme leaves in float: the modules that are always float, and linear ones whose sizes it does not
     support."""
+    return [*always_float(model), *unfit(model, scheme)]
+
+
+def unfit(model: Any, scheme: str) -> list[str]:
+    """Linear modules whose sizes a scheme does not support."""
     fits = FITS.get(scheme, lambda module: True)
-    return [*always_float(model), *(name for name in linears(model) if not fits(model.get_submodule(name)))]
+    return [name for name in linears(model) if not fits(model.get_submodule(name))]
 
 
 def without_weights(folder: Path) -> Any:
@@ -319,7 +324,8 @@ MAKE: dict[str, Make] = {
     "onnxruntime_static": onnxruntime_static,
     "openvino": openvino_int8,
 }
-"""Name of a scheme -> its function. The source is the ONNX file where `Scheme.onnx` is set, else the checkpoint."""
+"""Name of a scheme -> its function. The source is the ONNX file where `Scheme.onnx` is set, else the checkpoint. Code
+outside of the package may add its own, as to `FITS` and to `fake_quantization.ROUNDING`."""
 
 FITS: dict[str, Callable[[Any], bool]] = {"bitsandbytes_nf4": _has_whole_blocks}
 """Name of a scheme -> whether it supports the sizes of a linear module; the other schemes support all sizes."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+import pkgutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,40 +21,54 @@ import numpy
 KINDS = ("ForTokenClassification", "ForMultipleChoice", "ForQuestionAnswering")
 """Parts of class names of transformers; any other model classifies texts."""
 
+Run = Callable[[dict[str, Any]], Any]
+"""Batch of numpy arrays [B, L] -> logits [B, C] or, of tokens, [B, L, C]: start and end of answers are C = 2. Multiple
+choice takes [B, choices, L]: each text is the only choice. It runs on one thread, so that results are bit-identical."""
+
 MANY = 32
 """Number of rows of a large batch."""
 
 
-def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
-    """Batch of numpy arrays [B, L] -> logits [B, C] or, of tokens, [B, L, C]: start and end of answers are C = 2.
-    Multiple choice takes [B, choices, L]: each text is the only choice.
+def runner(backend: str, path: str) -> Run:
+    """What runs the file or folder `path`, loaded by the function of `backend`: a name in `RUNNERS`, or
+    `MODULE:FUNCTION` of an installed package."""
+    load = RUNNERS[backend] if backend in RUNNERS else pkgutil.resolve_name(backend)
+    run: Run = load(path)
+    return run
 
-    It runs on one thread, so that results are bit-identical.
-    """
-    if backend == "onnxruntime":
-        import onnxruntime
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        ranks = {entry.name: len(entry.shape) for entry in session.get_inputs()}
-        first = session.get_outputs()[0].name
-        return lambda batch: stacked(session.run(None, shaped(batch, ranks)), first)
-    if backend == "openvino":
-        file = next(iter(sorted(Path(path).glob("*.xml"))), Path(path))
-        # By default it computes in bfloat16 what is not quantized, where the processor can.
-        settings = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
-        model = openvino_core().compile_model(file, "CPU", settings)
-        inputs = {entry.get_any_name(): len(entry.partial_shape) for entry in model.inputs}
-        request = model.create_infer_request()
-        first = model.outputs[0].get_any_name()
+def onnx_file(path: str) -> Run:
+    """An ONNX file, run by ONNX Runtime."""
+    import onnxruntime
 
-        def infer(batch: dict[str, Any]) -> Any:
-            outputs = request.infer(shaped(batch, inputs))
-            return stacked([outputs[number].copy() for number in range(len(model.outputs))], first)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    ranks = {entry.name: len(entry.shape) for entry in session.get_inputs()}
+    first = session.get_outputs()[0].name
+    return lambda batch: stacked(session.run(None, shaped(batch, ranks)), first)
 
-        return infer
+
+def openvino_files(path: str) -> Run:
+    """An ONNX file, or a folder with OpenVINO's two files, run by OpenVINO."""
+    file = next(iter(sorted(Path(path).glob("*.xml"))), Path(path))
+    # By default it computes in bfloat16 what is not quantized, where the processor can.
+    settings = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    model = openvino_core().compile_model(file, "CPU", settings)
+    inputs = {entry.get_any_name(): len(entry.partial_shape) for entry in model.inputs}
+    request = model.create_infer_request()
+    first = model.outputs[0].get_any_name()
+
+    def infer(batch: dict[str, Any]) -> Any:
+        outputs = request.infer(shaped(batch, inputs))
+        return stacked([outputs[number].copy() for number in range(len(model.outputs))], first)
+
+    return infer
+
+
+def torch_folder(path: str) -> Run:
+    """A folder that transformers loads, quantized or not."""
     import torch
     import transformers
 
@@ -140,6 +155,15 @@ def stacked(outputs: list[Any], first: str = "") -> Any:
     if first.startswith("logits_"):
         return numpy.concatenate(outputs, axis=-1)
     return outputs[0] if first == "logits" or len(outputs) == 1 else numpy.stack(outputs, axis=-1)
+
+
+RUNNERS: dict[str, Callable[[str], Run]] = {
+    "torch": torch_folder,
+    "onnxruntime": onnx_file,
+    "openvino": openvino_files,
+}
+"""Runtime of a backend -> the function that loads its files. The runtimes of GPUs have none: their files are those of
+ONNX Runtime."""
 
 
 def logits(

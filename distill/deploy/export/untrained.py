@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,13 @@ from distill.compression.pruning.target import Search, config_of, shape_of
 from distill.compression.pruning.times import timer
 from distill.compression.quantization.quantize import MAKE, always_float
 from distill.config import Target
+from distill.config.backends import BACKENDS
 from distill.config.schemes import ONNX, SCHEMES
 from distill.deploy.export.onnx import export_onnx
 from distill.errors import ConfigError
 from distill.inference import latency
 from distill.inference.artifact import batches_of, by_length, scheme_named
-from distill.inference.runners import Batch, Runner, alone, load, torch_run
+from distill.inference.runners import Batch, Runner, alone, load, runs_here, torch_run
 from distill.inference.timing import TASK_BATCH, TASK_ROWS
 from distill.models import families
 from distill.runtime.machine import cores
@@ -57,8 +57,9 @@ def references(form: Form) -> list[Form]:
     """
     if form.key is None:
         return [form]
-    onnx = ["openvino"] if find_spec("openvino") else []
-    return [Form(backend, "fp32") for backend in ("torch", "onnxruntime", *onnx)]
+    return [
+        Form(name, "fp32") for name, backend in BACKENDS.items() if backend.float32 and runs_here(backend, gpu=False)
+    ]
 
 
 def runner(name: str, form: Form, config: Any, *, device: str, threads: int) -> Runner:
@@ -73,7 +74,7 @@ def runner(name: str, form: Form, config: Any, *, device: str, threads: int) -> 
     config.vocab_size = max(VOCABULARY, (config.pad_token_id or 0) + 1)
     with torch.random.fork_rng(devices=[]):
         model = families.auto_class(config).from_config(config, trust_remote_code=False).eval()
-    if form.backend == "torch" and form.key is None:
+    if form.key is None and BACKENDS[form.backend].loads == "transformers":
         model = model.to(device, torch.bfloat16 if form.scheme == "bf16" else None)
         return Runner(
             name, form.backend, form.scheme, torch_run(model, scheme=form.scheme, device=device, threads=threads)

@@ -13,6 +13,7 @@ import numpy as np
 from distill import __version__
 from distill.config import Evaluate
 from distill.config.plan import Step
+from distill.config.schemes import packages
 from distill.data.development_split import aside
 from distill.data.encode import Encoded
 from distill.data.tasks import TaskData
@@ -29,7 +30,7 @@ from distill.pipeline.stages.load_variants import Loader, variants_of
 from distill.report import headline
 from distill.runtime import progress
 from distill.runtime.storage import run_folder
-from distill.runtime.versions import environment
+from distill.runtime.versions import environment, installed
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -73,7 +74,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         sources = _unique(path for task in every for path in loader.folders(variant, task))
         row = model_results.row(variant, measured, sources, paths, ctx.folder.path, one_encoder)
         models.append(model_results.identity(variant) | row)
-    manifest = {"seconds": time.monotonic() - began, "environment": environment(ctx.machine), "command": ctx.command}
+    manifest = {"seconds": time.monotonic() - began, "environment": _environment(ctx), "command": ctx.command}
     manifest |= {"version": __version__, "models": models, "coverage": ctx.coverage}
     manifest |= {"kept": {name: made["kept"] for name, made in loader.made.items()}}
     manifest |= {"statistics": model_results.compared(measured)}
@@ -98,9 +99,14 @@ def _disagreements(measured: model_results.Measured, manifest: dict[str, Any]) -
             yield from found
 
 
+def _environment(ctx: Context) -> dict[str, Any]:
+    """As `environment`, with the versions of all backends that are known."""
+    return environment(ctx.machine) | installed(packages())
+
+
 def _same_conditions(ctx: Context, step: Step, folder: Path) -> None:
     """Remove predictions and timings of a stopped run that had other models or ran on another machine."""
-    file, now = folder / "conditions.json", {"inputs": ctx.folder.inputs(step), "environment": environment(ctx.machine)}
+    file, now = folder / "conditions.json", {"inputs": ctx.folder.inputs(step), "environment": _environment(ctx)}
     before = run_folder.read_json(file) if file.is_file() else None
     if before != now and folder.is_dir():
         ctx.machine.log(f"{step.folder}: starts again, because models or machine changed")

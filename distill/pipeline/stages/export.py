@@ -14,7 +14,7 @@ import numpy as np
 
 from distill.config.backends import BACKENDS
 from distill.config.plan import SHARED_HEADS, Step
-from distill.config.schemes import BF16, ONNX, SCHEMES
+from distill.config.schemes import FLOAT_ONNX, ONNX, SCHEMES, file_of
 from distill.data.task import Task
 from distill.data.tasks import TaskData
 from distill.deploy import serve
@@ -35,8 +35,6 @@ from distill.runtime.versions import cpu_flags
 
 PROOF_ROWS, SMOKE_ROWS = 256, 4
 """Number of a task's rows that verify an export, and under limit=smoke."""
-FLOAT_ONNX = "onnxruntime fp32"
-"""Backend and scheme of the float32 ONNX file."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +145,8 @@ def _whole(ctx: Context, step: Step, top: Path, first: Exported, measured: Resul
     for backend, scheme, path, place in _quantized(ctx, step, SHARED_HEADS):
         if (backend, scheme) not in failed:
             copied(path, top / place)
-            runtime = BACKENDS[backend].runtime
-            source = Artifact(runtime, path, first.source.tokenizer)
-            copy = Artifact(runtime, top / place, first.copy.tokenizer)
+            source = Artifact(_reloader(backend), path, first.source.tokenizer)
+            copy = Artifact(_reloader(backend), top / place, first.copy.tokenizer)
             yield Exported(SHARED_HEADS, backend, scheme, place, source, copy)
 
 
@@ -170,7 +167,7 @@ def _verified_heads(
         of_task = artifact.task != SHARED_HEADS
         reference = in_float[:, ctx.columns(artifact.task)] if of_task else in_float
         largest = difference(artifact.copy.path, got, expected)
-        if artifact.name == FLOAT_ONNX:
+        if (artifact.backend, artifact.scheme) == FLOAT_ONNX:
             difference(artifact.copy.path, got, in_float, onnx.TOLERANCE)
         agreements = [
             _agreement(
@@ -206,7 +203,7 @@ def _verified(
     float_logits: dict[str, np.ndarray] = {}
     for artifact, got, expected in zip(exported, logits, expected_logits, strict=True):
         in_float = float_logits.setdefault(artifact.task, expected)  # the float model is the first of its task
-        if artifact.name == FLOAT_ONNX:
+        if (artifact.backend, artifact.scheme) == FLOAT_ONNX:
             difference(artifact.copy.path, got, in_float, onnx.TOLERANCE)
         proofs[artifact.task][artifact.name] = {
             "rows": len(texts[artifact.task]),
@@ -246,21 +243,12 @@ def _entries(
         yield record.Entry(artifact.backend, artifact.scheme, artifact.path, *times, agreement, chosen)
     places = {(artifact.backend, artifact.scheme): artifact.path for artifact in exported}
     for (backend, scheme), model in models.items():
-        if (place := places.get(_file_of(backend, scheme))) is not None and model["scores"]:
+        file = file_of(backend, scheme)
+        if file in places and (backend, scheme) not in places and model["scores"]:
             row = timed.latency(model, shape) or {}
             times = (row.get("median"), row.get("batch"), row.get("length"))
             chosen = _temperature(models, exported[0].task, backend, scheme)
-            yield record.Entry(backend, scheme, place, *times, None, chosen)
-
-
-def _file_of(backend: str, scheme: str) -> tuple[str, str]:
-    """Backend and scheme of the artifact from whose file another measured form is run; two empty texts if it has a file
-    of its own, or runs on a GPU alone."""
-    if (backend, scheme) == ("torch", "bf16"):
-        return "torch", "fp32"
-    if backend == "openvino" and scheme in ("fp32", "bf16"):
-        return "onnxruntime", "fp32"
-    return ("openvino", scheme.removesuffix(BF16)) if backend == "openvino" and scheme.endswith(BF16) else ("", "")
+            yield record.Entry(backend, scheme, places[file], *times, None, chosen)
 
 
 def _temperature(models: dict[tuple[str, str], Model], task: str, backend: str, scheme: str) -> float | None:
@@ -329,9 +317,14 @@ def _card(ctx: Context, step: Step, task: str, measured: Results | None) -> str:
 
 
 def _exported(task: str, source: Path, out: Path, backend: str, scheme: str, path: Path, place: str) -> Exported:
-    runtime = BACKENDS[backend].runtime
-    copy = Artifact(runtime, out / place, out)
-    return Exported(task, backend, scheme, place, Artifact(runtime, path, source), copy)
+    loader = _reloader(backend)
+    copy = Artifact(loader, out / place, out)
+    return Exported(task, backend, scheme, place, Artifact(loader, path, source), copy)
+
+
+def _reloader(backend: str) -> str:
+    """What loads the files of a backend in the new process."""
+    return BACKENDS[backend].reloader or BACKENDS[backend].runtime
 
 
 def _quantized(ctx: Context, step: Step, task: str) -> Iterator[tuple[str, str, Path, str]]:
@@ -342,11 +335,11 @@ def _quantized(ctx: Context, step: Step, task: str) -> Iterator[tuple[str, str, 
         return
     folder = ctx.folder.of(quantized) / task
     if (folder / ONNX).is_file():
-        yield "onnxruntime", "fp32", folder / ONNX, f"onnx/{ONNX}"
+        yield *FLOAT_ONNX, folder / ONNX, f"onnx/{ONNX}"
     for name in ctx.folder.manifest(quantized)["schemes"]:
         scheme = SCHEMES[name]
         if (folder / scheme.file).exists():
-            name_in_folder = f"onnx/{scheme.file}" if scheme.backend == "onnxruntime" else scheme.file
+            name_in_folder = f"onnx/{scheme.file}" if Path(scheme.file).suffix == Path(ONNX).suffix else scheme.file
             yield scheme.backend, scheme.scheme, folder / scheme.file, name_in_folder
 
 

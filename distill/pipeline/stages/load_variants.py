@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from distill.config import Quantize
+from distill.config.backends import BACKENDS
 from distill.config.plan import SHARED_HEADS, Step, compared
 from distill.config.schemes import ONNX, SCHEMES
 from distill.inference import runners, variants
@@ -33,8 +33,11 @@ def variants_of(ctx: Context, step: Step) -> list[Variant]:
         bf16=detect_precision("auto", device) == "bf16",
         cuda=cuda,
         compiled=not ctx.config.limit.smoke,  # compiling takes longer than all else in a smoke run
-        openvino=find_spec("openvino") is not None,
-        providers=runners.providers() if cuda else (),
+        runtimes=[
+            name
+            for name, backend in BACKENDS.items()
+            if backend.float32 and backend.loads != "transformers" and runners.runs_here(backend, cuda)
+        ],
     )
     # Exporting and quantizing the models of several tasks takes longer than all else in a smoke run.
     references = not ctx.config.limit.smoke or len(ctx.tasks) == 1

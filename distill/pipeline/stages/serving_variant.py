@@ -16,9 +16,6 @@ from distill.inference import latency, timing
 from distill.inference.runners import Batch, Runner
 from distill.pipeline.context import Context
 
-PREFERRED = ("openvino", "onnxruntime", "onnxruntime_static")
-"""Schemes in which models serve on a CPU, the fastest in our measurements first."""
-
 SAMPLE = 64
 """Rows of each task whose lengths are timed."""
 
@@ -28,9 +25,10 @@ def form_of(ctx: Context) -> Form:
     goal = ctx.config.target
     if goal.speedup is None and goal.latency_ms is None and goal.scheme is None:
         return TORCH  # times then only decide between shapes of equal loss
-    made = [name for step in ctx.plan.of(Quantize) for name in step.settings.schemes]
+    made = (SCHEMES[name] for step in ctx.plan.of(Quantize) for name in step.settings.schemes)
     cuda = ctx.machine.device.type == "cuda"
-    wanted = goal.scheme or next((name for name in PREFERRED if name in made and not cuda), None)
+    ranks = {scheme.cpu_rank: scheme.name for scheme in made if scheme.cpu_rank is not None and not cuda}
+    wanted = goal.scheme or (ranks[min(ranks)] if ranks else None)
     if wanted in SCHEMES:
         return Form(SCHEMES[wanted].backend, SCHEMES[wanted].scheme, wanted)
     half = cuda and ctx.machine.precision == "bf16" and wanted is None

@@ -98,5 +98,6 @@ def _files(module: str) -> list[Path]:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return []
-    path = Path(spec.origin).parent.joinpath(*parts)
+    is_folder = spec.submodule_search_locations is not None
+    path = Path(spec.origin).parent.joinpath(*parts) if is_folder else Path(spec.origin)
     return sorted(path.glob("*.py")) if path.is_dir() else [f for f in [path.with_suffix(".py")] if f.is_file()]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from distill.config.backends import BACKENDS
 from distill.errors import visible
-from distill.report import headline, overview
+from distill.report import figure, headline, overview
 from distill.report.choose import Ask, least_of, verdict
 from distill.report.loading import loading
 from distill.report.schema import Results
@@ -31,18 +32,25 @@ _ROWS_OF_MANY = 10
 
 
 def page_data(runs: Sequence[Run]) -> dict[str, Any]:
-    """Lists `groups`, `runs` and `forms`, which refer to each other by their index."""
+    """Lists `groups`, `runs` and `forms`, which refer to each other by their index, and the colours of backends."""
     every, named = forms(runs), groups(runs)
     short, common = overview.names([overview.Entry(0, form.settings, [], []) for form in every])
     data = {
         "smoke": any(run.results.get("smoke") for run in runs),
         "common": common if len(runs) > 1 else "",
+        "colours": {"light": _colours(figure.COLOURS), "dark": _colours(figure.ON_DARK)},
         "groups": [_group(runs, number, group, every) for number, group in enumerate(named)],
         "runs": [_run(run, len(runs) > 1) for run in runs],
         "forms": [_form(runs, form, short[form.settings]) for form in every],
     }
     rounded: dict[str, Any] = _rounded(data)
     return rounded
+
+
+def _colours(palette: Sequence[str]) -> dict[str, str]:
+    """Backend -> its colour, in the order of the palette."""
+    places = sorted((b.colour, b.name) for b in BACKENDS.values() if b.colour is not None)
+    return {name: palette[place % len(palette)] for place, name in places}
 
 
 def _rounded(value: Any) -> Any:

@@ -6,8 +6,7 @@ const FORMS = DATA.forms, RUNS = DATA.runs, MANY = DATA.runs.length > 1;
 FORMS.forEach((form, id) => { form.id = id; });
 const OFFERED = ["student", "teacher"]; // baselines are controls, and pruned models are not trained yet
 const FEW = 60, PAGE = 60;              // points with intervals, rows of a table at first
-const LIGHT = { torch: "#0072B2", onnxruntime: "#D55E00", openvino: "#007f5f", bitsandbytes: "#B04E8A", torchao: "#8a6d00" };
-const DARK = { torch: "#56B4E9", onnxruntime: "#F0803C", openvino: "#2BC79A", bitsandbytes: "#E08FC0", torchao: "#E6C229" };
+const LIGHT = DATA.colours.light, DARK = DATA.colours.dark; // backend -> colour
 const SHAPES = [["circle", "●", "○"], ["square", "■", "□"], ["diamond", "◆", "◇"], ["triangle-up", "▲", "△"],
   ["triangle-down", "▼", "▽"], ["pentagon", "⬟", "⬠"], ["hexagon", "⬢", "⬡"], ["star-square", "✦", "✧"]];
 const state = { group: 0, above: false, input: null, least: 0, ms: null, mib: null, focus: null, sort: ["fit", -1],

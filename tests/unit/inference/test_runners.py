@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
+from distill.config.backends import BACKENDS
 from distill.deploy.export.onnx import export_onnx
 from distill.inference import cost
 from distill.inference.latency import synthetic
-from distill.inference.runners import alone, in_turn, one_pass, openvino_runner, torch_runner
+from distill.inference.runners import alone, in_turn, one_pass, openvino_runner, runs_here, torch_runner
 
 Make = Callable[..., Path]
 
@@ -69,6 +71,17 @@ def test_an_engine_restores_threads_and_precision(classifier: Make) -> None:
 def test_an_unknown_scheme_is_refused(classifier: Make) -> None:
     with pytest.raises(ValueError, match="scheme: got fp8"):
         torch_runner("x", classifier(), scheme="fp8", device="cpu", threads=1)
+
+
+def test_backends_of_a_gpu_run_where_there_is_one_and_their_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnxruntime
+
+    named = ["onnxruntime", "onnxruntime_cuda", "onnxruntime_tensorrt"]
+    providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
+    assert [runs_here(BACKENDS[name], gpu=True) for name in named] == [True, True, False]
+    assert [runs_here(BACKENDS[name], gpu=False) for name in named] == [True, False, False]
+    assert not runs_here(replace(BACKENDS["openvino"], packages=("not_a_package",)), gpu=False)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from distill.config import load_config
 from distill.config.plan import compared, resolve
 from distill.inference.variants import REFERENCE, Forms, Variant, forms, is_reference, variants
 
-CPU = Forms(torch=("bf16",), compiled=("fp32", "bf16"), runtimes=("onnxruntime", "openvino"), openvino_bf16=True)
+CPU = Forms(torch=("bf16",), compiled=("fp32", "bf16"), runtimes=("onnxruntime", "openvino"), in_bf16=("openvino",))
 SCHEMES = ("onnxruntime", "openvino", "torchao")
 
 
@@ -82,12 +82,12 @@ def test_what_depends_on_its_batch_runs_row_by_row() -> None:
     ],
 )
 def test_forms_of_a_machine(bf16: bool, cuda: bool, torch: tuple[str, ...], compiled: tuple[str, ...]) -> None:
-    found = forms(bf16=bf16, cuda=cuda, compiled=True, openvino=True, providers=["onnxruntime_cuda"])
+    found = forms(bf16=bf16, cuda=cuda, compiled=True, runtimes=["onnxruntime", "openvino"])
     assert (found.torch, found.compiled) == (torch, compiled)
-    assert found.runtimes == ("onnxruntime", *(["onnxruntime_cuda"] if cuda else []), "openvino")
-    assert found.openvino_bf16 == (bf16 and not cuda)
-    plain = forms(bf16=bf16, cuda=cuda, compiled=False, openvino=False, providers=[])
-    assert (plain.compiled, plain.runtimes, plain.openvino_bf16) == ((), ("onnxruntime",), False)
+    assert found.runtimes == ("onnxruntime", "openvino")
+    assert found.in_bf16 == (("openvino",) if bf16 and not cuda else ())
+    plain = forms(bf16=bf16, cuda=cuda, compiled=False, runtimes=["onnxruntime"])
+    assert (plain.compiled, plain.runtimes, plain.in_bf16) == ((), ("onnxruntime",), ())
 
 
 def test_references_are_float32_and_on_a_gpu_any_float_form() -> None:

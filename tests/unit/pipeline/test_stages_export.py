@@ -11,6 +11,7 @@ from datasets import Dataset
 
 from distill import config
 from distill.config.plan import resolve
+from distill.config.schemes import file_of
 from distill.data.task import Task
 from distill.data.task_types import KINDS
 from distill.data.tasks import TaskData
@@ -82,15 +83,22 @@ def test_results_are_those_of_the_given_evaluation(
 @pytest.mark.parametrize(
     ("form", "file"),
     [
+        (("torch", "fp32"), ("torch", "fp32")),
         (("torch", "bf16"), ("torch", "fp32")),
+        (("onnxruntime", "fp32"), ("onnxruntime", "fp32")),
         (("openvino", "fp32"), ("onnxruntime", "fp32")),
         (("openvino", "bf16"), ("onnxruntime", "fp32")),
         (("openvino", "int8_bf16"), ("openvino", "int8")),
-        (("openvino", "int8"), ("", "")),
-        (("torch", "fp32_compiled"), ("", "")),
-        (("torch", "fp16"), ("", "")),
-        (("onnxruntime", "int8"), ("", "")),
+        (("openvino", "int8"), ("openvino", "int8")),
+        (("bitsandbytes", "nf4"), ("bitsandbytes", "nf4")),
+        (("onnxruntime", "int8_static"), ("onnxruntime", "int8_static")),
+        (("bitsandbytes", "fp32"), None),
+        (("onnxruntime", "bf16"), None),
+        (("onnxruntime_cuda", "fp32"), None),
+        (("torch", "fp32_compiled"), None),
+        (("torch", "fp16"), None),
+        (("torchao", "int8_bf16"), None),
     ],
 )
-def test_forms_without_a_file_of_their_own_run_from_another(form: tuple[str, str], file: tuple[str, str]) -> None:
-    assert export._file_of(*form) == file
+def test_the_file_that_a_form_is_run_from(form: tuple[str, str], file: tuple[str, str] | None) -> None:
+    assert file_of(*form) == file
