@@ -195,13 +195,13 @@ def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterato
 
     def call(folder: Path, recipe: str, *overrides: str) -> Any:
         from distill import config
-        from distill.pipeline import run as walk
+        from distill.pipeline import run as pipeline
         from distill.pipeline import validation
 
         settings = config.load_config([f"recipe={recipe}", *overrides])
         with contextlib.chdir(folder), _restored():
             assert validation.settings(settings, recipe) == []
-            results = walk.walk(settings, recipe, list(overrides))
+            results = pipeline.run_pipeline(settings, recipe, list(overrides))
         imported()
         return results
 

@@ -59,9 +59,9 @@ def _job(composed: DictConfig) -> Any:
             raise errors.ConfigError(problems)
         if multirun:
             return sweep.run(own.job.num, overrides, settings, recipe, own.sweeper.get("direction"))
-        from distill.pipeline.run import walk
+        from distill.pipeline.run import run_pipeline
 
-        walk(settings, recipe, overrides)
+        run_pipeline(settings, recipe, overrides)
     except errors.Stopped as error:
         sys.exit(_print_errors([*error.messages, _stopped()], 128 + error.number))
     except Exception as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Kind:
+class FeatureKind:
     """A value of the setting `features` of a term. Rows are given as the batch tensor that has one entry per row."""
 
     name: str
@@ -55,7 +55,7 @@ class Kind:
         return self.equal_heads or self.splits_heads
 
 
-LOGITS = Kind(
+LOGITS = FeatureKind(
     "logits",
     "logits: of the vocabulary on a corpus, of the classes on a task",
     rows={"masked": "masked", "all": "real"},
@@ -63,13 +63,13 @@ LOGITS = Kind(
     labels=True,
     head=True,
 )
-MARGINS = Kind(
+MARGINS = FeatureKind(
     "margins",
     "on a reranking task, differences of the outputs for two documents of the same query",
     task_rows="pairs",
     head=True,
 )
-HIDDEN = Kind(
+HIDDEN = FeatureKind(
     "hidden",
     "hidden states",
     rows={"masked": "masked", "all": "real"},
@@ -78,7 +78,7 @@ HIDDEN = Kind(
     layers=True,
     projected=True,
 )
-POOLED = Kind(
+POOLED = FeatureKind(
     "pooled",
     "one vector per text, as a sentence embedder computes it",
     rows={"all": "input_ids"},
@@ -87,7 +87,7 @@ POOLED = Kind(
     fields=("hidden",),
     projected=True,
 )
-RELATIONS = Kind(
+RELATIONS = FeatureKind(
     "relations",
     "scaled dot products of tokens among queries, among keys and among values",
     rows={"all": "real"},
@@ -95,7 +95,7 @@ RELATIONS = Kind(
     layers=True,
     splits_heads=True,
 )
-SCORES = Kind(
+SCORES = FeatureKind(
     "scores",
     "attention scores before the softmax",
     rows={"all": "real"},
@@ -104,17 +104,19 @@ SCORES = Kind(
     equal_heads=True,
 )
 
-VECTORS = Kind(
+VECTORS = FeatureKind(
     "vectors",
     "what an embedder outputs for a pair of texts: both vectors, side by side; on tasks only",
     task_rows="labels",
     head=True,
 )
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (LOGITS, MARGINS, VECTORS, HIDDEN, POOLED, RELATIONS, SCORES)}
+KINDS: dict[str, FeatureKind] = {
+    kind.name: kind for kind in (LOGITS, MARGINS, VECTORS, HIDDEN, POOLED, RELATIONS, SCORES)
+}
 """Values of the setting `features` of a term."""
 
-GATES = Kind("gates", "nothing: the cost of gates, one number per batch")
+GATES = FeatureKind("gates", "nothing: the cost of gates, one number per batch")
 """The term that gates add to the loss. It cannot be chosen by a setting."""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from distill import losses
-from distill.config.feature_kinds import GATES, KINDS, Kind
+from distill.config.feature_kinds import GATES, KINDS, FeatureKind
 from distill.errors import ConfigError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -40,7 +40,7 @@ class Term:
     heads: int | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> FeatureKind:
         return GATES if self.features == GATES.name else KINDS[self.features]
 
     def pairs(self, student: int, teacher: int, kept: Sequence[int] | None = None) -> list[tuple[int, int]]:

@@ -157,7 +157,7 @@ class Ladder:
         return float(self.store("shares", label, lambda: share)) if share else 0.0
 
 
-def climb(ctx: Context, runner: Runner, began: float) -> Plan:
+def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
     """Make the models of the targets for which there is time, one after the other, until one retains too little.
 
     The steps before them have run. Returns the plan of the targets whose models were made. What was tried, and why, is

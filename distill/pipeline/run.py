@@ -61,14 +61,14 @@ def run(*settings: str) -> dict[str, Any] | None:
         raise ConfigError(problems)
     assert recipe is not None
     try:
-        return walk(config, recipe, overrides)
+        return run_pipeline(config, recipe, overrides)
     except OSError as error:
         if (line := disk_errors.problem(error)) is None:
             raise
         raise UserError(line) from error
 
 
-def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | None:
+def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | None:
     """Run the pipeline of a config that `distill.pipeline.validation` has accepted, and write its report.
 
     Returns the content of results.json, or None if the pipeline evaluates nothing.
@@ -124,7 +124,7 @@ Prepare = Callable[["Context", list[Step]], None]
 def _within_budget(ctx: Context, prepare: Prepare, began: float) -> tuple[Context, dict[str, Path]]:
     """Run the steps for which the budget is enough. Returns the context with the plan of these, and the repositories
     of `push`."""
-    from distill.pipeline.budget import climb
+    from distill.pipeline.budget import search_within_budget
 
     def runner(ctx: Context, steps: Sequence[Step]) -> Callable[[Step], None]:
         pending = _pending(ctx, steps)
@@ -142,7 +142,7 @@ def _within_budget(ctx: Context, prepare: Prepare, began: float) -> tuple[Contex
     ctx.machine.tracker.start(ctx.folder.path.name, ctx.folder.path, flatten(asdict(ctx.config)))
     for step in first:
         _run_pending(ctx, step, pending)
-    ctx = replace(ctx, plan=climb(ctx, runner, began))
+    ctx = replace(ctx, plan=search_within_budget(ctx, runner, began))
     last = ctx.plan.of(Evaluate, Export)
     run = runner(ctx, last)
     for step in last:

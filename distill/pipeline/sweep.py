@@ -155,9 +155,9 @@ def _alone(
     errors.listen()
     threading.Thread(target=_obey, args=(orders,), daemon=True).start()
     try:
-        from distill.pipeline.run import walk
+        from distill.pipeline.run import run_pipeline
 
-        answer.send(objectives(walk(settings, recipe, overrides), direction))
+        answer.send(objectives(run_pipeline(settings, recipe, overrides), direction))
     except errors.Stopped as error:
         sys.stderr.write("\n".join(error.messages) + "\n")
         sys.exit(128 + error.number)

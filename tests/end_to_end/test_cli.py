@@ -418,7 +418,7 @@ def at_work(*arguments):
     time.sleep(20)
 
 
-run.walk = at_work
+run.run_pipeline = at_work
 __main__.main()
 """
 

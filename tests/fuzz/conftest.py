@@ -95,7 +95,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
 
     from distill.cli import run
     from distill.errors import UserError
-    from distill.pipeline import run as walk
+    from distill.pipeline import run as pipeline
 
     class Accepted(UserError):
         pass
@@ -103,7 +103,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     def accepted(*_: object) -> None:
         raise Accepted("accepted")
 
-    monkeypatch.setattr(walk, "_context", accepted)
+    monkeypatch.setattr(pipeline, "_context", accepted)
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.chdir(home)

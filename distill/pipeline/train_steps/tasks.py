@@ -109,23 +109,23 @@ def _fitted(
     model = prepared(ctx, step, settings, _start(ctx, step, data, member, tokenizer))
     if data.task.kind.separate and settings.role != "teacher":
         model.to_width(width_of(ctx.given.teacher))
-    lesson = lesson_of(ctx, step, settings, data, tokenizer)
+    of_task = training_data(ctx, step, settings, data, tokenizer)
     gates = None if goal is None else gates_for(settings.gates.kind, model, goal)
     if goal is not None and gates is None:
         ctx.machine.log(f"{name}: the target cuts nothing that {settings.gates.kind} has gates on, so none are trained")
     in_int8 = linears(model) if settings.quantization_aware else []
-    ids, total = lesson.rows.encoded.ids, lesson.rows.steps
+    ids, total = of_task.rows.encoded.ids, of_task.rows.steps
     kept = best(ctx, settings, model, data, tokenizer, total, name)
     with only_used_embeddings(model, ids, [tokenizer.pad_token_id, *kept.tokens]), faked(model, in_int8):
-        objective, collate, after = lesson.objective(model, gates), lesson.collate, kept.after_step
-        lengths, groups, together = lesson.rows.encoded.lengths, lesson.rows.groups, lesson.together
+        objective, collate, after = of_task.objective(model, gates), of_task.collate, kept.after_step
+        lengths, groups, together = of_task.rows.encoded.lengths, of_task.rows.groups, of_task.together
         done = trained(ctx, step, name, settings, objective, lengths, collate, seed, total, groups, together, after)
         moment = kept.restore(lambda text: ctx.machine.log(f"{name}: {text}"))
-    done.seconds += lesson.seconds
+    done.seconds += of_task.seconds
     if gates is not None:
         merge(model, gates.eval().masks(1.0))
     sizes = {"expected": gates.expected()} if isinstance(gates, L0) else {}
-    return model, done, gates, lesson.rows.transfer | sizes | moment
+    return model, done, gates, of_task.rows.transfer | sizes | moment
 
 
 def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[str, Any]:
@@ -134,33 +134,33 @@ def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[s
     The models are written to folders below `name`, whole and with the same encoder in each, so that all other code
     loads them as models of single tasks. Rows of all tasks are in the same batches.
     """
-    tokenizer, models, lessons = ctx.tokenizer(step), [], []
+    tokenizer, models, parts = ctx.tokenizer(step), [], []
     for data in ctx.tasks.values():
         torch.manual_seed(ctx.config.seed)
         models.append(prepared(ctx, step, settings, _start(ctx, step, data, 0, tokenizer)))
-        lessons.append(lesson_of(ctx, step, settings, data, tokenizer))
+        parts.append(training_data(ctx, step, settings, data, tokenizer))
     share_encoder(models)
-    lengths = [lesson.rows.encoded.lengths for lesson in lessons]
+    lengths = [of_task.rows.encoded.lengths for of_task in parts]
     ends = np.cumsum([0, *map(len, lengths)])
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         owner = np.searchsorted(ends, rows, side="right") - 1
-        return joined({n: lessons[n].collate(rows[owner == n] - ends[n], epoch) for n in np.unique(owner).tolist()})
+        return joined({n: parts[n].collate(rows[owner == n] - ends[n], epoch) for n in np.unique(owner).tolist()})
 
-    ids = np.concatenate([lesson.rows.encoded.ids for lesson in lessons])
+    ids = np.concatenate([of_task.rows.encoded.ids for of_task in parts])
     with only_used_embeddings(models[0], ids, [tokenizer.pad_token_id]):
-        objective = SharedObjective([each.objective(model, None) for each, model in zip(lessons, models, strict=True)])
-        seed, groups = ctx.config.seed, _together([lesson.rows.groups for lesson in lessons])
+        objective = SharedObjective([each.objective(model, None) for each, model in zip(parts, models, strict=True)])
+        seed, groups = ctx.config.seed, _together([of_task.rows.groups for of_task in parts])
         every = np.concatenate(lengths)
         own = np.concatenate(
-            [np.arange(len(part)) < lesson.rows.own for part, lesson in zip(lengths, lessons, strict=True)]
+            [np.arange(len(part)) < of_task.rows.own for part, of_task in zip(lengths, parts, strict=True)]
         )
         total = total_steps(ctx, step, settings, every[own], None if groups is None else groups[own])
         done = trained(ctx, step, name, settings, objective, every, collate, seed, total, groups)
-    done.seconds += sum(lesson.seconds for lesson in lessons)
-    for task, model, lesson in zip(ctx.tasks, models, lessons, strict=True):
+    done.seconds += sum(of_task.seconds for of_task in parts)
+    for task, model, of_task in zip(ctx.tasks, models, parts, strict=True):
         if ctx.machine.main:
-            manifest = summary(done) | lesson.rows.transfer
+            manifest = summary(done) | of_task.rows.transfer
             with write_model(ctx.folder.path / name / task, model, tokenizer, manifest):
                 pass
     ctx.machine.wait()
@@ -178,10 +178,10 @@ def _together(groups: list[np.ndarray | None]) -> np.ndarray | None:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingData:
     """The rows on which a task's model is trained, and the models or outputs with which it is compared."""
 
-    rows: LessonRows
+    rows: TrainingRows
     collate: Collate
     objective: Callable[[Any, Gates | None], Objective]
     """(model, gates) -> its loss."""
@@ -192,8 +192,8 @@ class Lesson:
 
 
 @dataclass(frozen=True)
-class LessonRows:
-    """The rows of a lesson: the task's own rows, followed by its transfer set."""
+class TrainingRows:
+    """The training rows of a task: the task's own rows, followed by its transfer set."""
 
     data: TaskData
     rows: Dataset
@@ -208,7 +208,7 @@ class LessonRows:
     """Entry of the manifest about the transfer set; empty without."""
 
 
-def rows_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any, paired: bool) -> LessonRows:
+def rows_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any, paired: bool) -> TrainingRows:
     """The rows on which a step's model of a task is trained. `paired`: whether a term compares the rows of a query."""
     longest, kind = ctx.config.tasks.max_length, data.task.kind
     rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
@@ -217,7 +217,7 @@ def rows_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer
         encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
     groups = group_numbers(rows[data.task.columns[0]]) if paired else None
     total = total_steps(ctx, step, settings, encoded.lengths, groups)
-    own = LessonRows(data, rows, encoded, len(encoded), total, groups, {})
+    own = TrainingRows(data, rows, encoded, len(encoded), total, groups, {})
     taught = step.teacher is not None and ctx.config.teacher.kind != NO_TEACHER
     if not settings.transfer or not taught or not makes(kind) or ctx.config.transfer.times == 0:
         return own
@@ -244,8 +244,8 @@ def _own_passes(transfer: Transfer) -> float:
     return transfer.passes
 
 
-def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any) -> Lesson:
-    """The lesson of a task for a step's model."""
+def training_data(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any) -> TrainingData:
+    """The training data of a task for a step's model."""
     kind = data.task.kind
     bound_terms = terms_of(kind, settings)
     paired = any(term.kind.paired for term in bound_terms.values())
@@ -304,7 +304,7 @@ def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokeniz
             label_rows=kind.label_rows,
         )
 
-    return Lesson(rows, collate, objective, seconds, together)
+    return TrainingData(rows, collate, objective, seconds, together)
 
 
 def terms_of(kind: Kind, settings: Train) -> dict[str, Term]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distill.config import Term, Train
-from distill.config.feature_kinds import KINDS, Kind
+from distill.config.feature_kinds import KINDS, FeatureKind
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
             yield from _teacher(where, term, kind, stage, facts)
 
 
-def _against(where: str, key: str, term: Term, kind: Kind, stage: Train, facts: TermFacts) -> Iterator[str]:
+def _against(where: str, key: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[str]:
     taught = stage.teacher is not None or (facts.soft_labels and kind.head)
     if term.against == "teacher" and not taught and stage.role != "baseline":
         yield f"{where}.against: got teacher; must be labels where {key}.teacher is null; set {key}.teacher=STAGE"
@@ -55,7 +55,7 @@ def _against(where: str, key: str, term: Term, kind: Kind, stage: Train, facts: 
         yield f"{where}.against: got labels; must be teacher with features {kind.name}; set {where}.against=teacher"
 
 
-def _positions(where: str, term: Term, kind: Kind, stage: Train, facts: TermFacts) -> Iterator[str]:
+def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[str]:
     reason = None
     if not kind.rows and stage.data == "corpus":
         yield f"{where}.features: got {kind.name}; must be of a stage on tasks; drop the term with ~{where}"
@@ -72,7 +72,7 @@ def _positions(where: str, term: Term, kind: Kind, stage: Train, facts: TermFact
         yield f"{where}.positions: got all; must be masked with labels; only masked positions have a label"
 
 
-def _layers(where: str, term: Term, kind: Kind) -> Iterator[str]:
+def _layers(where: str, term: Term, kind: FeatureKind) -> Iterator[str]:
     if not (term.layers in ("last", "uniform") or _are_pairs(term.layers)):
         yield (
             f"{where}.layers: got {term.layers}; must be last, uniform or pairs [student's layer, teacher's layer] "
@@ -97,7 +97,7 @@ def _are_pairs(layers: Any) -> bool:
     )
 
 
-def _inside_on_tasks(where: str, term: Term, kind: Kind, facts: TermFacts) -> Iterator[str]:
+def _inside_on_tasks(where: str, term: Term, kind: FeatureKind, facts: TermFacts) -> Iterator[str]:
     """On tasks, both models must read the same tokens for their layers to be compared."""
     if facts.own_tokens or facts.windows:
         reason = "with teacher.window" if facts.windows else "where the student has a tokenizer of its own"
@@ -110,7 +110,7 @@ def _inside_on_tasks(where: str, term: Term, kind: Kind, facts: TermFacts) -> It
         )
 
 
-def _teacher(where: str, term: Term, kind: Kind, stage: Train, facts: TermFacts) -> Iterator[str]:
+def _teacher(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[str]:
     if facts.own_tokens and stage.data == "corpus" and kind.own_tokens is None:
         names = " or ".join(other.name for other in KINDS.values() if other.own_tokens is not None)
         yield (

@@ -14,7 +14,7 @@ import pytest
 from distill.config import Config, load_config
 from distill.config.plan import Step, resolve
 from distill.errors import UserError
-from distill.pipeline import run as walk
+from distill.pipeline import run as pipeline
 from distill.pipeline.context import fingerprints
 from distill.pipeline.context.folder import RunFolder
 from distill.runtime import versions
@@ -46,7 +46,7 @@ class Run:
         run_folder.write_json(self.folder.of(step) / run_folder.MANIFEST, manifest)
 
     def pending(self) -> list[str]:
-        return [step.stage for step in walk._pending(self, self.plan.steps)]  # type: ignore[arg-type]
+        return [step.stage for step in pipeline._pending(self, self.plan.steps)]  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_steps_run_with_other_versions_are_reported_and_kept(
 def test_the_command_in_results_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distill.runtime.machine.start", lambda *_: SimpleNamespace(check_shared=lambda _: None))
     words = ["recipe=prune", "tasks.train='https://me:word@host/a.csv?sig=abc'"]
-    made = walk._context(load_config(words), "prune", words, tmp_path)
+    made = pipeline._context(load_config(words), "prune", words, tmp_path)
     assert shlex.split(made.command)[3:] == ["recipe=prune", "tasks.train='https://...@host/a.csv?...'"]
 
 
@@ -169,6 +169,6 @@ def test_a_full_disk_is_an_error_that_the_user_can_correct(
     def failing(*_: object) -> None:
         raise OSError(number, os.strerror(number), "run/x")
 
-    monkeypatch.setattr(walk, "walk", failing)
+    monkeypatch.setattr(pipeline, "run_pipeline", failing)
     with pytest.raises(kind, match=re.escape(os.strerror(number))):
-        walk.run("recipe=distilbert", "limit=smoke")
+        pipeline.run("recipe=distilbert", "limit=smoke")
