@@ -39,6 +39,7 @@ from distill.inference.artifact import (
 )
 from distill.inference.timing import TASK_BATCH
 from distill.models import families
+from distill.models.compatible import misfit
 from distill.models.student import from_teacher
 from distill.models.student.shape import evenly
 from distill.models.teacher.load import load_tokenizer
@@ -82,6 +83,7 @@ def student(
     Raises:
         ConfigError: for layers or sizes that the teacher or the family does not allow.
     """
+    _check_model("teacher", teacher)
     depth = int(teacher.config.num_hidden_layers)
     sizes = {"hidden_size": hidden, "intermediate_size": ffn, "num_attention_heads": heads}
     with _in_arguments("student"):
@@ -142,6 +144,7 @@ def prune(
             for a target that no shape reaches.
         DataError: for batches without labels.
     """
+    _check_model("model", model)
     target = Target(speedup=speedup, latency_ms=latency_ms, size_mib=size_mib)
     searches = not speedup is latency_ms is size_mib is None
     if searches != (layers is hidden is ffn is None):
@@ -348,9 +351,20 @@ def evaluate(
                 f"models: got {name} for {other.kind.name} with {len(other.labels)} labels; must be for "
                 f"{task.kind.name} with {len(task.labels)}, as {next(iter(models))} is; compare models of one task"
             )
+        if (problem := misfit(config_of(model), config_of(first))) is not None:
+            raise ConfigError(f"models: got {name} with {problem}; compare models of one tokenizer and one task")
         runner = runner_of(name, model, device=device, threads=threads or cores())
         outputs[name] = outputs_of(task.kind, runner.run, batches)
     return Rows(compared(task, outputs, truth))
+
+
+def _check_model(name: str, model: Any) -> None:
+    """ConfigError for what is no model of transformers, such as a folder or a SentenceTransformer."""
+    if not hasattr(getattr(model, "config", None), "model_type"):
+        raise ConfigError(
+            f"{name}: got a {type(model).__name__}; must be a model of transformers; load it with AutoModelFor..."
+            ".from_pretrained"
+        )
 
 
 def _layers(depth: int, layers: int | Sequence[int]) -> list[int]:

@@ -22,6 +22,9 @@ Batch = dict[str, Tensor]
 _DIMENSIONS = {TEXTS: 2, TOKENS: 2, ANSWERS: 2, CHOICES: 3}
 """Architecture -> number of dimensions of `input_ids`."""
 
+_OTHERS = ("inputs_embeds", "position_ids", "decoder_input_ids", "decoder_attention_mask")
+"""Inputs of models that the loss does not pass on."""
+
 
 def kind_of(model: nn.Module) -> Kind | None:
     """The kind of task that a model of transformers has a head for; None for a masked language model.
@@ -66,7 +69,10 @@ def batch_of(kind: Kind | None, outputs: int, batch: Mapping[str, Tensor]) -> Ba
             f"batch: got input_ids of shape {[*ids.shape]}; must have {dimensions} dimensions for "
             f"{'a masked language model' if kind is None else kind.name}; use the collator of that task"
         )
-    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in batch}
+    if ignored := [name for name in _OTHERS if name in batch]:
+        raise DataError(f"batch: got {ignored[0]}; must be left out, as it would not be used; pass input_ids alone")
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    inputs = {name: _shaped(name, batch[name], ids.shape) for name in names if name in batch}
     inputs.setdefault("attention_mask", torch.ones_like(ids))
     inputs = {name: values.reshape(-1, ids.shape[-1]) for name, values in inputs.items()}
     inputs["real"] = inputs["attention_mask"].flatten().nonzero().squeeze(1)

@@ -12,6 +12,7 @@ from distill.errors import ConfigError
 from distill.losses.collated import batch_of, kind_of
 from distill.losses.objective import Objective
 from distill.losses.terms import Loss, Term, named
+from distill.models.compatible import misfit
 
 
 class DistillationLoss(nn.Module):
@@ -114,6 +115,8 @@ def _check(student: nn.Module, teachers: Sequence[nn.Module], kind: Any) -> None
                 f"teacher: got {size} {getattr(config, size)}; must be {getattr(ours, size)}, the student's; use "
                 "models of the same labels and the same tokenizer"
             )
+        if (problem := misfit(config, ours)) is not None:
+            raise ConfigError(f"teacher: got {problem}; use models of one tokenizer and one task, or teacher_logits")
     if len(teachers) > 1 and kind is not None:
         raise ConfigError(
             f"teacher: got {len(teachers)} models; must be one on tasks; average the logits of several, and put them "

@@ -90,12 +90,14 @@ def test_what_no_student_can_be_is_said_in_the_words_of_the_call(teacher: Any) -
         refused(ConfigError, lambda: distill.student(teacher, [0, 9])),
         refused(ConfigError, lambda: distill.student(teacher, hidden=12)),
         refused(ConfigError, lambda: distill.student(teacher, family="gpt2")),
+        refused(ConfigError, lambda: distill.student("my-bert")),
     ]
     assert [line.split(";")[0].split(", the")[0] for line in lines] == [
         "layers: got 5",
         "layers: got [0,9]",
         "hidden: got 12",
         "family: got gpt2",
+        "teacher: got a str",
     ]
     assert not any("student." in line for line in lines)
 
@@ -284,6 +286,7 @@ def test_what_cannot_be_measured_is_refused(
 ) -> None:
     answers = tiny.model("bert", "QuestionAnswering")
     three = tiny.model("bert", "SequenceClassification", num_labels=3)
+    named, swapped = (tiny.model("bert", "SequenceClassification", id2label=dict(enumerate(ab))) for ab in ("ab", "ba"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("kept")
     bare = [{"input_ids": row["input_ids"]} for row in rows]
@@ -302,6 +305,9 @@ def test_what_cannot_be_measured_is_refused(
         refused(
             ConfigError, lambda: distill.evaluate({"a": teacher, "b": three}, rows)
         ): "models: got b for classification with 3 labels; must be for classification with 2, as a is",
+        refused(
+            ConfigError, lambda: distill.evaluate({"a": named, "b": swapped}, rows)
+        ): "models: got b with the labels b, a; must be in the order of the other model, a, b",
         refused(
             ConfigError, lambda: distill.evaluate({"a": teacher}, rows, metrics=["bleu"])
         ): "metrics: got bleu; must be one of",

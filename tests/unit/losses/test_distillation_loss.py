@@ -274,11 +274,22 @@ def test_what_does_not_fit_is_refused_with_one_line() -> None:
     other, _ = pair("token_classification")
     few = tiny.model("bert", "SequenceClassification", num_labels=2)
     bare = tiny.model("bert", "")
+    other_words = tiny.model("bert", "SequenceClassification", num_labels=3, vocab_size=500)
+    swapped = tiny.model("bert", "SequenceClassification", num_labels=3, id2label={0: "b", 1: "a", 2: "c"})
+    named = tiny.model("bert", "SequenceClassification", num_labels=3, id2label={0: "a", 1: "b", 2: "c"})
     batch = BATCHES["classification"][2]
     soft = [terms.SoftTargets()]
     lines = {
         refused(ConfigError, lambda: DistillationLoss(student, other, soft)): "teacher: got a BertForToken",
         refused(ConfigError, lambda: DistillationLoss(student, few, soft)): "teacher: got num_labels 2; must be 3",
+        refused(ConfigError, lambda: DistillationLoss(student, other_words, soft)): "teacher: got a vocabulary of 500",
+        refused(ConfigError, lambda: DistillationLoss(named, swapped, soft)): "teacher: got the labels b, a, c; must",
+        refused(
+            DataError, lambda: DistillationLoss(student, teacher, soft)(batch | {"position_ids": batch["input_ids"]})
+        ): "batch: got position_ids; must be left out",
+        refused(
+            DataError, lambda: DistillationLoss(student, teacher, soft)(batch | {"attention_mask": torch.ones(4, 9, 9)})
+        ): "batch: got attention_mask of shape [4, 9, 9]; must be [4, 9]",
         refused(ConfigError, lambda: DistillationLoss(bare, None, soft)): "student: got a BertModel; must be a model",
         refused(ConfigError, lambda: DistillationLoss(student, teacher, [])): "terms: got none; must be at least one",
         refused(ConfigError, lambda: DistillationLoss(student, teacher, ["kl"])): "terms: got 'kl'; must be a term",

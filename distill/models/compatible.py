@@ -1,0 +1,31 @@
+"""Whether two models can get the same token ids, and their outputs can be compared one by one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+PADDED = 128
+"""Rows by which the embedding tables of two models of one tokenizer may differ, as tables are padded to multiples."""
+
+
+def misfit(config: Any, other: Any) -> str | None:
+    """What of a model contradicts another one of this `other` config, to stand after `got`; None if nothing does.
+
+    Vocabularies of different sizes are those of different tokenizers, whose token ids mean other tokens. The same names
+    of labels in another order would compare each output with that of another label.
+    """
+    sizes = int(config.vocab_size), int(other.vocab_size)
+    if abs(sizes[0] - sizes[1]) >= PADDED:
+        return f"a vocabulary of {sizes[0]} tokens; must be the {sizes[1]} of the other model, as both get the same ids"
+    names, others = label_names(config), label_names(other)
+    if names != others and sorted(names) == sorted(others):
+        return f"the labels {', '.join(names)}; must be in the order of the other model, {', '.join(others)}"
+    return None
+
+
+def label_names(config: Any) -> tuple[str, ...]:
+    """Names of the outputs, in their order; empty where the config has none but `LABEL_0` and so on."""
+    stored = getattr(config, "id2label", None) or {}
+    names = tuple(str(stored[number]) for number in sorted(stored))
+    return () if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names
