@@ -103,7 +103,9 @@ def labelled_rows(
     _check_settings(settings, columns.kind, key)
     for table in tables.values():
         _check_columns(table, columns, key)
-    tables, marked = _prepared(tables, columns)
+    ready = {split: prepared(table, columns) for split, table in tables.items()}
+    marked = [f"{split}: {line}" for split, (_, said) in ready.items() for line in said]
+    tables = {split: table for split, (table, _) in ready.items()}
     for table in tables.values():
         check_texts(table.rows, columns.text, ", ".join(table.files))
     joined = {split: label_column(table, columns) for split, table in tables.items()}
@@ -244,16 +246,12 @@ def _check_columns(table: Table, columns: Columns, key: str) -> None:
             )
 
 
-def _prepared(tables: Mapping[str, Table], columns: Columns) -> tuple[Mapping[str, Table], list[str]]:
-    """The tables as `label_column` takes them, and what is to be said about the places of spans."""
-    prepare, remarks, result = columns.kind.prepare, list[str](), dict[str, Table]()
-    if prepare is None:
-        return tables, remarks
-    for split, table in tables.items():
-        rows, said = with_places(table.rows, columns, table.where)
-        remarks += [f"{split}: {line}" for line in said]
-        result[split] = replace(table, rows=prepare(rows, columns, table.where))
-    return result, remarks
+def prepared(table: Table, columns: Columns) -> tuple[Table, list[str]]:
+    """The table as `label_column` takes it, and what is to be said about the places of spans."""
+    if columns.kind.prepare is None:
+        return table, []
+    rows, remarks = with_places(table.rows, columns, table.where)
+    return replace(table, rows=columns.kind.prepare(rows, columns, table.where)), remarks
 
 
 def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:

@@ -27,12 +27,13 @@ def shown(row: Any) -> list[str]:
     return [row] if isinstance(row, str) else [" ".join(row)]
 
 
-def short(text: str) -> str:
-    return text if len(text) <= CHARACTERS else f"{text[: CHARACTERS - 3]}..."
+def short(text: str, most: int = CHARACTERS) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def label_of(kind: Kind, target: np.ndarray, names: Sequence[str], divided: Any) -> str | float | None:
-    """The label of a row: names of labels, a number, a choice, or the answers in a context; None without one.
+    """The label of a row: names of labels, a number, a choice, the answers in a context, or the spans of a text in
+    words; None without one.
 
     Args:
         target: [1] or [1, labels] of the row, as the kind encodes it.
@@ -40,6 +41,8 @@ def label_of(kind: Kind, target: np.ndarray, names: Sequence[str], divided: Any)
     """
     if not labelled(target)[0]:
         return None
+    if kind.per_token:
+        return kind.brief(kind.answer(np.eye(len(names))[target[0]], names, 0.5, [divided])[0])
     if kind.choices:
         return str(divided[1][target[0]])
     if kind.extractive:

@@ -17,9 +17,8 @@ from sklearn.metrics import f1_score, recall_score
 from transformers import AutoModelForSequenceClassification
 
 from distill.cli.compare import command as command
-from distill.cli.compare import page, timing
+from distill.cli.compare import models, page
 from distill.cli.compare.comparison import compare
-from distill.cli.compare.labels import common
 from distill.data.task_types import KINDS
 from distill.deploy.export import record
 from distill.errors import UserError
@@ -33,7 +32,7 @@ Save = Callable[..., Path]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(timing, "ROUNDS", 2)
+    monkeypatch.setattr(models, "ROUNDS", 2)
     monkeypatch.setattr(latency, "LEAST_MS", 0.1)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -178,7 +177,7 @@ def test_labels_without_names_are_matched_by_number() -> None:
     kind = KINDS["classification"]
 
     def order(a: Sequence[str], b: Sequence[str]) -> tuple[Sequence[str], tuple[int, ...]]:
-        head, numbers = common((kind, kind), (a, b))
+        head, numbers = models.common((kind, kind), (a, b))
         return head.labels, numbers
 
     assert order(["0", "1"], ["LABEL_0", "LABEL_1"]) == ((), (0, 1))
