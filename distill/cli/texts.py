@@ -67,10 +67,9 @@ def source(options: argparse.Namespace, record: Record | None, kind: Kind) -> So
     table = files.read(options.file, "tasks.file", options.separator)
     names, read = tuple(table.rows.column_names), _read(options, table, kind)
     text, choices, guessed = _columns(options, record, read, kind)
-    used = (*text, *choices) if kind.choices else text[:1] if kind.separate else text
-    asked = _questions(text, choices) if kind.choices else _texts(used)
-    notes = [f"{table.files[0]}: the text is from {' and '.join(used)}"] if guessed else []
-    return Source(names, _of_file(table, read, asked), table.rows.num_rows, table.where, (*table.notes, *notes))
+    text = text[:1] if kind.separate else text
+    notes = [f"{table.files[0]}: the text is from {' and '.join([*text, *choices])}"] if guessed else []
+    return Source(names, _of_file(table, read, text, choices), table.rows.num_rows, table.where, (*table.notes, *notes))
 
 
 def _without_file(options: argparse.Namespace, record: Record | None, kind: Kind) -> Source:
@@ -182,28 +181,21 @@ def _listed(value: str, table: Table) -> list[str]:
     return [value] if value in table.rows.column_names else value.split(",")
 
 
-Asked = Any
-"""Part of a table -> what the model is asked for each of its rows."""
-
-
-def _texts(columns: tuple[str, ...]) -> Callable[[pa.Table], Iterable[Asked]]:
-    if len(columns) == 1:
-        return lambda part: part[columns[0]].to_pylist()
-    return lambda part: zip(*(part[name].to_pylist() for name in columns), strict=True)
-
-
-def _questions(text: tuple[str, ...], choices: tuple[str, ...]) -> Callable[[pa.Table], Iterable[Asked]]:
+def asked(part: pa.Table, text: Sequence[str], choices: Sequence[str] = ()) -> list[Any]:
+    """What `Model.predict` takes for the rows of a table: texts, pairs of texts, lists of words, or texts with
+    choices."""
     from distill.data.task_types.multiple_choice import choices_of
 
-    return lambda part: zip(*(part[name].to_pylist() for name in text), choices_of(part, choices), strict=True)
+    lists = [part[name].to_pylist() for name in text] + ([choices_of(part, choices)] if choices else [])
+    return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
 
 
-def _of_file(table: Table, read: Table, asked: Callable[[pa.Table], Iterable[Asked]]) -> Iterator[Row]:
+def _of_file(table: Table, read: Table, text: Sequence[str], choices: Sequence[str]) -> Iterator[Row]:
     """The rows of a table, shown as they are in it, and asked as they are in `read`."""
     for start in range(0, table.rows.num_rows, _AT_ONCE):
         part = table.rows.slice(start, _AT_ONCE)
         shown = zip(*(_values(part, name, table.where(start)) for name in part.column_names), strict=True)
-        yield from map(Row, asked(read.rows.slice(start, _AT_ONCE)), shown)
+        yield from map(Row, asked(read.rows.slice(start, _AT_ONCE), text, choices), shown)
 
 
 def _values(part: pa.Table, name: str, place: str) -> list[Any]:

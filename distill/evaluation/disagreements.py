@@ -54,6 +54,29 @@ def label_of(kind: Kind, target: np.ndarray, names: Sequence[str], divided: Any)
     return ", ".join(name for name, flag in zip(names, flags, strict=True) if flag)
 
 
+def listed(
+    kind: Kind,
+    outputs: Sequence[tuple[np.ndarray, float]],
+    texts: Sequence[Any],
+    targets: np.ndarray | None,
+    names: Sequence[str],
+) -> list[tuple[Any, ...]]:
+    """For each row its label, as from `label_of`, and what `Kind.answer` returns for it, of each model.
+
+    Args:
+        outputs: of each model [R, C] of the rows, or of the words of texts, and its threshold.
+        texts: the rows, as `Model.predict` takes them.
+        targets: [n] or [n, labels] of the rows, as the kind encodes them; None without.
+    """
+    divided = [] if kind.divide is None else [kind.divide(text) for text in texts]
+    answers = [kind.answer(values, names, threshold, divided) for values, threshold in outputs]
+    parts = divided or [None] * len(texts)
+    labels = [
+        None if targets is None else label_of(kind, targets[n : n + 1], names, parts[n]) for n in range(len(texts))
+    ]
+    return list(zip(labels, *answers, strict=True))
+
+
 def readable(kind: Kind) -> bool:
     """Whether the rows of a kind are listed: not those that are words, or pairs of vectors."""
     return not kind.per_token and not kind.separate
@@ -84,16 +107,15 @@ def disagreements(
     part = rows.select(numbers)
     columns = [*task.columns, SECONDS] if kind.choices else [*task.columns]
     texts = list(zip(*(part[column][:] for column in columns), strict=True))
-    divided = [] if kind.divide is None else [kind.divide(row) for row in texts]
-    targets = targets_of(part)
-    answers = [kind.answer(each[numbers], task.labels, task.threshold, divided) for each in (teacher, student)]
+    outputs = [(each[numbers], task.threshold) for each in (teacher, student)]
+    found = listed(kind, outputs, texts, targets_of(part), task.labels)
     return [
         {
             "row": int(number),
             "text": " | ".join(map(short, shown(row))),
             "teacher": kind.brief(of_teacher),
             "student": kind.brief(of_student),
-            "label": label_of(kind, targets[place : place + 1], task.labels, divided[place] if divided else None),
+            "label": label,
         }
-        for place, (number, row, of_teacher, of_student) in enumerate(zip(numbers, texts, *answers, strict=True))
+        for number, row, (label, of_teacher, of_student) in zip(numbers, texts, found, strict=True)
     ]

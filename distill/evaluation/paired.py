@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,26 +38,25 @@ def compared(
         lengths: [n] tokens of each row or text.
         names: of the labels; empty for numbers.
     """
-    (a, b), labelled = predictions, truth is not None and bool(chosen.any())
+    (a, b), wanted = predictions, metrics_of(kind)
+    truth = truth if chosen.any() else None
     groups: list[dict[str, Any]] = []
     for low, high, rows in terciles(lengths):
         inside = np.isin(owners, rows)
         agreed = agreement(kind, a[inside], b[inside], owners[inside])
         groups.append({"from": low, "to": high, "rows": len(rows), "agreement": agreed})
-        if truth is not None and labelled:
+        if truth is not None:
             part = inside & chosen
+            scored = [metrics.score(wanted, each[part], truth[part]) if part.any() else None for each in judged]
             groups[-1]["labelled_rows"] = len(np.unique(owners[part]))
-            scored = [
-                metrics.score(metrics_of(kind), each[part], truth[part]) if part.any() else None for each in judged
-            ]
             groups[-1]["scores"] = dict(zip("ab", scored, strict=True))
     result = {"agreement": agreement(kind, a, b, owners), "scores": None, "mcnemar": None, "lengths": groups}
-    if truth is None or not labelled:
+    if truth is None:
         return result | {"classes": classes(kind, a, b, owners, None, names)}
     a, b, owners, truth = a[chosen], b[chosen], owners[chosen], truth[chosen]
     of_a, of_b = (each[chosen] for each in judged)
-    correct = [right(metrics_of(kind)[:1], kind.same, {("", ""): (each, truth)}) for each in (of_a, of_b)]
-    result["scores"] = scores(metrics_of(kind), of_a, of_b, truth)
+    correct = [right(wanted[:1], kind.same, {("", ""): (each, truth)}) for each in (of_a, of_b)]
+    result["scores"] = scores(wanted, of_a, of_b, truth)
     result["mcnemar"] = None if correct[0] is None or correct[1] is None else mcnemar(correct[0], correct[1])
     return result | {"classes": classes(kind, a, b, owners, truth, names)}
 
@@ -124,8 +122,8 @@ def scores(names: Sequence[str], a: np.ndarray, b: np.ndarray, truth: np.ndarray
 def classes(
     kind: Kind, a: np.ndarray, b: np.ndarray, owners: np.ndarray, truth: np.ndarray | None, names: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """For each label, or type of span: how often it is right, and how often each model predicts it; with the truth,
-    recall and F1 of both in percent, which are None for a label that does not occur. Empty without labels.
+    """For each label, or type of span: how often it is in the truth, and how often each model predicts it. With a truth
+    also recall and F1 of both in percent, which are None for a label that does not occur. Empty without labels.
 
     Args:
         a, b, truth: [R] or [R, labels], as metrics take them.
@@ -133,28 +131,16 @@ def classes(
     """
     if kind.recalled is None:
         return []
-    labels = types_of(names) if kind.per_token else tuple(names)
-    found = [_counts(kind, each, _tagged(each, owners) if kind.per_token else each, names) for each in (a, b)]
+    found = [kind.counted(each, _tagged(each, owners) if kind.per_token else each, names) for each in (a, b)]
+    hits = [] if truth is None else [kind.counted(each, truth, names) for each in (a, b)]
     rows: list[dict[str, Any]] = []
-    for label in labels:
-        predicted = [counts[label][1] for counts in found]
-        rows.append({"label": label, "rows": None, "predicted": dict(zip("ab", predicted, strict=True))})
-    if truth is not None:
-        both = [_counts(kind, each, truth, names) for each in (a, b)]
-        for row in rows:
-            row["rows"] = both[0][row["label"]][1]
-            for name, counts in zip("ab", both, strict=True):
-                row[name] = _quality(*counts[row["label"]], row["predicted"][name])
+    for label in types_of(names) if kind.per_token else names:
+        predicted = {name: counts.get(label, (0, 0))[1] for name, counts in zip("ab", found, strict=True)}
+        rows.append({"label": label, "rows": None, "predicted": predicted})
+        for name, counts in zip("ab", hits, strict=False):
+            both, rows[-1]["rows"] = counts.get(label, (0, 0))
+            rows[-1][name] = _quality(both, rows[-1]["rows"], predicted[name])
     return rows
-
-
-def _counts(kind: Kind, predicted: np.ndarray, truth: np.ndarray, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Label -> how often it is in both, and how often in the truth."""
-    assert kind.recalled is not None
-    counted = kind.recalled(predicted, truth, names)
-    return defaultdict(
-        lambda: (0, 0), {label: (int(n[:, 0].sum()), int(n[:, 1].sum())) for label, n in counted.items()}
-    )
 
 
 def _quality(both: int, true: int, predicted: int) -> dict[str, float | None]:

@@ -17,15 +17,13 @@ from distill.data.task_types import KINDS, Kind, labelled
 from distill.data.task_types.embedding import cosines
 from distill.errors import printable
 from distill.evaluation import paired
-from distill.evaluation.disagreements import label_of, short, shown
+from distill.evaluation.disagreements import listed, short, shown
 from distill.models.families.vectors import check_cosines
 from distill.runtime.machine import cores
 from distill.runtime.versions import hardware
 
 if TYPE_CHECKING:
     from distill.deploy.serve import Model
-
-TOP = 10
 
 
 def compare(
@@ -38,7 +36,7 @@ def compare(
     choices: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
     separator: str | None = None,
-    top: int = TOP,
+    top: int = 10,
     batch_size: int = 32,
     backends: tuple[str | None, str | None] = (None, None),
     log: Callable[[str], None] = lambda text: None,
@@ -101,7 +99,7 @@ def compare(
         **_scored(kind, models, outputs, rows, given, names, lengths, top),
         "latency": measured,
         "environment": hardware(cores()),
-        "notes": [*rows.notes, *given.remarks, *([given.note] if given.note else [])],
+        "notes": [*rows.notes, *given.notes],
     }
     return result | {"result": sentences(result)}
 
@@ -161,24 +159,20 @@ def _differences(
     compared, distance = answered(kind), np.zeros(len(rows))
     np.maximum.at(distance, owners, compared.difference(outputs[0], outputs[1]))
     numbers = np.argsort(-distance, kind="stable")[:top]
-    texts, answers = rows.texts(numbers), []
-    divided = [] if kind.divide is None else [kind.divide(text) for text in texts]
     part = np.concatenate([np.flatnonzero(owners == number) for number in numbers])
-    for values, model in zip(outputs, models, strict=True):
-        logits, threshold = scaled(values[part], model.threshold, model.temperature)
-        answers.append(compared.answer(logits, names, threshold, divided))
+    own = [scaled(each[part], model.threshold, model.temperature) for each, model in zip(outputs, models, strict=True)]
+    texts = rows.texts(numbers)
+    found = listed(compared, own, texts, None if targets is None else targets[numbers], names)
     return [
         {
             "row": rows.table.where(int(number)),
-            "texts": [short(text) for text in shown(texts[place])],
-            "label": None
-            if targets is None
-            else label_of(kind, targets[number : number + 1], names, divided[place] if divided else None),
+            "texts": [short(each) for each in shown(text)],
+            "label": label,
             "difference": float(distance[number]),
-            "a": answers[0][place],
-            "b": answers[1][place],
+            "a": of_a,
+            "b": of_b,
         }
-        for place, number in enumerate(numbers)
+        for number, text, (label, of_a, of_b) in zip(numbers, texts, found, strict=True)
     ]
 
 

@@ -13,10 +13,11 @@ import numpy as np
 from distill.cli.compare.rows import Rows
 from distill.data.labels import head_order
 from distill.data.task import Task
-from distill.data.task_types import ABSENT, Kind
+from distill.data.task_types import Kind
 from distill.data.vectors import prompts_of
 from distill.errors import ConfigError, UserError
 from distill.inference import latency
+from distill.inference.predict import stacked
 from distill.inference.runners import Batch, Runner
 from distill.models.families.head import Head, stored_head
 from distill.models.families.record import TEXTS
@@ -68,8 +69,9 @@ def _named(name: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        messages = [re.sub("^folder:", f"{name}:", message) for message in error.messages]
-        raise type(error)([re.sub("^backend:", f"--backend, {name}:", message) for message in messages]) from error
+        words = {"folder:": f"{name}:", "backend:": f"--backend, {name}:"}
+        lines = [re.sub("^(folder|backend):", lambda found: words[found[0]], line) for line in error.messages]
+        raise type(error)(lines) from error
 
 
 def kinds_of(models: Sequence[Model]) -> tuple[Kind, Kind]:
@@ -131,12 +133,11 @@ def outputs_of(model: Model, kind: Kind, rows: Rows, batch_size: int) -> np.ndar
             sides = [[prompt + row[side] for row in texts] for side, prompt in enumerate(prompts)]
             return np.concatenate([model.outputs(side, batch_size) for side in sides], axis=1)
         outputs = model.outputs(texts, batch_size)
-        scored = kind.name == "regression" and model.activation is not None  # of a cross-encoder
-        return model.activation(outputs) if scored and model.activation is not None else outputs
+        if kind.name == "regression" and model.activation is not None:  # of a cross-encoder
+            return model.activation(outputs)
+        return outputs
 
-    parts = [run(texts) for texts in rows.parts()]
-    most = max(part.shape[1] for part in parts)  # parts differ in the number of choices
-    return np.concatenate([np.pad(part, ((0, 0), (0, most - part.shape[1])), constant_values=ABSENT) for part in parts])
+    return stacked([run(texts) for texts in rows.parts()])
 
 
 def lengths_of(model: Model, rows: Rows) -> np.ndarray:

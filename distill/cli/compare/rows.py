@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.cli.options import as_options
+from distill.cli.texts import asked
 from distill.data import columns as usual
 from distill.data.columns import check_texts, columns_of, label_columns, texts_of
 from distill.data.files import Table, read
-from distill.data.kind_of import stated_of
-from distill.data.labelled import label_column, prepared, usable_rows
+from distill.data.labelled import label_column, prepared, read_labels, usable_rows
 from distill.data.labels import labels_of
 from distill.data.meant import accepted, with_lists
 from distill.data.task_types import Columns, Kind
@@ -61,9 +61,7 @@ class Rows:
     def texts(self, numbers: np.ndarray) -> list[Any]:
         """What users pass to `Model.predict` for these rows; of embedders, pairs of texts."""
         part = self.table.rows.select([*self.text, *self.choices]).take(pa.array(numbers, pa.int64()))
-        lists = [part[name].to_pylist() for name in self.text]
-        lists += [choices_of(part, self.choices)] if self.choices else []
-        return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
+        return asked(part, self.text, self.choices)
 
     def parts(self) -> Iterator[list[Any]]:
         """The texts of all rows, some at a time."""
@@ -73,13 +71,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Targets:
-    """The labels of the rows. `values` is None where the file has none, and `note` states why."""
+    """The labels of the rows. `values` is None where the file has none."""
 
     label: tuple[str, ...] = ()
     values: np.ndarray | None = None
-    note: str = ""
-    remarks: tuple[str, ...] = ()
-    """How the labels were read, in lines."""
+    notes: tuple[str, ...] = ()
+    """How the labels were read, or why there are none, in lines."""
 
 
 @contextmanager
@@ -148,7 +145,7 @@ def targets(rows: Rows, settings: config.Task, kind: Kind, head: Head) -> Target
         UserError: if the column that is set, or named as a label, has other values than labels of the models.
     """
     table, file = rows.table, rows.table.files[0]
-    none = Targets(note=f"No column of {file} contains labels of the models; --label COLUMN names one.")
+    none = Targets(notes=(f"No column of {file} contains labels of the models; --label COLUMN names one.",))
     pair = rows.text[1] if len(rows.text) == 2 else None
     known = config.Task(kind=kind.name, text=rows.text[0], text_pair=pair, choices=list(rows.choices) or None)
     try:
@@ -162,15 +159,15 @@ def targets(rows: Rows, settings: config.Task, kind: Kind, head: Head) -> Target
     if kind.choices and not stated:
         return none
     try:
-        values, remarks = _encoded(table, columns, head)
+        return Targets(names, *_encoded(table, columns, head))
     except UserError:
         if stated:
             raise
-        return Targets(note=f"{names[0]} is not used as the label, because its values are not labels of the models.")
-    return Targets(names, values, remarks=tuple(remarks))
+        why = "because its values are not labels of the models"
+        return Targets(notes=(f"{names[0]} is not used as the label, {why}.",))
 
 
-def _encoded(table: Table, columns: Columns, head: Head) -> tuple[np.ndarray, list[str]]:
+def _encoded(table: Table, columns: Columns, head: Head) -> tuple[np.ndarray, tuple[str, ...]]:
     """The targets of the rows, and how their labels were read."""
     kind, label, given = columns.kind, ", ".join(columns.label), label_column(table, columns)
     if kind.prepare is not None and not kind.accepts(given.type):
@@ -178,19 +175,15 @@ def _encoded(table: Table, columns: Columns, head: Head) -> tuple[np.ndarray, li
             f"{KEY}.label: got {given.type} in column {label}; must be {kind.form}; convert it, or set "
             f"{KEY}.label=COLUMN"
         )
-    ready, remarks = prepared(table, columns)
-    column, classes = label_column(ready, columns), table.classes(columns.label[0])
-    if kind.read is not None and len(columns.label) == 1 and not columns.flag:
-        stated = stated_of(config.Task(), head, columns.label, KEY, table.files[0], table.classes)
-        try:
-            read_as, said = kind.read({"train": column}, stated)
-        except ConfigError as error:  # the command has no option that states the meaning of a label
-            raise DataError(f"{error.messages[0].rpartition('; ')[0]}; write it as one of them") from error
-        column, remarks = read_as["train"], [*remarks, *said]
-    numbered = tuple(map(str, range(head.outputs)))
+    ready, marked = prepared(table, columns)
+    try:
+        read_as, remarks = read_labels(config.Task(), {"train": ready}, columns, head, KEY)
+    except ConfigError as error:  # the command has no option that states the meaning of a label
+        raise DataError(f"{error.messages[0].rpartition('; ')[0]}; write it as one of them") from error
+    numbered, classes = tuple(map(str, range(head.outputs))), table.classes(columns.label[0])
     try:
         named = replace(head, labels=head.labels or (classes if len(classes) == head.outputs else numbered))
-        spelled = labels_of(config.Task(), kind, {"train": column}, named, KEY).spelled
+        spelled = labels_of(config.Task(), kind, read_as, named, KEY).spelled
     except ConfigError as error:
         got = error.messages[0].partition(": ")[2].partition(";")[0]
         names = ", ".join(head.labels[:20]) or f"{', '.join(numbered[:20])}, because neither model names its outputs"
@@ -198,4 +191,4 @@ def _encoded(table: Table, columns: Columns, head: Head) -> tuple[np.ndarray, li
             f"{KEY}.label: {got} in column {label}; must be labels of the models: {names}; rename them in the file, or "
             f"set {KEY}.label=COLUMN"
         ) from error
-    return kind.encode(column, spelled, table.where, f"{KEY}.label"), remarks
+    return kind.encode(read_as["train"], spelled, table.where, f"{KEY}.label"), (*marked, *remarks)
