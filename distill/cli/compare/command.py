@@ -71,6 +71,7 @@ def _run(options: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from distill import config
     from distill.cli.compare.comparison import compare
     from distill.cli.compare.page import blocks
     from distill.cli.compare.write import check, told_apart, write
@@ -87,7 +88,7 @@ def _run(options: argparse.Namespace) -> None:
         options.a,
         options.b,
         options.file,
-        **columns,
+        config.Task(**columns),
         top=options.rows,
         batch_size=options.batch_size,
         backends=(backends[0], backends[-1]),

@@ -19,7 +19,6 @@ from distill.errors import printable
 from distill.evaluation import paired
 from distill.evaluation.disagreements import listed, short, shown
 from distill.models.families.vectors import check_cosines
-from distill.runtime.machine import cores
 from distill.runtime.versions import hardware
 
 if TYPE_CHECKING:
@@ -30,12 +29,8 @@ def compare(
     a: str | Path,
     b: str | Path,
     file: str,
+    settings: config.Task | None = None,
     *,
-    text: str | None = None,
-    text_pair: str | None = None,
-    choices: str | Sequence[str] | None = None,
-    label: str | Sequence[str] | None = None,
-    separator: str | None = None,
     top: int = 10,
     batch_size: int = 32,
     backends: tuple[str | None, str | None] = (None, None),
@@ -44,10 +39,8 @@ def compare(
     """Two models of one kind and with the same labels, on the rows of a file, labelled or not.
 
     Args:
-        text, text_pair, choices, label: columns of the file; when None, those that B was made from, or likely ones.
-            Several label columns are of 0 and 1. For embedders, each text of a file with one text column is paired
-            with that of the next row.
-        separator: between the values of a CSV; a comma, or a tab in .tsv, when None.
+        settings: columns and separator of the file; where columns are None, those that B was made from, or likely ones.
+            For embedders, each text of a file with one text column is paired with that of the next row.
         top: number of rows to list, of those on which the models' outputs differ most.
         backends: of A and of B; None for the default of `distill.load`.
 
@@ -57,8 +50,9 @@ def compare(
     Raises:
         UserError: for a file or a model that cannot be used, and for models that cannot be compared.
     """
-    own, others = (value if value is None or isinstance(value, str) else list(value) for value in (label, choices))
-    settings = config.Task(text=text, text_pair=text_pair, label=own, choices=others, separator=separator)
+    from distill.runtime.machine import cores
+
+    settings = settings or config.Task()
     columns, choice_columns, architecture = columns_of(b)
     rows = read_rows(file, settings, columns, choice_columns, architecture)
     for note in rows.table.notes:

@@ -16,15 +16,12 @@ from distill.data.task import Task
 from distill.data.task_types import Kind
 from distill.data.vectors import prompts_of
 from distill.errors import ConfigError, UserError
-from distill.inference import latency
-from distill.inference.predict import stacked
-from distill.inference.runners import Batch, Runner
 from distill.models.families.head import Head, stored_head
 from distill.models.families.record import TEXTS
-from distill.runtime.machine import cores
 
 if TYPE_CHECKING:
     from distill.deploy.serve import Model
+    from distill.inference.runners import Batch, Runner
 
 BATCHES = (1, 8)
 TIMED_ROWS = 16
@@ -56,7 +53,7 @@ def loaded(folders: Sequence[str | Path], backends: Sequence[str | None], log: C
     for name, folder, backend in zip("AB", folders, backends, strict=True):
         with _named(name):
             read(located(folder))  # refuses a folder with several heads
-            model = load(folder, backend=backend, threads=cores(), say=log)
+            model = load(folder, backend=backend, say=log)
             assert isinstance(model, Model)
             models.append(model)
         log(f"{name}: {folder}, {model.backend} {model.scheme}")
@@ -126,6 +123,8 @@ def outputs_of(model: Model, kind: Kind, rows: Rows, batch_size: int) -> np.ndar
     """Outputs [n, C] of all rows as from `Model.outputs`, of which those of a regression are the numbers that the model
     predicts; of embedders [n, 2 D] the vectors of both texts, which for retrieval follow the prompts in the model's
     folder."""
+    from distill.inference.predict import stacked
+
     prompts = prompts_of(kind, stored_head(model.folder)) or ("", "")
 
     def run(texts: list[Any]) -> np.ndarray:
@@ -171,23 +170,27 @@ def timed(models: Sequence[Model], rows: Rows, lengths: np.ndarray) -> list[dict
     Args:
         lengths: [n] tokens of each row.
     """
+    from distill.inference import latency
+
     drawn = np.random.default_rng(0).permutation(len(lengths))[:TIMED_ROWS]
     texts = rows.texts(drawn[np.argsort(lengths[drawn], kind="stable")])
     texts = [first for first, _ in texts] if models[0].kind.separate else texts
     every = np.fromiter(texts, object, len(texts))  # `np.array` would make a table of pairs, or of lists of words
-    inputs = {str(n): [{"texts": every[first : first + n]} for first in range(0, len(every), n)] for n in BATCHES}
+    keyed: dict[latency.Key, dict[str, list[Batch]]] = {}
+    for size in BATCHES:
+        batches: list[Batch] = [{"texts": every[first : first + size]} for first in range(0, len(every), size)]
+        keyed[str(size)] = dict.fromkeys("ab", batches)
     runners = [_runner(name, model) for name, model in zip("ab", models, strict=True)]
-    keyed: dict[latency.Key, dict[str, list[Batch]]] = {
-        size: dict.fromkeys("ab", each) for size, each in inputs.items()
-    }
-    times = latency.measure(runners, keyed, repeats=ROUNDS, least_ms=latency.LEAST_MS)
-    result = []
-    for size, batches in inputs.items():
-        a, b = ([ms / len(batches) for ms in times[name, size]] for name in "ab")
-        row = {"batch": int(size), "rows": len(every), "a": latency.summary(a), "b": latency.summary(b)}
+    times, result = latency.measure(runners, keyed, repeats=ROUNDS, least_ms=latency.LEAST_MS), []
+    for size in BATCHES:
+        count = len(keyed[str(size)]["a"])
+        a, b = ([ms / count for ms in times[name, str(size)]] for name in "ab")
+        row = {"batch": size, "rows": len(every), "a": latency.summary(a), "b": latency.summary(b)}
         result.append(row | {"speedup": latency.speedup(a, b)})
     return result
 
 
 def _runner(name: str, model: Model) -> Runner:
+    from distill.inference.runners import Runner
+
     return Runner(name, model.backend, model.scheme, lambda b: model.outputs(b["texts"].tolist(), len(b["texts"])))
