@@ -11,8 +11,9 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from distill.cli.options import Parser
 from distill.config import Config, implied, load_config
 from distill.config.plan import resolve
 from distill.errors import ConfigError, UserError
@@ -158,12 +159,6 @@ def show(advice: Advice, again: str) -> None:
     console.print(f"{again} target.speedup={reached:g}", highlight=False, markup=False, soft_wrap=True)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Raise a ConfigError in place of argparse's exit."""
-        raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
-
-
 def _speedup(text: str) -> float:
     try:
         value = float(text)
@@ -174,8 +169,8 @@ def _speedup(text: str) -> float:
     return value
 
 
-def _parser(prog: str = PROG) -> _Parser:
-    parser = _Parser(
+def _parser(prog: str = PROG) -> Parser:
+    parser = Parser(
         prog=prog,
         description="Measure how fast a model can get on this machine, before anything is trained.",
     )

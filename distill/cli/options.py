@@ -1,15 +1,32 @@
-"""Messages about settings for commands that have options in place of the settings."""
+"""The options of commands: their parser, and messages about settings, in which options stand for the settings."""
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Collection, Iterator
+from typing import NoReturn
 
+from distill.errors import ConfigError
 from distill.runtime import quoting
 
 _VALUE = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,\[\]]+)', re.DOTALL)
 """A value in Hydra's grammar, with or without double quotes. In a list, each of its values."""
 _ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|.)", re.DOTALL)
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises ConfigError in place of an exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
+
+
+def count(text: str) -> int:
+    """A whole number from 1, as the type of an option."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text}; must be a whole number from 1; correct it")
+    return int(text)
 
 
 def as_options(message: str, keys: Collection[str], names: Collection[str], *, repeated: bool = False) -> str:

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from distill.cli.options import as_options
+from distill.cli.options import Parser, as_options, count
 from distill.errors import ConfigError, DataError, UserError, discreet, printable, printable_lines
 from distill.runtime import streams
 from distill.runtime.cells import csv_line, json_line
@@ -33,14 +33,8 @@ Write = Callable[[Sequence[Sequence[Any]], Sequence[Mapping[str, Any]]], None]
 """Writes the values of the source's columns and the predictions of some rows."""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Raise a ConfigError in place of argparse's exit."""
-        raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
-
-
-def _parser(prog: str = PROG) -> _Parser:
-    parser = _Parser(prog, description=(__doc__ or "").partition(": ")[2])
+def _parser(prog: str = PROG) -> Parser:
+    parser = Parser(prog, description=(__doc__ or "").partition(": ")[2])
     parser.add_argument("folder", metavar="FOLDER", help="an exported folder, or one that transformers loads")
     parser.add_argument("texts", metavar="TEXT", nargs="*", help="without texts and --file: lines of standard input")
     parser.add_argument("--file", help="CSV, TSV, JSONL or parquet; a glob or a URL too")
@@ -55,7 +49,7 @@ def _parser(prog: str = PROG) -> _Parser:
     parser.add_argument("--format", metavar="FORMAT", type=_form, help="jsonl or csv; by default that of --output")
     parser.add_argument("--backend", help="torch, onnxruntime, ...; by default that of the fastest artifact")
     parser.add_argument("--scheme", help="fp32, int8, ...; by default that of the fastest artifact")
-    parser.add_argument("--batch-size", metavar="N", type=_count, default=32, help="texts in a batch (32)")
+    parser.add_argument("--batch-size", metavar="N", type=count, default=32, help="texts in a batch (32)")
     return parser
 
 
@@ -63,12 +57,6 @@ def _form(value: str) -> str:
     if value not in FORMS:
         raise argparse.ArgumentTypeError(f"got {value}; must be {' or '.join(FORMS)}; correct it")
     return value
-
-
-def _count(value: str) -> int:
-    if not value.isdecimal() or int(value) < 1:
-        raise argparse.ArgumentTypeError(f"got {value}; must be a whole number from 1; correct it")
-    return int(value)
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,15 +66,10 @@ def source(options: argparse.Namespace, record: Record | None, kind: Kind) -> So
 
     table = files.read(options.file, "tasks.file", options.separator)
     names, read = tuple(table.rows.column_names), _read(options, table, kind)
-    if kind.choices:
-        text, choices, guessed = _choices(options, record, read)
-        used, asked = (*text, *choices), _questions(text, choices)
-    else:
-        columns, guessed = _columns(options, record, read)
-        used = columns[:1] if kind.separate else columns
-        asked = _texts(used)
-    notes = [f"{table.files[0]}: the text is from {' and '.join(used)}"] if guessed else []
-    return Source(names, _of_file(table, read, asked), table.rows.num_rows, table.where, (*table.notes, *notes))
+    text, choices, guessed = _columns(options, record, read, kind)
+    text = text[:1] if kind.separate else text
+    notes = [f"{table.files[0]}: the text is from {' and '.join([*text, *choices])}"] if guessed else []
+    return Source(names, _of_file(table, read, text, choices), table.rows.num_rows, table.where, (*table.notes, *notes))
 
 
 def _without_file(options: argparse.Namespace, record: Record | None, kind: Kind) -> Source:
@@ -141,57 +136,44 @@ def _read(options: argparse.Namespace, table: Table, kind: Kind) -> Table:
     return with_lists(config.Task(text=options.text, text_pair=options.text_pair), table, kind.per_token)[0]
 
 
-def _columns(options: argparse.Namespace, record: Record | None, table: Table) -> tuple[tuple[str, ...], bool]:
-    """The text columns, from the options, the task, or a guess; and whether they are guessed.
-
-    Every row has a text in them.
-    """
+def _columns(
+    options: argparse.Namespace, record: Record | None, table: Table, kind: Kind
+) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """The text columns and those of the choices: those of the options, those of the task, or the most likely ones; and
+    whether they are guessed. All rows are checked."""
     from distill import config
-    from distill.data.columns import check_texts, text_columns
+    from distill.data.columns import check_texts, texts_of
+    from distill.data.task_types.multiple_choice import check, choices_of
     from distill.data.task_types.token_classification import is_words
 
     expected, file = record.columns if record else (), table.files[0]
-    set_by_user = options.text is not None or options.text_pair is not None
-    known = bool(expected) and not set_by_user and set(expected) <= set(table.rows.column_names)
-    if known:
-        columns = expected
-    else:
-        settings = config.Task(text=options.text, text_pair=options.text_pair)
-        columns = text_columns(settings, table.rows, "tasks", file)
-    if expected and len(columns) != len(expected):
-        raise ConfigError(
-            f"--text: got {', '.join(columns)}; must be {len(expected)} for this model ({', '.join(expected)}); "
-            f"set --text COLUMN{' --text-pair COLUMN' * (len(expected) == 2)}"
-        )
-    if record is None or not record.kind.per_token or not is_words(table.rows[columns[0]].type):
-        check_texts(table.rows, columns, file)
-    for column in columns:
+    listed = _listed(options.choices, table) if kind.choices and options.choices else None
+    settings = config.Task(text=options.text, text_pair=options.text_pair, choices=listed)
+    known = record.choices if record else ()
+    text, choices, guessed = texts_of(settings, table.rows, expected, known, kind.architecture, "tasks", file)
+    check_width(text, expected, "this model")
+    if not kind.per_token or not is_words(table.rows[text[0]].type):
+        check_texts(table.rows, text, file)
+    for column in text:
         if table.rows[column].null_count:
             row = table.rows[column].is_null().index(True).as_py()
             raise DataError(f"{table.where(row)}: got no text in column {column}; must be text; write it, or remove it")
-    return columns, not known and not set_by_user
-
-
-def _choices(
-    options: argparse.Namespace, record: Record | None, table: Table
-) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-    """The columns of one text or two, the columns of the choices, and whether they are guessed. All rows are
-    checked."""
-    from distill import config
-    from distill.data.columns import check_texts, choice_columns
-    from distill.data.task_types.multiple_choice import check, choices_of
-
-    text, choices = (record.columns, record.choices) if record else ((), ())
-    set_by_user = any(value is not None for value in (options.text, options.text_pair, options.choices))
-    known = not set_by_user and bool(text) and {*text, *choices} <= set(table.rows.column_names)
-    if not known:
-        given = _listed(options.choices, table) if options.choices else None
-        settings = config.Task(text=options.text, text_pair=options.text_pair, choices=given)
-        text, choices = choice_columns(settings, table.rows, "tasks", table.files[0])
-    check_texts(table.rows, text, table.files[0])
-    for row, found in enumerate(choices_of(table.rows, choices)):
+    for row, found in enumerate(choices_of(table.rows, choices) if choices else ()):
         check(found, table.where(row), ", ".join(choices))
-    return text, choices, not known and not set_by_user
+    return text, choices, guessed
+
+
+def check_width(columns: Sequence[str], expected: Sequence[str], model: str) -> None:
+    """ConfigError unless these are as many text columns as a model was made from, if those are known.
+
+    Args:
+        model: as a message names it.
+    """
+    if expected and len(columns) != len(expected):
+        raise ConfigError(
+            f"--text: got {', '.join(columns)}; must be {len(expected)} for {model} ({', '.join(expected)}); "
+            f"set --text COLUMN{' --text-pair COLUMN' * (len(expected) == 2)}"
+        )
 
 
 def _listed(value: str, table: Table) -> list[str]:
@@ -199,28 +181,21 @@ def _listed(value: str, table: Table) -> list[str]:
     return [value] if value in table.rows.column_names else value.split(",")
 
 
-Asked = Any
-"""Part of a table -> what the model is asked for each of its rows."""
-
-
-def _texts(columns: tuple[str, ...]) -> Callable[[pa.Table], Iterable[Asked]]:
-    if len(columns) == 1:
-        return lambda part: part[columns[0]].to_pylist()
-    return lambda part: zip(*(part[name].to_pylist() for name in columns), strict=True)
-
-
-def _questions(text: tuple[str, ...], choices: tuple[str, ...]) -> Callable[[pa.Table], Iterable[Asked]]:
+def asked(part: pa.Table, text: Sequence[str], choices: Sequence[str] = ()) -> list[Any]:
+    """What `Model.predict` takes for the rows of a table: texts, pairs of texts, lists of words, or texts with
+    choices."""
     from distill.data.task_types.multiple_choice import choices_of
 
-    return lambda part: zip(*(part[name].to_pylist() for name in text), choices_of(part, choices), strict=True)
+    lists = [part[name].to_pylist() for name in text] + ([choices_of(part, choices)] if choices else [])
+    return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
 
 
-def _of_file(table: Table, read: Table, asked: Callable[[pa.Table], Iterable[Asked]]) -> Iterator[Row]:
-    """The rows of a table: the output shows the values in `table`, and the model reads the values in `read`."""
+def _of_file(table: Table, read: Table, text: Sequence[str], choices: Sequence[str]) -> Iterator[Row]:
+    """The rows of a table, shown as they are in it, and asked as they are in `read`."""
     for start in range(0, table.rows.num_rows, _AT_ONCE):
         part = table.rows.slice(start, _AT_ONCE)
         shown = zip(*(_values(part, name, table.where(start)) for name in part.column_names), strict=True)
-        yield from map(Row, asked(read.rows.slice(start, _AT_ONCE)), shown)
+        yield from map(Row, asked(read.rows.slice(start, _AT_ONCE), text, choices), shown)
 
 
 def _values(part: pa.Table, name: str, place: str) -> list[Any]:

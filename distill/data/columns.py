@@ -15,7 +15,7 @@ from distill.data.task_types import KINDS, Columns, Kind
 from distill.data.task_types.multiple_choice import MULTIPLE_CHOICE, first_of, fits, is_choices, numbered, sizes_of
 from distill.data.task_types.question_answering import QUESTION_ANSWERING, is_answers, is_extractive
 from distill.data.task_types.task_type import is_list, is_text
-from distill.data.task_types.token_classification import is_spans, is_words
+from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
 from distill.data.task_types.written import names as label_names
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
@@ -230,6 +230,38 @@ def choice_columns(
     others = sample.drop_columns(list(choices))
     usual = _usual(others, ANSWERS, {settings.text, settings.text_pair})
     return _question(settings, others, () if usual is None else (usual,), key, file), choices
+
+
+def texts_of(
+    settings: config.Task,
+    table: pa.Table,
+    text: Sequence[str],
+    choices: Sequence[str],
+    architecture: str,
+    key: str,
+    file: str,
+) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """(text columns, columns of choices, whether they are guessed) of a file that a model is asked about, which may
+    have no labels: those of the settings, those that the model was made from, or likely ones.
+
+    Args:
+        text, choices: columns that the model was made from; empty if unknown.
+        architecture: of the model.
+
+    Raises:
+        ConfigError: for a column that the file does not have, and where no column is likely.
+    """
+    stated = (settings.text, settings.text_pair, settings.choices) != (None, None, None)
+    if not stated and text and {*text, *choices} <= {*table.column_names}:
+        return tuple(text), tuple(choices), False
+    if architecture == MULTIPLE_CHOICE.architecture:
+        return *choice_columns(settings, table, key, file), not stated
+    lists = [name for name in WORD_LISTS if name in table.column_names and is_words(table[name].type)]
+    if architecture == TOKEN_CLASSIFICATION.architecture and settings.text is None and lists:
+        return (lists[0],), (), not stated
+    label = settings.label if isinstance(settings.label, list) else [settings.label]
+    others = table.select([name for name in table.column_names if name not in label])
+    return text_columns(settings, others, key, file), (), not stated
 
 
 def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:

@@ -103,16 +103,14 @@ def labelled_rows(
     _check_settings(settings, columns.kind, key)
     for table in tables.values():
         _check_columns(table, columns, key)
-    tables, marked = _prepared(tables, columns)
+    ready = {split: prepared(table, columns) for split, table in tables.items()}
+    marked = [f"{split}: {line}" for split, (_, said) in ready.items() for line in said]
+    tables = {split: table for split, (table, _) in ready.items()}
     for table in tables.values():
         check_texts(table.rows, columns.text, ", ".join(table.files))
-    joined = {split: label_column(table, columns) for split, table in tables.items()}
+    joined, remarks = read_labels(settings, tables, columns, head, key)
     several = (columns.flag,) if columns.flag else columns.label if len(columns.label) > 1 else ()
     numbered = () if several else first.classes(columns.label[0])
-    stated = stated_of(settings, head, columns.label, key, first.files[0], first.classes)
-    # Labels of a published data set are used as they are, so that -1 of its test rows is refused with its row.
-    read = None if several or settings.rows else columns.kind.read
-    joined, remarks = (joined, []) if read is None else read(joined, stated)
     labels = labels_of(settings, columns.kind, joined, head, key, several, numbered)
     if columns.kind.named and settings.labels is None and head is None:
         _check_labels(labels.names, columns, first, key, [*meant.notes, *remarks])
@@ -245,16 +243,32 @@ def _check_columns(table: Table, columns: Columns, key: str) -> None:
             )
 
 
-def _prepared(tables: Mapping[str, Table], columns: Columns) -> tuple[Mapping[str, Table], list[str]]:
-    """The tables as `label_column` takes them, and what is to be said about the places of spans."""
-    prepare, remarks, result = columns.kind.prepare, list[str](), dict[str, Table]()
-    if prepare is None:
-        return tables, remarks
-    for split, table in tables.items():
-        rows, said = with_places(table.rows, columns, table.where)
-        remarks += [f"{split}: {line}" for line in said]
-        result[split] = replace(table, rows=prepare(rows, columns, table.where))
-    return result, remarks
+def prepared(table: Table, columns: Columns) -> tuple[Table, list[str]]:
+    """The table as `label_column` takes it, and what is to be said about the places of spans."""
+    if columns.kind.prepare is None:
+        return table, []
+    rows, remarks = with_places(table.rows, columns, table.where)
+    return replace(table, rows=columns.kind.prepare(rows, columns, table.where)), remarks
+
+
+def read_labels(
+    settings: config.Task, tables: Mapping[str, Table], columns: Columns, head: Head | None, key: str
+) -> tuple[dict[str, pa.ChunkedArray], list[str]]:
+    """Split -> column of labels as `Kind.encode` takes it, and how labels were read, in lines for the user.
+
+    Args:
+        tables: as from `prepared`.
+        head, key: as for `labelled_rows`.
+
+    Raises:
+        ConfigError: for labels that could be two things.
+    """
+    joined = {split: label_column(table, columns) for split, table in tables.items()}
+    first = next(iter(tables.values()))
+    # Labels of a published data set are used as they are, so that -1 of its test rows is refused with its row.
+    if columns.flag or len(columns.label) > 1 or settings.rows or columns.kind.read is None:
+        return joined, []
+    return columns.kind.read(joined, stated_of(settings, head, columns.label, key, first.files[0], first.classes))
 
 
 def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:

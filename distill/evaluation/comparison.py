@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from distill.data.task import Task
-from distill.data.task_types import ABSENT, MISSING, Kind, kind_of_model
+from distill.data.task_types import MISSING, Kind, kind_of_model
 from distill.errors import ConfigError, DataError
 from distill.evaluation import chance, resamples, retained
 from distill.inference.artifact import Model, class_names_of, config_of, count, inputs_in
+from distill.inference.predict import stacked
 from distill.inference.runners import Batch, Run
 from distill.models.families.head import architecture_of
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS
@@ -93,8 +94,7 @@ def outputs_of(kind: Kind, run: Run, batches: Sequence[Batch]) -> np.ndarray:
             parts.append(logits.reshape(rows, count(batch) // rows)[_labelled(batch)])
         else:
             parts.append(logits[_labelled(batch)])
-    widest = max(part.shape[1] for part in parts)
-    return np.concatenate([np.pad(p, ((0, 0), (0, widest - p.shape[1])), constant_values=ABSENT) for p in parts])
+    return stacked(parts)
 
 
 def compared(task: Task, outputs: Mapping[str, np.ndarray], truth: np.ndarray) -> list[dict[str, Any]]:

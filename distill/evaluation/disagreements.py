@@ -27,12 +27,13 @@ def shown(row: Any) -> list[str]:
     return [row] if isinstance(row, str) else [" ".join(row)]
 
 
-def short(text: str) -> str:
-    return text if len(text) <= CHARACTERS else f"{text[: CHARACTERS - 3]}..."
+def short(text: str, most: int = CHARACTERS) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def label_of(kind: Kind, target: np.ndarray, names: Sequence[str], divided: Any) -> str | float | None:
-    """The label of a row: names of labels, a number, a choice, or the answers in a context; None without one.
+    """The label of a row: names of labels, a number, a choice, the answers in a context, or the spans of a text in
+    words; None without one.
 
     Args:
         target: [1] or [1, labels] of the row, as the kind encodes it.
@@ -40,6 +41,8 @@ def label_of(kind: Kind, target: np.ndarray, names: Sequence[str], divided: Any)
     """
     if not labelled(target)[0]:
         return None
+    if kind.per_token:
+        return kind.brief(kind.answer(np.eye(len(names))[target[0]], names, 0.5, [divided])[0])
     if kind.choices:
         return str(divided[1][target[0]])
     if kind.extractive:
@@ -49,6 +52,29 @@ def label_of(kind: Kind, target: np.ndarray, names: Sequence[str], divided: Any)
         return float(target[0])
     flags = kind.flags(target, len(names))[0]
     return ", ".join(name for name, flag in zip(names, flags, strict=True) if flag)
+
+
+def listed(
+    kind: Kind,
+    outputs: Sequence[tuple[np.ndarray, float]],
+    texts: Sequence[Any],
+    targets: np.ndarray | None,
+    names: Sequence[str],
+) -> list[tuple[Any, ...]]:
+    """For each row its label, as from `label_of`, and what `Kind.answer` returns for it, of each model.
+
+    Args:
+        outputs: of each model [R, C] of the rows, or of the words of texts, and its threshold.
+        texts: the rows, as `Model.predict` takes them.
+        targets: [n] or [n, labels] of the rows, as the kind encodes them; None without.
+    """
+    divided = [] if kind.divide is None else [kind.divide(text) for text in texts]
+    answers = [kind.answer(values, names, threshold, divided) for values, threshold in outputs]
+    parts = divided or [None] * len(texts)
+    labels = [
+        None if targets is None else label_of(kind, targets[n : n + 1], names, parts[n]) for n in range(len(texts))
+    ]
+    return list(zip(labels, *answers, strict=True))
 
 
 def readable(kind: Kind) -> bool:
@@ -81,16 +107,15 @@ def disagreements(
     part = rows.select(numbers)
     columns = [*task.columns, SECONDS] if kind.choices else [*task.columns]
     texts = list(zip(*(part[column][:] for column in columns), strict=True))
-    divided = [] if kind.divide is None else [kind.divide(row) for row in texts]
-    targets = targets_of(part)
-    answers = [kind.answer(each[numbers], task.labels, task.threshold, divided) for each in (teacher, student)]
+    outputs = [(each[numbers], task.threshold) for each in (teacher, student)]
+    found = listed(kind, outputs, texts, targets_of(part), task.labels)
     return [
         {
             "row": int(number),
             "text": " | ".join(map(short, shown(row))),
             "teacher": kind.brief(of_teacher),
             "student": kind.brief(of_student),
-            "label": label_of(kind, targets[place : place + 1], task.labels, divided[place] if divided else None),
+            "label": label,
         }
-        for place, (number, row, of_teacher, of_student) in enumerate(zip(numbers, texts, *answers, strict=True))
+        for number, row, (label, of_teacher, of_student) in zip(numbers, texts, found, strict=True)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,12 @@ def grouped(outputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
     result = np.full((*numbers.shape, outputs.shape[1]), ABSENT, np.float32)
     result[has] = outputs[numbers[has]]
     return result.reshape(len(sizes), -1)
+
+
+def stacked(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Outputs [n, C] of the rows of all parts; `ABSENT` where the rows of a part have fewer choices."""
+    most = max(part.shape[1] for part in parts)
+    return np.concatenate([np.pad(part, ((0, 0), (0, most - part.shape[1])), constant_values=ABSENT) for part in parts])
 
 
 def _of_words(run: Run, encoded: Encoded, parts: list[np.ndarray], pad_id: int, left: bool) -> np.ndarray:

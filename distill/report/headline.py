@@ -183,7 +183,7 @@ def target_name(target: str | None) -> str:
 
 def counted(count: int, name: str) -> str:
     """`1 student`, `2 students`."""
-    return f"{count} {name}{'' if count == 1 else 's'}"
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def _at_shape(results: Results) -> str:

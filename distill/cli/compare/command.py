@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
+from distill.cli.options import Parser, count
 from distill.config.backends import BACKENDS
 from distill.errors import ConfigError, UserError, printable
 
@@ -32,16 +32,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
-
-
-def _parser(prog: str = PROG) -> _Parser:
-    parser = _Parser(
-        prog=prog,
-        description="Compare two models on the rows of a file: agreement, scores, classes, lengths and latency.",
-    )
+def _parser(prog: str = PROG) -> Parser:
+    text = "Compare two models on the rows of a file: agreement, scores, classes, lengths and latency."
+    parser = Parser(prog, description=text)
     parser.add_argument("a", metavar="A", help="folder of a model, e.g. the teacher")
     parser.add_argument("b", metavar="B", help="folder of a model, e.g. an exported student")
     parser.add_argument("file", metavar="FILE", help="CSV, TSV, JSON Lines or parquet, with labels or without")
@@ -56,10 +49,8 @@ def _parser(prog: str = PROG) -> _Parser:
     parser.add_argument("--separator", help="between the values of a CSV")
     parser.add_argument("--output", metavar="FOLDER", type=Path, help="default: outputs/compare/A-vs-B")
     parser.add_argument("--overwrite", action="store_true", help="replace what --output has of another comparison")
-    parser.add_argument(
-        "--rows", metavar="N", type=_count, default=10, help="rows to list where the models differ most"
-    )
-    parser.add_argument("--batch-size", metavar="N", type=_count, default=32, help="texts in a batch of predictions")
+    parser.add_argument("--rows", metavar="N", type=count, default=10, help="rows to list where the models differ most")
+    parser.add_argument("--batch-size", metavar="N", type=count, default=32, help="texts in a batch of predictions")
     parser.add_argument(
         "--backend",
         metavar="BACKEND",
@@ -68,12 +59,6 @@ def _parser(prog: str = PROG) -> _Parser:
         help=f"one for both, or two, of A and of B: {', '.join(BACKENDS)}; default: the fastest that each folder has",
     )
     return parser
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text}; must be a whole number from 1; correct it")
-    return int(text)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -86,14 +71,15 @@ def _run(options: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from distill import config
     from distill.cli.compare.comparison import compare
     from distill.cli.compare.page import blocks
     from distill.cli.compare.write import check, told_apart, write
     from distill.report.terminal import show_blocks
     from distill.runtime.machine import silence
 
-    names = ("text", "text_pair", "choices", "label", "separator", "backend")
-    own = told_apart(options.a, options.b, options.file, {name: getattr(options, name) for name in names})
+    columns = {name: getattr(options, name) for name in ("text", "text_pair", "choices", "label", "separator")}
+    own = told_apart(options.a, options.b, options.file, columns | {"backend": options.backend})
     if options.output is not None:
         check(options.output, own, overwrite=options.overwrite)
     messages = Console(stderr=True)
@@ -102,11 +88,7 @@ def _run(options: argparse.Namespace) -> None:
         options.a,
         options.b,
         options.file,
-        text=options.text,
-        text_pair=options.text_pair,
-        choices=options.choices,
-        label=options.label,
-        separator=options.separator,
+        config.Task(**columns),
         top=options.rows,
         batch_size=options.batch_size,
         backends=(backends[0], backends[-1]),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from distill.cli.compare.predictions import shown
-from distill.cli.compare.result import counted, probability
+from distill.cli.compare.comparison import answered
+from distill.cli.compare.result import probability
 from distill.data.task_types import KINDS, Kind
+from distill.evaluation.disagreements import short
+from distill.report.headline import counted
 from distill.report.page import Block, Bullets, Heading, Headline, Paragraph, section
 from distill.report.table import Row, Table, number, times, with_interval
 
@@ -126,7 +128,7 @@ def lengths(comparison: Comparison) -> Table:
         quality = [number((own[model] or {}).get(metric)) for metric in metrics for model in "ab"]
         rows.append((f"{group['from']} to {group['to']}", f"{group['rows']:,}", agreed, *quality))
     kind = KINDS[comparison["kind"]]
-    compared = "Same prediction %" if shown(kind).same else "Pearson of A and B"
+    compared = "Same prediction %" if answered(kind).same else "Pearson of A and B"
     agreed = "Same tag %" if kind.per_token else compared
     columns = ("Tokens", "Rows", agreed, *(f"{metric} {model}" for metric in metrics for model in "AB"))
     notes = ["Three groups of about the same number of rows, by the tokens of A's tokenizer before truncation."]
@@ -141,8 +143,16 @@ def differences(comparison: Comparison, whole: bool) -> Table:
     for each in every if whole else every[:_TEXTS]:
         text = " / ".join(" ".join(text.split()) for text in each["texts"])
         place = each["row"].removeprefix(f"{comparison['file']}, row ")
-        answers = (shown(kind).brief(each["a"]), shown(kind).brief(each["b"]))
-        rows.append((_cut(text, whole), place, _label(each["label"]), *answers, number(each["difference"], 3)))
+        answers = (answered(kind).brief(each["a"]), answered(kind).brief(each["b"]))
+        rows.append(
+            (
+                text if whole else short(text, _CHARACTERS),
+                place,
+                _label(each["label"]),
+                *answers,
+                number(each["difference"], 3),
+            )
+        )
     notes = [f"Difference: {_difference(kind)}."]
     if len(rows) < len(every):
         notes.append(f"{len(every) - len(rows)} more rows are on the page.")
@@ -161,7 +171,3 @@ def _difference(kind: Kind) -> str:
 
 def _label(label: str | float | None) -> str:
     return "-" if label is None else f"{label:.4g}" if isinstance(label, float) else label or "no label"
-
-
-def _cut(text: str, whole: bool) -> str:
-    return text if whole or len(text) <= _CHARACTERS else f"{text[: _CHARACTERS - 3]}..."

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distill.data.task_types import KINDS
+from distill.report.headline import counted
 
 LEVEL = 0.05
 """A difference with a smaller p is called detected."""
@@ -79,10 +80,6 @@ def _latency(comparison: dict[str, Any]) -> Iterator[str]:
             yield f"At batch size {row['batch']} no difference in speed was detected ({median:.2f}x, {ends})."
         else:
             yield f"At batch size {row['batch']} B runs at {median:.2f}x the speed of A ({ends})."
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def probability(p: float) -> str:

@@ -29,39 +29,27 @@ def check(folder: Path, about: str, *, overwrite: bool = False) -> None:
     outputs.check_all(folder, (PAGE, RESULTS), "--output", about=about, overwrite=overwrite)
 
 
-def write(
-    comparison: dict[str, Any], folder: Path | None = None, about: str | None = None, *, overwrite: bool = False
-) -> dict[str, Path]:
+def write(comparison: dict[str, Any], asked: Path | None, about: str, *, overwrite: bool = False) -> dict[str, Path]:
     """Write both files into a folder, each atomically. Returns name -> path of each.
 
     Args:
-        folder: `outputs/compare/A-vs-B` by default, with the names of the models' folders, and with a number after it
-            where another comparison is there.
-        about: what tells the comparison from others; by default what it has of its own.
+        asked: the folder; `outputs/compare/A-vs-B` when None, with the names of the models' folders, and with a number
+            after it where another comparison is there.
+        about: what tells the comparison from others.
         overwrite: whether the files of another are replaced.
 
     Raises:
         ConfigError: if one of them is another's, and for a folder that cannot be written.
     """
-    models = comparison["models"].values()
-    if about is None:
-        same = ("columns", "label", "labels")
-        forms = [[model["backend"], model["scheme"]] for model in models]
-        options = {key: comparison[key] for key in same if key in comparison} | {"forms": forms}
-        first, second = (model["folder"] for model in models)
-        about = told_apart(first, second, comparison["file"], options)
-    files = {
-        PAGE: html.document(page.title(comparison), page.blocks(comparison)),
-        RESULTS: json.dumps(comparison, indent=2, allow_nan=False) + "\n",
-    }
-    encoded = {name: text.encode() for name, text in files.items()}
-    a, b = (re.sub(r"[^\w.-]+", "_", model["name"]) for model in models)
-    usual = Path("outputs", "compare", f"{a}-vs-{b}")
-    asked, folder = folder, usual if folder is None else folder
+    content = json.dumps(comparison, indent=2, allow_nan=False) + "\n"
+    shown = html.document(page.title(comparison), page.blocks(comparison))
+    a, b = (re.sub(r"[^\w.-]+", "_", model["name"]) for model in comparison["models"].values())
+    folder = Path("outputs", "compare", f"{a}-vs-{b}") if asked is None else asked
     try:
         # Last, because another comparison may have taken the folder while this one was at work.
-        folder = outputs.free_folder(usual, (PAGE, RESULTS), about) if asked is None else asked
-        outputs.write_all(folder, encoded, "--output", about=about, overwrite=overwrite)
+        folder = outputs.free_folder(folder, (PAGE, RESULTS), about) if asked is None else asked
+        files = {PAGE: shown.encode(), RESULTS: content.encode()}
+        outputs.write_all(folder, files, "--output", about=about, overwrite=overwrite)
     except OSError as error:
         raise ConfigError(
             f"--output: got {folder}; must be a folder that can be made and written ({error.strerror or error}); set "

@@ -173,9 +173,13 @@ class Kind:
 
         predicted, truth: `[n]` or `[n, labels]`, as metrics take them.
         """
-        counted = {} if self.recalled is None else self.recalled(predicted, truth, labels)
-        sums = {label: columns.sum(axis=0) for label, columns in counted.items()}
-        return {label: (float(100 * both / total), int(total)) for label, (both, total) in sums.items()}
+        counted = self.counted(predicted, truth, labels)
+        return {label: (100 * both / total, total) for label, (both, total) in counted.items()}
+
+    def counted(self, predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Label, or type of spans -> how often it is in both, and how often in the truth: the sums of `recalled`."""
+        columns = {} if self.recalled is None else self.recalled(predicted, truth, labels)
+        return {label: (int(units[:, 0].sum()), int(units[:, 1].sum())) for label, units in columns.items()}
 
     @property
     def choices(self) -> bool:

@@ -320,9 +320,9 @@ def _rows(outputs: Any) -> Any:
 
 
 def _truth(targets: np.ndarray, texts: Sequence[Sequence[str]], labels: Sequence[str]) -> np.ndarray:
-    """[words] of `TAGGED`."""
-    words = np.empty(sum(map(len, targets)), TAGGED)
-    words["label"] = codes(labels)[flat(targets)]
+    """[words] of `TAGGED`. Words without a tag are outside of spans."""
+    words, numbers = np.empty(sum(map(len, targets)), TAGGED), flat(targets)
+    words["label"] = np.where(numbers == MISSING, -1, codes(labels)[np.maximum(numbers, 0)])
     words["group"] = np.repeat(np.arange(len(targets)), [len(part) for part in targets])
     return words
 

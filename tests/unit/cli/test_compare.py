@@ -17,9 +17,9 @@ from sklearn.metrics import f1_score, recall_score
 from transformers import AutoModelForSequenceClassification
 
 from distill.cli.compare import command as command
-from distill.cli.compare import page, timing
+from distill.cli.compare import models, page
 from distill.cli.compare.comparison import compare
-from distill.cli.compare.labels import common
+from distill.config import Task
 from distill.data.task_types import KINDS
 from distill.deploy.export import record
 from distill.errors import UserError
@@ -33,7 +33,7 @@ Save = Callable[..., Path]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(timing, "ROUNDS", 2)
+    monkeypatch.setattr(models, "ROUNDS", 2)
     monkeypatch.setattr(latency, "LEAST_MS", 0.1)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -167,7 +167,7 @@ def test_regression_is_compared_by_correlations(model: Save, tmp_path: Path) -> 
 def test_several_labels_are_compared_as_sets(model: Save, tmp_path: Path) -> None:
     folders = [model(f"several{seed}", seed, problem_type="multi_label_classification") for seed in (0, 1)]
     flags: dict[str, Callable[[int], Any]] = {name: lambda row, n=n: row >> n & 1 for n, name in enumerate(LABELS)}  # type: ignore[misc]
-    comparison = compare(*folders, rows(tmp_path, **flags), label=LABELS)
+    comparison = compare(*folders, rows(tmp_path, **flags), Task(label=[*LABELS]))
     assert comparison["kind"] == "multi_label"
     assert list(comparison["scores"]) == ["accuracy", "f1_micro", "f1_macro"]
     assert [row["rows"] for row in comparison["classes"]] == [6, 6, 4]
@@ -178,7 +178,7 @@ def test_labels_without_names_are_matched_by_number() -> None:
     kind = KINDS["classification"]
 
     def order(a: Sequence[str], b: Sequence[str]) -> tuple[Sequence[str], tuple[int, ...]]:
-        head, numbers = common((kind, kind), (a, b))
+        head, numbers = models.common((kind, kind), (a, b))
         return head.labels, numbers
 
     assert order(["0", "1"], ["LABEL_0", "LABEL_1"]) == ((), (0, 1))
@@ -224,14 +224,14 @@ def test_a_plain_teacher_is_of_the_kind_of_its_export(model: Save, tmp_path: Pat
     lines = [f"{TINY['SENTENCES'][n // 4]},{TINY['SENTENCES'][n % 8]},{int(n % 4 == 1)}" for n in range(16)]
     file.write_text("\n".join(["query,passage,relevance", *lines]))
     for a, b in ((teacher, exported), (exported, teacher)):
-        found = compare(a, b, str(file), label="relevance")
+        found = compare(a, b, str(file), Task(label="relevance"))
         assert found["kind"] == "reranking"
         assert found["scores"].keys() == {"ndcg_at_10", "mrr_at_10"}
         assert found["scores"]["ndcg_at_10"]["difference"] == 0
-    plain = compare(teacher, teacher, str(file), label="relevance")
+    plain = compare(teacher, teacher, str(file), Task(label="relevance"))
     assert plain["kind"] == "regression"
     with pytest.raises(UserError, match=r"^B: got a model that scores a document.*must be of A's kind"):
-        compare(model("a"), exported, str(file), label="relevance")
+        compare(model("a"), exported, str(file), Task(label="relevance"))
 
 
 def test_models_of_different_kinds_or_labels_are_refused(model: Save, tmp_path: Path) -> None:

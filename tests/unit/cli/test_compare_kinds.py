@@ -15,7 +15,7 @@ import scipy.stats
 
 import distill
 from distill.cli.compare import command as command
-from distill.cli.compare import page, timing
+from distill.cli.compare import models, page
 from distill.cli.compare.comparison import compare
 from distill.data.task_types import KINDS
 from distill.deploy.export import record
@@ -30,7 +30,7 @@ COUNT = 16
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(timing, "ROUNDS", 2)
+    monkeypatch.setattr(models, "ROUNDS", 2)
     monkeypatch.setattr(latency, "LEAST_MS", 0.1)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 

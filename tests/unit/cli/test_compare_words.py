@@ -16,7 +16,7 @@ from sklearn.metrics import accuracy_score
 
 import distill
 from distill.cli.compare import command as command
-from distill.cli.compare import page, timing, words
+from distill.cli.compare import models, page
 from distill.cli.compare.comparison import compare
 from distill.data.task_types import KINDS
 from distill.data.task_types.spans import TAGGED
@@ -24,6 +24,7 @@ from distill.data.task_types.token_classification import words_of
 from distill.deploy.export import record
 from distill.errors import UserError
 from distill.evaluation.metrics import METRICS
+from distill.evaluation.paired import agreement
 from distill.inference import latency
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
@@ -34,7 +35,7 @@ Save = Callable[..., Path]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(timing, "ROUNDS", 2)
+    monkeypatch.setattr(models, "ROUNDS", 2)
     monkeypatch.setattr(latency, "LEAST_MS", 0.1)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -226,7 +227,7 @@ def test_the_interval_resamples_texts(model: Save) -> None:
     for _ in range(5000):
         rows = draws.integers(0, 30, 30)
         values.append(100 * np.concatenate([same[row] for row in rows]).mean())
-    found = words.agreement(a, b, text)
+    found = agreement(KINDS["token_classification"], a, b, text)
     assert found["ci95"] == pytest.approx(np.percentile(values, [2.5, 97.5]), abs=0.8)
     assert found["spans"] == pytest.approx(100 * METRICS["span_f1"](a, np.array([*zip(b, text, strict=True)], TAGGED)))
 

@@ -21,6 +21,13 @@ def _plain_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def write(comparison: dict[str, Any], folder: Path | None = None, **options: Any) -> dict[str, Path]:
+    """As the command does, which has the label as an option."""
+    a, b = (model["folder"] for model in comparison["models"].values())
+    own = module.told_apart(a, b, comparison["file"], {"label": comparison["label"]})
+    return module.write(comparison, folder, own, **options)
+
+
 def comparison(a: str = "teacher", b: str = "one/tickets", file: str = "may.csv", **others: Any) -> dict[str, Any]:
     models = {
         key: {"name": Path(folder).name, "folder": folder, "backend": "torch", "scheme": "fp32"}
@@ -37,21 +44,21 @@ def test_every_comparison_has_a_folder_of_its_own_and_replaces_itself_alone() ->
         comparison(label=["mood"]),
         comparison(a="other/teacher"),
     ]
-    folders = [module.write(each)["results"].parent for each in every]
+    folders = [write(each)["results"].parent for each in every]
     assert folders == [NAME, *(NAME.with_name(f"{NAME.name}-{number}") for number in range(2, 6))]
     for each, folder in zip(every, folders, strict=True):
-        assert module.write(each | {"rows": 3})["results"].parent == folder
+        assert write(each | {"rows": 3})["results"].parent == folder
         assert json.loads((folder / "compare.json").read_text()) == each | {"rows": 3}
     relative = comparison(
         a="./teacher", b=str(Path("one/tickets").resolve()), file="../" + Path.cwd().name + "/may.csv"
     )
-    assert module.write(relative)["results"].parent == NAME
+    assert write(relative)["results"].parent == NAME
 
 
 @pytest.mark.parametrize("kind", ["a changed page", "a file of the user", "a file in the way", "an earlier version"])
 def test_files_of_others_are_kept(kind: str) -> None:
     if kind == "a changed page":
-        (module.write(comparison())["page"]).write_text("mine")
+        (write(comparison())["page"]).write_text("mine")
     elif kind == "a file in the way":
         NAME.parent.mkdir(parents=True)
         NAME.write_text("mine")
@@ -59,18 +66,18 @@ def test_files_of_others_are_kept(kind: str) -> None:
         NAME.mkdir(parents=True)
         (NAME / ("compare.json" if kind == "an earlier version" else "compare.html")).write_text("mine")
     before = {path: path.read_bytes() for path in Path("outputs").rglob("*") if path.is_file()}
-    assert module.write(comparison())["page"].parent.name == "teacher-vs-tickets-2"
+    assert write(comparison())["page"].parent.name == "teacher-vs-tickets-2"
     assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_chosen_folder_is_not_taken_from_another_comparison() -> None:
     chosen = Path("mine")
-    module.write(comparison(), chosen)
-    module.write(comparison(), chosen)
+    write(comparison(), chosen)
+    write(comparison(), chosen)
     with pytest.raises(ConfigError, match=r"--output: got mine, .*; set --output mine-2$"):
-        module.write(comparison(file="june.csv"), chosen)
+        write(comparison(file="june.csv"), chosen)
     assert json.loads((chosen / "compare.json").read_text())["file"] == "may.csv"
-    module.write(comparison(file="june.csv"), chosen, overwrite=True)
+    write(comparison(file="june.csv"), chosen, overwrite=True)
     assert json.loads((chosen / "compare.json").read_text())["file"] == "june.csv"
 
 

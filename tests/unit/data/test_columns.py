@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from distill import config
-from distill.data.columns import columns_of
+from distill.data.columns import columns_of, texts_of
 from distill.errors import ConfigError
 from distill.models.families.head import Head
+from distill.models.families.record import CHOICES, TEXTS, TOKENS
 
 COUNT = 40
 SUBJECTS = [f"The order {i} of customer {i * 7} has not arrived yet, and nobody answers." for i in range(COUNT)]
@@ -171,3 +172,26 @@ def test_an_ambiguous_file_is_refused(name: str) -> None:
         chosen(data, **settings)
     (line,) = refused.value.messages
     assert line.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "made_from", "settings", "expected"),
+    [
+        (TEXTS, ((), ()), {}, (("text",), (), True)),
+        (TEXTS, (("note",), ()), {}, (("note",), (), False)),
+        (TEXTS, (("absent",), ()), {}, (("text",), (), True)),
+        (TEXTS, (("note",), ()), {"text": "text"}, (("text",), (), False)),
+        (TEXTS, ((), ()), {"label": "text"}, (("note",), (), True)),
+        (TOKENS, ((), ()), {}, (("tokens",), (), True)),
+        (TOKENS, ((), ()), {"text": "note"}, (("note",), (), False)),
+        (CHOICES, ((), ()), {}, (("text",), ("options",), True)),
+        (CHOICES, (("note",), ("options",)), {}, (("note",), ("options",), False)),
+    ],
+)
+def test_texts_that_a_model_is_asked_about(
+    architecture: str, made_from: tuple[Any, Any], settings: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    """The columns of the settings go before those that the model was made from, and these before likely ones."""
+    table = pa.table({"text": ["a b"], "note": ["a longer b"], "tokens": [["a", "b"]], "options": [["a", "b"]]})
+    task = config.Task(**settings)
+    assert texts_of(task, table, *made_from, architecture, "tasks", "rows.jsonl") == expected

@@ -163,7 +163,7 @@ def test_words_in_a_column_that_is_named_as_a_text(column: str, kind: str | None
     rows = labelled_rows("words", config.Task(kind=kind), {"train": table}, None, "tasks")
     assert (rows.task.kind.name, rows.task.labels) == ("token_classification", ("O", "B-LOC", "I-LOC"))
     compared = read_rows(str(tmp_path / "words.csv"), config.Task(), (column,), architecture=TOKENS)
-    assert compared.texts(range(COUNT)) == words
+    assert compared.texts(np.arange(COUNT)) == words
 
 
 def test_texts_in_brackets_beside_lists_of_labels_stay_texts(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from distill.data.encode import Encoded
-from distill.inference.predict import batches, predict
+from distill.data.task_types import ABSENT
+from distill.inference.predict import batches, predict, stacked
 from distill.inference.runners import Batch
 
 
@@ -52,3 +53,8 @@ def test_logits_are_in_the_order_of_the_rows_and_do_not_depend_on_padding(tokens
 def test_no_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="no rows"):
         predict(lambda batch: np.zeros((0, 2)), _encoded([]), pad_id=0)
+
+
+def test_parts_with_fewer_choices_are_stacked() -> None:
+    found = stacked([np.array([[1.0, 2.0, 3.0]]), np.array([[4.0], [5.0]])])
+    assert found.tolist() == [[1, 2, 3], [4, ABSENT, ABSENT], [5, ABSENT, ABSENT]]

@@ -1,0 +1,196 @@
+"""Two models on the rows of a file: their kind and labels, their outputs, and their latency. torch is imported late."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distill.cli.compare.rows import Rows
+from distill.data.labels import head_order
+from distill.data.task import Task
+from distill.data.task_types import Kind
+from distill.data.vectors import prompts_of
+from distill.errors import ConfigError, UserError
+from distill.models.families.head import Head, stored_head
+from distill.models.families.record import TEXTS
+
+if TYPE_CHECKING:
+    from distill.deploy.serve import Model
+    from distill.inference.runners import Batch, Runner
+
+BATCHES = (1, 8)
+TIMED_ROWS = 16
+ROUNDS = 15
+"""Rounds of the timing; each times both models at every batch size."""
+
+
+def columns_of(folder: str | Path) -> tuple[Sequence[str], Sequence[str], str]:
+    """The text columns and the columns of choices that an exported folder states, none for another folder; and the
+    architecture of its model. Errors are about B."""
+    from distill.deploy.export.record import located, read
+
+    with _named("B"):
+        path = located(folder)
+        record = read(path)
+        if record is None:
+            head = stored_head(path)
+            return (), (), TEXTS if head is None else head.architecture
+    # An embedder states the column of single texts, and pairs are compared.
+    return () if record.kind.separate else record.columns, record.choices, record.kind.architecture
+
+
+def loaded(folders: Sequence[str | Path], backends: Sequence[str | None], log: Callable[[str], None]) -> list[Model]:
+    """The models of A and B. UserError for a folder that cannot be loaded, or has several heads."""
+    from distill.deploy.export.record import located, read
+    from distill.deploy.serve import Model, load
+
+    models: list[Model] = []
+    for name, folder, backend in zip("AB", folders, backends, strict=True):
+        with _named(name):
+            read(located(folder))  # refuses a folder with several heads
+            model = load(folder, backend=backend, say=log)
+            assert isinstance(model, Model)
+            models.append(model)
+        log(f"{name}: {folder}, {model.backend} {model.scheme}")
+    return models
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Name the model and the options in errors about its folder."""
+    try:
+        yield
+    except UserError as error:
+        words = {"folder:": f"{name}:", "backend:": f"--backend, {name}:"}
+        lines = [re.sub("^(folder|backend):", lambda found: words[found[0]], line) for line in error.messages]
+        raise type(error)(lines) from error
+
+
+def kinds_of(models: Sequence[Model]) -> tuple[Kind, Kind]:
+    """The kinds of two models. A folder that was not exported states only `problem_type`, if that: where the other's
+    kind fits its outputs, as a reranker's does a regression's, it is of that kind."""
+    a, b = models
+    kinds = [model.kind for model in models]
+    for number, (model, other) in enumerate(((a, b), (b, a))):
+        head = None if model.columns else stored_head(model.folder)  # an export states its columns
+        fits = head is not None and head.problem in (None, other.kind.problem)
+        fits = fits and model.kind.architecture == other.kind.architecture
+        if fits and other.columns and bool(model.labels) == other.kind.named:
+            kinds[number] = other.kind
+    return kinds[0], kinds[1]
+
+
+def common(kinds: tuple[Kind, Kind], labels: tuple[Sequence[str], Sequence[str]]) -> tuple[Head, tuple[int, ...]]:
+    """The labels of two models, A and B, in the order of A, and for each of them its output of B.
+
+    Labels are matched by name. Where one model has no names, its outputs are those of the other in order.
+
+    Raises:
+        ConfigError: for models of different kinds, or with different labels.
+    """
+    of_a, of_b = kinds
+    if of_a.name != of_b.name:
+        raise ConfigError(
+            f"B: got a model that {of_b.summary} ({of_b.name}); must be of A's kind, which {of_a.summary} "
+            f"({of_a.name}); compare two models of one kind"
+        )
+    a, b = (_head(of_a, own, others) for own, others in (labels, labels[::-1]))
+    head = Head(a.outputs, a.labels or b.labels, of_a.problem, of_a.architecture)
+    names = head.labels or tuple(map(str, range(head.outputs)))
+    order = head_order(b, Task("", of_a, (), names if of_a.named else (), ()))
+    if order is None:
+        raise ConfigError(
+            f"B: got labels {', '.join(labels[1])}; must be A's, in any order, which are {', '.join(labels[0])}; "
+            "compare models of the same labels"
+        )
+    return head, order
+
+
+def _head(kind: Kind, labels: Sequence[str], others: Sequence[str]) -> Head:
+    """The outputs of a model. They have no names where they are numbered, unless the other model has the same names."""
+    default = all(re.fullmatch(r"LABEL_\d+", label) for label in labels)
+    numbered = set(labels) != set(others) and list(labels) == [str(number) for number in range(len(labels))]
+    names = () if default or numbered else tuple(labels)
+    return Head(len(labels) or kind.outputs, names, kind.problem, kind.architecture)
+
+
+def outputs_of(model: Model, kind: Kind, rows: Rows, batch_size: int) -> np.ndarray:
+    """Outputs [n, C] of all rows as from `Model.outputs`, of which those of a regression are the numbers that the model
+    predicts; of embedders [n, 2 D] the vectors of both texts, which for retrieval follow the prompts in the model's
+    folder."""
+    from distill.inference.predict import stacked
+
+    prompts = prompts_of(kind, stored_head(model.folder)) or ("", "")
+
+    def run(texts: list[Any]) -> np.ndarray:
+        if kind.separate:
+            sides = [[prompt + row[side] for row in texts] for side, prompt in enumerate(prompts)]
+            return np.concatenate([model.outputs(side, batch_size) for side in sides], axis=1)
+        outputs = model.outputs(texts, batch_size)
+        if kind.name == "regression" and model.activation is not None:  # of a cross-encoder
+            return model.activation(outputs)
+        return outputs
+
+    return stacked([run(texts) for texts in rows.parts()])
+
+
+def lengths_of(model: Model, rows: Rows) -> np.ndarray:
+    """[n] number of tokens of each row for the tokenizer of a model, not truncated: of a row with several sequences,
+    the most tokens of one of them."""
+    counts: list[int] = []
+    for texts in rows.parts():
+        every = [_sequences(model.kind, row) for row in texts]
+        encoded = model.tokenizer.backend_tokenizer.encode_batch_fast([text for row in every for text in row])
+        starts = np.cumsum([0, *map(len, every)])[:-1]
+        counts += np.maximum.reduceat([len(encoding.ids) for encoding in encoded], starts).tolist()
+    return np.array(counts, np.int64)
+
+
+def _sequences(kind: Kind, row: Any) -> list[Any]:
+    """The texts and pairs of texts that a model encodes for a row."""
+    if kind.choices and kind.divide is not None:
+        first, seconds = kind.divide(row)
+        return [(first, second) for second in seconds]
+    if kind.separate:
+        return list(row)
+    return [" ".join(row) if isinstance(row, list) else row]
+
+
+def timed(models: Sequence[Model], rows: Rows, lengths: np.ndarray) -> list[dict[str, Any]]:
+    """Milliseconds of A and B for a batch, and how many times as fast B is, at each size of batch.
+
+    The texts are those of random rows, of an embedder's pairs the first texts; a batch contains rows of similar length.
+    Tokenizing is included.
+
+    Args:
+        lengths: [n] tokens of each row.
+    """
+    from distill.inference import latency
+
+    drawn = np.random.default_rng(0).permutation(len(lengths))[:TIMED_ROWS]
+    texts = rows.texts(drawn[np.argsort(lengths[drawn], kind="stable")])
+    texts = [first for first, _ in texts] if models[0].kind.separate else texts
+    every = np.fromiter(texts, object, len(texts))  # `np.array` would make a table of pairs, or of lists of words
+    keyed: dict[latency.Key, dict[str, list[Batch]]] = {}
+    for size in BATCHES:
+        batches: list[Batch] = [{"texts": every[first : first + size]} for first in range(0, len(every), size)]
+        keyed[str(size)] = dict.fromkeys("ab", batches)
+    runners = [_runner(name, model) for name, model in zip("ab", models, strict=True)]
+    times, result = latency.measure(runners, keyed, repeats=ROUNDS, least_ms=latency.LEAST_MS), []
+    for size in BATCHES:
+        count = len(keyed[str(size)]["a"])
+        a, b = ([ms / count for ms in times[name, str(size)]] for name in "ab")
+        row = {"batch": size, "rows": len(every), "a": latency.summary(a), "b": latency.summary(b)}
+        result.append(row | {"speedup": latency.speedup(a, b)})
+    return result
+
+
+def _runner(name: str, model: Model) -> Runner:
+    from distill.inference.runners import Runner
+
+    return Runner(name, model.backend, model.scheme, lambda b: model.outputs(b["texts"].tolist(), len(b["texts"])))

@@ -1,0 +1,82 @@
+"""Two models on the same rows, against formulas written out and against scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score, recall_score
+
+from distill.data.task_types import KINDS
+from distill.evaluation.paired import agreement, classes, compared, scores
+
+KIND = KINDS["classification"]
+
+
+def test_interval_is_that_of_the_mean_paired_difference() -> None:
+    """For accuracy, the interval of a difference is known: its standard error is that of the mean of -1, 0 and 1."""
+    random = np.random.default_rng(1)
+    truth = random.integers(0, 2, 2000)
+    a, b = (np.where(random.random(2000) < right, truth, 1 - truth) for right in (0.9, 0.8))
+    paired = (b == truth).astype(float) - (a == truth)
+    error = 1.96 * paired.std() / np.sqrt(len(paired))
+    found = scores(["accuracy"], a, b, truth)["accuracy"]
+    expected = (100 * (paired.mean() - error), 100 * (paired.mean() + error))
+    assert found["ci95"] == pytest.approx(expected, abs=0.3)
+    assert found["difference"] == pytest.approx(100 * paired.mean())
+
+
+def test_interval_is_paired_and_seeded() -> None:
+    truth = np.random.default_rng(0).integers(0, 3, 50)
+    a = (truth + (np.arange(50) % 4 == 0)) % 3
+    assert scores(["accuracy"], a, a, truth)["accuracy"]["ci95"] is None
+    assert scores(["accuracy"], a, truth, truth) == scores(["accuracy"], a, truth, truth)
+
+
+def test_agreement_has_wilsons_interval() -> None:
+    n, p, z = 20, 0.9, 1.959964
+    centre, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    expected = [100 * (centre + sign * half) / (1 + z**2 / n) for sign in (-1, 1)]
+    found = agreement(KIND, np.ones(n, np.int64), np.array([1] * 18 + [0, 0]), np.arange(n))
+    assert (found["percent"], found["ci95"]) == (pytest.approx(90), pytest.approx(expected))
+
+
+def test_recall_and_f1_are_those_of_scikit_learn() -> None:
+    random = np.random.default_rng(3)
+    truth, a, b = random.integers(0, 4, (3, 80))
+    rows = classes(KIND, a, b, np.arange(80), truth, "wxyz")
+    for name, predicted in (("a", a), ("b", b)):
+        recalls, f1 = (100 * score(truth, predicted, average=None) for score in (recall_score, f1_score))
+        assert [row[name]["recall"] for row in rows] == pytest.approx(recalls)
+        assert [row[name]["f1"] for row in rows] == pytest.approx(f1)
+        assert [row["predicted"][name] for row in rows] == np.bincount(predicted).tolist()
+    assert [row["rows"] for row in rows] == np.bincount(truth).tolist()
+
+
+def test_a_label_that_does_not_occur_has_no_value() -> None:
+    predicted, truth = np.zeros((3, 2), np.int64), np.zeros((3, 2), np.int64)
+    predicted[0, 1] = 1
+    rows = classes(KINDS["multi_label"], predicted, truth, np.arange(3), truth, "ab")
+    assert [row["a"] for row in rows] == [{"recall": None, "f1": None}, {"recall": None, "f1": 0}]
+    assert rows[1]["predicted"] == {"a": 1, "b": 0}
+
+
+def test_rows_without_a_label_count_for_agreement_alone() -> None:
+    random = np.random.default_rng(4)
+    truth, a, b = random.integers(0, 3, (3, 60))
+    chosen, lengths = np.arange(60) % 3 > 0, random.integers(1, 30, 60)
+
+    def found(rows: np.ndarray, chosen: np.ndarray) -> dict[str, Any]:
+        both = (a[rows], b[rows])
+        return compared(KIND, both, both, truth[rows], chosen, np.arange(len(rows)), lengths[rows], "xyz")
+
+    whole, alone = found(np.arange(60), chosen), found(np.flatnonzero(chosen), np.ones(40, np.bool_))
+    for key in ("scores", "mcnemar", "classes"):
+        assert whole[key] == alone[key]
+    assert whole["agreement"]["percent"] == pytest.approx(100 * np.mean(a == b))
+    assert sum(group["rows"] for group in whole["lengths"]) == 60
+    assert sum(group["labelled_rows"] for group in whole["lengths"]) == 40
+    without = compared(KIND, (a, b), (a, b), None, chosen, np.arange(60), lengths, "xyz")
+    assert without["scores"] is without["mcnemar"] is None
+    assert without["agreement"] == whole["agreement"]
