@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -72,6 +73,7 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
     monkeypatch.setitem(KINDS, kind.name, kind)
     monkeypatch.setitem(config.STAGES, "stamp", Stamp)
     monkeypatch.setitem(stages.RUN, "stamp", stamp)
+    monkeypatch.setattr(ConfigStore.instance(), "repo", copy.deepcopy(ConfigStore.instance().repo))
     config.register()
     ConfigStore.instance().store(group="stage", name="stamp", node=Stamp)
     file = tmp_path / "mine.jsonl"
