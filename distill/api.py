@@ -24,7 +24,7 @@ from distill.config import Target
 from distill.config.schemes import ONNX
 from distill.deploy.export import record, untrained
 from distill.deploy.export.onnx import export_onnx, loaded, onnx_parity
-from distill.errors import ConfigError
+from distill.errors import ConfigError, DataError
 from distill.evaluation.comparison import compared, outputs_of, task_of, truth_of
 from distill.inference import latency
 from distill.inference.artifact import (
@@ -344,7 +344,6 @@ def evaluate(
     task = task_of(first, metrics)
     batches = batches_of(dataset, config_of(first).pad_token_id or 0)
     truth = truth_of(task.kind, task.labels, batches)
-    outputs = {}
     for name, model in models.items():
         if (other := task_of(model, metrics)).kind is not task.kind or len(other.labels) != len(task.labels):
             raise ConfigError(
@@ -353,6 +352,11 @@ def evaluate(
             )
         if (problem := misfit(config_of(model), config_of(first))) is not None:
             raise ConfigError(f"models: got {name} with {problem}; compare models of one tokenizer and one task")
+    highest, most = max(int(batch["input_ids"].max()) for batch in batches), config_of(first).vocab_size
+    if highest >= most:
+        raise DataError(f"dataset: got token {highest}; must be below {most}; tokenize with the models' own tokenizer")
+    outputs = {}
+    for name, model in models.items():
         runner = runner_of(name, model, device=device, threads=threads or cores())
         outputs[name] = outputs_of(task.kind, runner.run, batches)
     return Rows(compared(task, outputs, truth))

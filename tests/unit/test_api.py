@@ -311,6 +311,7 @@ def test_what_cannot_be_measured_is_refused(
         refused(
             ConfigError, lambda: distill.evaluate({"a": teacher}, rows, metrics=["bleu"])
         ): "metrics: got bleu; must be one of",
+        refused(DataError, lambda: distill.evaluate({"a": named}, rows)): "dataset: got token 11",
         refused(DataError, lambda: distill.evaluate({"a": teacher}, bare)): "dataset: got rows without labels",
         refused(DataError, lambda: distill.evaluate({"a": teacher}, [])): "dataset: got no rows",
         refused(DataError, lambda: distill.evaluate({"a": teacher}, [{"text": "b"}])): "dataset: got a row or batch",

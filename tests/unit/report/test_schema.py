@@ -75,7 +75,7 @@ MUTATIONS: dict[str, tuple[Callable[[Results], Any], str]] = {
     "model without a step": (lambda r: r["models"][4].pop("step"), "models[4]"),
     "model without a target": (lambda r: r["models"][4].pop("target"), "models[4]"),
     "member that is not counted from 1": (lambda r: r["models"][0].update(member=0), "models[0].member"),
-    "unknown kind of stage": (lambda r: r["stages"][0].update(kind="cook"), "stages[0].kind"),
+    "stage without a kind": (lambda r: r["stages"][0].update(kind=""), "stages[0].kind"),
     "fingerprint that is no text": (lambda r: r.update(fingerprints={"data": 1}), "fingerprints.data"),
     "missing key of a model": (lambda r: r["models"][4].pop("speedup"), "models[4]"),
     "unknown role": (lambda r: r["models"][0].update(role="tutor"), "models[0].role"),
