@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -73,7 +72,8 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
     monkeypatch.setitem(KINDS, kind.name, kind)
     monkeypatch.setitem(config.STAGES, "stamp", Stamp)
     monkeypatch.setitem(stages.RUN, "stamp", stamp)
-    monkeypatch.setattr(ConfigStore.instance(), "repo", copy.deepcopy(ConfigStore.instance().repo))
+    for name in ("stamp_schema.yaml", "stamp.yaml"):  # which are removed again
+        monkeypatch.setitem(ConfigStore.instance().repo["stage"], name, None)
     config.register()
     ConfigStore.instance().store(group="stage", name="stamp", node=Stamp)
     file = tmp_path / "mine.jsonl"
