@@ -33,6 +33,7 @@ from distill.inference.artifact import (
     batches_of,
     by_length,
     config_of,
+    in_eval_mode,
     rows_in,
     runner_of,
     scheme_named,
@@ -288,13 +289,15 @@ def benchmark(
     configs = [config_of(model) for model in models.values()]
     runners = [runner_of(name, m, device=device, threads=threads or cores()) for name, m in models.items()]
     vocabulary = min(config.vocab_size for config in configs)
-    inputs = {f"{rows}x{length}": [latency.synthetic((rows, length), vocabulary)] for rows, length in shapes}
+    last = getattr(configs[0], "eos_token_id", None)  # BART and T5 classify at its position
+    inputs = {f"{rows}x{length}": [latency.synthetic((rows, length), vocabulary, last)] for rows, length in shapes}
     if texts:
         longest = min(tokenizer.model_max_length, *map(families.max_length, configs))
         tokens = [dict(tokenizer(text, truncation=True, max_length=longest)) for text in texts]
         inputs["texts"] = by_length(batches_of(tokens, tokenizer.pad_token_id), tokenizer.pad_token_id, TASK_BATCH)
     named: dict[latency.Key, Any] = {key: {r.name: batches for r in runners} for key, batches in inputs.items()}
-    times = latency.measure(runners, named, repeats=repeats)
+    with in_eval_mode(models.values()):
+        times = latency.measure(runners, named, repeats=repeats)
     rows = Rows()
     for key in inputs:
         for runner in runners:
@@ -324,8 +327,8 @@ def evaluate(
             tokenizer. A model object runs on its own device.
         dataset: rows that are tokenized, or batches, with `labels` or `label` as the model's config numbers them. Rows,
             and tokens, whose label is -100 do not count.
-        metrics: names of metrics; those that are usual for the kind of task when None. The mean of several is the
-            score of which a percentage is retained.
+        metrics: names of metrics. When None, accuracy or what is usual for the kind of task. If there are several, the
+            retained % is that of their mean.
         device: of folders in torch.
         threads: of the CPU; all cores when None.
 
@@ -358,7 +361,8 @@ def evaluate(
     outputs = {}
     for name, model in models.items():
         runner = runner_of(name, model, device=device, threads=threads or cores())
-        outputs[name] = outputs_of(task.kind, runner.run, batches)
+        with in_eval_mode([model]):
+            outputs[name] = outputs_of(task.kind, runner.run, batches)
     return Rows(compared(task, outputs, truth))
 
 
@@ -366,8 +370,8 @@ def _check_model(name: str, model: Any) -> None:
     """ConfigError for what is no model of transformers, such as a folder or a SentenceTransformer."""
     if not hasattr(getattr(model, "config", None), "model_type"):
         raise ConfigError(
-            f"{name}: got a {type(model).__name__}; must be a model of transformers; load it with AutoModelFor..."
-            ".from_pretrained"
+            f"{name}: got a {type(model).__name__}; must be a model of transformers with a head; load a folder "
+            "with from_pretrained"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -62,7 +63,10 @@ def class_names_of(model: Model) -> list[str]:
 
 
 def runner_of(name: str, model: Model, *, device: str, threads: int) -> Runner:
-    """The model as a callable, in eval mode. A model object runs on its own device, in the type of its weights.
+    """The model as a callable.
+
+    A model object runs on its own device, in the type of its weights. It must be in eval mode when it is called, see
+    `in_eval_mode`.
 
     Args:
         device: of a folder, and of an artifact that torch runs.
@@ -74,8 +78,21 @@ def runner_of(name: str, model: Model, *, device: str, threads: int) -> Runner:
     if isinstance(model, str | Path):
         return load(name, model, backend="torch", scheme="fp32", device=device, threads=threads)
     scheme = _TORCH.get(str(model.dtype).removeprefix("torch."), "fp32")
-    run = torch_run(model.eval(), scheme=scheme, device=str(model.device), threads=threads)
+    run = torch_run(model, scheme=scheme, device=str(model.device), threads=threads)
     return Runner(name, "torch", scheme, run)
+
+
+@contextmanager
+def in_eval_mode(models: Iterable[Model]) -> Iterator[None]:
+    """Put model objects into eval mode within the block, so that a training that goes on after it has its dropout."""
+    training = [model for model in models if getattr(model, "training", False)]
+    for model in training:
+        model.eval()
+    try:
+        yield
+    finally:
+        for model in training:
+            model.train()
 
 
 def scheme_named(name: str) -> Any:

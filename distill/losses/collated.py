@@ -1,6 +1,7 @@
 """Batches as collators of transformers return them, in the form in which the training loss takes them.
 
-A collator pads and marks with -100 what has no label; the loss is told which rows there are.
+A collator pads all texts of a batch to one length, and gives the label -100 to what has no label. The loss takes the
+positions of the tokens, and the numbers of the rows that have a label.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ _OTHERS = ("inputs_embeds", "position_ids", "decoder_input_ids", "decoder_attent
 """Inputs of models that the loss does not pass on."""
 
 
-def kind_of(model: nn.Module) -> Kind | None:
+def kind_of(model: nn.Module, name: str = "student") -> Kind | None:
     """The kind of task that a model of transformers has a head for; None for a masked language model.
+
+    `name` is that of the argument, for messages.
 
     Raises:
         ConfigError: for a model with another head, or without one.
@@ -39,7 +42,7 @@ def kind_of(model: nn.Module) -> Kind | None:
     if families.has_mlm_head(model):
         return None
     raise ConfigError(
-        f"student: got a {type(model).__name__}; must be a model with a head: AutoModelForMaskedLM, or AutoModelFor "
+        f"{name}: got a {type(model).__name__}; must be a model with a head: AutoModelForMaskedLM, or AutoModelFor "
         "SequenceClassification, TokenClassification, MultipleChoice or QuestionAnswering; load it as one of these"
     )
 

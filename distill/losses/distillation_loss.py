@@ -102,7 +102,7 @@ class DistillationLoss(nn.Module):
 def _check(student: nn.Module, teachers: Sequence[nn.Module], kind: Any) -> None:
     """ConfigError unless the teachers have the student's head and outputs."""
     for teacher in teachers:
-        if (theirs := kind_of(teacher)) is not kind:
+        if (theirs := kind_of(teacher, "teacher")) is not kind:
             raise ConfigError(
                 f"teacher: got a {type(teacher).__name__} for a student of class {type(student).__name__}; must have "
                 "the same kind of head; load both for the same task"

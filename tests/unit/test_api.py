@@ -194,7 +194,7 @@ def test_a_quantized_model_is_benchmarked_evaluated_and_loaded(
     int8 = distill.quantize(teacher, "onnxruntime", out=tmp_path / "int8", tokenizer=words)
     assert int8.path.is_file()
     AutoModelForSequenceClassification.from_pretrained(int8.folder)
-    models = {"teacher": teacher, "folder": int8.folder, "int8": int8}
+    models = {"teacher": teacher.train(), "folder": int8.folder, "int8": int8}
 
     table = distill.benchmark(models, shapes=[(2, 8)], texts=TEXTS[:9], tokenizer=words, repeats=2)
     assert [(row["model"], row["input"]) for row in table] == [
@@ -214,7 +214,9 @@ def test_a_quantized_model_is_benchmarked_evaluated_and_loaded(
     ]
 
     scored = distill.evaluate(models, rows, metrics=["f1", "accuracy"])
+    teacher.eval()
     said = np.array([int(teacher(**words(text, return_tensors="pt")).logits.argmax()) for text in TEXTS])
+    teacher.train()
     labels = np.array([row["labels"] for row in rows])
     assert scored[0]["scores"] == pytest.approx(
         {"f1": 100 * f1_score(labels, said), "accuracy": 100 * np.mean(labels == said)}
@@ -227,6 +229,8 @@ def test_a_quantized_model_is_benchmarked_evaluated_and_loaded(
     low, high = scored[0]["ci95"]["accuracy"]
     assert low < scored[0]["scores"]["accuracy"] < high
     assert "retained" in str(scored)
+    assert teacher.training  # it was scored without dropout, and is trained with it
+    teacher.eval()
     assert scored._repr_html_().startswith("<table><tr><th>model</th>")
 
     answers = distill.load(int8.folder, backend="onnxruntime").predict(TEXTS[:5])

@@ -23,7 +23,7 @@ def with_loss(model: Any, collated: Sequence[Mapping[str, Tensor]]) -> tuple[lis
         ConfigError: for a model without a head of a task or of a masked language model.
         DataError: without a batch, and for a batch with a row that has no label.
     """
-    kind = kind_of(model)
+    kind = kind_of(model, "model")
     batches = [batch_of(kind, getattr(model.config, "num_labels", 0), batch) for batch in collated]
     if not batches:
         raise DataError("calibration: got no batch; must be batches with labels; pass what a DataLoader returns")
