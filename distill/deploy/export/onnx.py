@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from distill.compression.pruning.ragged import squeezed
+from distill.deploy.export import graphs
 from distill.errors import UserError
 from distill.inference.runners import LOGITS, Batch, Run, onnx_runner, torch_runner
 from distill.models.families import auto_class, input_names, max_length
@@ -70,41 +70,16 @@ def export_onnx(folder: Path, path: Path) -> None:
 
 def _write(model: Any, tensors: dict[str, Any], outputs: list[str], sizes: dict[str, Any], path: Path) -> None:
     """Write the ONNX file of a model. `tensors`: example inputs; `sizes`: the dynamic sizes of each."""
-    import torch
-
     # It warns of missing torchvision operators and of deprecated calls of its own.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with run_folder.writing_file(path) as temporary, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
-        program = torch.onnx.export(
-            model,
-            kwargs=tensors,
-            f=temporary,
-            input_names=list(tensors),
-            output_names=outputs,
-            dynamic_shapes=sizes,
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
-        _release(program)
+    with run_folder.writing_file(path) as temporary:
+        graphs.program(model, tensors, outputs, sizes).save(temporary, external_data=False)
         beside = temporary.with_name(f"{temporary.name}.data")
         if beside.is_file():
             beside.unlink()
             raise UserError(
                 f"{path}: got a model too large for one ONNX file; must be below 1.5 GiB; remove the ONNX schemes"
             )
-
-
-def _release(program: Any) -> None:
-    """Empty the caches of the shapes of a program.
-
-    torch leaves them in circles of references through its C++ objects, which Python cannot free. Each export would keep
-    them until the process ends.
-    """
-    for node in program.exported_program.graph.nodes:
-        shapes = getattr(getattr(node.meta.get("val"), "fake_mode", None), "shape_env", None)
-        getattr(shapes, "fake_tensor_cache", {}).clear()  # not public: other versions of torch may lack it
 
 
 def export_heads(folders: dict[str, Path], path: Path) -> None:

@@ -1,0 +1,144 @@
+"""ONNX graphs without weights. Capturing one takes a second for each layer, so they are kept; filling one is quick.
+
+`torch.export` traces a model with fake tensors, which have sizes but no values. A graph thus depends on the code and
+the sizes of a model alone, and models that differ in their weights share it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from distill.runtime.storage import cache, run_folder
+
+PART = "graphs"
+"""Folder of the user's cache."""
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""Metadata of a node: the modules that it is from. All other metadata is left out, because it contains paths of this
+machine."""
+_FILE = "graph.onnx"
+_PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnx-ir")
+"""Packages whose code decides about a graph."""
+_FORM = 1
+"""Increased when the same model gets another graph from `_captured`, or is changed otherwise before its export."""
+_MOST = 32
+"""Number of graphs that the process remembers."""
+_remembered: dict[str, bytes] = {}
+
+
+def program(model: Any, tensors: Mapping[str, Any], outputs: list[str], sizes: Mapping[str, Any]) -> Any:
+    """The optimized `torch.onnx.ONNXProgram` of a float model in eval mode.
+
+    Args:
+        tensors: example inputs, by the names of the arguments of `forward`.
+        outputs: names of the outputs.
+        sizes: the dynamic sizes of each input, as `dynamic_shapes` of `torch.export.export`.
+    """
+    import onnx
+    import onnx_ir
+    import torch
+
+    weights = _weights(model)
+    key = _key(model, weights, tensors, outputs, sizes)
+    graph = _remembered.get(key) or _kept(key)
+    if graph is None:
+        graph = _captured(model, weights, tensors, outputs, sizes)
+        _keep(key, graph)
+    _remembered[key] = graph
+    while len(_remembered) > _MOST:
+        del _remembered[next(iter(_remembered))]
+    filled = torch.onnx.ONNXProgram(onnx_ir.from_proto(onnx.ModelProto.FromString(graph)), None)
+    names = filled.model.graph.initializers
+    filled.apply_weights({name: weights[name] for name in names if name in weights})
+    filled.optimize()
+    return filled
+
+
+def _weights(model: Any) -> dict[str, Any]:
+    """Name -> parameter or buffer of a model. One with several names is there under each."""
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return {name: value.detach() for name, value in named}
+
+
+def _key(
+    model: Any,
+    weights: Mapping[str, Any],
+    tensors: Mapping[str, Any],
+    outputs: list[str],
+    sizes: Mapping[str, Any],
+) -> str:
+    """A hash of what a graph depends on. Names of labels and of the folder do not matter."""
+    config = {name: value for name, value in model.config.to_dict().items() if name not in ("label2id", "id2label")}
+    config.pop("_name_or_path", None)
+    code = [type(model).__module__, str(model), model.config._attn_implementation]
+    inputs = {name: _form(value) for name, value in tensors.items()}
+    content = [code, config, {name: _form(value) for name, value in weights.items()}, inputs, outputs, sizes]
+    return run_folder.fingerprint([_FORM, [version(name) for name in _PACKAGES], repr(content)])
+
+
+def _form(tensor: Any) -> str:
+    return f"{tensor.dtype} {[*tensor.shape]}"
+
+
+def _captured(
+    model: Any,
+    weights: Mapping[str, Any],
+    tensors: Mapping[str, Any],
+    outputs: list[str],
+    sizes: Mapping[str, Any],
+) -> bytes:
+    """The graph of a model as an ONNX file, which says of each of the weights that it is elsewhere."""
+    import onnx_ir
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
+        captured = torch.onnx.export(
+            model,
+            kwargs=dict(tensors),
+            input_names=list(tensors),
+            output_names=outputs,
+            dynamic_shapes=dict(sizes),
+            dynamo=True,
+            optimize=False,
+            verbose=False,
+        )
+    assert captured is not None
+    _release(captured)
+    graph = captured.model.graph
+    for name, value in graph.initializers.items():
+        if name in weights:
+            value.const_value = onnx_ir.ExternalTensor(
+                "weights", 0, value.const_value.nbytes, value.dtype, shape=value.shape, name=name
+            )
+    for node in graph.all_nodes():
+        for name in [name for name in node.metadata_props if name != SCOPES]:
+            del node.metadata_props[name]
+    return bytes(captured.model_proto.SerializeToString())
+
+
+def _release(captured: Any) -> None:
+    """Empty the caches of the shapes of a program.
+
+    torch leaves them in circles of references through its C++ objects, which Python cannot free. Each capture would
+    keep them until the process ends.
+    """
+    for node in captured.exported_program.graph.nodes:
+        shapes = getattr(getattr(node.meta.get("val"), "fake_mode", None), "shape_env", None)
+        getattr(shapes, "fake_tensor_cache", {}).clear()  # not public: other versions of torch may lack it
+
+
+def _kept(key: str) -> bytes | None:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / PART
+        return (folder / _FILE).read_bytes() if cache.take(PART, key, folder) else None
+
+
+def _keep(key: str, graph: bytes) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        (Path(temporary) / _FILE).write_bytes(graph)
+        cache.keep(PART, key, Path(temporary))
