@@ -178,9 +178,10 @@ def test_unsupported_sizes_are_named(machine: Any, classifier: Make, folder: Pat
 
 @pytest.mark.parametrize("scheme", ["bitsandbytes", "onnxruntime"])
 def test_a_full_disk_is_not_a_scheme_that_failed(
-    scheme: str, machine: Any, folder: Path, tmp_path: Path, small_disk: Any, monkeypatch: pytest.MonkeyPatch
+    scheme: str, machine: Any, classifier: Make, tmp_path: Path, small_disk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = source_of(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(classifier(), num_hidden_layers=1)  # a layer takes 2 s
+    source = source_of(saved(model, classifier(), tmp_path / "model"))
     monkeypatch.setattr(quantize, "export_onnx", export_onnx)  # itself, not a copy of what it made before
     with small_disk(20_000), pytest.raises((OSError, SafetensorError)):
         quantized(scheme, None, source, tmp_path, machine)
