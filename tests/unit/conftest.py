@@ -6,6 +6,7 @@ All parameters are random, so that a test fails if one of them is left out.
 from __future__ import annotations
 
 import copy
+import gc
 import re
 import runpy
 from collections.abc import Callable, Iterator
@@ -45,6 +46,13 @@ def tiny_batch() -> dict[str, Tensor]:
     ids = torch.randint(5, 60, (2, 7), generator=generator) * mask + (1 - mask)
     types = torch.tensor([[0] * 4 + [1] * 3, [0, 0, 1, 1, 0, 0, 0]])
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types, "labels": torch.tensor([0, 2])}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _imported_is_kept() -> None:
+    """Exclude what is imported from later garbage collections: there is a full one in each training."""
+    gc.collect()
+    gc.freeze()
 
 
 _VALUE = re.compile(r"(?!hydra\.)[a-z_][\w.]*=")
