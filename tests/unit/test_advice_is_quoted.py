@@ -48,6 +48,7 @@ def test_advice_by_hand_is_found(source: str, number: int) -> None:
     assert len(by_hand(source)) == number
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_advice_is_quoted(file: Path) -> None:
-    assert by_hand(file.read_text(encoding="utf-8")) == []
+def test_advice_is_quoted() -> None:
+    found = {str(file.relative_to(PACKAGE)): by_hand(file.read_text(encoding="utf-8")) for file in FILES}
+    assert {name: strings for name, strings in found.items() if strings} == {}
+    assert len(found) > 200

@@ -31,6 +31,7 @@ COUNT = 16
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(models, "ROUNDS", 2)
+    monkeypatch.setattr(models, "TIMED_ROWS", 4)
     monkeypatch.setattr(latency, "LEAST_MS", 0.1)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 

@@ -36,6 +36,7 @@ Save = Callable[..., Path]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(models, "ROUNDS", 2)
+    monkeypatch.setattr(models, "TIMED_ROWS", 4)
     monkeypatch.setattr(latency, "LEAST_MS", 0.1)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -158,9 +159,10 @@ def test_numbers_are_those_of_plain_loops_and_of_scikit_learn(model: Save, tmp_p
 def test_rows_that_differ_most_are_texts(model: Save, tmp_path: Path) -> None:
     folders = model("a"), model("b", 1)
     comparison = compare(*folders, in_words(tmp_path), top=15)
+    a, b = (distill.load(folder) for folder in folders)
     expected = []
     for text in TEXTS:
-        p, q = (torch.softmax(torch.tensor(distill.load(f).outputs([text])).double(), 1).numpy() for f in folders)
+        p, q = (torch.softmax(torch.tensor(each.outputs([text])).double(), 1).numpy() for each in (a, b))
         expected.append(max(np.abs(p - q).sum(axis=1) / 2))
     found = comparison["differences"]
     assert [row["difference"] for row in found] == pytest.approx(sorted(expected, reverse=True), abs=1e-6)
@@ -168,7 +170,7 @@ def test_rows_that_differ_most_are_texts(model: Save, tmp_path: Path) -> None:
         (text,) = row["texts"]
         number = next(n for n in range(15) if row["row"].endswith(f"row {n + 1}"))
         assert text == TEXTS[number]
-        (alone,) = distill.load(folders[0]).predict([text])
+        (alone,) = a.predict([text])
         assert row["a"]["spans"] == [
             span | {"score": pytest.approx(span["score"], abs=1e-4)} for span in alone["spans"]
         ]

@@ -15,9 +15,9 @@ from distill.compression.pruning.select_kept import by_loss, mean_loss, most_imp
 from distill.compression.pruning.sensitivity import row_loss as loss_of_kind
 from distill.data.task_types import KINDS
 from distill.models import families
+from tests.tiny import SHAPES
 
 row_loss = functools.partial(loss_of_kind, KINDS["classification"])
-NAMES = list(families.STUDENTS)
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24, "num_labels": 3}
 
 
@@ -25,7 +25,7 @@ def model_of(tiny_model: Any, name: str, **settings: Any) -> Any:
     return tiny_model(name, "SequenceClassification", **SIZES | settings)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_gradients_of_masks_are_those_of_each_row_alone(name: str, tiny_model, tiny_batch) -> None:
     """By finite differences of the loss of each row, in float64."""
     model = model_of(tiny_model, name, layers=2).double()
@@ -52,7 +52,7 @@ def test_gradients_of_masks_are_those_of_each_row_alone(name: str, tiny_model, t
             assert getattr(found[measure], part)[place].item() == pytest.approx(value, rel=rel, abs=1e-7)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_masks_of_ones_change_nothing_and_leave_no_hook(name: str, tiny_model, tiny_batch) -> None:
     model = model_of(tiny_model, name)
     before = row_loss(model, tiny_batch)
@@ -86,7 +86,7 @@ def test_batches_do_not_matter(tiny_model, tiny_batch) -> None:
             torch.testing.assert_close(getattr(together, part), getattr(alone, part), rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_the_layer_with_the_least_loss_increase_is_removed_first(name: str, tiny_model, tiny_batch) -> None:
     model = model_of(tiny_model, name, layers=4)
     found = by_loss(model, [tiny_batch], row_loss, 2)
@@ -104,7 +104,7 @@ def test_the_layer_with_the_least_loss_increase_is_removed_first(name: str, tiny
     assert set(found[2][0]) < set(found[3][0])
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not families.STUDENTS[name].shared_layers])
+@pytest.mark.parametrize("name", [name for name in SHAPES if not families.STUDENTS[name].shared_layers])
 def test_losses_without_a_layer_are_those_of_pruned_models(name: str, tiny_model, tiny_batch) -> None:
     """Also where the first layer is skipped, whose outputs have not been seen."""
     model, first = model_of(tiny_model, name, layers=4), families.STUDENTS[name].first_layer

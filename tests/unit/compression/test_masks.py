@@ -11,9 +11,9 @@ from torch import Tensor
 from distill.compression.pruning.masks import Masks, gated, merge, places
 from distill.compression.pruning.prune import Kept, everything, pruned
 from distill.models import families
+from tests.tiny import SHAPES
 
-NAMES = list(families.STUDENTS)
-SHARED = [name for name in NAMES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
+SHARED = [name for name in SHAPES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24}
 
 
@@ -50,7 +50,7 @@ def hard(kept: Kept, depth: int) -> Masks:
 
 
 @pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_a_model_under_hard_gates_equals_the_pruned_one(name: str, head: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, head, layers=4, **SIZES)
     kept = chosen(name, [0, 2, 3])
@@ -61,7 +61,7 @@ def test_a_model_under_hard_gates_equals_the_pruned_one(name: str, head: str, ti
     assert not torch.allclose(found, logits(model, tiny_batch), rtol=1e-2)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_a_closed_layer_is_removed_and_a_half_open_one_interpolated(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, "SequenceClassification", **SIZES)
     everywhere = Masks([torch.ones(1, 4)] * 3, [torch.ones(1, 24)] * 3)
@@ -86,7 +86,7 @@ def test_a_closed_layer_is_removed_and_a_half_open_one_interpolated(name: str, t
     torch.testing.assert_close(after[-1], 0.25 * seen[-1] + 0.75 * seen[-2])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_folded_gates_equal_gates(name: str, tiny_model, tiny_batch) -> None:
     """Of heads and FFN channels at once; with hidden channels once those that are closed are pruned."""
     model, generator = tiny_model(name, "SequenceClassification", **SIZES), torch.Generator().manual_seed(2)
@@ -113,7 +113,7 @@ def test_folded_gates_equal_gates(name: str, tiny_model, tiny_batch) -> None:
     torch.testing.assert_close(logits(pruned(model, kept), tiny_batch), wanted, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_every_open_hidden_channel_gets_a_gradient(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, "SequenceClassification", **SIZES)
     hidden = torch.linspace(0.2, 1, 32).requires_grad_()

@@ -14,9 +14,9 @@ from distill.compression.pruning.importance import masked
 from distill.compression.pruning.prune import Kept, everything, pruned
 from distill.errors import ConfigError
 from distill.models import families
+from tests.tiny import SHAPES
 
-NAMES = list(families.STUDENTS)
-SHARED = [name for name in NAMES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
+SHARED = [name for name in SHAPES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
 HEADS = ["MaskedLM", "SequenceClassification"]
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24}
 
@@ -46,7 +46,7 @@ def logits(model: Any, batch: dict[str, Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_pruned_ffn_channels_equal_zeroed_ones(name: str, head: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, head, **SIZES)
     kept = choice(name, 3, ffn=8)
@@ -82,7 +82,7 @@ def norms_over(model: Any, hidden: Tensor) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_a_narrower_model_equals_the_dense_one_without_these_channels(
     name: str, head: str, tiny_model, tiny_batch
 ) -> None:
@@ -128,7 +128,7 @@ def silenced(model: Any, hidden: Tensor) -> Any:
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_plain_transformers_loads_it(name: str, head: str, tiny_model, tiny_batch, tmp_path) -> None:
     import transformers
 
@@ -145,14 +145,14 @@ def test_plain_transformers_loads_it(name: str, head: str, tiny_model, tiny_batc
     torch.testing.assert_close(logits(loaded.eval(), tiny_batch), logits(small, tiny_batch), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_everything_kept_is_the_model_itself(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, "SequenceClassification", **SIZES)
     same = pruned(model, everything(model))
     torch.testing.assert_close(logits(same, tiny_batch), logits(model, tiny_batch), rtol=0, atol=0)
 
 
-GRAPHS = [name for name in NAMES if name not in ("modernbert", "deberta", "deberta-v2", "mpnet", "albert")]
+GRAPHS = [name for name in SHAPES if name not in ("modernbert", "deberta", "deberta-v2", "mpnet", "albert")]
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -10,9 +10,9 @@ from distill.compression.pruning.importance import Importance, masked
 from distill.compression.pruning.prune import Kept
 from distill.compression.pruning.ragged import STEP, anywhere, squeezed, zeroed
 from distill.models import families
+from tests.tiny import SHAPES
 
-NAMES = list(families.STUDENTS)
-SHARED = [name for name in NAMES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
+SHARED = [name for name in SHAPES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24}
 HEADS, FFN = [[0], [1, 2, 3], [0, 2]], [[1, 5, 7, 23], [*range(8, 24)], [3]]
 
@@ -32,7 +32,7 @@ def logits(model, batch: dict[str, Tensor]) -> Tensor:
     return model(**families.inputs(model, batch)).logits
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_zeros_equal_masks_and_removing_them_changes_nothing(name: str, tiny_model, tiny_batch) -> None:
     model, kept = tiny_model(name, "SequenceClassification", **SIZES).eval(), uneven(name)
     made = zeroed(model, kept)
@@ -49,7 +49,7 @@ def test_zeros_equal_masks_and_removing_them_changes_nothing(name: str, tiny_mod
     assert attended == [8 * len(some) for some in kept.heads]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_training_leaves_zeros_zero(name: str, tiny_model, tiny_batch) -> None:
     made = zeroed(tiny_model(name, "SequenceClassification", **SIZES), uneven(name)).train()
     before = {key: value.clone() for key, value in made.state_dict().items()}

@@ -64,7 +64,7 @@ def test_a_little_training_lowers_the_loss_and_none_leaves_the_model(given: Path
     before = mean_loss(model, parts, row_loss)
     assert retrained(model, lessons, row_loss, 0) is model
     assert mean_loss(model, parts, row_loss) == before
-    after = retrained(model, lessons, row_loss, 400)
+    after = retrained(model, lessons, row_loss, 100)
     assert not after.training
     assert mean_loss(after, parts, row_loss) < before
 

@@ -12,6 +12,7 @@ from distill.config import Config, bounds, load_config
 from distill.errors import ConfigError
 from distill.pipeline.validation import words as command_line
 
+pytestmark = pytest.mark.usefixtures("real_compose")
 SECRET = "a-secret-of-the-environment"
 GLOBAL = "# @package _global_\n"
 

@@ -18,6 +18,8 @@ from distill.pipeline.validation import words as command_line
 from distill.pipeline.validation.rules import flatten
 from distill.runtime.storage import run_folder
 
+pytestmark = pytest.mark.usefixtures("real_compose")
+
 
 def composed(word: str) -> Config:
     """The settings with this one, as Hydra reads it."""

@@ -92,7 +92,7 @@ def test_equal_tokenizers_pair_every_token(pair: tuple[Any, Any], tmp_path: Path
 
 
 def test_it_stops_at_max_tokens(pair: tuple[Any, Any], tmp_path: Path) -> None:
-    texts = TEXTS[:1] * 3000
+    texts = TINY["SENTENCES"][:1] * 3000
     some = encode_aligned(tmp_path, texts, *pair, 64, 1000)
     assert 1000 <= some < encode_aligned(tmp_path, texts, *pair, 64)
 

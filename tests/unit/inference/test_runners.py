@@ -14,7 +14,6 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from distill.config.backends import BACKENDS
-from distill.deploy.export.onnx import export_onnx
 from distill.inference import cost
 from distill.inference.latency import synthetic
 from distill.inference.runners import alone, in_turn, one_pass, openvino_runner, runs_here, torch_runner
@@ -142,13 +141,13 @@ def test_alone_runs_each_row_without_the_others_and_without_padding() -> None:
 
 @pytest.mark.parametrize("scheme", ["fp32", "bf16"])
 def test_openvino_computes_in_the_arithmetic_that_the_scheme_names(
-    classifier: Make, tmp_path: Path, scheme: str
+    classifier: Make, export_once: Make, tmp_path: Path, scheme: str
 ) -> None:
     openvino = pytest.importorskip("openvino")
     if scheme == "bf16" and "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         pytest.skip("this processor has no bfloat16")
-    folder, batch = classifier("bert", 3), synthetic((4, 24), 100)
-    export_onnx(folder, tmp_path / "model.onnx")
+    folder, batch = classifier(), synthetic((4, 24), 100)
+    export_once(folder, tmp_path / "model.onnx")
     runner = openvino_runner("x", tmp_path / "model.onnx", scheme=scheme, threads=1)
     away = np.abs(runner.run(batch) - _model_logits(folder, batch)).max()
     assert away < 1e-5 if scheme == "fp32" else 1e-5 < away < 0.2
@@ -172,10 +171,12 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_a_process_whose_openvino_models_are_freed(classifier: Make, tmp_path: Path) -> None:
+def test_ctrl_c_stops_a_process_whose_openvino_models_are_freed(
+    classifier: Make, export_once: Make, tmp_path: Path
+) -> None:
     """With a Core for each model it ended with a segmentation fault."""
     pytest.importorskip("openvino")
-    export_onnx(classifier("bert", 3), tmp_path / "model.onnx")
+    export_once(classifier(), tmp_path / "model.onnx")
     command = [sys.executable, "-c", ENDED, str(tmp_path / "model.onnx")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (ended.returncode, ended.stdout) == (0, "stopped\n"), ended.stderr

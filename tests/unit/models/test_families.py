@@ -86,6 +86,8 @@ def test_encoder_and_layers(name: str, head: str, tiny_model) -> None:
     assert families.encoder(model).get_submodule(families.FAMILIES[name].embeddings) is model.get_input_embeddings()
     assert len(families.layers(model)) == 4
     assert families.has_mlm_head(model) == (head == "MaskedLM")
+    if (pooler := families.FAMILIES[name].pooler) is not None and head != "MaskedLM":
+        assert list(model.get_submodule(pooler).parameters())
 
 
 @pytest.mark.parametrize("name", LONGEST)

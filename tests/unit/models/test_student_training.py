@@ -19,9 +19,9 @@ from distill.models.student.training import (
     only_used_embeddings,
     quick_on_cpu,
 )
+from tests.tiny import SHAPES
 
-NAMES = list(families.STUDENTS)
-EAGER = [name for name in NAMES if "sdpa" not in families.STUDENTS[name].attention]
+EAGER = [name for name in SHAPES if "sdpa" not in families.STUDENTS[name].attention]
 """Families that have no other attention."""
 
 
@@ -37,7 +37,7 @@ def trained(model, batch: dict[str, Tensor], steps: int = 3) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_training_only_used_embeddings_equals_training_all(name: str, tiny_model, tiny_batch) -> None:
     whole = tiny_model(name, "SequenceClassification").eval()
     part, start = copy.deepcopy(whole), whole.get_input_embeddings().weight.detach().clone()
@@ -84,7 +84,7 @@ def test_trained_rows_are_written_back_after_an_interruption(tiny_model, tiny_ba
     assert not torch.equal(model.get_input_embeddings().weight, start)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_short_rows_use_eager_attention_with_equal_outputs(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, "SequenceClassification").eval()
     usual, wanted = model.config._attn_implementation, model(**families.inputs(model, tiny_batch)).logits
@@ -118,7 +118,7 @@ def test_dropout_keeps_values_with_their_probability(dtype: torch.dtype) -> None
     assert pairs.double().mean().item() == pytest.approx(0.49, abs=0.01)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_dropout_of_a_model_is_the_same_in_amount(name: str, tiny_model, tiny_batch) -> None:
     """And everything that drops something in torch's way does so in ours."""
     model = tiny_model(name, "SequenceClassification").train()
@@ -150,7 +150,7 @@ def test_sizes_that_suit_a_gpu_change_no_output() -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_vocabulary_logits_are_the_same_in_sizes_that_suit_a_gpu(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name)
     wanted = model(**families.inputs(model, tiny_batch)).logits

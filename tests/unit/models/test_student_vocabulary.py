@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from distill.models import families, student
+from tests.tiny import SHAPES
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
 
-@pytest.mark.parametrize(("name", "tied"), [*((name, True) for name in families.STUDENTS), ("bert", False)])
+@pytest.mark.parametrize(("name", "tied"), [*((name, True) for name in SHAPES), ("bert", False)])
 def test_a_token_is_the_mean_of_those_it_stands_for(name: str, tied: bool, tiny_model, tiny_batch) -> None:
     words = TINY["tokenizer"]()
     model = tiny_model(name, tie_word_embeddings=tied)
