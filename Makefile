@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-PYTEST = HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST = HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 RUNS ?=
 

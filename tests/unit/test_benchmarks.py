@@ -18,7 +18,7 @@ from accelerate.state import AcceleratorState
 from rich.console import Console
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from benchmarks import bert_base, embedders, frameworks, quantize, removal, step
+from benchmarks import bert_base, embedders, frameworks, onnx_export, quantize, removal, step
 from benchmarks.results_table import quantize_table, step_table
 from distill.config import Train
 from distill.config.schemes import SCHEMES
@@ -153,6 +153,12 @@ def test_layers_are_removed_by_both_ways_of_the_benchmark() -> None:
     measured = removal.benchmark(config, rows=4, length=16, threads=1, repeats=1)
     assert measured["largest_difference"] < 1e-3
     assert measured["ratio"] > 0
+
+
+def test_an_export_by_both_ways_of_the_benchmark_writes_the_same_file() -> None:
+    config = BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
+    measured = onnx_export.benchmark(config, repeats=1)
+    assert measured["same_file"]
 
 
 @pytest.fixture

@@ -58,6 +58,11 @@ def program(model: Any, tensors: Mapping[str, Any], outputs: list[str], sizes: M
     return filled
 
 
+def forget() -> None:
+    """Forget the graphs that the process remembers. Those in the cache stay."""
+    _remembered.clear()
+
+
 def _weights(model: Any) -> dict[str, Any]:
     """Name -> parameter or buffer of a model. One with several names is there under each."""
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]

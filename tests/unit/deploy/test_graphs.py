@@ -43,11 +43,6 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def forget() -> None:
-    """As a new process."""
-    graphs._remembered.clear()
-
-
 @pytest.mark.parametrize(
     ("family", "head"),
     [
@@ -68,11 +63,11 @@ def test_a_graph_of_another_model_gives_the_file_of_its_own(
 ) -> None:
     first, second = (save(f"model{seed}", family, head, seed=seed) for seed in (0, 1))
     export_onnx(first, tmp_path / "first.onnx")
-    forget()
+    graphs.forget()
     export_onnx(second, tmp_path / "second.onnx")
     assert len(captures) == 1
     with cache.using(tmp_path / "another"):
-        forget()
+        graphs.forget()
         export_onnx(second, tmp_path / "own.onnx")
     assert len(captures) == 2
     assert (tmp_path / "second.onnx").read_bytes() == (tmp_path / "own.onnx").read_bytes()
@@ -109,7 +104,7 @@ def test_a_damaged_graph_is_captured_again(save: Save, captures: list[str], tmp_
     export_onnx(folder, tmp_path / "before.onnx")
     (stored,) = (tmp_path / "cache" / graphs.PART).rglob(graphs._FILE)
     stored.write_bytes(stored.read_bytes()[:-9])
-    forget()
+    graphs.forget()
     export_onnx(folder, tmp_path / "after.onnx")
     assert len(captures) == 2
     assert (tmp_path / "after.onnx").read_bytes() == (tmp_path / "before.onnx").read_bytes()

@@ -1,0 +1,78 @@
+"""The export of a model to ONNX: with a graph captured anew, and with the graph of a model of the same shape.
+
+    python -m benchmarks.onnx_export --output benchmarks/results/onnx_export.json
+
+Weights are random. Both ways are run in turn and write the same file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from distill.deploy.export import graphs
+from distill.deploy.export.onnx import export_onnx
+from distill.runtime.machine import cores
+from distill.runtime.storage import cache
+from distill.runtime.storage.run_folder import write_json
+from distill.runtime.versions import hardware
+
+LAYERS = (2, 6, 12)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3, help="number of rounds; each exports both ways once")
+    parser.add_argument("--threads", type=int, help="number of CPU threads; default: all cores")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the measurements to FILE as JSON")
+    arguments = parser.parse_args()
+    threads = arguments.threads or cores()
+    torch.set_num_threads(threads)
+    configs = [
+        BertConfig(hidden_size=384, num_attention_heads=12, intermediate_size=1536, num_hidden_layers=layers)
+        for layers in LAYERS
+    ]
+    rows = [benchmark(config, arguments.repeats) for config in configs]
+    for row in rows:
+        print(f"{row['layers']} layers: {row['captured_s']:.2f} s, {row['filled_s']:.2f} s: {row['ratio']:.1f}x")
+    if arguments.output is not None:
+        write_json(arguments.output, {"environment": hardware(threads), "rows": rows})
+
+
+def benchmark(config: Any, repeats: int) -> dict[str, Any]:
+    """Medians of both ways in seconds, the median of their ratios, and whether the files are the same.
+
+    A graph that the process remembers is read from the cache again in each round.
+    """
+    seconds: dict[str, list[float]] = {"captured": [], "filled": []}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, files = Path(temporary) / "model", [Path(temporary) / f"{name}.onnx" for name in seconds]
+        BertForSequenceClassification(config).save_pretrained(folder)
+        export_onnx(folder, files[0])  # imports what an export needs
+        same = True
+        for number in range(repeats):
+            with cache.using(Path(temporary) / f"cache{number}"):
+                for file, times in zip(files, seconds.values(), strict=True):
+                    graphs.forget()
+                    began = time.perf_counter()
+                    export_onnx(folder, file)
+                    times.append(time.perf_counter() - began)
+            same &= files[0].read_bytes() == files[1].read_bytes()
+    return {
+        "layers": config.num_hidden_layers,
+        "hidden": config.hidden_size,
+        **{f"{name}_s": float(np.median(times)) for name, times in seconds.items()},
+        "ratio": float(np.median(np.divide(*seconds.values()))),
+        "same_file": same,
+    }
+
+
+if __name__ == "__main__":
+    main()
