@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import check_texts, columns_of
+from distill.data.columns import columns_of
 from distill.data.files import Table
 from distill.data.kind_of import stated_of
 from distill.data.labels import Labels, labels_of
@@ -32,7 +32,7 @@ from distill.data.splits import (
 from distill.data.task import Task
 from distill.data.task_types import KINDS, Columns, Kind, flat, labelled
 from distill.data.task_types.question_answering import ALWAYS, answerable
-from distill.data.task_types.task_type import SOFT, is_list
+from distill.data.task_types.task_type import OPTIONS, SOFT, check_texts, is_list
 from distill.data.task_types.written import names as label_names
 from distill.data.task_types.written import whole
 from distill.data.unlabelled import completed
@@ -47,16 +47,6 @@ _JSON = re.compile(r"""\[.*['"{,].*\]|\{.*['":].*\}|array\(.*\)""", re.DOTALL)
 
 LONGEST = 1_000_000
 """Maximum characters of a text. A longer one is most likely several rows, joined by a missing quote."""
-
-FOR_KINDS = {
-    "labels": tuple(name for name, kind in KINDS.items() if kind.named),
-    "range": ("regression", "reranking", "embedding"),
-    "threshold": ("multi_label", "question_answering"),
-    "choices": ("multiple_choice",),
-    "soft_label": tuple(name for name, kind in KINDS.items() if kind.soft is not None),
-    "prompts": tuple(name for name, kind in KINDS.items() if kind.separate),
-}
-"""Setting of a task -> the kinds that it is for."""
 
 MOST_LABELS, SHARE = 20, 0.5
 """Unless they are listed, labels of more rows than the first number may be no more than this share of the rows."""
@@ -117,8 +107,7 @@ def labelled_rows(
     splits, softened = dict[str, Split](), list[str]()
     for split, table in tables.items():
         targets = columns.kind.encode(joined[split], labels.spelled, table.where, f"{key}.label")
-        if not columns.kind.per_token:
-            _check_range(settings.range, targets, table)
+        _check_range(settings.range, targets, table)
         content = table.rows.select([*columns.text, *columns.hidden]).append_column("label", _column(targets))
         soft = soft_outputs(settings, columns.kind, labels, table, key) if split == "train" else None
         if soft is not None:
@@ -134,7 +123,7 @@ def labelled_rows(
     splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     splits = _apart(splits, columns, settings, tables, notes, name)
     labels_in = next((part for part in splits.values() if labelled(targets_of(part)).any()), None)
-    ends = _range(settings.range, labels_in) if columns.kind.name in FOR_KINDS["range"] else None
+    ends = _range(settings.range, labels_in) if "range" in columns.kind.settings else None
     if columns.kind.scaled and ends is not None:
         splits = {split: replace(part, table=scaled(part.table, ends)) for split, part in splits.items()}
     task = Task(
@@ -186,11 +175,12 @@ def _check_settings(settings: config.Task, kind: Kind, key: str) -> None:
             f"{key}.metrics: got {', '.join(unfit)}; must be of {', '.join(kind.all_metrics)} for {kind.name}; choose "
             f"from these, or set {key}.kind"
         )
-    for name, kinds in FOR_KINDS.items():
-        if getattr(settings, name) and kind.name not in kinds:
+    for name in OPTIONS:
+        if getattr(settings, name) and name not in kind.settings:
+            other = next(each.name for each in KINDS.values() if name in each.settings)
             raise ConfigError(
                 f"{key}.{name}: got {getattr(settings, name)}; must be null for {kind.name}; leave it out, or set "
-                f"{quoting.setting(f'{key}.kind', kinds[0])}"
+                f"{quoting.setting(f'{key}.kind', other)}"
             )
 
 

@@ -16,6 +16,7 @@ from distill.data.task_types.task_type import (
     Kind,
     Where,
     Words,
+    equal_rows,
     is_list,
     is_number,
     is_text,
@@ -118,11 +119,6 @@ def _brief(answer: dict[str, Any]) -> str:
     return ", ".join(f"{label} {answer['scores'][label]:.2f}" for label in answer["labels"]) or "no label"
 
 
-def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
-    equal: np.ndarray = (predicted == other).all(axis=1)
-    return equal
-
-
 def _flags(values: np.ndarray, labels: int) -> np.ndarray:
     return values.astype(np.bool_)
 
@@ -134,6 +130,7 @@ MULTI_LABEL = Kind(
     metrics=("f1_micro", "f1_macro"),
     all_metrics=("f1_micro", "f1_macro", "accuracy"),
     accepts=_accepts,
+    settings=("labels", "threshold", "soft_label"),
     form="lists of labels, or text such as a|b",
     encode=_encode,
     rows=_rows,
@@ -141,7 +138,7 @@ MULTI_LABEL = Kind(
     answer=_answer,
     difference=_difference,
     brief=_brief,
-    same=_same,
+    same=equal_rows,
     flags=_flags,
     names=_names,
     recalled=recalled,

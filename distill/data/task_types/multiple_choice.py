@@ -15,10 +15,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.task_types.classification import CLASSIFICATION
-from distill.data.task_types.task_type import MISSING, SECONDS, Columns, Kind, Where, is_list, is_text, total_variation
+from distill.data.task_types.task_type import (
+    MISSING,
+    SECONDS,
+    Columns,
+    Kind,
+    Where,
+    is_list,
+    is_text,
+    likeliest,
+    probabilities,
+    total_variation,
+)
 from distill.data.task_types.written import names, whole
 from distill.errors import DataError
-from distill.models.families.record import ABSENT, CHOICES
+from distill.models.families.record import CHOICES
 
 LONGEST = 100_000
 """Maximum characters of a choice. A longer one is most likely several rows, joined by a missing quote."""
@@ -197,14 +208,6 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
     return np.asarray(pc.fill_null(column, MISSING).to_numpy()).astype(np.int64)
 
 
-def _rows(outputs: Any) -> Any:
-    return outputs
-
-
-def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
-    return outputs.argmax(axis=1)
-
-
 def _divide(row: Any) -> tuple[str, list[str]]:
     """(first text, second text with each choice) of a question with its choices, with or without a second text."""
     first, *start, choices = row
@@ -213,8 +216,7 @@ def _divide(row: Any) -> tuple[str, list[str]]:
 
 def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float, texts: Sequence[Any]) -> list[dict[str, Any]]:
     """The most probable choice, its number from 0, and the probability of every choice."""
-    shifted = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True, initial=ABSENT))
-    scores = (shifted / shifted.sum(axis=1, keepdims=True)).tolist()
+    scores = probabilities(outputs).tolist()
     best = outputs.argmax(axis=1).tolist() if outputs.size else []
     return [
         {"choice": seconds[number], "number": number, "score": row[number], "scores": row[: len(seconds)]}
@@ -235,13 +237,12 @@ MULTIPLE_CHOICE = Kind(
     accepts=CLASSIFICATION.accepts,
     form="numbers, letters or texts of choices",
     encode=_encode,
-    rows=_rows,
-    decode=_decode,
+    decode=likeliest,
     answer=_answer,
     difference=total_variation,
     brief=_brief,
     same=CLASSIFICATION.same,
-    named=False,
+    settings=("choices",),
     architecture=CHOICES,
     divide=_divide,
     pipeline="multiple-choice",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.task_types.task_type import Given, Stated, is_text
+from distill.data.task_types.task_type import Given, Stated, distinct, is_text
 from distill.data.task_types.written import counts_of, names
 from distill.runtime.quoting import setting
 
@@ -46,7 +46,7 @@ def is_code(column: pa.ChunkedArray, stated: Stated) -> bool:
     """
     if not is_text(column.type):
         return False
-    values = [value for value in pc.unique(names(column)).to_pylist() if value and re.match(_PLAIN, value)]
+    values = [value for value in distinct(names(column)) if re.match(_PLAIN, value)]
     if any(re.match(r"[+-]?0\d", value) for value in values):
         return True
     written: dict[float, str] = {}
@@ -84,14 +84,13 @@ def _has_points(text: pa.ChunkedArray) -> bool:
 
 
 def _example(texts: Iterable[pa.ChunkedArray]) -> str:
-    found = (v for text in texts for v in pc.unique(names(text)).to_pylist() if v and re.fullmatch(_COMMA, v))
-    value = next(found)
+    value = next(v for text in texts for v in distinct(names(text)) if re.fullmatch(_COMMA, v))
     return f"{value} is {value.replace(',', '.')}"
 
 
 def _check_thousands(text: pa.ChunkedArray, stated: Stated) -> None:
     """Raise ConfigError for numbers with separators of thousands, and for commas that may be these."""
-    values: Sequence[str] = [value for value in pc.unique(names(text)).to_pylist() if value]
+    values: Sequence[str] = distinct(names(text))
     either = _either(values, ",")
     # A point is usual before a fraction, so that only numbers that seem to lack it make three digits after it doubtful.
     if points := _either(values, "."):

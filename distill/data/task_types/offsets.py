@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from distill.data.task_types.task_type import Where
+from distill.data.task_types.task_type import Where, as_list
 from distill.errors import DataError
+from distill.runtime.quoting import short
 
 STARTS = ("start", "start_offset", "begin", "start_char", "startOffset", "from")
 ENDS = ("end", "end_offset", "end_char", "endOffset", "to")
@@ -40,7 +41,7 @@ def plain(span: Span | None, where: str) -> Span:
     given = span or {}
     start, end = (_whole(first_of(given, names)) for names in (STARTS, ENDS))
     kinds = first_of({name: given.get(name) or None for name in TYPES}, TYPES)
-    kinds = kinds if isinstance(kinds, list) else [kinds]
+    kinds = as_list(kinds)
     if len(kinds) > 1:
         raise DataError(f"{where}: got a span with the labels {', '.join(map(str, kinds))}; must be one; remove others")
     kind = kinds[0] if kinds else None
@@ -125,11 +126,7 @@ def check(texts: Sequence[str], marked: Sequence[list[Span] | None], where: Wher
             found = text[span["start"] : span["end"]] if span["start"] >= 0 else ""
             if span["text"] is not None and not same(found, span["text"]):
                 raise DataError(
-                    f"{where(row)}: got a span with the text {_short(span['text'])}, from {span['start']} to "
-                    f"{span['end']}, where the row has {_short(found)}; positions must count characters from 0, not "
+                    f"{where(row)}: got a span with the text {short(span['text'])!r}, from {span['start']} to "
+                    f"{span['end']}, where the row has {short(found)!r}; positions must count characters from 0, not "
                     "UTF-16 units or bytes, and the end is behind the last one; correct the row"
                 )
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")

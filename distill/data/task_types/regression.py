@@ -59,10 +59,6 @@ def _accepts(kind: pa.DataType) -> bool:
     return is_text(kind) or is_number(kind) or pa.types.is_null(kind)
 
 
-def _rows(outputs: Any) -> Any:
-    return outputs
-
-
 def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
     return outputs[:, 0]
 
@@ -91,12 +87,11 @@ REGRESSION = Kind(
     accepts=_accepts,
     form="numbers",
     encode=_encode,
-    rows=_rows,
     decode=_decode,
     answer=_answer,
     difference=_difference,
     brief=_brief,
-    named=False,
+    settings=("range", "soft_label"),
     soft=_soft,
     read=read_numbers,
 )
