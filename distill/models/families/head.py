@@ -169,7 +169,7 @@ def _check_problem(file: Path, problem: Any, outputs: int) -> None:
 
 
 def _names(file: Path, config: Mapping[str, Any], outputs: int, architecture: str) -> tuple[str, ...]:
-    """Names of the outputs; empty if they are transformers' defaults."""
+    """Names of the outputs as from `without_defaults`; empty too where the config does not name each of them."""
     stored = config.get("id2label") or {}
     try:
         names = {int(number): str(name) for number, name in stored.items()}
@@ -183,7 +183,12 @@ def _names(file: Path, config: Mapping[str, Any], outputs: int, architecture: st
             "output, numbered from 0; correct id2label and label2id"
         )
     labels = tuple(names[number] for number in range(outputs)) if sorted(names) == list(range(outputs)) else ()
-    return () if all(re.fullmatch(r"LABEL_\d+", label) for label in labels) else labels
+    return without_defaults(labels)
+
+
+def without_defaults(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of a model's outputs; empty if they are transformers' defaults, `LABEL_0` and so on."""
+    return () if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names
 
 
 def _outputs(tensors: Mapping[str, Tensor], architecture: str) -> int | None:
