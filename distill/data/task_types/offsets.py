@@ -30,6 +30,13 @@ UNITS: dict[str, Callable[[str], int]] = {
 Span = dict[str, Any]
 
 
+def of_triple(value: Any) -> Span | None:
+    """The span of a list as doccano and spaCy write it, `[0, 4, "PER"]`; None for any other value."""
+    if not isinstance(value, list) or [*map(type, value)] != [int, int, str]:
+        return None
+    return dict(zip(("start", "end", "label"), value, strict=True))
+
+
 def first_of(span: Span, names: Sequence[str]) -> Any:
     """The value with the first of these names that is not null."""
     return next((span[name] for name in names if span.get(name) is not None), None)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.task_types.numerals import read_numbers
+from distill.data.task_types.numerals import PLAIN, read_numbers
 from distill.data.task_types.task_type import Kind, Where, Words, is_number, is_text
 from distill.errors import DataError
 
@@ -45,7 +45,7 @@ def numeric(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     [n]."""
     if is_text(column.type):
         text = pc.fill_null(pc.utf8_trim_whitespace(column), "")
-        fits = pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+        fits = pc.match_substring_regex(text, PLAIN)
         plain = pc.if_else(fits, pc.replace_substring_regex(text, r"^\+", ""), pa.scalar(None, pa.string()))
         values, bad = pc.cast(plain, pa.float64()), pc.and_(pc.invert(fits), pc.not_equal(text, "")).to_numpy()
     else:
