@@ -69,7 +69,8 @@ def _written(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def first_of(labels: pa.ChunkedArray, sizes: np.ndarray) -> int:
     """The number of the first choice in a column of labels: 0, or 1 if no label is 0 and one is the number of its
     question's choices [n]."""
-    numbers = _numbers(_written(labels))
+    names = _written(labels).to_pylist()
+    numbers = np.array([int(name) if re.fullmatch("[0-9]{1,3}", name or "") else -1 for name in names], np.int64)
     return int(not (numbers == 0).any() and (numbers == sizes).any())
 
 
@@ -188,13 +189,6 @@ def _positions(
 
 _POSITION = re.compile(r"\d{1,3}|[A-Za-z]")
 """A label that is the number or the letter of a choice."""
-
-
-def _numbers(names: pa.ChunkedArray) -> np.ndarray:
-    """[n] whole numbers; -1 for other names and for null."""
-    fits = pc.fill_null(pc.match_substring_regex(names, r"^\d{1,3}$"), False)
-    numbers = pc.cast(pc.if_else(fits, names, pa.scalar(None, pa.string())), pa.int64())
-    return np.array(pc.fill_null(numbers, -1).to_numpy(), np.int64)
 
 
 def _position(name: str, first: int) -> int:
