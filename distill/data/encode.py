@@ -225,11 +225,8 @@ def _tokens(
 
 def _joined(parts: Iterable[_Tokens]) -> Encoded:
     """All parts in memory."""
-    ids, types, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int8)], list[NDArray[np.int64]]()
-    for part in parts:
-        ids.append(part[0])
-        types.append(part[1])
-        lengths.append(part[2])
+    empty: _Tokens = (np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0, np.int64))
+    ids, types, lengths = zip(empty, *parts, strict=True)
     return Encoded(np.concatenate(ids), offsets_of(lengths), np.concatenate(types), None)
 
 
@@ -302,7 +299,7 @@ def separates(tokenizer: PreTrainedTokenizerBase) -> bool:
     return not text or any(special[text[0] : text[-1] + 1])
 
 
-def offsets_of(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+def offsets_of(lengths: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """[n + 1] start of each of n rows, and the end of the last, from the lengths of consecutive parts of the rows."""
     return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
 

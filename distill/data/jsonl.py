@@ -18,6 +18,7 @@ import pyarrow as pa
 from distill.data import scanner
 from distill.data.about import About, with_about
 from distill.data.lines import Malformed, check_names, chunks, no_rows
+from distill.data.task_types.task_type import is_list, is_number, is_text
 from distill.errors import DataError
 
 COLUMNS = 1000
@@ -162,12 +163,11 @@ def _widened(known: pa.DataType, value: Any, place: str, column: str) -> pa.Data
 
 
 def _called(kind: pa.DataType) -> str:
-    names = [
-        (pa.types.is_string, "text"),
-        (pa.types.is_boolean, "true or false"),
-        (lambda k: pa.types.is_integer(k) or pa.types.is_floating(k), "a number"),
-        (pa.types.is_struct, "an object of the same types"),
-    ]
-    if pa.types.is_list(kind):
-        return "a list of the same type"
-    return next((name for test, name in names if test(kind)), str(kind))
+    names = {
+        is_text: "text",
+        pa.types.is_boolean: "true or false",
+        is_number: "a number",
+        is_list: "a list of the same type",
+        pa.types.is_struct: "an object of the same types",
+    }
+    return next((name for test, name in names.items() if test(kind)), str(kind))
