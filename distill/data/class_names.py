@@ -93,35 +93,35 @@ def named(table: pa.Table, features: Features, name: str, before: int = 0) -> pa
                     f"{error.names - 1}, the classes that the file's metadata names, or -1 without one; correct the row"
                 ) from error
             row += len(chunk)
-        kind = chunks[0].type if chunks else named_type(table.schema.field(column).type, features.get(column))
-        table = table.set_column(place, column, pa.chunked_array(chunks, kind))
+        data_type = chunks[0].type if chunks else named_type(table.schema.field(column).type, features.get(column))
+        table = table.set_column(place, column, pa.chunked_array(chunks, data_type))
     return table
 
 
-def named_type(kind: pa.DataType, feature: Any) -> pa.DataType:
+def named_type(data_type: pa.DataType, feature: Any) -> pa.DataType:
     """The type of a column after `named`."""
-    if pa.types.is_dictionary(kind):
-        return named_type(kind.value_type, feature)
-    if is_list(kind):
-        item = named_type(kind.value_type, _of_items(feature))
-        build = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-        return kind if item == kind.value_type else build(item)
-    if pa.types.is_struct(kind):
-        fields = [(field.name, named_type(field.type, _of_field(feature, field.name))) for field in kind]
-        return kind if fields == [(field.name, field.type) for field in kind] else pa.struct(fields)
+    if pa.types.is_dictionary(data_type):
+        return named_type(data_type.value_type, feature)
+    if is_list(data_type):
+        item = named_type(data_type.value_type, _of_items(feature))
+        build = pa.large_list if pa.types.is_large_list(data_type) else pa.list_
+        return data_type if item == data_type.value_type else build(item)
+    if pa.types.is_struct(data_type):
+        fields = [(field.name, named_type(field.type, _of_field(feature, field.name))) for field in data_type]
+        return data_type if fields == [(field.name, field.type) for field in data_type] else pa.struct(fields)
     # A library that has no integers with nulls writes floats.
-    return pa.string() if is_number(kind) and _names(feature) is not None else kind
+    return pa.string() if is_number(data_type) and _names(feature) is not None else data_type
 
 
 def _named(array: pa.Array, feature: Any) -> pa.Array:
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        return _named(array.cast(kind.value_type), feature)
-    if named_type(kind, feature) == kind:
+    data_type = array.type
+    if pa.types.is_dictionary(data_type):
+        return _named(array.cast(data_type.value_type), feature)
+    if named_type(data_type, feature) == data_type:
         return array
-    if is_list(kind):
+    if is_list(data_type):
         return _of_list(array, _of_items(feature))
-    return _of_struct(array, feature) if pa.types.is_struct(kind) else _of_classes(array, _names(feature) or ())
+    return _of_struct(array, feature) if pa.types.is_struct(data_type) else _of_classes(array, _names(feature) or ())
 
 
 def _is_list_feature(feature: Any) -> bool:

@@ -109,24 +109,24 @@ def columns_of(
             f"{key}.label: got {', '.join(label)}, with text from {' and '.join(text)}; must be different columns of "
             f"{file}; name {repeated} once"
         )
-    kind = kind_of(settings, sample, text, label, head, stated_of(settings, head, label, key, file, classes))
-    if kind.separate and len(text) != 2:
+    task_type = kind_of(settings, sample, text, label, head, stated_of(settings, head, label, key, file, classes))
+    if task_type.separate and len(text) != 2:
         raise ConfigError(
-            f"{key}.text: got {' and '.join(text)}; must be two columns for {kind.name}; set {key}.text=COLUMN "
+            f"{key}.text: got {' and '.join(text)}; must be two columns for {task_type.name}; set {key}.text=COLUMN "
             f"{key}.text_pair=COLUMN (of {', '.join(table.column_names)})"
         )
-    if kind.per_token and len(text) > 1:
+    if task_type.per_token and len(text) > 1:
         raise ConfigError(
-            f"{key}.text: got {' and '.join(text)}; must be one column for {kind.name}; set {key}.text=COLUMN"
+            f"{key}.text: got {' and '.join(text)}; must be one column for {task_type.name}; set {key}.text=COLUMN"
         )
-    return Columns(text, label, kind, flag=flag_of(sample, label, kind, head))
+    return Columns(text, label, task_type, flag=flag_of(sample, label, task_type, head))
 
 
-def flag_of(table: pa.Table, label: Sequence[str], kind: Kind, head: Head | None) -> str:
+def flag_of(table: pa.Table, label: Sequence[str], task_type: Kind, head: Head | None) -> str:
     """The only label of a head with one output that is a probability, if the label column tells by 0 and 1 which rows
     have it; else nothing."""
     problem = KINDS["multi_label"].problem
-    if head is None or (head.outputs, head.problem, kind.name, len(label)) != (1, problem, "multi_label", 1):
+    if head is None or (head.outputs, head.problem, task_type.name, len(label)) != (1, problem, "multi_label", 1):
         return ""
     column = table[label[0]]
     if not KINDS["classification"].accepts(column.type):
@@ -137,8 +137,8 @@ def flag_of(table: pa.Table, label: Sequence[str], kind: Kind, head: Head | None
 
 def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> Columns | None:
     """The columns of question answering; None for tasks of other kinds."""
-    kind, of_head = QUESTION_ANSWERING, head is not None and head.architecture == QUESTION_ANSWERING.architecture
-    wanted = settings.kind == kind.name or (settings.kind is None and of_head)
+    task_type, of_head = QUESTION_ANSWERING, head is not None and head.architecture == QUESTION_ANSWERING.architecture
+    wanted = settings.kind == task_type.name or (settings.kind is None and of_head)
     if not wanted and (settings.kind is not None or settings.choices is not None or head is not None):
         return None
     given = {settings.text, settings.text_pair}
@@ -154,7 +154,7 @@ def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str
     for name, column in (("text", text[0]), ("text_pair", text[1]), ("label", label)):
         if not isinstance(column, str):
             raise ConfigError(
-                f"{key}.{name}: got {column or 'nothing'}; must be a column of {file} for {kind.name}, which has "
+                f"{key}.{name}: got {column or 'nothing'}; must be a column of {file} for {task_type.name}, which has "
                 f"{', '.join(table.column_names)}; set {key}.text=QUESTION {key}.text_pair=CONTEXT {key}.label=ANSWERS"
             )
         _present(column, table, f"{key}.{name}", file)
@@ -164,7 +164,7 @@ def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str
             f"{key}.label: got {label}, with {question} and {context}; must be different columns of {file}; name each "
             "once"
         )
-    return Columns((question, context), (str(label),), kind)
+    return Columns((question, context), (str(label),), task_type)
 
 
 def _choices(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> tuple[str, ...]:

@@ -154,9 +154,9 @@ def batches(text: io.TextIOWrapper, name: str, *, said: bool) -> Iterator[pa.Rec
         raise no_rows(name)
     text.seek(0)
     converted = {column for column, tags in scan.tags.items() if tags.first_scheme}
-    kinds = [(column, pa.list_(pa.string())) for column in layout.columns]
+    fields = [(column, pa.list_(pa.string())) for column in layout.columns]
     about = About(_notes(layout, scan, converted, said), scan.starts)
-    schema = with_about(pa.schema(kinds), about)
+    schema = with_about(pa.schema(fields), about)
     for part in chunks(_texts(text, name, layout), lambda each: sum(len(word) for row in each.rows for word in row)):
         lists = {column: [[row[n] for row in each.rows] for each in part] for column, n in layout.columns.items()}
         lists |= {column: [_second(tags) for tags in lists[column]] for column in converted}

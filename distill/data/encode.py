@@ -122,7 +122,7 @@ def encode_task(
     if not cache.whole(*parts):
         _store(file, encoded)
         cache.seal(*parts)
-    flat, segments = (np.asarray(np.memmap(file.with_suffix(f".{kind}"), kind, "r")) for kind in ("int32", "int8"))
+    flat, segments = (np.asarray(np.memmap(file.with_suffix(f".{dtype}"), dtype, "r")) for dtype in ("int32", "int8"))
     return Encoded(flat, np.load(file.with_suffix(".npy"), mmap_mode="r"), segments, _labels(dataset), groups=groups)
 
 

@@ -167,19 +167,19 @@ def _apart(
     return splits
 
 
-def _check_settings(settings: config.Task, kind: Kind, key: str) -> None:
+def _check_settings(settings: config.Task, task_type: Kind, key: str) -> None:
     """Raise ConfigError for settings of another kind of task."""
-    unfit = [metric for metric in settings.metrics or () if metric not in kind.all_metrics]
+    unfit = [metric for metric in settings.metrics or () if metric not in task_type.all_metrics]
     if unfit:
         raise ConfigError(
-            f"{key}.metrics: got {', '.join(unfit)}; must be of {', '.join(kind.all_metrics)} for {kind.name}; choose "
-            f"from these, or set {key}.kind"
+            f"{key}.metrics: got {', '.join(unfit)}; must be of {', '.join(task_type.all_metrics)} for "
+            f"{task_type.name}; choose from these, or set {key}.kind"
         )
     for name in OPTIONS:
-        if getattr(settings, name) and name not in kind.settings:
+        if getattr(settings, name) and name not in task_type.settings:
             other = next(each.name for each in KINDS.values() if name in each.settings)
             raise ConfigError(
-                f"{key}.{name}: got {getattr(settings, name)}; must be null for {kind.name}; leave it out, or set "
+                f"{key}.{name}: got {getattr(settings, name)}; must be null for {task_type.name}; leave it out, or set "
                 f"{quoting.setting(f'{key}.kind', other)}"
             )
 
@@ -223,12 +223,12 @@ def _check_columns(table: Table, columns: Columns, key: str) -> None:
             "training rows do; add or rename it"
         )
     for name in columns.label:
-        kind = columns.kind if len(columns.label) == 1 and not columns.flag else KINDS["classification"]
+        task_type = columns.kind if len(columns.label) == 1 and not columns.flag else KINDS["classification"]
         given = table.rows[name].type
         alone = columns.kind is KINDS["classification"] and is_list(given) and not pa.types.is_nested(given.value_type)
-        if not kind.accepts(given) and not alone:
+        if not task_type.accepts(given) and not alone:
             raise DataError(
-                f"{where}: got {given} in column {name}; must be {kind.form} for {columns.kind.name}; "
+                f"{where}: got {given} in column {name}; must be {task_type.form} for {columns.kind.name}; "
                 f"convert it, or set {key}.kind or {key}.label"
             )
 
@@ -337,9 +337,9 @@ def _range(allowed: list[float] | None, train: Split | None) -> tuple[float, flo
     return float(np.nanmin(values)), float(np.nanmax(values))
 
 
-def _threshold(kind: Kind, splits: Mapping[str, Split], notes: list[str], name: str) -> float:
+def _threshold(task_type: Kind, splits: Mapping[str, Split], notes: list[str], name: str) -> float:
     """The probability above which there is no answer: without such questions in the training rows, never."""
-    if not kind.extractive:
+    if not task_type.extractive:
         return 0.5
     targets = targets_of(splits["train"] if "train" in splits else next(iter(splits.values())))
     given = targets[labelled(targets)]

@@ -35,7 +35,7 @@ class Labels:
 
 def labels_of(
     settings: config.Task,
-    kind: Kind,
+    task_type: Kind,
     columns: Mapping[str, pa.ChunkedArray],
     head: Head | None,
     key: str,
@@ -54,9 +54,9 @@ def labels_of(
     Raises:
         ConfigError: if the labels are not those of the head, or their order is unknown.
     """
-    if not kind.named:
+    if not task_type.named:
         return Labels((), ())
-    in_files = tuple(named) or sorted_names(_names(kind, columns))
+    in_files = tuple(named) or sorted_names(_names(task_type, columns))
     if settings.labels is not None:
         names = tuple(str(name) for name in settings.labels)
         if len(numbered) == len(names) and not {*map(spelled_alike, names)} & {*map(spelled_alike, numbered)}:
@@ -74,7 +74,7 @@ def labels_of(
         by_number = not numbered and len({*numbers} & {*in_files}) > len(as_named)
         return Labels(names, numbers if by_number else _in_spelling(names, in_files))
     if head is None:
-        ordered = tuple(named) or kind.order(set(in_files))
+        ordered = tuple(named) or task_type.order(set(in_files))
         return Labels(ordered, ordered)
     if not head.labels and len(numbered) == head.outputs and {*in_files} <= {*numbered}:
         pairs = _pairs(range(len(numbered)), numbered)
@@ -83,9 +83,9 @@ def labels_of(
     return _of_head(head, in_files, key)
 
 
-def _names(kind: Kind, columns: Mapping[str, pa.ChunkedArray]) -> set[str]:
+def _names(task_type: Kind, columns: Mapping[str, pa.ChunkedArray]) -> set[str]:
     """The names of all labels of the training rows, or of all rows without training rows."""
-    return set().union(*map(kind.names, [columns["train"]] if "train" in columns else columns.values()))
+    return set().union(*map(task_type.names, [columns["train"]] if "train" in columns else columns.values()))
 
 
 def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:

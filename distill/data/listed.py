@@ -51,8 +51,7 @@ def listed(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 def unwrapped(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """The lists of a column [rows] of objects that have nothing but `choices` or `labels`; None for any other
     column."""
-    kind = column.type
-    if not pa.types.is_struct(kind) or kind.num_fields != 1 or kind.field(0).name not in ("choices", "labels"):
+    if not pa.types.is_struct(column.type) or [key.name for key in column.type] not in (["choices"], ["labels"]):
         return None
     values = pc.struct_field(column, [0])
     return values if is_list(values.type) and is_text(values.type.value_type) else None

@@ -130,22 +130,22 @@ def _parts(batch: pa.RecordBatch, name: str, row: int) -> Iterator[pa.RecordBatc
 
 def _size(array: pa.Array) -> int:
     """Bytes of an array once its dictionaries are replaced by their values."""
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        if not _is_binary(kind.value_type):
+    data_type = array.type
+    if pa.types.is_dictionary(data_type):
+        if not _is_binary(data_type.value_type):
             return int(array.nbytes)
         lengths = pc.binary_length(array.dictionary).take(array.indices)
         return (pc.sum(lengths).as_py() or 0) + 4 * len(array)
-    if is_list(kind):
+    if is_list(data_type):
         return 4 * len(array) + _size(array.flatten())
-    if pa.types.is_struct(kind):
+    if pa.types.is_struct(data_type):
         return sum(map(_size, array.flatten()))
     return int(array.nbytes)
 
 
-def _is_binary(kind: pa.DataType) -> bool:
+def _is_binary(data_type: pa.DataType) -> bool:
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(kind) for test in tests)
+    return any(test(data_type) for test in tests)
 
 
 def _check_utf8(batch: pa.RecordBatch, name: str, row: int) -> None:

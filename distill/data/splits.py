@@ -87,9 +87,9 @@ def developed(splits: dict[str, Split], columns: Columns, notes: list[str], name
 
 def _part(train: Split, columns: Columns, share: float, most: int, salt: str = "") -> np.ndarray:
     """[rows] whether a labelled row belongs to this share of the rows, of at most `most`."""
-    can, kind = labelled(targets_of(train)), columns.kind
+    can, task_type = labelled(targets_of(train)), columns.kind
     limit = min(share, most / max(1, int(can.sum()))) * 2.0**64
-    choices = [columns.text[1:]] * kind.extractive + [columns.text[:1] if kind.grouped else columns.content]
+    choices = [columns.text[1:]] * task_type.extractive + [columns.text[:1] if task_type.grouped else columns.content]
     for texts in choices:
         part: np.ndarray = can & (hashes(train, texts, salt) < limit)
         # Of few contexts, none or most of the rows may be in the part.
@@ -181,17 +181,17 @@ def with_labels(split: Split, notes: list[str], name: str) -> Split:
     return Split(split.table, split.rows[flags])
 
 
-def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], kind: Kind) -> None:
+def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], task_type: Kind) -> None:
     """Raise DataError for a split with too few labelled rows, and for training rows that all have the same label."""
     for split, part in splits.items():
         where = ", ".join(tables.get(split, tables.get("train", next(iter(tables.values())))).files)
         targets = targets_of(part)
         rows, fewest = int(labelled(targets).sum()), FEWEST.get(split, FEWEST["validation"])
-        alone = kind.separate and split == "train" and len(splits) > 1  # an embedder learns from its teacher alone
-        if alone and (kind.grouped or rows == 0) and len(targets) >= fewest:
+        alone = task_type.separate and split == "train" and len(splits) > 1  # an embedder learns from its teacher alone
+        if alone and (task_type.grouped or rows == 0) and len(targets) >= fewest:
             continue
         if rows < fewest:
             raise DataError(f"{where}: got {rows} labelled {split} rows; must have {fewest} or more; add rows")
         values = flat(targets[labelled(targets)])
-        if split == "train" and not kind.choices and len(np.unique(values, axis=0)) < 2:
+        if split == "train" and not task_type.choices and len(np.unique(values, axis=0)) < 2:
             raise DataError(f"{where}: got the same label in all rows; must be two labels or more; add rows")

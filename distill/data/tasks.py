@@ -312,16 +312,16 @@ def pinned_revision(settings: config.Task) -> str | None:
 def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, Table]]:
     """Rows with the task's columns and meaningless labels."""
     sentences: Iterator[str] = cycle(docstrings.sample(200))
-    kind = KINDS[settings.kind or "classification"]
+    task_type = KINDS[settings.kind or "classification"]
     labels = settings.labels or [str(number) for number in range(docstrings.CLASSES)]
     settings = replace(
         settings,
-        kind=kind.name,
+        kind=task_type.name,
         text=settings.text or "text",
         label=settings.label or "label",
-        labels=labels if kind.named else None,
-        text_pair=settings.text_pair or ("text_pair" if kind.separate or kind.extractive else None),
-        choices="choices" if kind.choices else None,
+        labels=labels if task_type.named else None,
+        text_pair=settings.text_pair or ("text_pair" if task_type.separate or task_type.extractive else None),
+        choices="choices" if task_type.choices else None,
         soft_label=None,
     )
     columns = [column for column in (settings.text, settings.text_pair) if column is not None]
@@ -329,13 +329,13 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
     for split in settings.rows or ("train", "validation"):
         count = SMOKE_TRAIN if split == "train" else SMOKE_VALIDATION
         data: dict[str, Any] = {column: list(islice(sentences, count)) for column in columns}
-        values = np.arange(count) % (len(labels) if kind.named else 6)
-        data[str(settings.label)] = [labels[value] for value in values] if kind.named else values
-        if kind.per_token:
+        values = np.arange(count) % (len(labels) if task_type.named else 6)
+        data[str(settings.label)] = [labels[value] for value in values] if task_type.named else values
+        if task_type.per_token:
             data |= _in_words(data, columns[0], str(settings.label), labels)
-        if kind.choices:
+        if task_type.choices:
             data |= {"choices": [list(islice(sentences, 3)) for _ in range(count)], settings.label: values % 3}
-        if kind.extractive:
+        if task_type.extractive:
             data[str(settings.label)] = [context.split()[:1] for context in data[columns[-1]]]
         tables[split] = _generated(data, f"{name} {split}")
     return settings, tables

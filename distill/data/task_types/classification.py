@@ -46,8 +46,8 @@ def _names(column: pa.ChunkedArray) -> set[str]:
     return {*distinct(names_in(column))}
 
 
-def _accepts(kind: pa.DataType) -> bool:
-    return is_text(kind) or is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+def _accepts(data_type: pa.DataType) -> bool:
+    return is_text(data_type) or is_number(data_type) or pa.types.is_boolean(data_type) or pa.types.is_null(data_type)
 
 
 def _answer(

@@ -46,9 +46,9 @@ def _name(part: Any) -> str:
     return str(part).lower() if isinstance(part, bool) else str(part).strip()
 
 
-def _accepts(kind: pa.DataType) -> bool:
-    item = kind.value_type if is_list(kind) else kind
-    listed = is_list(kind) and (is_number(item) or pa.types.is_boolean(item))
+def _accepts(data_type: pa.DataType) -> bool:
+    item = data_type.value_type if is_list(data_type) else data_type
+    listed = is_list(data_type) and (is_number(item) or pa.types.is_boolean(item))
     return is_text(item) or pa.types.is_null(item) or listed
 
 

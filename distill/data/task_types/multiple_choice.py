@@ -39,12 +39,11 @@ _STARTS = ("", "ending", "choice", "option", "answer", "alternative", "op", "sol
 """Names of columns with one choice each, without their number or letter: ending0, A, option_1."""
 
 
-def is_choices(kind: pa.DataType) -> bool:
+def is_choices(data_type: pa.DataType) -> bool:
     """Whether a column has all choices of a question: a list of texts, or a struct of `text` and `label`."""
-    if pa.types.is_struct(kind):
-        names = [field.name for field in kind]
-        return "text" in names and is_list(kind.field("text").type) and is_text(kind.field("text").type.value_type)
-    return is_list(kind) and is_text(kind.value_type)
+    if pa.types.is_struct(data_type):
+        return any(key.name == "text" and is_list(key.type) and is_text(key.type.value_type) for key in data_type)
+    return is_list(data_type) and is_text(data_type.value_type)
 
 
 def numbered(names: Sequence[str]) -> list[str]:
@@ -110,8 +109,8 @@ def _without_end(row: list[Any]) -> list[Any]:
 
 def _given_names(rows: pa.Table, choices: Sequence[str]) -> list[list[str]] | None:
     """The file's own names of the choices of each row, as in ARC; None without."""
-    kind = rows[choices[0]].type
-    if not pa.types.is_struct(kind) or kind.get_field_index("label") < 0:
+    data_type = rows[choices[0]].type
+    if not pa.types.is_struct(data_type) or data_type.get_field_index("label") < 0:
         return None
     return [[str(name) for name in (row or {}).get("label") or ()] for row in rows[choices[0]].to_pylist()]
 

@@ -47,15 +47,14 @@ def plain(span: Span | None, where: str) -> Span:
     three."""
     given = span or {}
     start, end = (_whole(first_of(given, names)) for names in (STARTS, ENDS))
-    kinds = first_of({name: given.get(name) or None for name in TYPES}, TYPES)
-    kinds = as_list(kinds)
-    if len(kinds) > 1:
-        raise DataError(f"{where}: got a span with the labels {', '.join(map(str, kinds))}; must be one; remove others")
-    kind = kinds[0] if kinds else None
-    if start is None or end is None or not isinstance(kind, str):
+    types = as_list(first_of({name: given.get(name) or None for name in TYPES}, TYPES))
+    if len(types) > 1:
+        raise DataError(f"{where}: got a span with the labels {', '.join(map(str, types))}; must be one; remove others")
+    label = types[0] if types else None
+    if start is None or end is None or not isinstance(label, str):
         raise DataError(f"{where}: got span {span}; must have start, end and label; correct the row")
     text = first_of(given, TEXTS)
-    return {"start": start, "end": end, "label": kind, "text": text if isinstance(text, str) else None}
+    return {"start": start, "end": end, "label": label, "text": text if isinstance(text, str) else None}
 
 
 def _whole(value: Any) -> int | None:

@@ -44,15 +44,15 @@ _AT_ONCE = 1024
 """Rows whose texts are in memory at once."""
 
 
-def is_answers(kind: pa.DataType) -> bool:
+def is_answers(data_type: pa.DataType) -> bool:
     """Whether a column may contain answers: texts, lists of them, or SQuAD's objects."""
-    if is_list(kind):
-        return is_answers(kind.value_type)
-    return is_text(kind) or pa.types.is_null(kind) or _has_text(kind)
+    if is_list(data_type):
+        return is_answers(data_type.value_type)
+    return is_text(data_type) or pa.types.is_null(data_type) or _has_text(data_type)
 
 
-def _has_text(kind: pa.DataType) -> bool:
-    return pa.types.is_struct(kind) and kind.get_field_index("text") >= 0
+def _has_text(data_type: pa.DataType) -> bool:
+    return pa.types.is_struct(data_type) and data_type.get_field_index("text") >= 0
 
 
 def spans_of(answers: Any, start: Any, context: str, where: str) -> list[tuple[int, int]] | None:

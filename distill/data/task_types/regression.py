@@ -55,8 +55,8 @@ def numeric(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     return numbers, bad | (np.abs(numbers) > LARGEST)
 
 
-def _accepts(kind: pa.DataType) -> bool:
-    return is_text(kind) or is_number(kind) or pa.types.is_null(kind)
+def _accepts(data_type: pa.DataType) -> bool:
+    return is_text(data_type) or is_number(data_type) or pa.types.is_null(data_type)
 
 
 def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:

@@ -116,18 +116,18 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
     return _of_spans(rows, text, label, where)
 
 
-def _accepts(kind: pa.DataType) -> bool:
-    return is_list(kind) and (is_spans(kind) or not pa.types.is_nested(kind.value_type))
+def _accepts(data_type: pa.DataType) -> bool:
+    return is_list(data_type) and (is_spans(data_type) or not pa.types.is_nested(data_type.value_type))
 
 
-def is_words(kind: pa.DataType) -> bool:
+def is_words(data_type: pa.DataType) -> bool:
     """Whether a column has a list of words for each text."""
-    return is_list(kind) and is_text(kind.value_type)
+    return is_list(data_type) and is_text(data_type.value_type)
 
 
-def is_spans(kind: pa.DataType) -> bool:
+def is_spans(data_type: pa.DataType) -> bool:
     """Whether a column has a list of spans for each text."""
-    return is_list(kind) and pa.types.is_struct(kind.value_type)
+    return is_list(data_type) and pa.types.is_struct(data_type.value_type)
 
 
 def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:

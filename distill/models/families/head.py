@@ -116,7 +116,7 @@ def _found(folder: Path, config: Mapping[str, Any]) -> tuple[str, int] | None:
         )
     architecture = next(iter(parts), None)
     if architecture is None:
-        found = {kind: outputs for kind in OF_TASKS if (outputs := _outputs(tensors, kind)) is not None}
+        found = {each: outputs for each in OF_TASKS if (outputs := _outputs(tensors, each)) is not None}
         if found and names:
             raise DataError(
                 f"{file}: got architectures {', '.join(names)}, and weights of a head ({_last(tensors, found)}); must "
@@ -144,7 +144,7 @@ def class_names(config: Mapping[str, Any]) -> list[str]:
 
 def _last(tensors: Mapping[str, Tensor], found: Mapping[str, int]) -> str:
     """Name of the weights of the last layer of a head."""
-    names = (f"{name}.weight" for kind in found for name in HEADS[kind])
+    names = (f"{name}.weight" for each in found for name in HEADS[each])
     return next(name for name in names if name in tensors)
 
 
