@@ -90,7 +90,7 @@ def _names(task_type: Kind, columns: Mapping[str, pa.ChunkedArray]) -> set[str]:
 
 def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
     """The head's labels, and how the files spell them: the same names, or the numbers of the outputs."""
-    names = head.labels or tuple(map(str, range(head.outputs)))
+    names = head.names
     spelled = _spelled(names, in_files)
     if spelled is None and not head.labels:
         spelled = _spelled(tuple(f"LABEL_{number}" for number in range(head.outputs)), in_files)

@@ -42,6 +42,11 @@ class Head:
     prompt: str = ""
     """The prompt of an embedder before any other text."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The labels or, without these, the numbers of the outputs."""
+        return self.labels or tuple(map(str, range(self.outputs)))
+
 
 OF_TASKS = (TEXTS, TOKENS, CHOICES, ANSWERS)
 """The architectures of transformers."""
