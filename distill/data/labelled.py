@@ -99,9 +99,8 @@ def labelled_rows(
     for table in tables.values():
         check_texts(table.rows, columns.text, ", ".join(table.files))
     joined, remarks = read_labels(settings, tables, columns, head, key)
-    several = (columns.flag,) if columns.flag else columns.label if len(columns.label) > 1 else ()
-    numbered = () if several else first.classes(columns.label[0])
-    labels = labels_of(settings, columns.kind, joined, head, key, several, numbered)
+    numbered = () if columns.flagged else first.classes(columns.label[0])
+    labels = labels_of(settings, columns.kind, joined, head, key, columns.flagged, numbered)
     if columns.kind.named and settings.labels is None and head is None:
         _check_labels(labels.names, columns, first, key, [*meant.notes, *remarks])
     splits, softened = dict[str, Split](), list[str]()
@@ -223,7 +222,7 @@ def _check_columns(table: Table, columns: Columns, key: str) -> None:
             "training rows do; add or rename it"
         )
     for name in columns.label:
-        task_type = columns.kind if len(columns.label) == 1 and not columns.flag else KINDS["classification"]
+        task_type = KINDS["classification"] if columns.flagged else columns.kind
         given = table.rows[name].type
         alone = columns.kind is KINDS["classification"] and is_list(given) and not pa.types.is_nested(given.value_type)
         if not task_type.accepts(given) and not alone:
@@ -256,19 +255,17 @@ def read_labels(
     joined = {split: label_column(table, columns) for split, table in tables.items()}
     first = next(iter(tables.values()))
     # Labels of a published data set are used as they are, so that -1 of its test rows is refused with its row.
-    if columns.flag or len(columns.label) > 1 or settings.rows or columns.kind.read is None:
+    if columns.flagged or settings.rows or columns.kind.read is None:
         return joined, []
     return columns.kind.read(joined, stated_of(settings, head, columns.label, key, first.files[0], first.classes))
 
 
 def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:
     """The label column [rows]. Of several columns of 0 and 1, the names of the columns that are 1."""
-    if len(columns.label) == 1 and not columns.flag:
+    if not columns.flagged:
         return table.rows[columns.label[0]]
-    flags, names = [_flags(table, name) for name in columns.label], (columns.flag,) if columns.flag else columns.label
-    return pa.chunked_array(
-        [pa.array([[n for n, f in zip(names, row, strict=True) if f] for row in zip(*flags, strict=True)])]
-    )
+    rows = zip(*(_flags(table, name) for name in columns.label), strict=True)
+    return pa.chunked_array([pa.array([[n for n, f in zip(columns.flagged, row, strict=True) if f] for row in rows])])
 
 
 def _flags(table: Table, name: str) -> np.ndarray:

@@ -121,7 +121,7 @@ class Kind:
     """The result of `answer` for a text, in a few words."""
     rows: Callable[[Any], Any] = _as_logits
     """Outputs [n, outputs], of torch or numpy, -> logits [R, C] whose softmax is compared; C = 1 is a number."""
-    settings: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ("labels",)
     """The settings of `OPTIONS` that a task of this kind may have."""
     same: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     """(predictions, predictions or targets) -> [n] whether they are the same. None for numbers, which seldom are."""
@@ -230,6 +230,11 @@ class Columns:
     """Number by which the labels call the first choice."""
     flag: str = ""
     """The only label of the kind multi_label, where the label column tells by 0 and 1 whether a row has it."""
+
+    @property
+    def flagged(self) -> tuple[str, ...]:
+        """The labels that columns of 0 and 1 tell; empty where a column has the labels themselves."""
+        return (self.flag,) if self.flag else self.label if len(self.label) > 1 else ()
 
     @property
     def hidden(self) -> tuple[str, ...]:

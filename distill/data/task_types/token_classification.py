@@ -373,7 +373,6 @@ TOKEN_CLASSIFICATION = Kind(
     metrics=("span_f1",),
     all_metrics=("span_f1", "accuracy"),
     accepts=_accepts,
-    settings=("labels",),
     form="a list of tags for each word or of spans with start, end and label",
     encode=_encode,
     decode=_decode,
