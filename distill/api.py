@@ -89,7 +89,7 @@ def student(
     sizes = {"hidden_size": hidden, "intermediate_size": ffn, "num_attention_heads": heads}
     with _in_arguments("student"):
         kept = _layers(depth, max(depth // 2, 1) if layers is None else layers)
-        return from_teacher(teacher, kept, init=init, seed=seed, dropout=dropout, kind=family, sizes=sizes)
+        return from_teacher(teacher, kept, init=init, seed=seed, dropout=dropout, family=family, sizes=sizes)
 
 
 @torch.enable_grad()

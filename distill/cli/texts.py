@@ -142,8 +142,9 @@ def _columns(
     """The text columns and those of the choices: those of the options, those of the task, or the most likely ones; and
     whether they are guessed. All rows are checked."""
     from distill import config
-    from distill.data.columns import check_texts, texts_of
+    from distill.data.columns import texts_of
     from distill.data.task_types.multiple_choice import check, choices_of
+    from distill.data.task_types.task_type import check_texts
     from distill.data.task_types.token_classification import is_words
 
     expected, file = record.columns if record else (), table.files[0]

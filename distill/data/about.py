@@ -24,7 +24,7 @@ class About:
 
 def with_about(schema: pa.Schema, about: About) -> pa.Schema:
     """The schema with this, and with no other metadata."""
-    content = {"notes": about.notes, "classes": {name: list(names) for name, names in about.classes.items()}}
+    content = {"notes": about.notes, "classes": dict(about.classes)}
     lines = {_LINES: array("q", about.lines).tobytes()} if about.lines else {}
     return schema.with_metadata({_KEY: json.dumps(content).encode(), **lines})
 

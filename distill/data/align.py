@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from distill.data.collate import pad
 from distill.data.encode import Encoded, batches, special_tokens
-from distill.data.sequences import MOST_UNKNOWN, SHORTEST
+from distill.data.sequences import MOST_UNKNOWN, SHORTEST, mapped
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -87,10 +87,7 @@ def _mostly_unknown(ids: list[int], tokenizer: PreTrainedTokenizerBase) -> bool:
 
 def stored_aligned(folder: Path) -> Aligned:
     """The corpus that `encode_aligned` wrote into `folder`, memory-mapped."""
-    ids, teacher_ids, pairs = (
-        np.asarray(np.memmap(folder / name, np.int32, "r")) if (folder / name).stat().st_size else np.zeros(0, np.int32)
-        for name in _FILES
-    )
+    ids, teacher_ids, pairs = (mapped(folder / name) for name in _FILES)
     offsets, teacher_offsets, pair_offsets = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in _OFFSETS)
     return Aligned(
         Encoded(ids, offsets, None, None),

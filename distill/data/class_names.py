@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distill.data.task_types.task_type import is_list, is_number
 from distill.errors import DataError
 
 LISTS = ("Sequence", "List", "LargeList")
@@ -53,14 +54,15 @@ def features_of(schema: pa.Schema, name: str) -> Features:
 
 def classes_of(features: Features) -> dict[str, tuple[str, ...]]:
     """Column of classes, or of lists of them -> their names in the order of their numbers."""
-    found = {column: _names(_inner(feature)) for column, feature in features.items()}
+    found = {column: _names(_innermost(feature)) for column, feature in features.items()}
     return {column: names for column, names in found.items() if names is not None}
 
 
-def _inner(feature: Any) -> Any:
-    while isinstance(feature, Mapping) and feature.get("_type") in LISTS:
-        feature = feature.get("feature")
-    return feature[0] if isinstance(feature, list) and len(feature) == 1 else feature
+def _innermost(feature: Any) -> Any:
+    """The feature of the values in a list, or in lists of lists; any other feature itself."""
+    while (items := _of_items(feature)) is not None:
+        feature = items
+    return feature
 
 
 def _names(feature: Any) -> tuple[str, ...] | None:
@@ -91,33 +93,35 @@ def named(table: pa.Table, features: Features, name: str, before: int = 0) -> pa
                     f"{error.names - 1}, the classes that the file's metadata names, or -1 without one; correct the row"
                 ) from error
             row += len(chunk)
-        kind = chunks[0].type if chunks else named_type(table.schema.field(column).type, features.get(column))
-        table = table.set_column(place, column, pa.chunked_array(chunks, kind))
+        data_type = chunks[0].type if chunks else named_type(table.schema.field(column).type, features.get(column))
+        table = table.set_column(place, column, pa.chunked_array(chunks, data_type))
     return table
 
 
-def named_type(kind: pa.DataType, feature: Any) -> pa.DataType:
+def named_type(data_type: pa.DataType, feature: Any) -> pa.DataType:
     """The type of a column after `named`."""
-    return _named(pa.array([], kind), feature).type
+    if pa.types.is_dictionary(data_type):
+        return named_type(data_type.value_type, feature)
+    if is_list(data_type):
+        item = named_type(data_type.value_type, _of_items(feature))
+        build = pa.large_list if pa.types.is_large_list(data_type) else pa.list_
+        return data_type if item == data_type.value_type else build(item)
+    if pa.types.is_struct(data_type):
+        fields = [(field.name, named_type(field.type, _of_field(feature, field.name))) for field in data_type]
+        return data_type if fields == [(field.name, field.type) for field in data_type] else pa.struct(fields)
+    # A library that has no integers with nulls writes floats.
+    return pa.string() if is_number(data_type) and _names(feature) is not None else data_type
 
 
 def _named(array: pa.Array, feature: Any) -> pa.Array:
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        return _named(array.cast(kind.value_type), feature)
-    if _is_list(kind):
-        inner = feature.get("feature") if _is_list_feature(feature) else None
-        return _of_list(array, feature[0] if isinstance(feature, list) and feature else inner)
-    if pa.types.is_struct(kind):
-        return _of_struct(array, feature)
-    names = _names(feature)
-    # A library that has no integers with nulls writes floats.
-    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    return array if names is None or not numbers else _of_classes(array, names)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    data_type = array.type
+    if pa.types.is_dictionary(data_type):
+        return _named(array.cast(data_type.value_type), feature)
+    if named_type(data_type, feature) == data_type:
+        return array
+    if is_list(data_type):
+        return _of_list(array, _of_items(feature))
+    return _of_struct(array, feature) if pa.types.is_struct(data_type) else _of_classes(array, _names(feature) or ())
 
 
 def _is_list_feature(feature: Any) -> bool:
@@ -133,8 +137,6 @@ def _of_classes(array: pa.Array, names: tuple[str, ...]) -> pa.Array:
 
 
 def _of_list(array: pa.Array, feature: Any) -> pa.Array:
-    if not _has_names(array.type.value_type, feature):
-        return array
     ends = np.r_[0, np.cumsum(np.asarray(pc.fill_null(pc.list_value_length(array), 0)))]
     try:
         values = _named(array.flatten(), feature)
@@ -148,33 +150,22 @@ def _of_list(array: pa.Array, feature: Any) -> pa.Array:
 
 
 def _of_struct(array: pa.Array, feature: Any) -> pa.Array:
-    if not _has_names(array.type, feature):
-        return array
-    fields = [array.type.field(number) for number in range(array.type.num_fields)]
-    parts = [
-        _named(part, _feature_of(feature, field.name)) for part, field in zip(array.flatten(), fields, strict=True)
-    ]
-    mask = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays(parts, [field.name for field in fields], mask=mask)
+    names = [field.name for field in array.type]
+    parts = [_named(part, _of_field(feature, name)) for part, name in zip(array.flatten(), names, strict=True)]
+    return pa.StructArray.from_arrays(parts, names, mask=array.is_null() if array.null_count else None)
 
 
-def _feature_of(feature: Any, name: str) -> Any:
+def _of_items(feature: Any) -> Any:
+    """The feature of the items of a list; None for any other feature."""
+    if isinstance(feature, list):
+        return feature[0] if feature else None
+    return feature.get("feature") if _is_list_feature(feature) else None
+
+
+def _of_field(feature: Any, name: str) -> Any:
     """The feature of a struct's field. A sequence of objects is stored as an object of lists."""
     if _is_list_feature(feature):
         inner = feature.get("feature")
         part = inner.get(name) if isinstance(inner, Mapping) else None
         return None if part is None else {"_type": "Sequence", "feature": part}
     return feature.get(name) if isinstance(feature, Mapping) else None
-
-
-def _has_names(kind: pa.DataType, feature: Any) -> bool:
-    """Whether a type contains dictionaries, or classes with names."""
-    if pa.types.is_dictionary(kind) or (_names(feature) is not None and not pa.types.is_nested(kind)):
-        return True
-    if _is_list(kind):
-        inner = feature.get("feature") if _is_list_feature(feature) else None
-        return _has_names(kind.value_type, feature[0] if isinstance(feature, list) and feature else inner)
-    if pa.types.is_struct(kind):
-        fields = (kind.field(number) for number in range(kind.num_fields))
-        return any(_has_names(field.type, _feature_of(feature, field.name)) for field in fields)
-    return False

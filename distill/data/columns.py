@@ -14,7 +14,7 @@ from distill.data.kind_of import kind_of, stated_of
 from distill.data.task_types import KINDS, Columns, Kind
 from distill.data.task_types.multiple_choice import MULTIPLE_CHOICE, first_of, fits, is_choices, numbered, sizes_of
 from distill.data.task_types.question_answering import QUESTION_ANSWERING, is_answers, is_extractive
-from distill.data.task_types.task_type import is_list, is_text
+from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
 from distill.data.task_types.written import names as label_names
 from distill.errors import ConfigError, DataError
@@ -109,36 +109,36 @@ def columns_of(
             f"{key}.label: got {', '.join(label)}, with text from {' and '.join(text)}; must be different columns of "
             f"{file}; name {repeated} once"
         )
-    kind = kind_of(settings, sample, text, label, head, stated_of(settings, head, label, key, file, classes))
-    if kind.separate and len(text) != 2:
+    task_type = kind_of(settings, sample, text, label, head, stated_of(settings, head, label, key, file, classes))
+    if task_type.separate and len(text) != 2:
         raise ConfigError(
-            f"{key}.text: got {' and '.join(text)}; must be two columns for {kind.name}; set {key}.text=COLUMN "
+            f"{key}.text: got {' and '.join(text)}; must be two columns for {task_type.name}; set {key}.text=COLUMN "
             f"{key}.text_pair=COLUMN (of {', '.join(table.column_names)})"
         )
-    if kind.per_token and len(text) > 1:
+    if task_type.per_token and len(text) > 1:
         raise ConfigError(
-            f"{key}.text: got {' and '.join(text)}; must be one column for {kind.name}; set {key}.text=COLUMN"
+            f"{key}.text: got {' and '.join(text)}; must be one column for {task_type.name}; set {key}.text=COLUMN"
         )
-    return Columns(text, label, kind, flag=flag_of(sample, label, kind, head))
+    return Columns(text, label, task_type, flag=flag_of(sample, label, task_type, head))
 
 
-def flag_of(table: pa.Table, label: Sequence[str], kind: Kind, head: Head | None) -> str:
+def flag_of(table: pa.Table, label: Sequence[str], task_type: Kind, head: Head | None) -> str:
     """The only label of a head with one output that is a probability, if the label column tells by 0 and 1 which rows
     have it; else nothing."""
     problem = KINDS["multi_label"].problem
-    if head is None or (head.outputs, head.problem, kind.name, len(label)) != (1, problem, "multi_label", 1):
+    if head is None or (head.outputs, head.problem, task_type.name, len(label)) != (1, problem, "multi_label", 1):
         return ""
     column = table[label[0]]
     if not KINDS["classification"].accepts(column.type):
         return ""
-    found = {str(value).lower() for value in pc.unique(label_names(column)).to_pylist() if value is not None}
+    found = {value.lower() for value in distinct(label_names(column))}
     return (head.labels or ("LABEL_0",))[0] if found and found <= {"0", "1", "true", "false"} else ""
 
 
 def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> Columns | None:
     """The columns of question answering; None for tasks of other kinds."""
-    kind, of_head = QUESTION_ANSWERING, head is not None and head.architecture == QUESTION_ANSWERING.architecture
-    wanted = settings.kind == kind.name or (settings.kind is None and of_head)
+    task_type, of_head = QUESTION_ANSWERING, head is not None and head.architecture == QUESTION_ANSWERING.architecture
+    wanted = settings.kind == task_type.name or (settings.kind is None and of_head)
     if not wanted and (settings.kind is not None or settings.choices is not None or head is not None):
         return None
     given = {settings.text, settings.text_pair}
@@ -154,7 +154,7 @@ def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str
     for name, column in (("text", text[0]), ("text_pair", text[1]), ("label", label)):
         if not isinstance(column, str):
             raise ConfigError(
-                f"{key}.{name}: got {column or 'nothing'}; must be a column of {file} for {kind.name}, which has "
+                f"{key}.{name}: got {column or 'nothing'}; must be a column of {file} for {task_type.name}, which has "
                 f"{', '.join(table.column_names)}; set {key}.text=QUESTION {key}.text_pair=CONTEXT {key}.label=ANSWERS"
             )
         _present(column, table, f"{key}.{name}", file)
@@ -164,7 +164,7 @@ def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str
             f"{key}.label: got {label}, with {question} and {context}; must be different columns of {file}; name each "
             "once"
         )
-    return Columns((question, context), (str(label),), kind)
+    return Columns((question, context), (str(label),), task_type)
 
 
 def _choices(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> tuple[str, ...]:
@@ -172,9 +172,8 @@ def _choices(settings: config.Task, table: pa.Table, head: Head | None, key: str
     if settings.kind not in (None, MULTIPLE_CHOICE.name):
         return ()
     if settings.choices is not None:
-        names = settings.choices if isinstance(settings.choices, list) else [settings.choices]
-        return tuple(_present(str(name), table, f"{key}.choices", file) for name in names)
-    others = table.drop_columns(list({*_named(settings)} & {*table.column_names}))
+        return tuple(_present(str(name), table, f"{key}.choices", file) for name in as_list(settings.choices))
+    others = table.drop_columns([name for name in table.column_names if name in named_columns(settings)])
     lists = [name for name in others.column_names if is_choices(others[name].type)]
     usual = _usual(others.select(lists), CHOICES, set())
     names = others.column_names if settings.kind else [n for n in others.column_names if is_text(others[n].type)]
@@ -191,9 +190,10 @@ def _choices(settings: config.Task, table: pa.Table, head: Head | None, key: str
     return ()
 
 
-def _named(settings: config.Task) -> list[str]:
-    label = settings.label if isinstance(settings.label, list) else [settings.label]
-    return [str(name) for name in (settings.text, settings.text_pair, *label) if name is not None]
+def named_columns(settings: config.Task) -> set[str | None]:
+    """The columns that the settings name, and perhaps None."""
+    texts = (settings.text, settings.text_pair, settings.soft_label)
+    return {*texts, *map(str, as_list(settings.label)), *map(str, as_list(settings.choices))}
 
 
 def _with_choices(settings: config.Task, table: pa.Table, choices: tuple[str, ...], key: str, file: str) -> Columns:
@@ -259,8 +259,7 @@ def texts_of(
     lists = [name for name in WORD_LISTS if name in table.column_names and is_words(table[name].type)]
     if architecture == TOKEN_CLASSIFICATION.architecture and settings.text is None and lists:
         return (lists[0],), (), not stated
-    label = settings.label if isinstance(settings.label, list) else [settings.label]
-    others = table.select([name for name in table.column_names if name not in label])
+    others = table.select([name for name in table.column_names if name not in as_list(settings.label)])
     return text_columns(settings, others, key, file), (), not stated
 
 
@@ -273,8 +272,7 @@ def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) ->
 def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
     """The label column, or several columns of 0 and 1. Raises ConfigError if it is not set and no column is likely."""
     if settings.label is not None:
-        names = settings.label if isinstance(settings.label, list) else [settings.label]
-        return tuple(_present(str(name), table, f"{key}.label", file) for name in names)
+        return tuple(_present(str(name), table, f"{key}.label", file) for name in as_list(settings.label))
     text = {settings.text, settings.text_pair}
     lists = [name for name in table.column_names if is_list(table[name].type)]
     usual = _usual(table, LABELS, text) or _usual(table.select(lists), TAGS, text)
@@ -382,10 +380,3 @@ def _usual(table: pa.Table, names: Sequence[str], without: set[str | None]) -> s
     """The column with the first of these names, in any case; None without such a column."""
     lower = {name.lower(): name for name in table.column_names if name not in without}
     return next((lower[name] for name in names if name in lower), None)
-
-
-def check_texts(table: pa.Table, columns: Sequence[str], where: object) -> None:
-    """Raise DataError unless the columns are text."""
-    for column in columns:
-        if not is_text(table[column].type):
-            raise DataError(f"{where}: got {table[column].type} in column {column}; must be text; convert it")

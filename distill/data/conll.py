@@ -60,9 +60,14 @@ class _Layout:
         return {"tokens": word} | {named.get(number, f"column_{number + 1}"): number for number in others}
 
     def split(self, line: str) -> list[str]:
-        if self.tabs:
-            return [value.strip(" ") for value in line.lstrip("\ufeff").rstrip(_SPACE).split("\t")]
-        return re.split(r"[ \t]+", line.strip(_SPACE))
+        return _split(line, self.tabs)
+
+
+def _split(line: str, tabs: bool) -> list[str]:
+    """The values of a line between tabs, or between any spaces."""
+    if tabs:
+        return [value.strip(" ") for value in line.lstrip("\ufeff").rstrip(_SPACE).split("\t")]
+    return re.split(r"[ \t]+", line.strip(_SPACE))
 
 
 @dataclass
@@ -149,9 +154,9 @@ def batches(text: io.TextIOWrapper, name: str, *, said: bool) -> Iterator[pa.Rec
         raise no_rows(name)
     text.seek(0)
     converted = {column for column, tags in scan.tags.items() if tags.first_scheme}
-    kinds = [(column, pa.list_(pa.string())) for column in layout.columns]
+    fields = [(column, pa.list_(pa.string())) for column in layout.columns]
     about = About(_notes(layout, scan, converted, said), scan.starts)
-    schema = with_about(pa.schema(kinds), about)
+    schema = with_about(pa.schema(fields), about)
     for part in chunks(_texts(text, name, layout), lambda each: sum(len(word) for row in each.rows for word in row)):
         lists = {column: [[row[n] for row in each.rows] for each in part] for column, n in layout.columns.items()}
         lists |= {column: [_second(tags) for tags in lists[column]] for column in converted}
@@ -170,15 +175,15 @@ def _layout(sample: Sequence[str]) -> _Layout | None:
     if not plain:
         return None
     tabs = 2 * sum("\t" in line.strip(_SPACE) for line in plain) >= len(plain)
-    split = _Layout(tabs, 0, False, (), False, False).split
-    ((width, _),) = Counter(len(split(line)) for line in plain).most_common(1)
+    every = [_split(line, tabs) for line in plain]
+    ((width, _),) = Counter(map(len, every)).most_common(1)
     if width < 2:
         return None
-    rows = [row for row in map(split, plain) if len(row) == width]
-    head = _head(rows) if len(split(plain[0])) == width else None
+    rows = [row for row in every if len(row) == width]
+    head = _head(rows) if len(every[0]) == width else None
     header = head is not None
     rows = rows[header:]
-    numbered = _numbered([line for line in sample if not (header and line == plain[0])], split, width)
+    numbered = _numbered([line for line in sample if not (header and line == plain[0])], tabs, width)
     places = (head,) if head is not None else _tagged(rows, width, numbered)
     schemed = bool(rows) and len(rows) == len(plain) - header and _are_tags(rows, places[0])
     schemed = schemed and (any(row[places[0]] != "O" for row in rows) or len(filled) < len(sample))
@@ -246,12 +251,11 @@ def _check_layout(sample: Sequence[str], layout: _Layout) -> None:
         raise Malformed("got tags in column 1, before the words; must be words first; exchange the columns")
 
 
-def _numbered(sample: Sequence[str], split: object, width: int) -> bool:
+def _numbered(sample: Sequence[str], tabs: bool, width: int) -> bool:
     """Whether the first column counts the words of each text."""
-    assert callable(split)
     expected, counted = 1, 0
     for line in sample:
-        values = split(line)
+        values = _split(line, tabs)
         if _divides(line) or len(values) != width or line.startswith("#"):
             expected = 1
         elif re.fullmatch(r"\d+[-.]\d+", values[0]):

@@ -10,7 +10,7 @@ import numpy as np
 
 from distill import config
 from distill.data import docstring_corpus, docstrings, documents
-from distill.data.hub import newest
+from distill.data.hub import newest, parted
 from distill.errors import ConfigError, DataError
 from distill.runtime.storage import file_hashes
 
@@ -65,7 +65,7 @@ def versions(corpus: config.Corpus) -> dict[str, Any]:
     """The facts that determine a corpus that is not read from files: names of data sets, with the contents of those
     that are folders, or versions of packages."""
     packages = docstring_corpus.versions() if corpus.kind == "docstrings" else {}
-    named = [_named(name)[0] for name in corpus.name] if corpus.kind == "hub" else []
+    named = [parted(name)[0] for name in corpus.name] if corpus.kind == "hub" else []
     folders = {name: _content(Path(name)) for name in named if Path(name).is_dir()}
     return {"kind": corpus.kind, "names": corpus.name, "packages": packages} | ({"folders": folders} if folders else {})
 
@@ -73,7 +73,7 @@ def versions(corpus: config.Corpus) -> dict[str, Any]:
 def revisions(corpus: config.Corpus) -> list[str | None]:
     """The revision of each data set on the hub that is loaded. A finished run is not outdated by a newer one, but what
     another run made from an older one is not used."""
-    return [_revision(_named(name)[0]) for name in corpus.name] if corpus.kind == "hub" else []
+    return [_revision(parted(name)[0]) for name in corpus.name] if corpus.kind == "hub" else []
 
 
 def _revision(name: str) -> str | None:
@@ -84,12 +84,6 @@ def _content(folder: Path) -> list[list[str]]:
     """Path and content hash of each file in a folder that stands for a data set."""
     every = (file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith("."))
     return [[file.relative_to(folder).as_posix(), file_hashes.sha256(file)] for file in every]
-
-
-def _named(name: str) -> tuple[str, str]:
-    """(owner and name, configuration) of a data set."""
-    parts = name.split("/")
-    return "/".join(parts[:2]), "/".join(parts[2:])
 
 
 def files(corpus: config.Corpus) -> list[Path]:
@@ -118,7 +112,7 @@ def _from_hub(names: list[str], limit: config.Limit, seed: int) -> tuple[Sequenc
         raise ConfigError("corpus.name: got []; must name data sets on the Hugging Face hub; set corpus.name=[NAME]")
     parts = []
     for name in names:
-        owner_and_name, subset = _named(name)
+        owner_and_name, subset = parted(name)
         try:
             part = load_dataset(owner_and_name, subset or None, split="train", revision=_revision(owner_and_name))
         # The libraries that `datasets` uses raise many unrelated errors when a host is unreachable.

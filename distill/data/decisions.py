@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.task_types.task_type import is_list, is_number, is_text
+from distill.data.task_types.task_type import distinct, is_list, is_number, is_text
 from distill.data.task_types.written import names
 
 REJECTED = frozenset(
@@ -55,7 +55,7 @@ def doubtful(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
 def _stated(column: pa.ChunkedArray) -> np.ndarray | None:
     if (values := _words(column)) is None:
         return None
-    given = {value for value in pc.unique(values).to_pylist() if value is not None}
+    given = {*distinct(values)}
     if not given <= REJECTED | ACCEPTED | OPEN or not given & REJECTED:
         return None
     return np.asarray(pc.is_in(values, pa.array(sorted(REJECTED), values.type)))
@@ -64,8 +64,7 @@ def _stated(column: pa.ChunkedArray) -> np.ndarray | None:
 def statements(column: pa.ChunkedArray, flags: np.ndarray) -> str:
     """The different values of a column in rows whose flag [n] is set, for messages."""
     values = _words(column.filter(pa.array(flags)))
-    found = [] if values is None else pc.unique(values).to_pylist()
-    return " or ".join(sorted(str(value) for value in found if value is not None)) or "true"
+    return " or ".join(sorted([] if values is None else distinct(values))) or "true"
 
 
 def unapproved(column: pa.ChunkedArray, name: str) -> int:

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import IO, overload
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from distill.data import tables
+from distill.data.task_types.task_type import check_texts
 from distill.errors import DataError
 
 
@@ -70,7 +72,8 @@ def of_parquet(paths: Sequence[Path]) -> tuple[Documents, list[int]]:
     Texts are decompressed into a temporary file, which is removed with the documents.
 
     Raises:
-        DataError: as from `tables.parts`, for another type of column, and for a null.
+        DataError: for a file that is not parquet, is incomplete or lacks the column, for another type of column, and
+            for a null.
     """
     with ExitStack() as opened:
         file = opened.enter_context(tempfile.TemporaryFile())
@@ -103,10 +106,28 @@ def _lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, int]]:
 
 def _copied(path: Path, to: IO[bytes]) -> Iterator[tuple[int, int]]:
     """Append the texts of a parquet file to another. First byte and end of each in it."""
-    start, before = to.tell(), 0
-    for part in tables.parts(path, ["text"]):
-        for text in tables.texts(part, "text", path, before).to_pylist():
-            if text.strip():
-                start, began = start + to.write(text.encode("utf-8")), start
-                yield began, start
-        before += len(part)
+    start = to.tell()
+    for text in _texts(path):
+        if text.strip():
+            start, began = start + to.write(text.encode("utf-8")), start
+            yield began, start
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """The column `text` of a parquet file."""
+    row = 0
+    try:
+        with pq.ParquetFile(path) as source:
+            names = source.schema_arrow.names
+            if "text" not in names:
+                raise DataError(f"{path}: got columns {names}; must have ['text']; add ['text']")
+            for batch in source.iter_batches(columns=["text"]):
+                check_texts(batch, ["text"], path)
+                for text in batch["text"].to_pylist():
+                    if text is None:
+                        raise DataError(f"{path}, row {row}: got null in text; must be text; remove the row")
+                    yield text
+                    row += 1
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path}: got {reason!r}; must be a whole parquet file; copy or fetch it again") from error

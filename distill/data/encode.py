@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from distill.data.task_types import SECONDS, WORDS, flat, targets_in
-from distill.data.tokens import identity
+from distill.data.tokens import cutting, identity
 from distill.runtime.storage import cache, file_hashes
 from distill.runtime.storage.run_folder import fingerprint, writing_file
 
@@ -122,7 +122,7 @@ def encode_task(
     if not cache.whole(*parts):
         _store(file, encoded)
         cache.seal(*parts)
-    flat, segments = (np.asarray(np.memmap(file.with_suffix(f".{kind}"), kind, "r")) for kind in ("int32", "int8"))
+    flat, segments = (np.asarray(np.memmap(file.with_suffix(f".{dtype}"), dtype, "r")) for dtype in ("int32", "int8"))
     return Encoded(flat, np.load(file.with_suffix(".npy"), mmap_mode="r"), segments, _labels(dataset), groups=groups)
 
 
@@ -184,10 +184,8 @@ def encode_words(
             positions.extend(_first_tokens(np.array(offsets).reshape(-1, 2), words) for offsets, words in rows)
             yield ids, flattened(out["token_type_ids"])[0].astype(np.int8), lengths
 
-    try:
+    with cutting(tokenizer):
         encoded = _joined(parts())
-    finally:
-        tokenizer.backend_tokenizer.no_truncation()
     offsets = np.cumsum([0, *map(len, positions)])
     return replace(encoded, words=Words(np.concatenate([np.zeros(0, np.int64), *positions]), offsets))
 
@@ -214,7 +212,7 @@ def _tokens(
     parts: Iterable[list[Sequence[str]]], tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> Iterator[_Tokens]:
     """The tokens of consecutive parts of the rows; each part is one list of texts, or two for pairs."""
-    try:
+    with cutting(tokenizer):
         for texts in parts:
             if len(texts) == 2 and not separates(tokenizer):
                 texts = [texts[0], [f"\n{text}" for text in texts[1]]]
@@ -223,18 +221,12 @@ def _tokens(
             )
             ids, lengths = flattened(out["input_ids"])
             yield ids, flattened(out["token_type_ids"])[0].astype(np.int8), lengths
-    finally:
-        # A fast tokenizer keeps its last truncation setting, which would be saved with the model.
-        tokenizer.backend_tokenizer.no_truncation()
 
 
 def _joined(parts: Iterable[_Tokens]) -> Encoded:
     """All parts in memory."""
-    ids, types, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int8)], list[NDArray[np.int64]]()
-    for part in parts:
-        ids.append(part[0])
-        types.append(part[1])
-        lengths.append(part[2])
+    empty: _Tokens = (np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0, np.int64))
+    ids, types, lengths = zip(empty, *parts, strict=True)
     return Encoded(np.concatenate(ids), offsets_of(lengths), np.concatenate(types), None)
 
 
@@ -307,7 +299,7 @@ def separates(tokenizer: PreTrainedTokenizerBase) -> bool:
     return not text or any(special[text[0] : text[-1] + 1])
 
 
-def offsets_of(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+def offsets_of(lengths: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """[n + 1] start of each of n rows, and the end of the last, from the lengths of consecutive parts of the rows."""
     return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
 

@@ -89,12 +89,12 @@ def extension(name: str) -> tuple[str, bool]:
 def batches(
     file: BinaryIO,
     name: str,
-    kind: tuple[str, bool],
+    ending: tuple[str, bool],
     separator: str | None = None,
     schema: pa.Schema | None = None,
     most: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of an open file of `kind = extension(name)`, in batches of one schema, with `about(schema)`.
+    """The rows of an open file of `ending = extension(name)`, in batches of one schema, with `about(schema)`.
 
     Args:
         most: bytes that the file may take when it is decompressed.
@@ -103,7 +103,7 @@ def batches(
         DataError: for a malformed file.
         jsonl.Wider: for a JSON file, unless `schema` or its first batch has the types of all rows.
     """
-    suffix, compressed = kind
+    suffix, compressed = ending
     try:
         if suffix in BINARY:
             yield from BINARY[suffix](file, name, most)

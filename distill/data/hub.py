@@ -5,6 +5,12 @@ from __future__ import annotations
 import functools
 
 
+def parted(name: str) -> tuple[str, str]:
+    """(owner and name, configuration) of a data set `owner/name` or `owner/name/config`; empty without one."""
+    parts = name.split("/")
+    return "/".join(parts[:2]), "/".join(parts[2:])
+
+
 @functools.cache
 def newest(name: str) -> str | None:
     """The newest commit of a data set; None if the hub cannot be reached, where the cached one is used."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 from distill.data import scanner
 from distill.data.about import About, with_about
 from distill.data.lines import Malformed, check_names, chunks, no_rows
+from distill.data.task_types.task_type import is_list, is_number, is_text
 from distill.errors import DataError
 
 COLUMNS = 1000
@@ -121,15 +122,15 @@ def _depth(value: Any, path: tuple[str, ...], seen: set[tuple[str, ...]]) -> int
 
 def _merged(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     """The narrowest type that contains both. Raises ArrowException without such a type."""
-    schemas = [pa.schema([("x", kind)]) for kind in (a, b)]
+    schemas = [pa.schema([("x", data_type)]) for data_type in (a, b)]
     return pa.unify_schemas(schemas, promote_options="permissive").field("x").type
 
 
 def _array(values: list[Any], known: pa.DataType, column: str, name: str, row: int) -> pa.Array:
     try:
         array = pa.array(values)
-        kind = _merged(known, array.type)
-        return array if array.type == kind else pa.array(values, kind)
+        data_type = _merged(known, array.type)
+        return array if array.type == data_type else pa.array(values, data_type)
     except _INVALID:
         pass  # pyarrow does not name the row
     for number, value in enumerate(values, row):
@@ -143,7 +144,7 @@ def _array(values: list[Any], known: pa.DataType, column: str, name: str, row: i
 def _widened(known: pa.DataType, value: Any, place: str, column: str) -> pa.DataType:
     """The type of the column with this value. Raises DataError if the value is the first of another type."""
     try:
-        kind = pa.array([value]).type
+        data_type = pa.array([value]).type
     except _INVALID as error:
         problem = str(error).splitlines()[0]
         raise DataError(
@@ -151,7 +152,7 @@ def _widened(known: pa.DataType, value: Any, place: str, column: str) -> pa.Data
             "a list of one type; correct the row"
         ) from error
     try:
-        wider = _merged(known, kind)
+        wider = _merged(known, data_type)
         pa.array([value], wider)
     except _INVALID as error:
         raise DataError(
@@ -161,13 +162,12 @@ def _widened(known: pa.DataType, value: Any, place: str, column: str) -> pa.Data
     return wider
 
 
-def _called(kind: pa.DataType) -> str:
-    names = [
-        (pa.types.is_string, "text"),
-        (pa.types.is_boolean, "true or false"),
-        (lambda k: pa.types.is_integer(k) or pa.types.is_floating(k), "a number"),
-        (pa.types.is_struct, "an object of the same types"),
-    ]
-    if pa.types.is_list(kind):
-        return "a list of the same type"
-    return next((name for test, name in names if test(kind)), str(kind))
+def _called(data_type: pa.DataType) -> str:
+    names = {
+        is_text: "text",
+        pa.types.is_boolean: "true or false",
+        is_number: "a number",
+        is_list: "a list of the same type",
+        pa.types.is_struct: "an object of the same types",
+    }
+    return next((name for test, name in names.items() if test(data_type)), str(data_type))

@@ -81,7 +81,7 @@ def stated_of(
     """The facts about the labels of a task besides their columns. `classes`: column -> its classes, as from
     `Table.classes`."""
     listed = tuple(map(str, settings.labels or ()))
-    outputs = head.labels if head is not None and head.architecture != VECTORS else ()
+    outputs = () if head is None else head.labels
     return Stated(key, file, ", ".join(label), listed, outputs, settings.range is not None, classes(label[0]))
 
 
@@ -89,8 +89,13 @@ def _numeric(column: pa.ChunkedArray) -> bool:
     """Whether a label column contains numbers. A few mistakes are allowed, which are refused later with their row."""
     if not KINDS["regression"].accepts(column.type):
         return False
-    values, bad = numeric(with_points(column) if decimal_commas(column) else column)
+    values, bad = _numbers(column)
     return bool(bad.sum() <= MOST_MISTAKES * (~np.isnan(values) & ~bad).sum())
+
+
+def _numbers(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """As from `numeric`, of numbers that may have decimal commas."""
+    return numeric(with_points(column) if decimal_commas(column) else column)
 
 
 def _is_number(column: pa.ChunkedArray, stated: Stated) -> bool:
@@ -105,7 +110,7 @@ def _is_number(column: pa.ChunkedArray, stated: Stated) -> bool:
         return True
     if is_code(column, stated):
         return False
-    values, bad = numeric(with_points(column) if decimal_commas(column) else column)
+    values, bad = _numbers(column)
     values = values[~np.isnan(values) & ~bad]
     if (values != np.floor(values)).any():
         return True

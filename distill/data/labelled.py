@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import check_texts, columns_of
+from distill.data.columns import columns_of
 from distill.data.files import Table
 from distill.data.kind_of import stated_of
 from distill.data.labels import Labels, labels_of
@@ -32,7 +32,7 @@ from distill.data.splits import (
 from distill.data.task import Task
 from distill.data.task_types import KINDS, Columns, Kind, flat, labelled
 from distill.data.task_types.question_answering import ALWAYS, answerable
-from distill.data.task_types.task_type import SOFT, is_list
+from distill.data.task_types.task_type import OPTIONS, SOFT, check_texts, is_list
 from distill.data.task_types.written import names as label_names
 from distill.data.task_types.written import whole
 from distill.data.unlabelled import completed
@@ -47,16 +47,6 @@ _JSON = re.compile(r"""\[.*['"{,].*\]|\{.*['":].*\}|array\(.*\)""", re.DOTALL)
 
 LONGEST = 1_000_000
 """Maximum characters of a text. A longer one is most likely several rows, joined by a missing quote."""
-
-FOR_KINDS = {
-    "labels": tuple(name for name, kind in KINDS.items() if kind.named),
-    "range": ("regression", "reranking", "embedding"),
-    "threshold": ("multi_label", "question_answering"),
-    "choices": ("multiple_choice",),
-    "soft_label": tuple(name for name, kind in KINDS.items() if kind.soft is not None),
-    "prompts": tuple(name for name, kind in KINDS.items() if kind.separate),
-}
-"""Setting of a task -> the kinds that it is for."""
 
 MOST_LABELS, SHARE = 20, 0.5
 """Unless they are listed, labels of more rows than the first number may be no more than this share of the rows."""
@@ -109,16 +99,14 @@ def labelled_rows(
     for table in tables.values():
         check_texts(table.rows, columns.text, ", ".join(table.files))
     joined, remarks = read_labels(settings, tables, columns, head, key)
-    several = (columns.flag,) if columns.flag else columns.label if len(columns.label) > 1 else ()
-    numbered = () if several else first.classes(columns.label[0])
-    labels = labels_of(settings, columns.kind, joined, head, key, several, numbered)
+    numbered = () if columns.flagged else first.classes(columns.label[0])
+    labels = labels_of(settings, columns.kind, joined, head, key, columns.flagged, numbered)
     if columns.kind.named and settings.labels is None and head is None:
         _check_labels(labels.names, columns, first, key, [*meant.notes, *remarks])
     splits, softened = dict[str, Split](), list[str]()
     for split, table in tables.items():
         targets = columns.kind.encode(joined[split], labels.spelled, table.where, f"{key}.label")
-        if not columns.kind.per_token:
-            _check_range(settings.range, targets, table)
+        _check_range(settings.range, targets, table)
         content = table.rows.select([*columns.text, *columns.hidden]).append_column("label", _column(targets))
         soft = soft_outputs(settings, columns.kind, labels, table, key) if split == "train" else None
         if soft is not None:
@@ -134,7 +122,7 @@ def labelled_rows(
     splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     splits = _apart(splits, columns, settings, tables, notes, name)
     labels_in = next((part for part in splits.values() if labelled(targets_of(part)).any()), None)
-    ends = _range(settings.range, labels_in) if columns.kind.name in FOR_KINDS["range"] else None
+    ends = _range(settings.range, labels_in) if "range" in columns.kind.settings else None
     if columns.kind.scaled and ends is not None:
         splits = {split: replace(part, table=scaled(part.table, ends)) for split, part in splits.items()}
     task = Task(
@@ -178,19 +166,20 @@ def _apart(
     return splits
 
 
-def _check_settings(settings: config.Task, kind: Kind, key: str) -> None:
+def _check_settings(settings: config.Task, task_type: Kind, key: str) -> None:
     """Raise ConfigError for settings of another kind of task."""
-    unfit = [metric for metric in settings.metrics or () if metric not in kind.all_metrics]
+    unfit = [metric for metric in settings.metrics or () if metric not in task_type.all_metrics]
     if unfit:
         raise ConfigError(
-            f"{key}.metrics: got {', '.join(unfit)}; must be of {', '.join(kind.all_metrics)} for {kind.name}; choose "
-            f"from these, or set {key}.kind"
+            f"{key}.metrics: got {', '.join(unfit)}; must be of {', '.join(task_type.all_metrics)} for "
+            f"{task_type.name}; choose from these, or set {key}.kind"
         )
-    for name, kinds in FOR_KINDS.items():
-        if getattr(settings, name) and kind.name not in kinds:
+    for name in OPTIONS:
+        if getattr(settings, name) and name not in task_type.settings:
+            other = next(each.name for each in KINDS.values() if name in each.settings)
             raise ConfigError(
-                f"{key}.{name}: got {getattr(settings, name)}; must be null for {kind.name}; leave it out, or set "
-                f"{quoting.setting(f'{key}.kind', kinds[0])}"
+                f"{key}.{name}: got {getattr(settings, name)}; must be null for {task_type.name}; leave it out, or set "
+                f"{quoting.setting(f'{key}.kind', other)}"
             )
 
 
@@ -233,12 +222,12 @@ def _check_columns(table: Table, columns: Columns, key: str) -> None:
             "training rows do; add or rename it"
         )
     for name in columns.label:
-        kind = columns.kind if len(columns.label) == 1 and not columns.flag else KINDS["classification"]
+        task_type = KINDS["classification"] if columns.flagged else columns.kind
         given = table.rows[name].type
         alone = columns.kind is KINDS["classification"] and is_list(given) and not pa.types.is_nested(given.value_type)
-        if not kind.accepts(given) and not alone:
+        if not task_type.accepts(given) and not alone:
             raise DataError(
-                f"{where}: got {given} in column {name}; must be {kind.form} for {columns.kind.name}; "
+                f"{where}: got {given} in column {name}; must be {task_type.form} for {columns.kind.name}; "
                 f"convert it, or set {key}.kind or {key}.label"
             )
 
@@ -266,19 +255,17 @@ def read_labels(
     joined = {split: label_column(table, columns) for split, table in tables.items()}
     first = next(iter(tables.values()))
     # Labels of a published data set are used as they are, so that -1 of its test rows is refused with its row.
-    if columns.flag or len(columns.label) > 1 or settings.rows or columns.kind.read is None:
+    if columns.flagged or settings.rows or columns.kind.read is None:
         return joined, []
     return columns.kind.read(joined, stated_of(settings, head, columns.label, key, first.files[0], first.classes))
 
 
 def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:
     """The label column [rows]. Of several columns of 0 and 1, the names of the columns that are 1."""
-    if len(columns.label) == 1 and not columns.flag:
+    if not columns.flagged:
         return table.rows[columns.label[0]]
-    flags, names = [_flags(table, name) for name in columns.label], (columns.flag,) if columns.flag else columns.label
-    return pa.chunked_array(
-        [pa.array([[n for n, f in zip(names, row, strict=True) if f] for row in zip(*flags, strict=True)])]
-    )
+    rows = zip(*(_flags(table, name) for name in columns.label), strict=True)
+    return pa.chunked_array([pa.array([[n for n, f in zip(columns.flagged, row, strict=True) if f] for row in rows])])
 
 
 def _flags(table: Table, name: str) -> np.ndarray:
@@ -347,9 +334,9 @@ def _range(allowed: list[float] | None, train: Split | None) -> tuple[float, flo
     return float(np.nanmin(values)), float(np.nanmax(values))
 
 
-def _threshold(kind: Kind, splits: Mapping[str, Split], notes: list[str], name: str) -> float:
+def _threshold(task_type: Kind, splits: Mapping[str, Split], notes: list[str], name: str) -> float:
     """The probability above which there is no answer: without such questions in the training rows, never."""
-    if not kind.extractive:
+    if not task_type.extractive:
         return 0.5
     targets = targets_of(splits["train"] if "train" in splits else next(iter(splits.values())))
     given = targets[labelled(targets)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import pyarrow as pa
 
@@ -34,7 +35,7 @@ class Labels:
 
 def labels_of(
     settings: config.Task,
-    kind: Kind,
+    task_type: Kind,
     columns: Mapping[str, pa.ChunkedArray],
     head: Head | None,
     key: str,
@@ -53,9 +54,9 @@ def labels_of(
     Raises:
         ConfigError: if the labels are not those of the head, or their order is unknown.
     """
-    if not kind.named:
+    if not task_type.named:
         return Labels((), ())
-    in_files = tuple(named) or sorted_names(_names(kind, columns))
+    in_files = tuple(named) or sorted_names(_names(task_type, columns))
     if settings.labels is not None:
         names = tuple(str(name) for name in settings.labels)
         if len(numbered) == len(names) and not {*map(spelled_alike, names)} & {*map(spelled_alike, numbered)}:
@@ -65,40 +66,38 @@ def labels_of(
                     "must be these names, in the order of the outputs; rename the classes in the files, or leave out "
                     f"{key}.labels"
                 )
-            pairs = ", ".join(f"{one} is {name}" for one, name in list(zip(numbered, names, strict=True))[:_SHOWN])
-            return Labels(names, tuple(numbered), (f"the labels in the files are those of {key}.labels: {pairs}",))
+            note = f"the labels in the files are those of {key}.labels: {_pairs(numbered, names)}"
+            return Labels(names, tuple(numbered), (note,))
         numbers = tuple(map(str, range(len(names))))
         # A wrong label is refused with its row later, so here most of them decide.
         as_named = {spelled_alike(name) for name in names} & {spelled_alike(name) for name in in_files}
         by_number = not numbered and len({*numbers} & {*in_files}) > len(as_named)
         return Labels(names, numbers if by_number else _in_spelling(names, in_files))
     if head is None:
-        ordered = tuple(named) or kind.order(set(in_files))
+        ordered = tuple(named) or task_type.order(set(in_files))
         return Labels(ordered, ordered)
     if not head.labels and len(numbered) == head.outputs and {*in_files} <= {*numbered}:
-        pairs = ", ".join(f"{number} is {name}" for number, name in enumerate(numbered[:_SHOWN]))
+        pairs = _pairs(range(len(numbered)), numbered)
         note = f"the teacher's outputs have no names, and are those of the numbers in the files: {pairs}"
         return Labels(tuple(numbered), tuple(numbered), (note,))
     return _of_head(head, in_files, key)
 
 
-def _names(kind: Kind, columns: Mapping[str, pa.ChunkedArray]) -> set[str]:
+def _names(task_type: Kind, columns: Mapping[str, pa.ChunkedArray]) -> set[str]:
     """The names of all labels of the training rows, or of all rows without training rows."""
-    return set().union(*map(kind.names, [columns["train"]] if "train" in columns else columns.values()))
+    return set().union(*map(task_type.names, [columns["train"]] if "train" in columns else columns.values()))
 
 
 def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
     """The head's labels, and how the files spell them: the same names, or the numbers of the outputs."""
-    names = head.labels or tuple(map(str, range(head.outputs)))
+    names = head.names
     spelled = _spelled(names, in_files)
     if spelled is None and not head.labels:
         spelled = _spelled(tuple(f"LABEL_{number}" for number in range(head.outputs)), in_files)
     if spelled is not None:
         numbers = spelled != names and spelled == tuple(map(str, range(len(names))))
-        pairs = ", ".join(f"{number} is {name}" for number, name in enumerate(names[:_SHOWN]))
-        return Labels(
-            names, spelled, (f"the labels in the files are the teacher's outputs: {pairs}",) if numbers else ()
-        )
+        note = f"the labels in the files are the teacher's outputs: {_pairs(spelled, names)}"
+        return Labels(names, spelled, (note,) if numbers else ())
     if head.labels:
         raise ConfigError(
             f"{key}.label: got {_shown(in_files)}; must be labels of the teacher, which are {_shown(head.labels)}; "
@@ -163,6 +162,10 @@ def _in_spelling(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str
         name if name in in_files else files.get(spelled_alike(name)) or files.get(re.sub(WHOLE, r"\1", name), name)
         for name in names
     )
+
+
+def _pairs(ours: Iterable[object], names: Sequence[str]) -> str:
+    return ", ".join(f"{one} is {name}" for one, name in islice(zip(ours, names, strict=True), _SHOWN))
 
 
 def _shown(names: tuple[str, ...]) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.task_types.offsets import ENDS, STARTS
+from distill.data.task_types.numerals import PLAIN
+from distill.data.task_types.offsets import ENDS, STARTS, of_triple
 from distill.data.task_types.task_type import is_list, is_text
 
 SAMPLE = 1000
@@ -26,7 +27,7 @@ _WRAPPED = r"^\s*\{\s*['\"](choices|labels)['\"]\s*:"
 """Beginning of Label Studio's form."""
 _ARRAY = re.compile(r"array\((.*?)(?:,\s*dtype=[\w.<>|']+)?\s*\)", re.DOTALL)
 _ITEM = re.compile(r"""\s*(?:('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|([^\s,'"\[\](){}]+))\s*(?:,|(?=\s|['"])|$)""")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(PLAIN)
 _WORDS = {"None": None, "null": None, "nan": None, "True": True, "False": False, "true": True, "false": False}
 _LONGEST = 1_000_000
 
@@ -50,8 +51,7 @@ def listed(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 def unwrapped(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """The lists of a column [rows] of objects that have nothing but `choices` or `labels`; None for any other
     column."""
-    kind = column.type
-    if not pa.types.is_struct(kind) or kind.num_fields != 1 or kind.field(0).name not in ("choices", "labels"):
+    if not pa.types.is_struct(column.type) or [key.name for key in column.type] not in (["choices"], ["labels"]):
         return None
     values = pc.struct_field(column, [0])
     return values if is_list(values.type) and is_text(values.type.value_type) else None
@@ -89,10 +89,10 @@ def _flat(value: Any) -> list[Any]:
         value = [value] if isinstance(value, str) else value
     if not isinstance(value, list):
         raise ValueError("no list")
-    if value and all(isinstance(item, list) for item in value):
-        return [_span(item) for item in value]
     if any(isinstance(item, list) for item in value):
-        raise ValueError("lists in a list")
+        value = list(map(of_triple, value))
+        if None in value:
+            raise ValueError("lists in a list")
     if any(isinstance(item, dict) and not _has_place(item) for item in value):
         raise ValueError("objects that are no spans")  # such as messages, which are a text
     return value
@@ -100,13 +100,6 @@ def _flat(value: Any) -> list[Any]:
 
 def _has_place(item: dict[str, Any]) -> bool:
     return bool({*STARTS} & item.keys()) and bool({*ENDS} & item.keys())
-
-
-def _span(item: list[Any]) -> dict[str, Any]:
-    """A span as doccano and spaCy write it: `[0, 4, "PER"]`."""
-    if len(item) != 3 or not all(type(place) is int for place in item[:2]) or not isinstance(item[2], str):
-        raise ValueError("lists in a list")
-    return dict(zip(("start", "end", "label"), item, strict=True))
 
 
 def _of_python(text: str) -> Any:

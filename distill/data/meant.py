@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import ANSWERS, FOUND, LABELS, TAGS, TEXTS, WORD_LISTS
+from distill.data.columns import ANSWERS, FOUND, LABELS, TAGS, TEXTS, WORD_LISTS, named_columns
 from distill.data.decisions import doubtful, rejected, statements, unapproved
 from distill.data.files import Table
 from distill.data.listed import listed, unwrapped
@@ -96,10 +96,11 @@ def accepted(settings: config.Task, table: Table, log: Callable[[str], None], na
     Raises:
         DataError: if all rows are rejected.
     """
+    named = named_columns(settings)
     for column in table.rows.column_names:
-        values = table.rows[column]
-        flags = None if _is_named(settings, column) else rejected(values, column)
-        if flags is not None and flags.any() and _labelled_beside(settings, table.rows, column):
+        values, beside = table.rows[column], _labelled_beside(settings, table.rows, column)
+        flags = None if column in named else rejected(values, column)
+        if flags is not None and flags.any() and beside:
             why = statements(values, flags)
             if flags.all():
                 raise DataError(
@@ -111,24 +112,14 @@ def accepted(settings: config.Task, table: Table, log: Callable[[str], None], na
                 "without this column they are used"
             )
             table = table.only(~flags)
-        elif _is_doubtful(settings, table.rows, column) and (maybe := doubtful(values, column)) is not None:
+        elif column not in named and beside and (maybe := doubtful(values, column)) is not None:
             log(
                 f"{name}: {int(maybe.sum()):,} of {len(maybe):,} rows are used although their {column} is "
                 f"{statements(values, maybe)}"
             )
-        elif not _is_named(settings, column) and (waiting := unapproved(values, column)):
+        elif column not in named and (waiting := unapproved(values, column)):
             log(f"{name}: {waiting:,} of {len(values):,} rows are used although their {column} is false")
     return table
-
-
-def _is_doubtful(settings: config.Task, rows: pa.Table, column: str) -> bool:
-    return not _is_named(settings, column) and _labelled_beside(settings, rows, column)
-
-
-def _is_named(settings: config.Task, column: str) -> bool:
-    named = (settings.label, settings.choices)
-    lists = [name for value in named for name in (value if isinstance(value, list) else [value])]
-    return column in (*lists, settings.text, settings.text_pair, settings.soft_label)
 
 
 def _labelled_beside(settings: config.Task, rows: pa.Table, column: str) -> bool:
@@ -156,7 +147,7 @@ def _divided(settings: config.Task, tables: dict[str, Table], notes: list[str], 
 def _dividing(settings: config.Task, rows: pa.Table) -> str | None:
     """The column that states the split of each row, of which some are training rows and others are not."""
     for column in rows.column_names:
-        if column.lower() not in DIVIDING or _is_named(settings, column) or not is_text(rows[column].type):
+        if column.lower() not in DIVIDING or column in named_columns(settings) or not is_text(rows[column].type):
             continue
         if not pc.all(pc.is_in(pc.utf8_lower(rows[column]), pa.array([*SPLITS]))).as_py():
             continue

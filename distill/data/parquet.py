@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from distill.data.about import About, with_about
 from distill.data.class_names import classes_of, features_of, named, named_type
 from distill.data.lines import ROWS, check_names, no_rows, too_large
+from distill.data.task_types.task_type import is_list
 from distill.errors import DataError
 
 COLUMNS = 10_000
@@ -129,37 +130,35 @@ def _parts(batch: pa.RecordBatch, name: str, row: int) -> Iterator[pa.RecordBatc
 
 def _size(array: pa.Array) -> int:
     """Bytes of an array once its dictionaries are replaced by their values."""
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        if not _is_binary(kind.value_type):
+    data_type = array.type
+    if pa.types.is_dictionary(data_type):
+        if not _is_binary(data_type.value_type):
             return int(array.nbytes)
         lengths = pc.binary_length(array.dictionary).take(array.indices)
         return (pc.sum(lengths).as_py() or 0) + 4 * len(array)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(data_type):
         return 4 * len(array) + _size(array.flatten())
-    if pa.types.is_struct(kind):
+    if pa.types.is_struct(data_type):
         return sum(map(_size, array.flatten()))
     return int(array.nbytes)
 
 
-def _is_binary(kind: pa.DataType) -> bool:
+def _is_binary(data_type: pa.DataType) -> bool:
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(kind) for test in tests)
+    return any(test(data_type) for test in tests)
 
 
 def _check_utf8(batch: pa.RecordBatch, name: str, row: int) -> None:
     """Parquet does not require that text is UTF-8."""
+    if (problem := _problem(batch)) is not None:
+        number = next((i for i in range(batch.num_rows) if _problem(batch.slice(i, 1))), 0)
+        raise DataError(f"{name}, row {row + number}: got {problem!r}; must be UTF-8; write the file again")
+
+
+def _problem(batch: pa.RecordBatch) -> str | None:
+    """Why Arrow takes a batch for damaged; None if it does not."""
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid as error:
-        number = next((i for i in range(batch.num_rows) if not _valid(batch.slice(i, 1))), 0)
-        problem = str(error).splitlines()[0]
-        raise DataError(f"{name}, row {row + number}: got {problem!r}; must be UTF-8; write the file again") from error
-
-
-def _valid(batch: pa.RecordBatch) -> bool:
-    try:
-        batch.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
+        return str(error).splitlines()[0]
+    return None

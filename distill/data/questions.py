@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from distill.data.encode import Encoded, Spans, flattened, separates
 from distill.data.task_types import MISSING
 from distill.data.task_types.answers import NONE
+from distill.data.tokens import cutting
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -43,7 +44,7 @@ def encode_questions(
     most, stride = max(1, room // 2), max(0, min(max_length // OVERLAP, room - room // 2 - 1))
     # Without a separator the texts would run into one another.
     lead = "" if separates(tokenizer) else "\n"
-    try:
+    with cutting(tokenizer):
         for start in range(0, len(questions), _AT_ONCE):
             rows = slice(start, start + _AT_ONCE)
             out = tokenizer(
@@ -64,9 +65,6 @@ def encode_questions(
             parts.append((ids, types, lengths, owners, np.concatenate(characters)))
             if targets is not None:
                 labels += [_label(targets[owner], part) for owner, part in zip(owners, characters, strict=True)]
-    finally:
-        # A fast tokenizer keeps its last truncation setting, which would be saved with the model.
-        tokenizer.backend_tokenizer.no_truncation()
     ids, types, lengths, owners, all_characters = map(np.concatenate, zip(*parts, strict=True))
     encoded = Encoded(ids, np.cumsum(np.r_[0, lengths]), types, None, spans=Spans(owners, all_characters))
     return encoded if targets is None else replace(encoded, labels=np.array(labels, np.int64).reshape(-1, 2))

@@ -61,9 +61,12 @@ def encode_corpus(
 
 def stored_corpus(folder: Path) -> Encoded:
     """The corpus that `encode_corpus` wrote into `folder`, memory-mapped, so that processes of a machine share it."""
-    file = folder / _IDS
-    ids = np.asarray(np.memmap(file, np.int32, "r")) if file.stat().st_size else np.zeros(0, np.int32)
-    return Encoded(ids, np.load(folder / _OFFSETS, mmap_mode="r"), None, None)
+    return Encoded(mapped(folder / _IDS), np.load(folder / _OFFSETS, mmap_mode="r"), None, None)
+
+
+def mapped(file: Path) -> NDArray[np.int32]:
+    """The numbers of a file, memory-mapped. Nothing can be mapped of an empty file."""
+    return np.asarray(np.memmap(file, np.int32, "r")) if file.stat().st_size else np.zeros(0, np.int32)
 
 
 def _cut(lengths: NDArray[np.int64], room: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

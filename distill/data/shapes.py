@@ -1,5 +1,5 @@
 """Rows in the shapes in which libraries and annotation tools write JSON, brought to one: an object with a value for
-each column, and spans as objects with `start`, `end` and `label`.
+each column, and spans as objects. `distill.data.task_types.offsets` knows the names that tools give to their keys.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from distill.data.lines import Malformed
+from distill.data.task_types.offsets import of_triple
 
 SPACY = {"entities", "cats", "links", "spans"}
 """Keys of the annotations of a text in lists of spaCy, version 2."""
 LABEL_STUDIO = ({"annotations", "data"}, {"completions", "data"})
 """Keys of a task in the full JSON of Label Studio."""
-_PLACES = {"start_offset": "start", "end_offset": "end"}
-"""Keys of a span in doccano -> ours."""
 
 
 def row(value: Any) -> dict[str, Any]:
@@ -37,33 +36,8 @@ def row(value: Any) -> dict[str, Any]:
 
 
 def _spans(value: list[Any]) -> list[Any]:
-    """A list of spans as objects with `start`, `end` and `label`; other lists unchanged."""
-    if not value or not isinstance(value[0], list | dict):
-        return value
-    if all(map(_is_triple, value)):
-        return [dict(zip(("start", "end", "label"), each, strict=True)) for each in value]
-    return [_span(each) if isinstance(each, dict) else each for each in value]
-
-
-def _is_triple(value: Any) -> bool:
-    """Whether a value is `[start, end, label]`."""
-    return (
-        isinstance(value, list)
-        and len(value) == 3
-        and all(type(place) is int for place in value[:2])
-        and isinstance(value[2], str)
-    )
-
-
-def _span(value: dict[str, Any]) -> dict[str, Any]:
-    if value.keys() >= _PLACES.keys() and not value.keys() & {"start", "end"}:
-        value = {_PLACES.get(name, name): each for name, each in value.items()}
-    labels = value.get("labels")
-    if value.keys() >= {"start", "end", "labels"} and "label" not in value and isinstance(labels, list):
-        if len(labels) == 1:
-            value = {"label" if name == "labels" else name: labels[0] if name == "labels" else each
-                     for name, each in value.items()}  # fmt: skip
-    return value
+    """A list of spans `[start, end, label]` as objects with these keys; other lists unchanged."""
+    return list(map(of_triple, value)) if all(map(of_triple, value)) else value
 
 
 MOST = 250_000

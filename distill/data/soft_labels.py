@@ -15,7 +15,7 @@ from distill.errors import ConfigError
 from distill.runtime import quoting
 
 
-def soft_outputs(settings: config.Task, kind: Kind, labels: Labels, table: Table, key: str) -> np.ndarray | None:
+def soft_outputs(settings: config.Task, task_type: Kind, labels: Labels, table: Table, key: str) -> np.ndarray | None:
     """[n, outputs] of the training rows in `table`, NaN for rows without; None if the settings name no soft labels.
 
     Args:
@@ -28,20 +28,20 @@ def soft_outputs(settings: config.Task, kind: Kind, labels: Labels, table: Table
     name = settings.soft_label
     if name is None:
         return None
-    assert kind.soft is not None
+    assert task_type.soft is not None
     if name not in table.rows.column_names:
         raise ConfigError(
             f"{key}.soft_label: got {name}; must be a column of {table.files[0]}, of "
             f"{', '.join(table.rows.column_names)}; correct it"
         )
     column = table.rows[name]
-    if kind.named and settings.labels is None and _has_lists(column):
+    if task_type.named and settings.labels is None and _has_lists(column):
         raise ConfigError(
             f"{key}.labels: got nothing; must be the labels in the order of the probabilities in {name}; set, in "
             f"that order, {quoting.setting(f'{key}.labels', list(labels.names))}"
         )
     numbers = {label: number for names in (labels.spelled, labels.names) for number, label in enumerate(names)}
-    return kind.soft(column, numbers, table.where, name)
+    return task_type.soft(column, numbers, table.where, name)
 
 
 def _has_lists(column: pa.ChunkedArray) -> bool:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from distill.data.files import Table
 from distill.data.task_types import Columns, Kind, flat, labelled, targets_in
 from distill.errors import DataError
+from distill.runtime import quoting
 
 SET_ASIDE, MOST_ASIDE = 0.2, 10_000
 """Without a validation or test file, this share of the training rows validates, but at most this number of rows."""
@@ -55,14 +56,10 @@ def divided(splits: dict[str, Split], columns: Columns, notes: list[str], name: 
     """
     if "train" not in splits or {*splits} - {"train", DEVELOPMENT}:
         return splits
-    train, aside = splits["train"], _part(splits["train"], columns, SET_ASIDE, MOST_ASIDE)
-    rest, copies = _without(train, aside, columns)
-    can = int(labelled(targets_of(train)).sum())
-    notes.append(
-        f"{name}: {int(aside.sum()):,} of {can:,} labelled training rows are set aside for validation, by a "
-        f"hash of their text{f'; {copies:,} copies without a label are left out' if copies else ''}"
-    )
-    return splits | {"train": rest, "validation": Split(train.table, train.rows[aside])}
+    aside = _part(splits["train"], columns, SET_ASIDE, MOST_ASIDE)
+    rest, part, counted, left_out = _apart(splits["train"], aside, columns)
+    notes.append(f"{name}: {counted} are set aside for validation, by a hash of their text{left_out}")
+    return splits | {"train": rest, "validation": part}
 
 
 def developed(splits: dict[str, Split], columns: Columns, notes: list[str], name: str) -> dict[str, Split]:
@@ -76,7 +73,7 @@ def developed(splits: dict[str, Split], columns: Columns, notes: list[str], name
         return splits
     train, salt = splits["train"], DEVELOPMENT  # other rows than those that `divided` would choose
     chosen = _part(train, columns, DEVELOPED, MOST_DEVELOPED, salt)
-    rest, copies = _without(train, chosen, columns)
+    rest, part, counted, left_out = _apart(train, chosen, columns)
     enough = labelled(targets_of(rest)).sum() >= FEWEST["train"] or not labelled(targets_of(train)).any()
     if chosen.sum() < FEWEST["validation"] or not enough:
         notes.append(
@@ -84,19 +81,15 @@ def developed(splits: dict[str, Split], columns: Columns, notes: list[str], name
             "that are reported"
         )
         return splits
-    can = int(labelled(targets_of(train)).sum())
-    notes.append(
-        f"{name}: choices are made on {int(chosen.sum()):,} of {can:,} labelled training rows, on which no model is "
-        f"trained{f'; {copies:,} copies without a label are left out' if copies else ''}"
-    )
-    return splits | {"train": rest, DEVELOPMENT: Split(train.table, train.rows[chosen])}
+    notes.append(f"{name}: choices are made on {counted}, on which no model is trained{left_out}")
+    return splits | {"train": rest, DEVELOPMENT: part}
 
 
 def _part(train: Split, columns: Columns, share: float, most: int, salt: str = "") -> np.ndarray:
     """[rows] whether a labelled row belongs to this share of the rows, of at most `most`."""
-    can, kind = labelled(targets_of(train)), columns.kind
+    can, task_type = labelled(targets_of(train)), columns.kind
     limit = min(share, most / max(1, int(can.sum()))) * 2.0**64
-    choices = [columns.text[1:]] * kind.extractive + [columns.text[:1] if kind.grouped else columns.content]
+    choices = [columns.text[1:]] * task_type.extractive + [columns.text[:1] if task_type.grouped else columns.content]
     for texts in choices:
         part: np.ndarray = can & (hashes(train, texts, salt) < limit)
         # Of few contexts, none or most of the rows may be in the part.
@@ -105,11 +98,14 @@ def _part(train: Split, columns: Columns, share: float, most: int, salt: str = "
     return part
 
 
-def _without(train: Split, part: np.ndarray, columns: Columns) -> tuple[Split, int]:
-    """The training rows that are not in a part, and have no text of it; and how many have one."""
+def _apart(train: Split, part: np.ndarray, columns: Columns) -> tuple[Split, Split, str, str]:
+    """The training rows that are not in a part [rows] and have no text of it, the part, and words for a note: how many
+    rows the part has, and how many others have a text of it."""
     codes = hashes(train, columns.content)
     copies = ~part & np.isin(codes, codes[part])
-    return Split(train.table, train.rows[~(part | copies)]), int(copies.sum())
+    rest, chosen = (Split(train.table, train.rows[rows]) for rows in (~(part | copies), part))
+    counted = f"{int(part.sum()):,} of {int(labelled(targets_of(train)).sum()):,} labelled training rows"
+    return rest, chosen, counted, f"; {copies.sum():,} copies without a label are left out" if copies.any() else ""
 
 
 def hashes(split: Split, columns: Sequence[str], salt: str = "") -> np.ndarray:
@@ -151,7 +147,7 @@ def without_leaks(
     action = "left out of training" if drop else "kept in training, because drop_leaked is false"
     notes.append(
         f"{name}: {count:,} training rows have the text of a validation or test row and are {action}, e.g. "
-        f"{_short(example)!r}"
+        f"{quoting.short(example)!r}"
     )
     return splits | {"train": Split(train.table, train.rows[~leaked])} if drop else splits
 
@@ -171,13 +167,9 @@ def repeated(train: Split, columns: Columns, name: str) -> Iterator[str]:
     line = f"{name}: {copies:,} training rows have the text of another training row"
     if len(different):
         row = int(train.rows[first[different].min()])
-        example = _short(train.table[columns.text[0]][row].as_py())
+        example = quoting.short(train.table[columns.text[0]][row].as_py())
         line += f", and {len(different):,} texts have different labels in different rows, e.g. {example!r}"
     yield line
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def with_labels(split: Split, notes: list[str], name: str) -> Split:
@@ -189,17 +181,17 @@ def with_labels(split: Split, notes: list[str], name: str) -> Split:
     return Split(split.table, split.rows[flags])
 
 
-def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], kind: Kind) -> None:
+def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], task_type: Kind) -> None:
     """Raise DataError for a split with too few labelled rows, and for training rows that all have the same label."""
     for split, part in splits.items():
         where = ", ".join(tables.get(split, tables.get("train", next(iter(tables.values())))).files)
         targets = targets_of(part)
         rows, fewest = int(labelled(targets).sum()), FEWEST.get(split, FEWEST["validation"])
-        alone = kind.separate and split == "train" and len(splits) > 1  # an embedder learns from its teacher alone
-        if alone and (kind.grouped or rows == 0) and len(targets) >= fewest:
+        alone = task_type.separate and split == "train" and len(splits) > 1  # an embedder learns from its teacher alone
+        if alone and (task_type.grouped or rows == 0) and len(targets) >= fewest:
             continue
         if rows < fewest:
             raise DataError(f"{where}: got {rows} labelled {split} rows; must have {fewest} or more; add rows")
         values = flat(targets[labelled(targets)])
-        if split == "train" and not kind.choices and len(np.unique(values, axis=0)) < 2:
+        if split == "train" and not task_type.choices and len(np.unique(values, axis=0)) < 2:
             raise DataError(f"{where}: got the same label in all rows; must be two labels or more; add rows")

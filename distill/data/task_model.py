@@ -19,9 +19,9 @@ def load_for(task: Task, path: str | Path, pooler: str | Path | None = None, pad
 
     Outputs of a stored head whose labels are in another order are put in the order of the task.
     """
-    kind = task.kind
+    task_type = task.kind
     model = teacher.load_classifier(
-        path, task.outputs, pooler, pad_id, problem=kind.problem, architecture=kind.architecture
+        path, task.outputs, pooler, pad_id, problem=task_type.problem, architecture=task_type.architecture
     )
     head = stored_head(path)
     order = None if head is None else head_order(head, task)

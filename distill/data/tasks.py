@@ -18,14 +18,14 @@ from distill.data.about import About
 from distill.data.class_names import classes_of, named
 from distill.data.encode import Encoded, alternating, encode_task
 from distill.data.files import Table
-from distill.data.hub import newest
+from distill.data.hub import newest, parted
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, is_own, renamed
 from distill.data.task_types import KINDS, SECONDS, labelled, targets_in
-from distill.data.task_types.task_type import SOFT
+from distill.data.task_types.task_type import SOFT, as_list
 from distill.data.transfer import normalized
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
@@ -266,7 +266,7 @@ def _from_files(settings: config.Task, folder: str | None, key: str) -> dict[str
     tables = {}
     for role in ("train", "development", "validation", "test"):
         for split, patterns in _patterns(settings, role).items():
-            paths = [_below(folder, str(path)) for path in (patterns if isinstance(patterns, list) else [patterns])]
+            paths = [_below(folder, str(path)) for path in as_list(patterns)]
             if settings.rows and not any(glob.glob(path) for path in paths):
                 continue
             tables[split] = files.read(paths, f"{key}.{role}", settings.separator)
@@ -282,8 +282,7 @@ def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
     from datasets import load_dataset
 
     assert settings.hub is not None
-    parts = settings.hub.split("/")
-    owner_and_name, subset = "/".join(parts[:2]), "/".join(parts[2:])
+    owner_and_name, subset = parted(settings.hub)
     try:
         splits = load_dataset(owner_and_name, subset or None, revision=pinned_revision(settings))
     # The libraries that `datasets` uses raise many unrelated errors when a host is unreachable.
@@ -307,22 +306,22 @@ def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
 def pinned_revision(settings: config.Task) -> str | None:
     """The revision of a data set on the hub that is loaded: the given one, or the newest commit, by its hash."""
     assert settings.hub is not None
-    return settings.revision or newest("/".join(settings.hub.split("/")[:2]))
+    return settings.revision or newest(parted(settings.hub)[0])
 
 
 def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, Table]]:
     """Rows with the task's columns and meaningless labels."""
     sentences: Iterator[str] = cycle(docstrings.sample(200))
-    kind = KINDS[settings.kind or "classification"]
+    task_type = KINDS[settings.kind or "classification"]
     labels = settings.labels or [str(number) for number in range(docstrings.CLASSES)]
     settings = replace(
         settings,
-        kind=kind.name,
+        kind=task_type.name,
         text=settings.text or "text",
         label=settings.label or "label",
-        labels=labels if kind.named else None,
-        text_pair=settings.text_pair or ("text_pair" if kind.separate or kind.extractive else None),
-        choices="choices" if kind.choices else None,
+        labels=labels if task_type.named else None,
+        text_pair=settings.text_pair or ("text_pair" if task_type.separate or task_type.extractive else None),
+        choices="choices" if task_type.choices else None,
         soft_label=None,
     )
     columns = [column for column in (settings.text, settings.text_pair) if column is not None]
@@ -330,13 +329,13 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
     for split in settings.rows or ("train", "validation"):
         count = SMOKE_TRAIN if split == "train" else SMOKE_VALIDATION
         data: dict[str, Any] = {column: list(islice(sentences, count)) for column in columns}
-        values = np.arange(count) % (len(labels) if kind.named else 6)
-        data[str(settings.label)] = [labels[value] for value in values] if kind.named else values
-        if kind.per_token:
+        values = np.arange(count) % (len(labels) if task_type.named else 6)
+        data[str(settings.label)] = [labels[value] for value in values] if task_type.named else values
+        if task_type.per_token:
             data |= _in_words(data, columns[0], str(settings.label), labels)
-        if kind.choices:
+        if task_type.choices:
             data |= {"choices": [list(islice(sentences, 3)) for _ in range(count)], settings.label: values % 3}
-        if kind.extractive:
+        if task_type.extractive:
             data[str(settings.label)] = [context.split()[:1] for context in data[columns[-1]]]
         tables[split] = _generated(data, f"{name} {split}")
     return settings, tables

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from distill.runtime.storage.run_folder import fingerprint
@@ -18,6 +20,16 @@ _LENGTHS = (8, 16, None)
 """Maximum lengths, in tokens, to which these texts and their pairs are cut."""
 _PATHS = ("name_or_path", "_file")
 """Endings of the settings of a tokenizer that say where its files are."""
+
+
+@contextmanager
+def cutting(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
+    """A block in which a tokenizer may truncate texts. A fast tokenizer keeps its last setting of truncation, which
+    would be saved with the model; after the block it has none."""
+    try:
+        yield
+    finally:
+        tokenizer.backend_tokenizer.no_truncation()
 
 
 def identity(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -59,9 +71,6 @@ def _plain(value: Any) -> Any:
 
 
 def _tokens(tokenizer: PreTrainedTokenizerBase, texts: list[list[str]], length: int | None) -> Any:
-    try:
+    with cutting(tokenizer):
         out = tokenizer(*texts, truncation=length is not None, max_length=length, return_token_type_ids=True)
-    finally:
-        # A fast tokenizer keeps its last truncation setting, which would be saved with the model.
-        tokenizer.backend_tokenizer.no_truncation()
     return [out["input_ids"], out["token_type_ids"]]

@@ -32,8 +32,8 @@ def completed(
         key: setting of the task, e.g. `tasks`, for messages.
     """
     others = [table for split, table in tables.items() if split != "train"]
-    embeds = head is not None and head.architecture == VECTORS if settings.kind is None else False
-    if "train" not in tables or not others or not (embeds or (settings.kind and KINDS[settings.kind].separate)):
+    embeds = KINDS[settings.kind].separate if settings.kind else head is not None and head.architecture == VECTORS
+    if "train" not in tables or not others or not embeds:
         return None, tables
     columns, train = columns_of(settings, others[0].rows, head, key, others[0].files[0]), tables["train"]
     if not columns.kind.separate or {*columns.text, *columns.label} <= {*train.rows.column_names}:

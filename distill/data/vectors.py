@@ -11,12 +11,12 @@ from distill.data.task_types import Kind, targets_in
 from distill.models.families.head import Head
 
 
-def prompts_of(kind: Kind, head: Head | None) -> tuple[str, ...]:
+def prompts_of(task_type: Kind, head: Head | None) -> tuple[str, ...]:
     """The prompts of the teacher, an embedder, before queries and before documents, or before every text of other
     tasks; empty without prompts."""
-    if head is None or not kind.separate:
+    if head is None or not task_type.separate:
         return ()
-    pair = head.prompts if kind.grouped else (head.prompt, head.prompt)
+    pair = head.prompts if task_type.grouped else (head.prompt, head.prompt)
     return pair if any(pair) else ()
 
 

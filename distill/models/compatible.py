@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
+
+from distill.models.families.head import without_defaults
 
 PADDED = 128
 """Rows by which the embedding tables of two models of one tokenizer may differ, as tables are padded to multiples."""
@@ -25,7 +26,6 @@ def misfit(config: Any, other: Any) -> str | None:
 
 
 def label_names(config: Any) -> tuple[str, ...]:
-    """Names of the outputs, in their order; empty where the config has none but `LABEL_0` and so on."""
+    """Names of the outputs, in their order, as from `without_defaults`."""
     stored = getattr(config, "id2label", None) or {}
-    names = tuple(str(stored[number]) for number in sorted(stored))
-    return () if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names
+    return without_defaults(tuple(str(stored[number]) for number in sorted(stored)))

@@ -28,6 +28,11 @@ def option(name: str, value: str) -> str:
     return f"{name}={_typed(value)}" if value.startswith("-") else f"{name} {_typed(value)}"
 
 
+def short(text: str, most: int = 60) -> str:
+    """The text, or its beginning and `...`, in at most `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def path(value: object) -> str:
     """A path, quoted for a shell so that a command does not take it for an option."""
     text = str(value)

@@ -43,9 +43,9 @@ def quoted(names: list[str]) -> str:
 
 def measured_cells(name: str) -> dict[str, str]:
     """The cells of a family, found by building students."""
-    kinds = [kind for kind in NAMES if two_layer_student(name, kind=kind)]
-    narrow = [kind for kind in kinds if two_layer_student(name, kind=kind, sizes={"embedding_size": 4})]
-    sharing = [kind for kind in kinds if len(set(map(id, families.layers(two_layer_student(name, kind=kind))))) == 1]
+    kinds = [kind for kind in NAMES if two_layer_student(name, family=kind)]
+    narrow = [kind for kind in kinds if two_layer_student(name, family=kind, sizes={"embedding_size": 4})]
+    sharing = [kind for kind in kinds if len(set(map(id, families.layers(two_layer_student(name, family=kind))))) == 1]
     bert_like = [kind for kind, record in families.STUDENTS.items() if record.bert_like]
     narrower = two_layer_student(name, sizes={"hidden_size": 8})
     unchanged = two_layer_student(name)

@@ -77,7 +77,7 @@ def compare(
         outputs[1] = outputs[1][:, order]
     log("timing both models in turn")
     measured = timed(models, rows, lengths)
-    names = head.labels or (tuple(map(str, range(head.outputs))) if kind.named else ())
+    names = head.names if kind.named else head.labels
     log("scoring")
     result = {
         "schema": 1,

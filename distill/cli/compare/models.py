@@ -16,7 +16,7 @@ from distill.data.task import Task
 from distill.data.task_types import Kind
 from distill.data.vectors import prompts_of
 from distill.errors import ConfigError, UserError
-from distill.models.families.head import Head, stored_head
+from distill.models.families.head import Head, stored_head, without_defaults
 from distill.models.families.record import TEXTS
 
 if TYPE_CHECKING:
@@ -101,8 +101,7 @@ def common(kinds: tuple[Kind, Kind], labels: tuple[Sequence[str], Sequence[str]]
         )
     a, b = (_head(of_a, own, others) for own, others in (labels, labels[::-1]))
     head = Head(a.outputs, a.labels or b.labels, of_a.problem, of_a.architecture)
-    names = head.labels or tuple(map(str, range(head.outputs)))
-    order = head_order(b, Task("", of_a, (), names if of_a.named else (), ()))
+    order = head_order(b, Task("", of_a, (), head.names if of_a.named else (), ()))
     if order is None:
         raise ConfigError(
             f"B: got labels {', '.join(labels[1])}; must be A's, in any order, which are {', '.join(labels[0])}; "
@@ -113,9 +112,8 @@ def common(kinds: tuple[Kind, Kind], labels: tuple[Sequence[str], Sequence[str]]
 
 def _head(kind: Kind, labels: Sequence[str], others: Sequence[str]) -> Head:
     """The outputs of a model. They have no names where they are numbered, unless the other model has the same names."""
-    default = all(re.fullmatch(r"LABEL_\d+", label) for label in labels)
     numbered = set(labels) != set(others) and list(labels) == [str(number) for number in range(len(labels))]
-    names = () if default or numbered else tuple(labels)
+    names = () if numbered else without_defaults(tuple(labels))
     return Head(len(labels) or kind.outputs, names, kind.problem, kind.architecture)
 
 

@@ -15,13 +15,14 @@ from distill import config
 from distill.cli.options import as_options
 from distill.cli.texts import asked
 from distill.data import columns as usual
-from distill.data.columns import check_texts, columns_of, label_columns, texts_of
+from distill.data.columns import columns_of, label_columns, texts_of
 from distill.data.files import Table, read
 from distill.data.labelled import label_column, prepared, read_labels, usable_rows
 from distill.data.labels import labels_of
 from distill.data.meant import accepted, with_lists
 from distill.data.task_types import Columns, Kind
 from distill.data.task_types.multiple_choice import check, choices_of
+from distill.data.task_types.task_type import check_texts
 from distill.data.task_types.token_classification import is_words
 from distill.errors import ConfigError, DataError, UserError
 from distill.models.families.head import Head

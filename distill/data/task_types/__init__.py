@@ -45,8 +45,8 @@ __all__ = [
 ]
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind
-    for kind in (
+    task_type.name: task_type
+    for task_type in (
         CLASSIFICATION,
         MULTI_LABEL,
         REGRESSION,
@@ -58,7 +58,7 @@ KINDS: dict[str, Kind] = {
         RETRIEVAL,
     )
 }
-"""Setting `tasks.kind` -> kind."""
+"""Setting `tasks.kind` -> its record."""
 
 
 def kind_of_model(problem: str | None, outputs: int, architecture: str = TEXTS) -> Kind:
@@ -69,7 +69,7 @@ def kind_of_model(problem: str | None, outputs: int, architecture: str = TEXTS) 
     labels. It then has one label, and the sigmoid of the output is its probability.
     """
     if architecture != TEXTS:
-        return next(kind for kind in KINDS.values() if kind.architecture == architecture)
+        return next(task_type for task_type in KINDS.values() if task_type.architecture == architecture)
     if problem == MULTI_LABEL.problem:
         return MULTI_LABEL
     return REGRESSION if outputs == 1 else CLASSIFICATION

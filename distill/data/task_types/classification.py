@@ -10,7 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.task_types.soft import log_probabilities
-from distill.data.task_types.task_type import MISSING, Kind, Where, Words, is_number, is_text, recalled, total_variation
+from distill.data.task_types.task_type import (
+    MISSING,
+    Kind,
+    Where,
+    Words,
+    distinct,
+    is_number,
+    is_text,
+    likeliest,
+    probabilities,
+    recalled,
+    total_variation,
+)
 from distill.data.task_types.written import names as names_in
 from distill.data.task_types.written import read_names
 from distill.errors import DataError
@@ -31,28 +43,19 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
 
 
 def _names(column: pa.ChunkedArray) -> set[str]:
-    return {name for name in pc.unique(names_in(column)).to_pylist() if name is not None}
+    return {*distinct(names_in(column))}
 
 
-def _accepts(kind: pa.DataType) -> bool:
-    return is_text(kind) or is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
-
-
-def _rows(outputs: Any) -> Any:
-    return outputs
-
-
-def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
-    return outputs.argmax(axis=1)
+def _accepts(data_type: pa.DataType) -> bool:
+    return is_text(data_type) or is_number(data_type) or pa.types.is_boolean(data_type) or pa.types.is_null(data_type)
 
 
 def _answer(
     outputs: np.ndarray, labels: Sequence[str], threshold: float, words: Sequence[Words]
 ) -> list[dict[str, Any]]:
     """The most probable label with its probability, and the probability of every label."""
-    shifted = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True))
-    scores = (shifted / shifted.sum(axis=1, keepdims=True)).tolist()
-    best = _decode(outputs, labels, threshold).tolist()
+    scores = probabilities(outputs).tolist()
+    best = outputs.argmax(axis=1).tolist()
     return [
         {"label": labels[number], "score": row[number], "scores": dict(zip(labels, row, strict=True))}
         for number, row in zip(best, scores, strict=True)
@@ -80,10 +83,10 @@ CLASSIFICATION = Kind(
     metrics=("accuracy", "f1_macro"),
     all_metrics=("accuracy", "f1", "f1_macro", "matthews"),
     accepts=_accepts,
+    settings=("labels", "soft_label"),
     form="text, whole numbers or booleans",
     encode=_encode,
-    rows=_rows,
-    decode=_decode,
+    decode=likeliest,
     answer=_answer,
     difference=total_variation,
     brief=_brief,

@@ -7,12 +7,12 @@ label is a similarity; rows without one are distilled alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from distill.data.task_types.regression import REGRESSION
-from distill.data.task_types.task_type import Kind
 from distill.models.families.record import ABSENT, VECTORS
 
 SCALE = 20.0
@@ -95,23 +95,21 @@ def brief(answer: dict[str, Any]) -> str:
     return f"{len(answer['vector'])} numbers"
 
 
-EMBEDDING = Kind(
+EMBEDDING = replace(
+    REGRESSION,
     name="embedding",
     summary="outputs a vector for each text",
     problem=None,
     metrics=("spearman", "pearson"),
     all_metrics=("spearman", "pearson"),
-    accepts=REGRESSION.accepts,
-    form="numbers",
-    encode=REGRESSION.encode,
-    read=REGRESSION.read,
     rows=similarities,
     label_rows=_label_rows,
     decode=decode,
     answer=answer,
     difference=difference,
     brief=brief,
-    named=False,
+    settings=("range", "prompts"),
+    soft=None,
     averaged=False,
     teacher_weight=1 / SCALE,
     scaled=True,

@@ -16,6 +16,7 @@ from distill.data.task_types.task_type import (
     Kind,
     Where,
     Words,
+    equal_rows,
     is_list,
     is_number,
     is_text,
@@ -45,9 +46,9 @@ def _name(part: Any) -> str:
     return str(part).lower() if isinstance(part, bool) else str(part).strip()
 
 
-def _accepts(kind: pa.DataType) -> bool:
-    item = kind.value_type if is_list(kind) else kind
-    listed = is_list(kind) and (is_number(item) or pa.types.is_boolean(item))
+def _accepts(data_type: pa.DataType) -> bool:
+    item = data_type.value_type if is_list(data_type) else data_type
+    listed = is_list(data_type) and (is_number(item) or pa.types.is_boolean(item))
     return is_text(item) or pa.types.is_null(item) or listed
 
 
@@ -118,11 +119,6 @@ def _brief(answer: dict[str, Any]) -> str:
     return ", ".join(f"{label} {answer['scores'][label]:.2f}" for label in answer["labels"]) or "no label"
 
 
-def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
-    equal: np.ndarray = (predicted == other).all(axis=1)
-    return equal
-
-
 def _flags(values: np.ndarray, labels: int) -> np.ndarray:
     return values.astype(np.bool_)
 
@@ -134,6 +130,7 @@ MULTI_LABEL = Kind(
     metrics=("f1_micro", "f1_macro"),
     all_metrics=("f1_micro", "f1_macro", "accuracy"),
     accepts=_accepts,
+    settings=("labels", "threshold", "soft_label"),
     form="lists of labels, or text such as a|b",
     encode=_encode,
     rows=_rows,
@@ -141,7 +138,7 @@ MULTI_LABEL = Kind(
     answer=_answer,
     difference=_difference,
     brief=_brief,
-    same=_same,
+    same=equal_rows,
     flags=_flags,
     names=_names,
     recalled=recalled,

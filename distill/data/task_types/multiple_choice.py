@@ -15,10 +15,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.task_types.classification import CLASSIFICATION
-from distill.data.task_types.task_type import MISSING, SECONDS, Columns, Kind, Where, is_list, is_text, total_variation
+from distill.data.task_types.task_type import (
+    MISSING,
+    SECONDS,
+    Columns,
+    Kind,
+    Where,
+    is_list,
+    is_text,
+    likeliest,
+    probabilities,
+    total_variation,
+)
 from distill.data.task_types.written import names, whole
 from distill.errors import DataError
-from distill.models.families.record import ABSENT, CHOICES
+from distill.models.families.record import CHOICES
 
 LONGEST = 100_000
 """Maximum characters of a choice. A longer one is most likely several rows, joined by a missing quote."""
@@ -28,12 +39,11 @@ _STARTS = ("", "ending", "choice", "option", "answer", "alternative", "op", "sol
 """Names of columns with one choice each, without their number or letter: ending0, A, option_1."""
 
 
-def is_choices(kind: pa.DataType) -> bool:
+def is_choices(data_type: pa.DataType) -> bool:
     """Whether a column has all choices of a question: a list of texts, or a struct of `text` and `label`."""
-    if pa.types.is_struct(kind):
-        names = [field.name for field in kind]
-        return "text" in names and is_list(kind.field("text").type) and is_text(kind.field("text").type.value_type)
-    return is_list(kind) and is_text(kind.value_type)
+    if pa.types.is_struct(data_type):
+        return any(key.name == "text" and is_list(key.type) and is_text(key.type.value_type) for key in data_type)
+    return is_list(data_type) and is_text(data_type.value_type)
 
 
 def numbered(names: Sequence[str]) -> list[str]:
@@ -58,7 +68,8 @@ def _written(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def first_of(labels: pa.ChunkedArray, sizes: np.ndarray) -> int:
     """The number of the first choice in a column of labels: 0, or 1 if no label is 0 and one is the number of its
     question's choices [n]."""
-    numbers = _numbers(_written(labels))
+    names = _written(labels).to_pylist()
+    numbers = np.array([int(name) if re.fullmatch("[0-9]{1,3}", name or "") else -1 for name in names], np.int64)
     return int(not (numbers == 0).any() and (numbers == sizes).any())
 
 
@@ -98,8 +109,8 @@ def _without_end(row: list[Any]) -> list[Any]:
 
 def _given_names(rows: pa.Table, choices: Sequence[str]) -> list[list[str]] | None:
     """The file's own names of the choices of each row, as in ARC; None without."""
-    kind = rows[choices[0]].type
-    if not pa.types.is_struct(kind) or kind.get_field_index("label") < 0:
+    data_type = rows[choices[0]].type
+    if not pa.types.is_struct(data_type) or data_type.get_field_index("label") < 0:
         return None
     return [[str(name) for name in (row or {}).get("label") or ()] for row in rows[choices[0]].to_pylist()]
 
@@ -179,13 +190,6 @@ _POSITION = re.compile(r"\d{1,3}|[A-Za-z]")
 """A label that is the number or the letter of a choice."""
 
 
-def _numbers(names: pa.ChunkedArray) -> np.ndarray:
-    """[n] whole numbers; -1 for other names and for null."""
-    fits = pc.fill_null(pc.match_substring_regex(names, r"^\d{1,3}$"), False)
-    numbers = pc.cast(pc.if_else(fits, names, pa.scalar(None, pa.string())), pa.int64())
-    return np.array(pc.fill_null(numbers, -1).to_numpy(), np.int64)
-
-
 def _position(name: str, first: int) -> int:
     """The position, from 0, that a number or a letter names; -1 for other names."""
     if not _POSITION.fullmatch(name):
@@ -197,14 +201,6 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
     return np.asarray(pc.fill_null(column, MISSING).to_numpy()).astype(np.int64)
 
 
-def _rows(outputs: Any) -> Any:
-    return outputs
-
-
-def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
-    return outputs.argmax(axis=1)
-
-
 def _divide(row: Any) -> tuple[str, list[str]]:
     """(first text, second text with each choice) of a question with its choices, with or without a second text."""
     first, *start, choices = row
@@ -213,8 +209,7 @@ def _divide(row: Any) -> tuple[str, list[str]]:
 
 def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float, texts: Sequence[Any]) -> list[dict[str, Any]]:
     """The most probable choice, its number from 0, and the probability of every choice."""
-    shifted = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True, initial=ABSENT))
-    scores = (shifted / shifted.sum(axis=1, keepdims=True)).tolist()
+    scores = probabilities(outputs).tolist()
     best = outputs.argmax(axis=1).tolist() if outputs.size else []
     return [
         {"choice": seconds[number], "number": number, "score": row[number], "scores": row[: len(seconds)]}
@@ -235,13 +230,12 @@ MULTIPLE_CHOICE = Kind(
     accepts=CLASSIFICATION.accepts,
     form="numbers, letters or texts of choices",
     encode=_encode,
-    rows=_rows,
-    decode=_decode,
+    decode=likeliest,
     answer=_answer,
     difference=total_variation,
     brief=_brief,
     same=CLASSIFICATION.same,
-    named=False,
+    settings=("choices",),
     architecture=CHOICES,
     divide=_divide,
     pipeline="multiple-choice",

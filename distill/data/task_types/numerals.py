@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.task_types.task_type import Given, Stated, is_text
+from distill.data.task_types.task_type import Given, Stated, distinct, is_text
 from distill.data.task_types.written import counts_of, names
 from distill.runtime.quoting import setting
 
 _COMMA = r"^[+-]?\d+,\d+$"
-_PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_POINT = r"^[+-]?\d*\.\d+$"
+PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _GROUPED = r"^[+-]?\d{1,3}(\.\d{3})+,\d+$|^[+-]?\d{1,3}(,\d{3})+\.\d+$|^[+-]?\d{1,3}([.,]\d{3}){2,}$"
 """Numbers with separators of thousands."""
 
@@ -23,10 +24,12 @@ def decimal_commas(column: pa.ChunkedArray) -> bool:
     point."""
     if not is_text(column.type):
         return False
-    text = names(column)
-    commas = pc.fill_null(pc.match_substring_regex(text, _COMMA), False)
-    points = pc.fill_null(pc.match_substring_regex(text, r"^[+-]?\d*\.\d+$"), False)
-    return bool(pc.any(commas).as_py()) and not pc.any(points).as_py()
+    return _any_match(column, _COMMA) and not _any_match(column, _POINT)
+
+
+def _any_match(column: pa.ChunkedArray, pattern: str) -> bool:
+    """Whether some texts [rows] have this form."""
+    return bool(pc.any(pc.match_substring_regex(names(column), pattern)).as_py())
 
 
 def with_points(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -46,7 +49,7 @@ def is_code(column: pa.ChunkedArray, stated: Stated) -> bool:
     """
     if not is_text(column.type):
         return False
-    values = [value for value in pc.unique(names(column)).to_pylist() if value and re.match(_PLAIN, value)]
+    values = [value for value in distinct(names(column)) if re.match(PLAIN, value)]
     if any(re.match(r"[+-]?0\d", value) for value in values):
         return True
     written: dict[float, str] = {}
@@ -69,29 +72,22 @@ def read_numbers(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
     texts = {split: column for split, column in columns.items() if is_text(column.type)}
     for text in texts.values():
         _check_thousands(text, stated)
-    if any(decimal_commas(text) for text in texts.values()):
-        points = {split for split, text in texts.items() if _has_points(text)}
-        if not points:
-            notes.append(f"the numbers in {stated.column} have decimal commas: {_example(texts.values())}")
-            columns = columns | {split: with_points(text) for split, text in texts.items()}
+    if any(map(decimal_commas, texts.values())) and not any(_any_match(text, _POINT) for text in texts.values()):
+        notes.append(f"the numbers in {stated.column} have decimal commas: {_example(texts.values())}")
+        columns = columns | {split: with_points(text) for split, text in texts.items()}
     if not stated.ranged:
         _check_negative(columns, stated)
     return columns, notes
 
 
-def _has_points(text: pa.ChunkedArray) -> bool:
-    return bool(pc.any(pc.fill_null(pc.match_substring_regex(names(text), r"^[+-]?\d*\.\d+$"), False)).as_py())
-
-
 def _example(texts: Iterable[pa.ChunkedArray]) -> str:
-    found = (v for text in texts for v in pc.unique(names(text)).to_pylist() if v and re.fullmatch(_COMMA, v))
-    value = next(found)
+    value = next(v for text in texts for v in distinct(names(text)) if re.fullmatch(_COMMA, v))
     return f"{value} is {value.replace(',', '.')}"
 
 
 def _check_thousands(text: pa.ChunkedArray, stated: Stated) -> None:
     """Raise ConfigError for numbers with separators of thousands, and for commas that may be these."""
-    values: Sequence[str] = [value for value in pc.unique(names(text)).to_pylist() if value]
+    values: Sequence[str] = distinct(names(text))
     either = _either(values, ",")
     # A point is usual before a fraction, so that only numbers that seem to lack it make three digits after it doubtful.
     if points := _either(values, "."):

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from distill.data.task_types.task_type import Where
+from distill.data.task_types.task_type import Where, as_list
 from distill.errors import DataError
+from distill.runtime.quoting import short
 
 STARTS = ("start", "start_offset", "begin", "start_char", "startOffset", "from")
 ENDS = ("end", "end_offset", "end_char", "endOffset", "to")
@@ -29,6 +30,13 @@ UNITS: dict[str, Callable[[str], int]] = {
 Span = dict[str, Any]
 
 
+def of_triple(value: Any) -> Span | None:
+    """The span of a list as doccano and spaCy write it, `[0, 4, "PER"]`; None for any other value."""
+    if not isinstance(value, list) or [*map(type, value)] != [int, int, str]:
+        return None
+    return dict(zip(("start", "end", "label"), value, strict=True))
+
+
 def first_of(span: Span, names: Sequence[str]) -> Any:
     """The value with the first of these names that is not null."""
     return next((span[name] for name in names if span.get(name) is not None), None)
@@ -39,15 +47,14 @@ def plain(span: Span | None, where: str) -> Span:
     three."""
     given = span or {}
     start, end = (_whole(first_of(given, names)) for names in (STARTS, ENDS))
-    kinds = first_of({name: given.get(name) or None for name in TYPES}, TYPES)
-    kinds = kinds if isinstance(kinds, list) else [kinds]
-    if len(kinds) > 1:
-        raise DataError(f"{where}: got a span with the labels {', '.join(map(str, kinds))}; must be one; remove others")
-    kind = kinds[0] if kinds else None
-    if start is None or end is None or not isinstance(kind, str):
+    types = as_list(first_of({name: given.get(name) or None for name in TYPES}, TYPES))
+    if len(types) > 1:
+        raise DataError(f"{where}: got a span with the labels {', '.join(map(str, types))}; must be one; remove others")
+    label = types[0] if types else None
+    if start is None or end is None or not isinstance(label, str):
         raise DataError(f"{where}: got span {span}; must have start, end and label; correct the row")
     text = first_of(given, TEXTS)
-    return {"start": start, "end": end, "label": kind, "text": text if isinstance(text, str) else None}
+    return {"start": start, "end": end, "label": label, "text": text if isinstance(text, str) else None}
 
 
 def _whole(value: Any) -> int | None:
@@ -125,11 +132,7 @@ def check(texts: Sequence[str], marked: Sequence[list[Span] | None], where: Wher
             found = text[span["start"] : span["end"]] if span["start"] >= 0 else ""
             if span["text"] is not None and not same(found, span["text"]):
                 raise DataError(
-                    f"{where(row)}: got a span with the text {_short(span['text'])}, from {span['start']} to "
-                    f"{span['end']}, where the row has {_short(found)}; positions must count characters from 0, not "
+                    f"{where(row)}: got a span with the text {short(span['text'])!r}, from {span['start']} to "
+                    f"{span['end']}, where the row has {short(found)!r}; positions must count characters from 0, not "
                     "UTF-16 units or bytes, and the end is behind the last one; correct the row"
                 )
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")

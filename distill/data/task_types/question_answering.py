@@ -12,9 +12,21 @@ import numpy as np
 import pyarrow as pa
 
 from distill.data.task_types.answers import END, FIRST, NONE, PROBABILITY, grades, no_answer
-from distill.data.task_types.task_type import Columns, Kind, Texts, Where, is_list, is_text, targets_in
+from distill.data.task_types.task_type import (
+    Columns,
+    Kind,
+    Texts,
+    Where,
+    as_list,
+    check_texts,
+    equal_rows,
+    is_list,
+    is_text,
+    targets_in,
+)
 from distill.errors import DataError
 from distill.models.families.record import ANSWERS
+from distill.runtime.quoting import short
 
 START = "answer_start"
 """Column, or key of an answer, with the first character of the answer in the context."""
@@ -32,15 +44,15 @@ _AT_ONCE = 1024
 """Rows whose texts are in memory at once."""
 
 
-def is_answers(kind: pa.DataType) -> bool:
+def is_answers(data_type: pa.DataType) -> bool:
     """Whether a column may contain answers: texts, lists of them, or SQuAD's objects."""
-    if is_list(kind):
-        return is_answers(kind.value_type)
-    return is_text(kind) or pa.types.is_null(kind) or _has_text(kind)
+    if is_list(data_type):
+        return is_answers(data_type.value_type)
+    return is_text(data_type) or pa.types.is_null(data_type) or _has_text(data_type)
 
 
-def _has_text(kind: pa.DataType) -> bool:
-    return pa.types.is_struct(kind) and kind.get_field_index("text") >= 0
+def _has_text(data_type: pa.DataType) -> bool:
+    return pa.types.is_struct(data_type) and data_type.get_field_index("text") >= 0
 
 
 def spans_of(answers: Any, start: Any, context: str, where: str) -> list[tuple[int, int]] | None:
@@ -73,7 +85,7 @@ def _pairs(answers: Any, start: Any, where: str) -> list[tuple[Any, Any]] | None
         texts, starts = answers.get("text"), answers.get(START)
         if texts is None and starts is None:
             return None
-        texts, starts = (_listed(values) for values in (texts, starts))
+        texts, starts = (as_list(values) for values in (texts, starts))
         starts = starts or [None] * len(texts)
         if len(texts) != len(starts):
             raise DataError(
@@ -82,10 +94,6 @@ def _pairs(answers: Any, start: Any, where: str) -> list[tuple[Any, Any]] | None
             )
         return list(zip(texts, starts, strict=True))
     return [pair for each in answers for pair in _pairs(each, None, where) or [(None, None)]]
-
-
-def _listed(values: Any) -> list[Any]:
-    return values if isinstance(values, list) else [] if values is None else [values]
 
 
 def _span(text: Any, start: Any, context: str, where: str) -> tuple[int, int] | None:
@@ -102,13 +110,13 @@ def _span(text: Any, start: Any, context: str, where: str) -> tuple[int, int] | 
     first = context.find(text) if first is None else first
     if first == -1 and start is None:
         raise DataError(
-            f"{where}: got the answer {_short(text)}, which is not in the context; must be a part of it, letter by "
+            f"{where}: got the answer {short(text)!r}, which is not in the context; must be a part of it, letter by "
             "letter; correct the row"
         )
     if first < 0 or context[first : first + len(text)] != text:
-        there = f"where the context has {_short(context[first : first + len(text)])}" if first >= 0 else "below 0"
+        there = f"where the context has {short(context[first : first + len(text)])!r}" if first >= 0 else "below 0"
         raise DataError(
-            f"{where}: got the answer {_short(text)} with {START} {first}, {there}; must be the character of the "
+            f"{where}: got the answer {short(text)!r} with {START} {first}, {there}; must be the character of the "
             f"context, from 0, at which the answer begins; correct it, or leave {START} out"
         )
     first += len(text) - len(text.lstrip())
@@ -126,18 +134,12 @@ def _number(start: Any, where: str) -> int | None:
     raise DataError(f"{where}: got {START} {start!r}; must be a whole number from 0; correct the row")
 
 
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")
-
-
 def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
     """Questions, contexts, and first characters and ends of the answers of each row, flat: `UNANSWERABLE` without an
     answer, and an empty list without a label."""
     question, context = columns.text
     label = columns.label[0]
-    for name in columns.text:
-        if not is_text(rows[name].type):
-            raise DataError(f"{where(0)}: got {rows[name].type} in column {name}; must be text; convert it")
+    check_texts(rows, columns.text, where(0))
     starts = START if START in rows.column_names and START != label else None
     wanted = list(dict.fromkeys((question, context, label, *([starts] if starts else []))))
     targets: list[list[int]] = []
@@ -237,11 +239,6 @@ def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.where(same, 0.0, 1 - shared / np.maximum(either, 1))
 
 
-def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
-    equal: np.ndarray = (predicted == other).all(axis=1)
-    return equal
-
-
 QUESTION_ANSWERING = Kind(
     name="question_answering",
     summary="finds the answer to a question in a context",
@@ -256,8 +253,8 @@ QUESTION_ANSWERING = Kind(
     answer=_answer,
     difference=_difference,
     brief=_brief,
-    same=_same,
-    named=False,
+    same=equal_rows,
+    settings=("threshold",),
     outputs=2,
     averaged=False,
     truth=_truth,

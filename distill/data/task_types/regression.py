@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.task_types.numerals import read_numbers
+from distill.data.task_types.numerals import PLAIN, read_numbers
 from distill.data.task_types.task_type import Kind, Where, Words, is_number, is_text
 from distill.errors import DataError
 
@@ -45,7 +45,7 @@ def numeric(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     [n]."""
     if is_text(column.type):
         text = pc.fill_null(pc.utf8_trim_whitespace(column), "")
-        fits = pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+        fits = pc.match_substring_regex(text, PLAIN)
         plain = pc.if_else(fits, pc.replace_substring_regex(text, r"^\+", ""), pa.scalar(None, pa.string()))
         values, bad = pc.cast(plain, pa.float64()), pc.and_(pc.invert(fits), pc.not_equal(text, "")).to_numpy()
     else:
@@ -55,12 +55,8 @@ def numeric(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     return numbers, bad | (np.abs(numbers) > LARGEST)
 
 
-def _accepts(kind: pa.DataType) -> bool:
-    return is_text(kind) or is_number(kind) or pa.types.is_null(kind)
-
-
-def _rows(outputs: Any) -> Any:
-    return outputs
+def _accepts(data_type: pa.DataType) -> bool:
+    return is_text(data_type) or is_number(data_type) or pa.types.is_null(data_type)
 
 
 def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
@@ -91,12 +87,11 @@ REGRESSION = Kind(
     accepts=_accepts,
     form="numbers",
     encode=_encode,
-    rows=_rows,
     decode=_decode,
     answer=_answer,
     difference=_difference,
     brief=_brief,
-    named=False,
+    settings=("range", "soft_label"),
     soft=_soft,
     read=read_numbers,
 )

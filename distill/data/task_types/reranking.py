@@ -6,11 +6,13 @@ by squared error; its sigmoid is the probability that the document is relevant, 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from distill.data.task_types.multi_label import MULTI_LABEL
 from distill.data.task_types.regression import REGRESSION
-from distill.data.task_types.task_type import MISSING, Kind, grouped
+from distill.data.task_types.task_type import MISSING, grouped
 
 
 def _loss_targets(targets: np.ndarray) -> np.ndarray:
@@ -19,26 +21,15 @@ def _loss_targets(targets: np.ndarray) -> np.ndarray:
     return relevant.astype(np.int64)
 
 
-RERANKING = Kind(
+RERANKING = replace(
+    REGRESSION,
     name="reranking",
     summary="scores a document for a query",
-    problem="regression",
     metrics=("ndcg_at_10", "mrr_at_10"),
     all_metrics=("ndcg_at_10", "mrr_at_10"),
-    accepts=REGRESSION.accepts,
-    form="numbers",
-    encode=REGRESSION.encode,
-    read=REGRESSION.read,
-    rows=REGRESSION.rows,
-    decode=REGRESSION.decode,
-    answer=REGRESSION.answer,
-    difference=REGRESSION.difference,
-    brief=REGRESSION.brief,
-    named=False,
     grouped=True,
     truth=grouped,
     label_rows=MULTI_LABEL.rows,  # the logit of one label: is the document relevant?
     loss_targets=_loss_targets,
     pipeline="text-ranking",
-    soft=REGRESSION.soft,
 )

@@ -122,6 +122,7 @@ RETRIEVAL = replace(
     summary="outputs a vector for each query and document",
     metrics=("ndcg_at_10", "mrr_at_10", "recall_at_10"),
     all_metrics=("ndcg_at_10", "mrr_at_10", "recall_at_10"),
+    settings=("prompts",),
     grouped=True,
     scaled=False,
     truth=_truth,

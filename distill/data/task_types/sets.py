@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.task_types.task_type import Given, Stated, is_list, is_text
+from distill.data.task_types.task_type import Given, Stated, distinct, is_list, is_text
 from distill.data.task_types.written import names, spelled_alike, without_labels
 from distill.runtime.quoting import setting
 
@@ -47,7 +47,7 @@ def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
     """
     if not is_text(column.type) or stated.classes:
         return False
-    values = {value for value in pc.unique(names(column)).to_pylist() if value is not None}
+    values = {*distinct(names(column))}
     if stated.known and {spelled_alike(value) for value in values} <= {*map(spelled_alike, stated.known)}:
         return False
     if any(joins(values, separator) for separator in "|;#"):
@@ -99,7 +99,7 @@ def read_sets(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
 def _taken_apart(columns: Given, stated: Stated, notes: list[str]) -> Given:
     """Lists in place of texts of joined labels."""
     texts = {split: column for split, column in columns.items() if is_text(column.type)}
-    values = {value for column in texts.values() for value in pc.unique(names(column)).to_pylist() if value is not None}
+    values = {value for column in texts.values() for value in distinct(names(column))}
     if not values:
         return columns
     separator = _separator(values, stated)
@@ -171,7 +171,7 @@ def _by_place(columns: Given, stated: Stated, notes: list[str]) -> Given:
 
 
 def _sizes(column: pa.ChunkedArray) -> set[int]:
-    return {size for size in pc.unique(pc.list_value_length(column)).to_pylist() if size is not None}
+    return {*distinct(pc.list_value_length(column))}
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:

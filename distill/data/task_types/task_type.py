@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from distill.errors import ConfigError
+from distill.errors import ConfigError, DataError
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, VECTORS
 
 Where = Callable[[int], str]
@@ -28,6 +29,9 @@ WORDS = "word_offsets"
 
 SECONDS = "second_texts"
 """Column with a list of texts for each row, of tasks whose rows are one text with each of several others."""
+
+OPTIONS = ("labels", "range", "threshold", "choices", "soft_label", "prompts")
+"""Settings of a task that are only for some kinds."""
 
 Words = tuple[str, Sequence[tuple[int, int]]]
 """A text, and the first character and the end of each of its words."""
@@ -71,6 +75,10 @@ def _unchanged(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.n
     return targets
 
 
+def _as_logits(outputs: Any) -> Any:
+    return outputs
+
+
 def _no_names(column: pa.ChunkedArray) -> set[str]:
     return set()
 
@@ -102,8 +110,6 @@ class Kind:
     encode: Callable[[pa.ChunkedArray, Sequence[str], Where, str], np.ndarray]
     """(column, labels, where, setting of the column) -> targets [n] or [n, labels]. Rows without a label have `MISSING`
     or NaN. Raises DataError for a value that is not a label."""
-    rows: Callable[[Any], Any]
-    """Outputs [n, outputs], of torch or numpy, -> logits [R, C] whose softmax is compared; C = 1 is a number."""
     decode: Callable[[np.ndarray, Sequence[str], float], np.ndarray]
     """(outputs, labels, threshold) -> predictions [n] or [n, labels], as metrics take them."""
     answer: Callable[[np.ndarray, Sequence[str], float, Sequence[Any]], list[dict[str, Any]]]
@@ -113,12 +119,14 @@ class Kind:
     """(outputs of a model, of another) -> [n], how far apart they are on each text."""
     brief: Callable[[dict[str, Any]], str]
     """The result of `answer` for a text, in a few words."""
+    rows: Callable[[Any], Any] = _as_logits
+    """Outputs [n, outputs], of torch or numpy, -> logits [R, C] whose softmax is compared; C = 1 is a number."""
+    settings: tuple[str, ...] = ("labels",)
+    """The settings of `OPTIONS` that a task of this kind may have."""
     same: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     """(predictions, predictions or targets) -> [n] whether they are the same. None for numbers, which seldom are."""
     flags: Callable[[np.ndarray, int], np.ndarray] | None = None
     """(predictions or targets, labels) -> [n, labels] whether each label is output. None without labels."""
-    named: bool = True
-    """Whether the model has one output for each named label. If false, it has `outputs`."""
     outputs: int = 1
     """Number of a model's outputs that have no names."""
     averaged: bool = True
@@ -182,6 +190,11 @@ class Kind:
         return {label: (int(units[:, 0].sum()), int(units[:, 1].sum())) for label, units in columns.items()}
 
     @property
+    def named(self) -> bool:
+        """Whether the model has one output for each named label. If false, it has `outputs`."""
+        return "labels" in self.settings
+
+    @property
     def choices(self) -> bool:
         """Whether each row is a text with several others, of which one is right."""
         return self.architecture == CHOICES
@@ -219,6 +232,11 @@ class Columns:
     """The only label of the kind multi_label, where the label column tells by 0 and 1 whether a row has it."""
 
     @property
+    def flagged(self) -> tuple[str, ...]:
+        """The labels that columns of 0 and 1 tell; empty where a column has the labels themselves."""
+        return (self.flag,) if self.flag else self.label if len(self.label) > 1 else ()
+
+    @property
     def hidden(self) -> tuple[str, ...]:
         """Columns that `Kind.prepare` adds."""
         return (WORDS,) if self.kind.per_token else (SECONDS,) if self.kind.choices else ()
@@ -229,15 +247,27 @@ class Columns:
         return (*self.text, SECONDS) if self.kind.choices else self.text
 
 
+def likeliest(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
+    """[n] number of the largest of a row's outputs [n, outputs]: a `decode`."""
+    return outputs.argmax(axis=1)
+
+
+def equal_rows(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """[n] whether all values [n, columns] of two rows are equal: a `same`."""
+    equal: np.ndarray = (predicted == other).all(axis=1)
+    return equal
+
+
 def total_variation(rows: np.ndarray, other: np.ndarray) -> np.ndarray:
     """[R] total variation distance of the probabilities of two logits [R, C], 0 to 1: half the sum of the absolute
     differences."""
-    distance: np.ndarray = np.abs(_probabilities(rows) - _probabilities(other)).sum(axis=1) / 2
+    distance: np.ndarray = np.abs(probabilities(rows) - probabilities(other)).sum(axis=1) / 2
     return distance
 
 
-def _probabilities(rows: np.ndarray) -> np.ndarray:
-    exponentials = np.exp(rows.astype(np.float64) - rows.max(axis=1, keepdims=True))
+def probabilities(rows: np.ndarray) -> np.ndarray:
+    """[R, C] softmax of logits [R, C], float64."""
+    exponentials = np.exp(rows.astype(np.float64) - rows.max(axis=1, keepdims=True, initial=-np.inf))
     probabilities: np.ndarray = exponentials / exponentials.sum(axis=1, keepdims=True)
     return probabilities
 
@@ -271,10 +301,20 @@ def recalled(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) ->
     return {labels[int(n)]: np.stack([both[:, n], true[:, n]], axis=1) for n in np.flatnonzero(true.any(axis=0))}
 
 
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A column [rows] as one array."""
+    values = column.combine_chunks()  # of very long columns, several arrays
+    return pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
+
+
+def distinct(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """The different values of a column [rows], in the order in which they come, without null."""
+    return [value for value in pc.unique(column).to_pylist() if value is not None]
+
+
 def targets_in(column: pa.ChunkedArray) -> np.ndarray:
     """Targets of a stored column: [n], [n, labels] or, of words, [n] arrays."""
-    values = column.combine_chunks()
-    values = pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
+    values = one_array(column)
     if pa.types.is_fixed_size_list(values.type):
         return np.asarray(values.flatten()).reshape(len(values), -1)
     if not pa.types.is_list(values.type):
@@ -295,16 +335,28 @@ def flat(targets: np.ndarray) -> np.ndarray:
     return words
 
 
-def is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+def as_list(value: Any) -> list[Any]:
+    """The values of a setting or a cell that has one, several in a list, or none (null)."""
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+def is_text(data_type: pa.DataType) -> bool:
+    return pa.types.is_string(data_type) or pa.types.is_large_string(data_type)
 
 
-def is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+def is_number(data_type: pa.DataType) -> bool:
+    return pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type)
+
+
+def is_list(data_type: pa.DataType) -> bool:
+    return pa.types.is_list(data_type) or pa.types.is_large_list(data_type) or pa.types.is_fixed_size_list(data_type)
+
+
+def check_texts(table: pa.Table, columns: Sequence[str], where: object) -> None:
+    """Raise DataError unless the columns are text."""
+    for column in columns:
+        if not is_text(table[column].type):
+            raise DataError(f"{where}: got {table[column].type} in column {column}; must be text; convert it")
 
 
 def labelled(targets: np.ndarray) -> np.ndarray:

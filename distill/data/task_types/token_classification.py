@@ -35,9 +35,12 @@ from distill.data.task_types.task_type import (
     Stated,
     Where,
     Words,
+    distinct,
     flat,
     is_list,
     is_text,
+    one_array,
+    probabilities,
     total_variation,
 )
 from distill.errors import DataError
@@ -113,18 +116,18 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
     return _of_spans(rows, text, label, where)
 
 
-def _accepts(kind: pa.DataType) -> bool:
-    return is_list(kind) and (is_spans(kind) or not pa.types.is_nested(kind.value_type))
+def _accepts(data_type: pa.DataType) -> bool:
+    return is_list(data_type) and (is_spans(data_type) or not pa.types.is_nested(data_type.value_type))
 
 
-def is_words(kind: pa.DataType) -> bool:
+def is_words(data_type: pa.DataType) -> bool:
     """Whether a column has a list of words for each text."""
-    return is_list(kind) and is_text(kind.value_type)
+    return is_list(data_type) and is_text(data_type.value_type)
 
 
-def is_spans(kind: pa.DataType) -> bool:
+def is_spans(data_type: pa.DataType) -> bool:
     """Whether a column has a list of spans for each text."""
-    return is_list(kind) and pa.types.is_struct(kind.value_type)
+    return is_list(data_type) and pa.types.is_struct(data_type.value_type)
 
 
 def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
@@ -189,8 +192,7 @@ def _of_spans(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
 
 def _list(column: pa.ChunkedArray) -> pa.Array:
     """A column of lists as one array."""
-    values = column.combine_chunks()
-    values = pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
+    values = one_array(column)
     return values.cast(pa.list_(values.type.value_type))
 
 
@@ -276,7 +278,7 @@ def _read(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
 
 
 def _names(column: pa.ChunkedArray) -> set[str]:
-    return {name for name in pc.unique(column.combine_chunks().flatten()).to_pylist() if name is not None}
+    return {*distinct(column.combine_chunks().flatten())}
 
 
 def _order(names: set[str]) -> tuple[str, ...]:
@@ -296,8 +298,7 @@ def _order(names: set[str]) -> tuple[str, ...]:
 
 
 def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
-    lists = column.combine_chunks()
-    lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
+    lists = one_array(column)
     sizes, tags = _sizes(lists), lists.flatten()
     given, names = np.asarray(pc.fill_null(tags.indices, -1)), tags.dictionary.to_pylist()
     numbers = {label: number for number, label in enumerate(labels)}
@@ -313,10 +314,6 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
     for row, part in enumerate(np.split(words, np.cumsum(sizes)[:-1])):
         targets[row] = part
     return targets
-
-
-def _rows(outputs: Any) -> Any:
-    return outputs
 
 
 def _truth(targets: np.ndarray, texts: Sequence[Sequence[str]], labels: Sequence[str]) -> np.ndarray:
@@ -336,8 +333,7 @@ def _answer(
     outputs: np.ndarray, labels: Sequence[str], threshold: float, words: Sequence[Words]
 ) -> list[dict[str, Any]]:
     """The spans of each text, with the mean probability of their words' tags."""
-    shifted = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True, initial=-np.inf))
-    best = (shifted / shifted.sum(axis=1, keepdims=True)).max(axis=1, initial=0)
+    best = probabilities(outputs).max(axis=1, initial=0)
     places = [place for _, part in words for place in part]
     group = np.repeat(np.arange(len(words)), [len(part) for _, part in words])
     answers: list[dict[str, Any]] = [{"spans": []} for _ in words]
@@ -379,7 +375,6 @@ TOKEN_CLASSIFICATION = Kind(
     accepts=_accepts,
     form="a list of tags for each word or of spans with start, end and label",
     encode=_encode,
-    rows=_rows,
     decode=_decode,
     answer=_answer,
     difference=total_variation,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.task_types.task_type import Given, Stated, is_list, is_number, is_text
+from distill.data.task_types.task_type import Given, Stated, distinct, is_list, is_number, is_text, one_array
 from distill.runtime.quoting import setting
 
 WITHOUT = ("-", "no gold label", "no_gold_label", "no label", "unlabeled", "unlabelled", "not labeled")
@@ -76,8 +76,7 @@ def alone(column: pa.ChunkedArray, stated: Stated) -> pa.ChunkedArray:
             "must be one label for classification",
             f"set {setting(f'{stated.key}.kind', 'multi_label')}",
         )
-    lists = column.combine_chunks()
-    lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
+    lists = one_array(column)
     flat, filled = lists.flatten(), np.asarray(pc.fill_null(pc.equal(lists.value_lengths(), 1), False))
     places = pa.array(np.where(filled, np.cumsum(filled) - 1, 0), mask=~filled)
     return pa.chunked_array([flat.take(places)])
@@ -89,7 +88,7 @@ def _with_whole_numbers(columns: Given, stated: Stated, notes: list[str]) -> Giv
     texts = {split: names(column) for split, column in columns.items() if is_text(column.type)}
     pure, mixed = set[str](), set[str]()
     for split, text in texts.items():
-        values = {value for value in pc.unique(text).to_pylist() if value is not None}
+        values = {*distinct(text)}
         fractions = {value for value in values if re.fullmatch(WHOLE, value)}
         pure |= {split} if fractions and fractions == values else set()
         twins = sorted(value for value in fractions if re.sub(WHOLE, r"\1", value) in values)
@@ -124,7 +123,7 @@ def without_labels(columns: Given, stated: Stated, notes: list[str]) -> Given:
         flags = pc.fill_null(pc.is_in(pc.utf8_lower(text), pa.array(nothing, pa.string())), False)
         if not pc.any(flags).as_py():
             continue
-        found |= {*pc.unique(pc.filter(text, flags)).to_pylist()}
+        found |= {*distinct(pc.filter(text, flags))}
         total += int(pc.sum(flags).as_py())
         columns = columns | {split: pc.if_else(flags, pa.scalar(None, pa.string()), text.cast(pa.string()))}
     if found:

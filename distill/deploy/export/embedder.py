@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,8 @@ from safetensors.torch import load_file
 
 from distill.deploy.export.huggingface import model_files
 from distill.models import families
-from distill.models.families.embedding import pooled
-from distill.models.families.sentence import LENGTHS, MODEL, MODULES
-from distill.models.families.vectors import POOLING, Vectors, stated
+from distill.models.families.embedding import encoder_arguments, pooled
+from distill.models.families.vectors import DENSE_FOLDER, Vectors, finish, write
 from distill.models.teacher import load_mlm
 from distill.runtime.storage.run_folder import writing
 
@@ -69,41 +66,15 @@ def export_embedder(embedder: Embedder, out: Path, card: str) -> None:
     source, projection = embedder.folder, embedder.projection
     model, _ = load_mlm(source)
     encoder: Any = families.encoder(model)
-    # Language models have no pooler: transformers would add a random one each time it loads the encoder.
-    without = {"add_pooling_layer": False} if "add_pooling_layer" in signature(type(encoder)).parameters else {}
-    width = families.width(model)
-    modules: list[tuple[str, str, dict[str, Any] | None]] = [
-        ("", "Transformer", None),
-        ("1_Pooling", "Pooling", {"word_embedding_dimension": width} | _modes(embedder.pooling)),
-    ]
-    if projection is not None:
-        described: dict[str, Any] = {"in_features": width, "out_features": len(projection), "bias": False}
-        described |= {"activation_function": "torch.nn.modules.linear.Identity"}
-        modules.append((f"{len(modules)}_Dense", "Dense", described))
-    modules.append((f"{len(modules)}_Normalize", "Normalize", None))
+    width = None if projection is None else len(projection)
+    modules = Vectors(embedder.pooling, width, lower=embedder.given.lower)
     with writing(out) as temporary:
         encoder.save_pretrained(temporary)
         for path in model_files(source):
             if path.suffix != ".safetensors" and path.name != "config.json":
                 shutil.copy2(path, temporary)
-        for name, _, settings in modules[1:]:
-            (temporary / name).mkdir()
-            if settings is not None:
-                _write(temporary / name / "config.json", settings)
+        write(temporary, modules, families.width(model), encoder_arguments(encoder.config))
+        finish(temporary, embedder.max_length, embedder.given)
         if projection is not None:
-            shutil.copy2(source / PROJECTION / "model.safetensors", temporary / modules[2][0])
-        reading = {"max_seq_length": embedder.max_length, "do_lower_case": embedder.given.lower, "model_args": without}
-        _write(temporary / LENGTHS, reading)
-        _write(temporary / MODEL, stated(embedder.given))
-        kinds = [(name, f"sentence_transformers.models.{kind}") for name, kind, _ in modules]
-        listed = [{"idx": i, "name": str(i), "path": name, "type": kind} for i, (name, kind) in enumerate(kinds)]
-        _write(temporary / MODULES, listed)
+            shutil.copy2(source / PROJECTION / "model.safetensors", temporary / DENSE_FOLDER)
         (temporary / "README.md").write_text(card, encoding="utf-8")
-
-
-def _modes(pooling: str) -> dict[str, bool]:
-    return {key: name == pooling for name, key in POOLING.items()} | {"pooling_mode_mean_sqrt_len_tokens": False}
-
-
-def _write(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

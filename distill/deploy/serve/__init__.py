@@ -286,7 +286,7 @@ def _plain(folder: Path, asked: int | None, say: Callable[[str], None]) -> Recor
     for line in teacher.notes(folder, teacher.unused_in(folder) if quantizer is None else ()):
         say(line)
     kind = kind_of_model(head.problem, head.outputs, head.architecture)
-    labels = (head.labels or tuple(map(str, range(head.outputs)))) if kind.named else ()
+    labels = head.names if kind.named else ()
     if kind.architecture in (record := families.family_of(config)).without:
         raise DataError(
             f"{folder}: got a model of type {record.name}; must be of another type for {kind.name}; use another"

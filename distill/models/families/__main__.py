@@ -45,14 +45,14 @@ def capabilities(record: Family) -> dict[str, str]:
     sharing = [other.name for other in STUDENTS.values() if other.shared_layers]
     keeps = record.bert_like is not None and record.bert_like.always_projects
     layers = "the shared one, applied fewer times" if record.shared_layers else "any"
-    kinds = "its own" if record.bert_like is None else _names(narrow) if keeps else "BERT's architecture"
+    own = "its own" if record.bert_like is None else _names(narrow) if keeps else "BERT's architecture"
     return {
         "Family": f"`{record.name}`",
         "Layers": f"{layers}, including 0" if record.first_layer else layers,
         "Width": "yes",
         "Narrower embeddings": "no" if record.bert_like is None else "its own" if keeps else _as(record, narrow),
         "Shared layers": "no" if record.bert_like is None else _as(record, sharing),
-        "Student families": kinds,
+        "Student families": own,
         "Token types": _token_types(record),
         "Attention kernels": ", ".join(record.attention),
         "Trains in": "bf16, fp32" if record.bf16 else "fp32",

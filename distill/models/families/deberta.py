@@ -39,7 +39,7 @@ def _scores_v1(attention: Any, query: Tensor, key: Tensor, call: Arguments) -> T
 
 def _scores_v2(attention: Any, query: Tensor, key: Tensor, call: Arguments) -> Tensor:
     """The scores of `_scores_v1` as v2 and v3 compute them, in the precision of queries and keys [B, heads, L, d]."""
-    to_position, to_content = (kind in attention.pos_att_type for kind in ("c2p", "p2c"))
+    to_position, to_content = (part in attention.pos_att_type for part in ("c2p", "p2c"))
     scores = query @ key.transpose(-1, -2)
     if attention.relative_attention:
         positions, table = _positions(call)

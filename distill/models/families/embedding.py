@@ -60,7 +60,9 @@ class EncoderForVectors(nn.Module):
         files.into_config(config, self.vectors)
         self.base_model_prefix = family_of(config).encoder
         setattr(
-            self, self.base_model_prefix, _class(config)(config, **_arguments(config)) if encoder is None else encoder
+            self,
+            self.base_model_prefix,
+            _class(config)(config, **encoder_arguments(config)) if encoder is None else encoder,
         )
         if self.vectors.width is not None:
             setattr(self, DENSE, nn.Linear(config.hidden_size, self.vectors.width, bias=self.vectors.bias))
@@ -132,7 +134,7 @@ class EncoderForVectors(nn.Module):
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the encoder, which plain transformers loads too, and the other modules."""
         self.encoder.save_pretrained(folder)
-        files.write(Path(folder), self.vectors, int(self.config.hidden_size), _arguments(self.config))
+        files.write(Path(folder), self.vectors, int(self.config.hidden_size), encoder_arguments(self.config))
         if self.vectors.width is not None:
             weights = {
                 f"linear.{name}": value.contiguous() for name, value in getattr(self, DENSE).state_dict().items()
@@ -142,7 +144,7 @@ class EncoderForVectors(nn.Module):
     @classmethod
     def from_config(cls, config: Any, trust_remote_code: bool = False, **settings: Any) -> EncoderForVectors:
         """A model with random weights. `settings`: of `AutoModel.from_config`."""
-        encoder = AutoModel.from_config(config, trust_remote_code=False, **_arguments(config), **settings)
+        encoder = AutoModel.from_config(config, trust_remote_code=False, **encoder_arguments(config), **settings)
         return cls(encoder.config, encoder)
 
     @classmethod
@@ -166,7 +168,7 @@ class EncoderForVectors(nn.Module):
             output_loading_info=True,
             trust_remote_code=False,
             **given,
-            **_arguments(config),
+            **encoder_arguments(config),
         )
         model = cls(encoder.config, encoder)
         if stored is not None and stored.width is not None:
@@ -201,8 +203,11 @@ def _class(config: Any) -> Any:
     return AutoModel._model_mapping[type(config)]
 
 
-def _arguments(config: Any) -> dict[str, bool]:
-    """The argument by which a family's encoder has no pooler, which vectors do not need."""
+def encoder_arguments(config: Any) -> dict[str, bool]:
+    """The argument by which a family's encoder has no pooler, which vectors do not need.
+
+    Without it, transformers would add a random one each time it loads an encoder that was saved without a pooler.
+    """
     return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(_class(config)).parameters else {}
 
 
@@ -219,4 +224,4 @@ def _of_encoder(quantizer: Any, prefix: str) -> Any:
     return result
 
 
-__all__ = ["DENSE", "KEY", "EncoderForVectors", "keeping_width", "pooled", "width_of"]
+__all__ = ["DENSE", "KEY", "EncoderForVectors", "encoder_arguments", "keeping_width", "pooled", "width_of"]

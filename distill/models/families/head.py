@@ -42,6 +42,11 @@ class Head:
     prompt: str = ""
     """The prompt of an embedder before any other text."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The labels or, without these, the numbers of the outputs."""
+        return self.labels or tuple(map(str, range(self.outputs)))
+
 
 OF_TASKS = (TEXTS, TOKENS, CHOICES, ANSWERS)
 """The architectures of transformers."""
@@ -116,7 +121,7 @@ def _found(folder: Path, config: Mapping[str, Any]) -> tuple[str, int] | None:
         )
     architecture = next(iter(parts), None)
     if architecture is None:
-        found = {kind: outputs for kind in OF_TASKS if (outputs := _outputs(tensors, kind)) is not None}
+        found = {each: outputs for each in OF_TASKS if (outputs := _outputs(tensors, each)) is not None}
         if found and names:
             raise DataError(
                 f"{file}: got architectures {', '.join(names)}, and weights of a head ({_last(tensors, found)}); must "
@@ -144,7 +149,7 @@ def class_names(config: Mapping[str, Any]) -> list[str]:
 
 def _last(tensors: Mapping[str, Tensor], found: Mapping[str, int]) -> str:
     """Name of the weights of the last layer of a head."""
-    names = (f"{name}.weight" for kind in found for name in HEADS[kind])
+    names = (f"{name}.weight" for each in found for name in HEADS[each])
     return next(name for name in names if name in tensors)
 
 
@@ -169,7 +174,7 @@ def _check_problem(file: Path, problem: Any, outputs: int) -> None:
 
 
 def _names(file: Path, config: Mapping[str, Any], outputs: int, architecture: str) -> tuple[str, ...]:
-    """Names of the outputs; empty if they are transformers' defaults."""
+    """Names of the outputs as from `without_defaults`; empty too where the config does not name each of them."""
     stored = config.get("id2label") or {}
     try:
         names = {int(number): str(name) for number, name in stored.items()}
@@ -183,7 +188,12 @@ def _names(file: Path, config: Mapping[str, Any], outputs: int, architecture: st
             "output, numbered from 0; correct id2label and label2id"
         )
     labels = tuple(names[number] for number in range(outputs)) if sorted(names) == list(range(outputs)) else ()
-    return () if all(re.fullmatch(r"LABEL_\d+", label) for label in labels) else labels
+    return without_defaults(labels)
+
+
+def without_defaults(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of a model's outputs; empty if they are transformers' defaults, `LABEL_0` and so on."""
+    return () if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names
 
 
 def _outputs(tensors: Mapping[str, Tensor], architecture: str) -> int | None:

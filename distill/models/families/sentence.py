@@ -169,10 +169,10 @@ def modules_of(file: Path) -> list[tuple[str, str]]:
     for module in content if isinstance(content, list) else [None]:
         if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
             raise _unreadable(file, f"the entry {str(module)[:80]}")
-        kind, path = module["type"], PurePosixPath(module["path"])
+        name, path = module["type"], PurePosixPath(module["path"])
         if path.is_absolute() or ".." in path.parts:
             raise DataError(f"{file}: got the path {path}; must be a folder in the model's folder; correct it")
-        result.append((kind.rpartition(".")[2] if kind.startswith(_PACKAGE) else kind, module["path"]))
+        result.append((name.rpartition(".")[2] if name.startswith(_PACKAGE) else name, module["path"]))
     return result
 
 

@@ -136,9 +136,9 @@ def _read(folder: Path) -> Vectors | None:
 
 
 def _check_modules(folder: Path, stored: Mapping[str, Any], names: tuple[str, ...], paths: list[str]) -> None:
-    if (kind := stored.get("model_type") or "SentenceTransformer") != "SentenceTransformer":
+    if (model := stored.get("model_type") or "SentenceTransformer") != "SentenceTransformer":
         raise DataError(
-            f"{folder / MODEL}: got a {kind} of the modules {', '.join(names)}; must be a SentenceTransformer, or a "
+            f"{folder / MODEL}: got a {model} of the modules {', '.join(names)}; must be a SentenceTransformer, or a "
             f"CrossEncoder that is a classifier of transformers; {ALONE}"
         )
     if names not in ORDERS:

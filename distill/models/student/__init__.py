@@ -38,7 +38,7 @@ def from_teacher(
     init: str,
     seed: int,
     dropout: float | None = None,
-    kind: str | None = None,
+    family: str | None = None,
     sizes: Mapping[str, int | None] | None = None,
 ) -> Any:
     """A new student with `len(layers)` layers, in float32, on the teacher's device.
@@ -50,13 +50,13 @@ def from_teacher(
             language-model head); `random` initializes all weights.
         seed: of the random initialization.
         dropout: probability of every dropout; None for the values in the config.
-        kind: the student's family; None for the teacher's.
+        family: of the student; None for the teacher's.
         sizes: see `student_config`.
 
     Raises:
         ConfigError: layers or sizes that the teacher or the family does not allow.
     """
-    config = student_config(model.config, layers, kind, sizes or {})
+    config = student_config(model.config, layers, family, sizes or {})
     if init == "teacher_layers":
         check_transfer(model.config, config)
     with torch.random.fork_rng(devices=[]):

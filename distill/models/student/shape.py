@@ -24,17 +24,17 @@ _LONGEST = 512
 """Rows of the student's position embedding where the teacher has none."""
 
 
-def student_config(teacher: Any, layers: Sequence[int], kind: str | None, sizes: Mapping[str, int | None]) -> Any:
+def student_config(teacher: Any, layers: Sequence[int], family: str | None, sizes: Mapping[str, int | None]) -> Any:
     """Config of a student that starts from the layers `layers` of a teacher with config `teacher`.
 
-    `kind` is the student's family; None for the teacher's. `sizes` has values for the names in SIZES. A missing or None
+    `family` is the student's; None for the teacher's. `sizes` has values for the names in SIZES. A missing or None
     `hidden_size` is the teacher's; heads and FFN channels are then in proportion to the hidden size.
 
     Raises:
         ConfigError: for layers that the teacher does not have, and for sizes that the family does not allow.
     """
     check_layers(layers, teacher)
-    record = _record(teacher, kind)
+    record = _record(teacher, family)
     values = _sizes(teacher, record, sizes) | {"num_hidden_layers": len(layers)}
     if record.name == teacher.model_type:
         config = copy.deepcopy(teacher)
@@ -87,12 +87,12 @@ def evenly(n: int, count: int) -> list[int]:
     return [round(i * (n - 1) / max(count - 1, 1)) for i in range(count)]
 
 
-def _record(teacher: Any, kind: str | None) -> families.Family:
-    if kind is not None and kind not in families.STUDENTS:
+def _record(teacher: Any, family: str | None) -> families.Family:
+    if family is not None and family not in families.STUDENTS:
         raise ConfigError(
-            f"student.family: got {kind}; must be one of {', '.join(families.STUDENTS)}; set null for the teacher's"
+            f"student.family: got {family}; must be one of {', '.join(families.STUDENTS)}; set null for the teacher's"
         )
-    record = families.FAMILIES[kind] if kind is not None else families.family_of(teacher)
+    record = families.FAMILIES[family] if family is not None else families.family_of(teacher)
     if record.padding not in (None, teacher.pad_token_id):
         raise ConfigError(
             f"student.family: got {record.name}; must be a family that can pad with token {teacher.pad_token_id}, as "

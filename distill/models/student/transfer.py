@@ -38,7 +38,7 @@ def transfer(teacher: Any, student: Any, layers: Sequence[int]) -> None:
 
 def can_transfer(teacher: str, student: str) -> bool:
     """Whether weights of family `teacher` fit family `student`: both are the same, or have BERT's architecture."""
-    return teacher == student or all(families.FAMILIES[kind].bert_like is not None for kind in (teacher, student))
+    return teacher == student or all(families.FAMILIES[family].bert_like is not None for family in (teacher, student))
 
 
 def _by_name(teacher: Any, student: Any, layers: Sequence[int]) -> None:

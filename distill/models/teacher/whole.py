@@ -14,9 +14,9 @@ import torch
 
 from distill.errors import DataError
 from distill.models import families
-from distill.models.families.head import HEADS, architecture_of
+from distill.models.families.head import HEADS, OF_TASKS, architecture_of
 from distill.models.families.names import check_names, one_name
-from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
+from distill.models.families.record import TEXTS, VECTORS
 from distill.models.families.settings import quantizer_of
 from distill.models.families.weights import FLOATS, Tensor, config_of, tensors_of
 from distill.models.teacher.files import quiet, readable
@@ -207,7 +207,7 @@ def _misshapen(
         )
     name, got, needed = wrong[0]
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    heads = tuple(f"{last}." for kind in (TEXTS, TOKENS, CHOICES, ANSWERS) for last in HEADS[kind])
+    heads = tuple(f"{last}." for each in OF_TASKS for last in HEADS[each])
     if all(other.startswith(heads) for other, *_ in wrong):
         return DataError(
             f"{path}: got {name} of shape {list(got)}; must be {list(needed)}, for the number of classes of the task "

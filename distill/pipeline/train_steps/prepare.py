@@ -49,7 +49,7 @@ def prepared(ctx: Context, step: Step, settings: Train, model: Any) -> Any:
         layers = shape.layers or student.half_depth(model.config.num_hidden_layers)
         sizes = {name: getattr(shape, name) for name in student.SIZES}
         model = student.from_teacher(
-            model, layers, init=shape.init, seed=ctx.config.seed, kind=shape.family, sizes=sizes
+            model, layers, init=shape.init, seed=ctx.config.seed, family=shape.family, sizes=sizes
         )
     if settings.dropout is not None:
         student.set_dropout(model, settings.dropout)

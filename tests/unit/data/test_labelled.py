@@ -56,6 +56,20 @@ def refused(splits: dict[str, Rows], **settings: Any) -> str:
     return line
 
 
+def test_a_kind_of_ones_own_has_the_settings_of_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, other in (("stars", "regression"), ("queue", "classification")):
+        monkeypatch.setitem(KINDS, name, replace(KINDS[other], name=name))
+    rows = {"train": {"text": TEXTS, "label": [i % 5 for i in range(COUNT)]}}
+    assert load(rows, kind="stars", range=[-1.0, 7.0]).task.range == (-1.0, 7.0)
+    assert load(rows, kind="queue", labels=list("43210")).task.labels == tuple("43210")
+    wrong: list[tuple[str, dict[str, Any], str]]
+    wrong = [("queue", {"range": [0, 5]}, "regression"), ("stars", {"labels": ["a"]}, "classification")]
+    for name, setting, other in wrong:
+        assert f"must be null for {name}; leave it out, or set tasks.kind={other}" in refused(
+            rows, kind=name, **setting
+        )
+
+
 def test_settings_name_a_metric_of_ones_own_that_the_kind_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config.Tasks(train="train.csv", metrics=["accuracy", "mine"])
     assert "metrics: got mine" in refused({"train": TICKETS}, metrics=["mine"])

@@ -59,8 +59,6 @@ SPAN = {"start": 0, "end": 3, "label": "TREE"}
     "row",
     [
         {"text": "oak", "label": [[0, 3, "TREE"]]},
-        {"text": "oak", "label": [{"start_offset": 0, "end_offset": 3, "label": "TREE"}]},
-        {"text": "oak", "label": [{"start": 0, "end": 3, "labels": ["TREE"]}]},
         {"text": "oak", "label": [SPAN]},
     ],
 )

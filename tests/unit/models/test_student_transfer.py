@@ -40,7 +40,7 @@ def test_another_family_of_berts_shape_computes_the_same(name: str, other: str, 
     for key, value in teacher.named_parameters():
         if key.endswith("relative_attention_bias.weight"):
             value.data.zero_()  # no other family has it
-    built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=3, kind=other).eval()
+    built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=3, family=other).eval()
     assert built.config.model_type == other
     real = batch["attention_mask"].bool()
     theirs, ours = (families.encode(model, batch)[real] for model in (teacher, built))
@@ -55,7 +55,7 @@ def test_another_family_of_berts_shape_computes_the_same(name: str, other: str, 
 @pytest.mark.parametrize(("name", "other"), [("albert", "electra"), ("electra", "electra"), ("albert", "albert")])
 def test_narrow_embeddings_keep_their_projection(name: str, other: str, tiny_model, tiny_batch) -> None:
     teacher, batch = tiny_model(name, hidden_act="gelu"), single(tiny_batch)
-    built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=3, kind=other).eval()
+    built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=3, family=other).eval()
     assert built.config.embedding_size == 8
     real = batch["attention_mask"].bool()
     assert_close(*(families.encode(model, batch)[real] for model in (built, teacher)))
@@ -63,7 +63,7 @@ def test_narrow_embeddings_keep_their_projection(name: str, other: str, tiny_mod
 
 def test_ernies_task_embedding_is_added_to_the_positions(tiny_model, tiny_batch) -> None:
     teacher, batch = tiny_model("ernie", use_task_id=True), single(tiny_batch)
-    built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=3, kind="bert").eval()
+    built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=3, family="bert").eval()
     real = batch["attention_mask"].bool()
     assert_close(*(families.encode(model, batch)[real] for model in (built, teacher)))
 
@@ -71,7 +71,7 @@ def test_ernies_task_embedding_is_added_to_the_positions(tiny_model, tiny_batch)
 @pytest.mark.parametrize("name", [name for name in SHAPED if name != "albert"])
 def test_a_shared_layer_starts_from_the_first_layer(name: str, tiny_model, tiny_batch) -> None:
     teacher, batch = wide(tiny_model, name), single(tiny_batch)
-    built = student.from_teacher(teacher, [1, 2], init="teacher_layers", seed=0, kind="albert").eval()
+    built = student.from_teacher(teacher, [1, 2], init="teacher_layers", seed=0, family="albert").eval()
     same = student.from_teacher(teacher, [1, 2], init="teacher_layers", seed=0)
     first, second = families.layers(same)
     second.load_state_dict(first.state_dict())
@@ -167,7 +167,7 @@ def test_wider_embeddings_are_closer_to_the_teachers(name: str, kind: str, tiny_
     distances = []
     for width in (2, 6, 14):
         built = student.from_teacher(
-            teacher, [0, 2], init="teacher_layers", seed=0, kind=kind, sizes={"embedding_size": width}
+            teacher, [0, 2], init="teacher_layers", seed=0, family=kind, sizes={"embedding_size": width}
         )
         assert built.get_input_embeddings().weight.shape == (60, width)
         before = len(outputs)
@@ -186,8 +186,8 @@ def test_impossible_students_are_refused(tiny_model) -> None:
             student.from_teacher(given, [0, 2], **({"init": "teacher_layers", "seed": 0} | settings))
         return caught.value.messages[0]
 
-    assert refusal(kind="gpt2").startswith("student.family: got gpt2; must be one of bert, ")
-    assert refusal(kind="modernbert").startswith("student.init: got teacher_layers; must be random for a student")
+    assert refusal(family="gpt2").startswith("student.family: got gpt2; must be one of bert, ")
+    assert refusal(family="modernbert").startswith("student.init: got teacher_layers; must be random for a student")
     assert refusal(sizes={"hidden_size": 15}).startswith("student.hidden_size: got 15; must be a multiple of 8, ")
     assert refusal(sizes={"hidden_size": 32}).startswith("student.hidden_size: got 32; must be <= 16, the teacher's")
     assert refusal(sizes={"intermediate_size": 25}).startswith("student.intermediate_size: got 25; must be <= 24, the ")
@@ -201,14 +201,14 @@ def test_impossible_students_are_refused(tiny_model) -> None:
     line = refusal(sizes={"embedding_size": 4})
     assert line.startswith("student.embedding_size: got 4; must be null in family bert")
     assert line.endswith("set student.family=electra")
-    wider = refusal(kind="electra", sizes={"embedding_size": 17})
+    wider = refusal(family="electra", sizes={"embedding_size": 17})
     assert wider.startswith("student.embedding_size: got 17; must be <= 16, the width of the layers")
     other = tiny_model("bert", pad_token_id=0)
-    assert "mpnet pads with 1" in refusal(other, kind="mpnet")
+    assert "mpnet pads with 1" in refusal(other, family="mpnet")
     # A teacher's projection after its embeddings has no place in a student without one.
     wide = "with embeddings as wide as its layers; must have a projection after its embeddings, as the teacher has"
     for kind in ("bert", "distilbert", "mpnet"):
-        assert refusal(tiny_model("albert"), kind=kind).startswith(f"student.family: got {kind} {wide}")
+        assert refusal(tiny_model("albert"), family=kind).startswith(f"student.family: got {kind} {wide}")
     assert refusal(tiny_model("electra"), sizes={"hidden_size": 8}).startswith(f"student.family: got electra {wide}")
     line = refusal(tiny_model("electra"), sizes={"embedding_size": 4})
     assert line.startswith("student.embedding_size: got 4; must be 8, as in the teacher")
@@ -219,7 +219,7 @@ def test_a_student_of_any_family_can_start_at_random(kind: str, tiny_model, tiny
     from transformers import AutoModelForMaskedLM
 
     teacher = tiny_model("bert")
-    built = student.from_teacher(teacher, [0, 2], init="random", seed=0, kind=kind, sizes={"hidden_size": 8}).eval()
+    built = student.from_teacher(teacher, [0, 2], init="random", seed=0, family=kind, sizes={"hidden_size": 8}).eval()
     assert (built.config.model_type, built.config.num_hidden_layers, built.config.vocab_size) == (kind, 2, 60)
     assert families.max_length(built.config) >= 32
     built.save_pretrained(tmp_path)
