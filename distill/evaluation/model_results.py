@@ -250,9 +250,9 @@ def _scored(variant: Variant, measured: Measured) -> significance.Scored:
 
 
 def _speedup(variant: Variant, measured: Measured) -> dict[str, Any]:
-    """Speedup over the form of the teacher (`is_reference`) that is fastest on the same inputs.
+    """Speedup over the variant of the teacher (`is_reference`) that is fastest on the same inputs.
 
-    The headline is at the tasks' own lengths: over all backends, and over the forms on the same backend.
+    The headline is at the tasks' own lengths: over all backends, and over the variants on the same backend.
     """
     times = measured.timed.times
     teachers = [v for v in measured.variants if is_reference(v, measured.cuda) and times.get(v.name)]

@@ -96,7 +96,7 @@ def gain_table(results: Results) -> Table | None:
 
 
 def waterfall_table(results: Results) -> Table | None:
-    """What each change from the teacher to the fastest form of each student gave."""
+    """What each change from the teacher to the fastest variant of each student gave."""
     every: list[dict[str, Any]] = results.get("waterfall", [])
     several = len({row.get("target") for row in every}) > 1
     rows: list[Row] = []

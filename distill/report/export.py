@@ -1,4 +1,4 @@
-"""Every form of every run as flat rows, for CSV and JSON files. Runs of several seeds are not averaged."""
+"""Every variant of every run as flat rows, for CSV and JSON files. Runs of several seeds are not averaged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COPIED = (
 
 
 def rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    """A record of each form: names, percentages, speedups, milliseconds at each input, scores, and how to load it."""
+    """A record of each variant: names, percentages, speedups, milliseconds at each input, scores, how to load it."""
     for run in runs:
         named, fastest = default_input(run.results), reference(run.results)
         facts = {"run": run.folder, "recipe": run.results["recipe"], "settings": overview.settings(run.results)}
@@ -77,7 +77,7 @@ def _ends(name: str, interval: Sequence[float] | None) -> dict[str, float | None
 
 
 def write_csv(runs: Sequence[Run], path: Path | None) -> None:
-    """One line for each form; a column that a form lacks is empty. Without a path, to standard output."""
+    """One line for each variant; a column that a variant lacks is empty. Without a path, to standard output."""
     records = list(rows(runs))
     columns = list(dict.fromkeys(key for row in records for key in row))
     lines = [csv_line(columns), *(csv_line(row.get(column) for column in columns) for row in records)]

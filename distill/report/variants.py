@@ -1,7 +1,7 @@
-"""The forms of many runs as flat records, which a page, a choice and a CSV file all show.
+"""The variants of many runs as flat records, which a page, a choice and a CSV file all show.
 
-A form is a model in one scheme on one backend. Runs that differ only in their seed give one form, whose numbers are
-means.
+A variant is a model in one scheme on one backend. Runs that differ only in their seed give one variant, whose
+numbers are means.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Form:
+class Variant:
     """A model in one scheme on one backend, in all runs that differ only in their seed.
 
-    Percentages are of the teacher of its runs, speedups are over that teacher's fastest float32 form.
+    Percentages are of the teacher of its runs, speedups are over that teacher's fastest float32 variant.
     """
 
     group: int
-    """Forms are compared within a group: the same tasks, rows, teacher and machine."""
+    """Variants are compared within a group: the same tasks, rows, teacher and machine."""
     runs: tuple[int, ...]
     models: tuple[Model, ...]
     settings: str
@@ -78,7 +78,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs whose forms may be compared."""
+    """Runs whose variants may be compared."""
 
     tasks: tuple[str, ...]
     teacher: str
@@ -141,14 +141,9 @@ def default_input(results: Results) -> str | None:
     return reported_input(results)
 
 
-def inputs(forms: Sequence[Form]) -> list[str]:
-    """Every input that a form was timed with, in order."""
-    return list(dict.fromkeys(name for form in forms for name in (*form.speedup, *form.ms)))
-
-
-def forms(runs: Sequence[Run]) -> list[Form]:
-    """Every form of all runs, group by group. A failed one has neither scores nor times."""
-    made: list[Form] = []
+def variants(runs: Sequence[Run]) -> list[Variant]:
+    """Every variant of all runs, group by group. A failed one has neither scores nor times."""
+    made: list[Variant] = []
     for number, group in enumerate(groups(runs)):
         index = {id(runs[i].results): i for i in group.runs}
         for same in overview.grouped([runs[i].results for i in group.runs], overview.settings):
@@ -159,7 +154,7 @@ def forms(runs: Sequence[Run]) -> list[Form]:
                     rows.setdefault(key, []).append((index[id(results)], model))
             fastest = {index[id(results)]: reference(results) for results in same}
             title = overview.settings(same[0])
-            made += [_form(number, found, fastest, title, _input_names(runs, found)) for found in rows.values()]
+            made += [_variant(number, found, fastest, title, _input_names(runs, found)) for found in rows.values()]
     return made
 
 
@@ -168,7 +163,7 @@ def _input_names(runs: Sequence[Run], found: Sequence[tuple[int, Model]]) -> dic
 
 
 def reference(results: Results) -> dict[str, float]:
-    """Input -> milliseconds of the teacher's fastest float32 form."""
+    """Input -> milliseconds of the teacher's fastest float32 variant."""
     teachers = [m for m in headline.of_role(results, "teacher") if headline.float32(m)]
     times = {shape: [t for m in teachers if (t := median(m, shape))] for shape in shapes(results)}
     return {shape: min(found) for shape, found in times.items() if found}
@@ -205,17 +200,17 @@ def _latencies(model: Model) -> list[dict[str, Any]]:
     return found
 
 
-def _form(
+def _variant(
     group: int,
     found: Sequence[tuple[int, Model]],
     fastest: dict[int, dict[str, float]],
     settings: str,
     named: dict[int, str | None],
-) -> Form:
+) -> Variant:
     models = [model for _, model in found]
     faster = [speedups(model, fastest[i], named[i]) for i, model in found]
     timed = [milliseconds(model) for model in models]
-    return Form(
+    return Variant(
         group,
         tuple(i for i, _ in found),
         tuple(models),
