@@ -11,7 +11,8 @@ from typing import Any
 from distill.report import headline, overview
 from distill.report.loading import loading
 from distill.report.schema import Model
-from distill.report.variants import Run, default_input, milliseconds, reference, speedups
+from distill.report.timed import milliseconds
+from distill.report.variants import Run, speedups
 from distill.runtime.cells import csv_line
 from distill.runtime.storage.run_folder import write_text
 
@@ -38,17 +39,15 @@ _COPIED = (
 def rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     """A record of each variant: names, percentages, speedups, milliseconds at each input, scores, how to load it."""
     for run in runs:
-        named, fastest = default_input(run.results), reference(run.results)
         facts = {"run": run.folder, "recipe": run.results["recipe"], "settings": overview.settings(run.results)}
         facts |= {"seeds": " ".join(map(str, run.results["seeds"])), "older_rules": run.results.get("older_rules")}
         for model in run.results["models"]:
-            faster = speedups(model, fastest, named)
             yield {
                 **facts,
                 **{key: model.get(key) for key in _COPIED},
                 **_retained(model),
-                "input": named,
-                **{f"speedup.{name}": value.value for name, value in faster.items()},
+                "input": run.input,
+                **{f"speedup.{name}": value.value for name, value in speedups(model, run).items()},
                 **_ends("speedup", headline.interval(model, "speedup")),
                 **{f"ms.{name}": value for name, value in milliseconds(model).items()},
                 **{f"requests.{key}": value for key, value in (model.get("requests") or {}).items()},

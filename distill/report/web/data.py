@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any
 
 from distill.config.backends import BACKENDS
@@ -13,7 +13,7 @@ from distill.report import figure, headline, overview, verdict
 from distill.report.choose import ROLES, Ask, choice, least_of, ranked
 from distill.report.loading import loading
 from distill.report.schema import Results
-from distill.report.variants import Group, Run, Value, Variant, groups, mean_of, variants
+from distill.report.variants import Group, Run, Value, Variant, groups, keys, mean_of, means, variants
 
 _NUMBERS = (
     "parameters",
@@ -75,7 +75,7 @@ def _group(runs: Sequence[Run], number: int, group: Group, every: Sequence[Varia
     least = least_of(results)
     found = choice(runs, members, group, Ask(least))
     places = {id(variant): place for place, variant in enumerate(every)}
-    names = list(dict.fromkeys(name for variant in members for name in variant.speedup))
+    names = keys([variant.speedup for variant in members])
     return {
         "title": group.title,
         "tasks": list(group.tasks),
@@ -94,31 +94,17 @@ def _group(runs: Sequence[Run], number: int, group: Group, every: Sequence[Varia
         "loading": found["loading"],
         "chance": mean_of([chance_retained(one) for one in results]),
         "near_chance": list(dict.fromkeys(task for one in results for task in one.get("near_chance", []))),
-        "teacher": teacher_scores(results),
+        "teacher": means([_teacher(one) for one in results]),
         "detectable": next((one["detectable"] for one in results if one.get("detectable")), None),
         "without": headline.exclusion(results[0]),
         "older_rules": sum("older_rules" in one for one in results),
     }
 
 
-def task_means(scores: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Task -> mean of its metrics, in percent."""
-    return {task: fmean(metrics.values()) for task, metrics in scores.items() if metrics}
-
-
-def teacher_scores(results: Sequence[Results]) -> dict[str, float]:
-    """Task -> mean over runs of the score of the teacher's first scored variant."""
-    found = [scores for one in results if (scores := _teacher(one))]
-    return {
-        task: fmean(row[task] for row in found if task in row) for task in dict.fromkeys(t for r in found for t in r)
-    }
-
-
 def _teacher(results: Results) -> dict[str, float]:
-    scored: dict[str, dict[str, float]] = next(
-        (m["scores"] for m in headline.of_role(results, "teacher") if m.get("scores")), {}
-    )
-    return task_means(scored)
+    """Task -> the teacher's score."""
+    teacher = headline.reference_teacher(results)
+    return {} if teacher is None else headline.task_scores(teacher["scores"])
 
 
 def chance_retained(results: Results) -> float | None:
@@ -126,7 +112,7 @@ def chance_retained(results: Results) -> float | None:
 
     The same ratio of macro scores as a model's retained %, over the tasks of the headline of which it is known.
     """
-    chance, teacher = task_means(results.get("chance") or {}), _teacher(results)
+    chance, teacher = headline.task_scores(results.get("chance") or {}), _teacher(results)
     apart = headline.outside(results)
     tasks = [task for task in chance if task in teacher and task not in apart]
     if not tasks or not (whole := sum(teacher[task] for task in tasks)):
@@ -137,9 +123,7 @@ def chance_retained(results: Results) -> float | None:
 def _run(run: Run, many: bool) -> dict[str, Any]:
     results = run.results
     rows = list(run.rows)
-    counts = {
-        task: len([row for row in rows if row["task"] == task]) for task in dict.fromkeys(r["task"] for r in rows)
-    }
+    counts = dict(Counter(row["task"] for row in rows))
     if many:
         rows = [row for task in counts for row in [r for r in rows if r["task"] == task][:_ROWS_OF_MANY]]
     return {
@@ -196,16 +180,6 @@ def _variant(runs: Sequence[Run], variant: Variant, settings: str) -> dict[str, 
         "mib": variant.mib,
         **{key: mean_of([model.get(key) for model in variant.models]) for key in _NUMBERS},
         **{key: first[key] for key in _DETAILS if first.get(key)},
-        "scores": _mean_scores(scored),
+        "scores": {task: means([scores[task] for scores in scored if task in scores]) for task in keys(scored)},
         "loading": loading(runs[variant.runs[0]], first),
     }
-
-
-def _mean_scores(scored: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    """Task -> metric -> mean over seeds."""
-    tasks: dict[str, dict[str, list[float]]] = {}
-    for scores in scored:
-        for task, metrics in scores.items():
-            for metric, value in metrics.items():
-                tasks.setdefault(task, {}).setdefault(metric, []).append(value)
-    return {task: {metric: fmean(values) for metric, values in metrics.items()} for task, metrics in tasks.items()}

@@ -16,7 +16,7 @@ from distill.report import export
 from distill.report.__main__ import main
 from distill.report.choose import ROLES, Ask, choice, compared, least_of, offered, parsed
 from distill.report.loading import loading
-from distill.report.variants import Run, default_input, groups, speedups, variants
+from distill.report.variants import Run, groups, speedups, variants
 from distill.report.verdict import between
 from distill.runtime.storage.run_folder import write_json
 from tests.enriched import enriched
@@ -219,8 +219,10 @@ def test_seeds_are_averaged_and_other_tasks_are_apart(results: Results) -> None:
 
 def test_speedups_that_were_measured_at_one_input(results: Results) -> None:
     model = results["models"][8]
-    assert default_input(results) == "8x128"
-    found = speedups(model, {"1x128": 13.2, "8x128": 66.0}, "8x128")
+    run = Run("a", results)
+    assert run.input == "8x128"
+    assert run.fastest["1x128"] == pytest.approx(13.2)
+    found = speedups(model, run)
     assert found["8x128"].value == 5.2  # as reported
     assert found["8x128"].interval is not None
     assert found["1x128"].value == pytest.approx(13.2 / (0.2 * 12.7))
