@@ -177,7 +177,7 @@ function choice() {
     const all = placed.filter((variant) => variant.offered);
     const counts = conditions.map(([key, holds, text]) => `; that ${text(state[key])}: ${all.filter((variant) => holds(variant, state[key])).length}`);
     return [el("p", { class: "what" }, "No variant meets all conditions."),
-      el("p", {}, `Students and teachers with a speed (${state.input}) and a retained share: ${all.length}${counts.join("")}.`)];
+      el("p", {}, `Students and teachers with a speed${state.input ? ` (${state.input})` : ""} and a retained share: ${all.length}${counts.join("")}.`)];
   }
   const student = best.role === "teacher" && eligible.find((variant) => variant.role === "student");
   return [
@@ -215,6 +215,14 @@ function hover(variant) {
 }
 function figure() {
   const { line, best } = cached, every = [...cached.placed].sort((a, b) => a.id - b.id); // in one order, whatever is chosen
+  if (!every.length) {
+    if (window.Plotly) Plotly.purge("figure");
+    figure.ready = false; // purging has removed what listens to clicks
+    fill("figure", note("No variant has both a speed and a retained share with this input."));
+    fill("legend");
+    $("frontier").lastElementChild.replaceChildren();
+    return;
+  }
   const on = new Set(line), few = every.length <= FEW;
   const traces = [...new Set(every.map((variant) => variant.backend))].flatMap((backend) => [true, false].map((front) => {
     const variants = every.filter((variant) => variant.backend === backend && on.has(variant) === front);
@@ -251,7 +259,6 @@ function figure() {
   for (const [variant, text, side] of [[best, best && best === bend ? "choice and knee" : "choice", 1], [bend === best ? null : bend, "knee", -1]]) {
     if (variant) plan.annotations.push({ x: speed(variant)[0], y: kept(variant)[0], text, ax: 26 * side, ay: -34 * side, arrowcolor: style("--ink"), arrowwidth: 1, arrowhead: 0, standoff: 8, bgcolor: style("--ground") });
   }
-  if (!every.length) { if (window.Plotly) Plotly.purge("figure"); fill("figure", note("No variant has both a speed and a retained share with this input.")); return; }
   legend(every, few, chance, under);
   asText(bend);
   if (!window.Plotly) return;
@@ -393,9 +400,9 @@ function disagreements(variant, place) {
 function waterfall(variant, place) {
   const run = variant && RUNS[variant.runs[0]];
   if (!run || !run.waterfall.length) return place.replaceChildren(note("The results do not take the speedup apart into depth, width, int8 and runtime."));
-  const most = Math.max(...run.waterfall.map((row) => row.speedup));
-  const rows = run.waterfall.map((row) => [row.step, el("span", { class: "bar", style: { width: `${12 * row.speedup / most}rem` } }), fixed(row.speedup, 2) + "x", row.retained === null ? "-" : fixed(row.retained)]);
-  place.replaceChildren(note(`${run.folder}. Each row adds its step to those above it.`), grid(["Step", "", "Speedup", "Retained %"], rows, 2));
+  const most = Math.max(...run.waterfall.map((row) => row.speedup)), several = new Set(run.waterfall.map((row) => row.target)).size > 1;
+  const rows = run.waterfall.map((row) => [...(several ? [row.target || "no target"] : []), row.step, el("span", { class: "bar", style: { width: `${12 * row.speedup / most}rem` } }), fixed(row.speedup, 2) + "x", row.retained === null ? "-" : fixed(row.retained)]);
+  place.replaceChildren(note(`${run.folder}. Each row adds its step to those above it.`), grid([...(several ? ["Target"] : []), "Step", "", "Speedup", "Retained %"], rows, several ? 3 : 2));
 }
 const COSTS = [["throughput_per_second", "Texts/s", 0], ["cold_start_ms", "Cold start, ms", 0], ["memory_mib", "Memory while serving, MiB", 0], ["energy_j", "Energy of a request, J", 3], ["cost_per_million", "Price of a million inferences", 2]];
 function cost() {
@@ -465,7 +472,7 @@ function draw() {
 }
 function start(index) {
   const found = DATA.groups[index];
-  Object.assign(state, { group: index, above: false, input: found.input, least: found.least, ms: null, mib: null, rows: PAGE, heat: PAGE / 3 });
+  Object.assign(state, { group: index, above: false, input: found.input, least: found.least || null, ms: null, mib: null, rows: PAGE, heat: PAGE / 3 });
   cached.members = VARIANTS.filter((variant) => variant.group === index);
   cached.targets = [...new Set(cached.members.filter((variant) => variant.role !== "teacher").map((variant) => variant.target))];
   [...$("verdict").children].forEach((part, number) => { part.hidden = number !== index; });
