@@ -149,17 +149,17 @@ def between(document: Path, text: str, name: str, content: str) -> str:
 
 
 def front_part(name: str, runs: dict[str, Results]) -> str:
-    """The table of README.md: the teacher, the same in the form of the first student, and the students of the slowest
-    and of the fastest target. Over the seeds of the run `name`, with its command."""
+    """The table of README.md: the teacher, the same in the variant of the first student, and the students of the
+    slowest and of the fastest target. Over the seeds of the run `name`, with its command."""
     beside = [run for other, run in runs.items() if Path(other).parent == Path(name).parent]
     seeds = next(group for group in overview.grouped(beside, _trained) if any(run is runs[name] for run in group))
     asked = headline.targets(runs[name]) or [None]
     ends = list(dict.fromkeys((asked[0], asked[-1])))
     students = {target: [_student(run, target) for run in seeds] for target in ends}
-    form = headline.variant(students[ends[0]][0])
-    teachers = [m for run in seeds for m in headline.of_role(run, "teacher") if headline.variant(m) == form]
+    variant = headline.variant(students[ends[0]][0])
+    teachers = [m for run in seeds for m in headline.of_role(run, "teacher") if headline.variant(m) == variant]
     # The reference of both ratios: what it retains, and its speedup, are 1 by definition.
-    rows = [("Teacher, float32", number(100), number(100), times(1)), _front_row(f"Teacher, {form} only", teachers)]
+    rows = [("Teacher, float32", number(100), number(100), times(1)), _front_row(f"Teacher, {variant} only", teachers)]
     rows += [
         _front_row(f"Student{'' if target is None else f' for {target}'}, {headline.variant(models[0])}", models)
         for target, models in students.items()
@@ -168,7 +168,7 @@ def front_part(name: str, runs: dict[str, Results]) -> str:
     table = measured_part(Table("Front", columns, rows, 1, _front_notes(runs[name], seeds, ends)))
     command = re.sub(r"\btasks\.path=\S+", "tasks.path=GLUE", runs[name]["command"])
     links = (
-        f"All forms, tasks and intervals: [{RESULTS}]({RESULTS}/README.md#{name.replace('/', '')}). "
+        f"All variants, tasks and intervals: [{RESULTS}]({RESULTS}/README.md#{name.replace('/', '')}). "
         f"Numbers: [results.json]({RESULTS / name}/results.json). "
         f"Command of seed {', '.join(map(str, runs[name]['seeds']))}, where GLUE is the folder of its files:"
     )
@@ -177,7 +177,7 @@ def front_part(name: str, runs: dict[str, Results]) -> str:
 
 
 def _student(results: Results, target: str | None) -> Model:
-    """The student of a target in the form that the search timed; in its fastest form if none was searched."""
+    """The student of a target in the variant that the search timed; in its fastest variant if none was searched."""
     student = _served(results, target)[0] or headline.chosen(results, target)
     if student is None:
         raise DataError(f"{RESULTS}: got a run without one; must have a student to be in {README}; name another run")
@@ -238,7 +238,7 @@ def own_part(runs: dict[str, Results]) -> str:
             )
     columns = ("Run", "Score", "Student", "Retained % [95%]", "Speedup [95%]", "Gain by distillation")
     notes = [
-        f"The fastest form of each target's student, one seed. Speedup: over {headline.REFERENCE}. Gain by "
+        f"The fastest variant of each target's student, one seed. Speedup: over {headline.REFERENCE}. Gain by "
         "distillation: retained percentage points over the same student trained without a teacher, if the run has it.",
         *([f"Made under older rules, and only in [{RESULTS}]({OF_A_PAGE}): {', '.join(older)}."] if older else []),
     ]
@@ -266,7 +266,7 @@ def _older_rules(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
 
 
 def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> str:
-    """A row for each target: the student and its baseline over seeds, in the form that the search timed."""
+    """A row for each target: the student and its baseline over seeds, in the variant that the search timed."""
     rows: list[tuple[str, ...]] = []
     for group in overview.grouped(runs, _trained):
         targets = dict.fromkeys((_asked(run, target), target) for run in group for target in headline.targets(run))
@@ -292,11 +292,11 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
             )
     rows.sort(key=lambda row: _times(row[0]))
     columns = (
-        *("Target", "Form", "Retained %", "Without a teacher", "Gain in score", "Speedup", "Shape"),
+        *("Target", "Variant", "Retained %", "Without a teacher", "Gain in score", "Speedup", "Shape"),
         *("Processor", "Seeds"),
     )
     notes = [
-        "Form: the one for which the shape was searched. Without a teacher: retained % of the same model, pruned in "
+        "Variant: the one for which the shape was searched. Without a teacher: retained % of the same model, pruned in "
         "the same way and trained without a teacher. Gain in score: points of the macro score over that model, of each "
         "seed that has it, in order, with the 95% interval over rows. Speedup: over "
         f"{headline.REFERENCE} at the tasks' own lengths. Several seeds: mean ± standard deviation over runs. Shape: "
@@ -326,10 +326,10 @@ def _processor(results: Results) -> str:
 
 
 def _served(results: Results, target: str | None) -> tuple[Model | None, Model | None]:
-    """Student and baseline of a target in the form that the search timed; None where the run has none."""
+    """Student and baseline of a target in the variant that the search timed; None where the run has none."""
     cut = next((row for row in results.get("pruned", []) if row["target"] == target), {})
-    form = (target, cut.get("backend"), cut.get("scheme"))
-    by_role = {m["role"]: m for m in results["models"] if (m["target"], m["backend"], m["scheme"]) == form}
+    variant = (target, cut.get("backend"), cut.get("scheme"))
+    by_role = {m["role"]: m for m in results["models"] if (m["target"], m["backend"], m["scheme"]) == variant}
     return by_role.get("student"), by_role.get("baseline")
 
 
@@ -383,7 +383,7 @@ def levers_part(runs: dict[str, Results], beginning: str) -> str:
 
 
 def chain_part(runs: dict[str, Results]) -> str:
-    """A row for each target that was pruned to in both ways, and each way: what the student's fastest form retains."""
+    """A row for each target that was pruned to in both ways, and way: what the student's fastest variant retains."""
     found: dict[tuple[str, str], list[tuple[Results, dict[str, Any]]]] = {}
     for name, results in runs.items():
         for way, title in ((FROM_TEACHER, "the teacher"), (CHAIN, "the student before it")):
@@ -405,9 +405,9 @@ def chain_part(runs: dict[str, Results]) -> str:
                 ", ".join(str(seed) for results in every for seed in results["seeds"]),
             )
         )
-    columns = ("Target", "Cut from", "Retained %", "Speedup", "Form", "Shape", "Seeds")
+    columns = ("Target", "Cut from", "Retained %", "Speedup", "Variant", "Shape", "Seeds")
     notes = [
-        "The student's fastest form: retained % of the teacher's macro score on the reported rows, and speedup over "
+        "The student's fastest variant: retained % of the teacher's macro score on the reported rows, and speedup over "
         f"{headline.REFERENCE} at the tasks' own lengths. Shape: layers x hidden channels x FFN channels. Several "
         "seeds: mean ± standard deviation over runs."
     ]

@@ -54,7 +54,7 @@ class Measured:
     @functools.cached_property
     def predictions(self) -> dict[str, retained.Predictions]:
         """Variant -> its predictions; empty for one that is only timed."""
-        return {variant.name: _predictions(self, variant.name) for variant in self.variants}
+        return {variant.name: _graded(self, self.outputs[variant.name]) for variant in self.variants}
 
     @functools.cached_property
     def drawn(self) -> dict[str, retained.Scores]:
@@ -132,12 +132,8 @@ def _latency(inputs: str, values: list[float]) -> dict[str, Any]:
     return {"batch": int(batch), "length": int(length), **summary}
 
 
-def _predictions(measured: Measured, name: str) -> retained.Predictions:
-    """Predictions of the variant of this name."""
-    return _graded(measured, measured.outputs[name])
-
-
 def _graded(measured: Measured, every: Outputs) -> retained.Predictions:
+    """The predictions that outputs stand for, with their labels."""
     return {
         (task, split): (measured.tasks[task].task.graded(outputs, labels), labels)
         for (task, split), (outputs, labels) in every.items()
@@ -250,9 +246,9 @@ def _scored(variant: Variant, measured: Measured) -> significance.Scored:
 
 
 def _speedup(variant: Variant, measured: Measured) -> dict[str, Any]:
-    """Speedup over the form of the teacher (`is_reference`) that is fastest on the same inputs.
+    """Speedup over the variant of the teacher (`is_reference`) that is fastest on the same inputs.
 
-    The headline is at the tasks' own lengths: over all backends, and over the forms on the same backend.
+    The headline is at the tasks' own lengths: over all backends, and over the variants on the same backend.
     """
     times = measured.timed.times
     teachers = [v for v in measured.variants if is_reference(v, measured.cuda) and times.get(v.name)]

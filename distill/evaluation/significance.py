@@ -61,7 +61,7 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
     McNemar's exact test where the score is the share of right rows of a single task, else a paired bootstrap over the
     rows. Values of p are corrected (`holm`) for the number of tests that answer the same question: tests of the same
     scope, against models of the same role. What compression costs (against the teacher), what distillation gives
-    (against the baseline) and which form is best (against a student) are three questions, and do not pay for each
+    (against the baseline) and which variant is best (against a student) are three questions, and do not pay for each
     other.
 
     Args:
@@ -87,7 +87,7 @@ def _pairs(
     for student in students:
         yield student, reference, every
         for other in models:
-            if other.role == "baseline" and _form(other) == _form(student):
+            if other.role == "baseline" and _variant(other) == _variant(student):
                 yield student, other, every
     if students and None in over:
         best = max(students, key=lambda model: retained.macro_score(model.scores, over[None]))
@@ -96,7 +96,7 @@ def _pairs(
                 yield student, best, [None]
 
 
-def _form(model: Scored) -> tuple[str, str, str]:
+def _variant(model: Scored) -> tuple[str, str, str]:
     return model.target, model.identity["scheme"], model.identity["backend"]
 
 

@@ -14,7 +14,7 @@ def waterfall(models: Sequence[Row], changed: Sequence[str], target: str | None)
     """Speedup and retained % after each change, cumulative, for the student of a target.
 
     The teacher in float32 on torch comes first, then the student on torch, in float32 on the runtime of the fastest
-    scored form, and that form. Changes that no row measures apart are one step, such as `depth and width`; steps
+    scored variant, and that variant. Changes that no row measures apart are one step, such as `depth and width`; steps
     without a row of their own are left out. Speedups are at the tasks' own lengths, over the same reference as all
     speedups, so that the teacher on torch may be below 1. Empty without the rows of teacher and student on torch.
 

@@ -1,4 +1,4 @@
-"""Loads a model in any form as a function from a batch to logits, and turns data sets into batches for it."""
+"""Loads any variant of a model as a function from a batch to logits, and turns data sets into batches for it."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def size_mib(path: Path, encoder: bool = False) -> float:
     With `encoder`, only the size of the encoder in a folder of float weights.
     """
     if encoder:
-        return sum(size * BYTES[form] for size, form in _tensors(path, True)) / 2**20
+        return sum(size * BYTES[dtype] for size, dtype in _tensors(path, True)) / 2**20
     endings = ("*.safetensors", "*.bin", DENSE)
     files = [path] if path.is_file() else sorted(file for ending in endings for file in path.glob(ending))
     return sum(file.stat().st_size for file in files) / 2**20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,7 @@ def _drawn(tasks: Sequence[tuple[int, Encoded]], count: int) -> Iterator[tuple[i
     """(number of text columns, encoded rows of a task, a row of them), drawn evenly from the reported splits of all
     tasks; the same rows for every tokenizer. `tasks`: number of text columns and encoded rows of each task."""
     random = np.random.default_rng(0)
-    for (columns, rows), _ in zip(_cycle(tasks), range(count), strict=False):
+    for columns, rows in islice(cycle(tasks), count):
         yield columns, rows, int(random.integers(len(rows)))
 
 
@@ -157,11 +158,6 @@ def _batch(drawn: Sequence[tuple[Encoded, int]], tokenizer: Any) -> Batch:
     ids = [rows.ids[rows.offsets[i] : rows.offsets[i + 1]] for rows, i in drawn]
     together = Encoded(np.concatenate(ids), np.cumsum([0, *map(len, ids)]), None, None)
     return pad(together, range(len(drawn)), tokenizer.pad_token_id, tokenizer.padding_side == "left")
-
-
-def _cycle(values: Sequence[tuple[int, Encoded]]) -> Iterator[tuple[int, Encoded]]:
-    while True:
-        yield from values
 
 
 def shapes(configured: Sequence[Sequence[int]], target: Sequence[int] | None) -> list[list[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from distill.config.backends import BACKENDS
 from distill.config.plan import Compared, Step
@@ -14,8 +14,8 @@ SchemesOf = Callable[[Step | None], Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Forms:
-    """The floating-point forms in which a machine can run a model."""
+class Supported:
+    """What a machine runs without quantization."""
 
     torch: tuple[str, ...]
     """Schemes of torch besides fp32."""
@@ -27,12 +27,12 @@ class Forms:
     """Those of `runtimes` that also compute in bfloat16, on a processor that multiplies in it."""
 
 
-def forms(*, bf16: bool, cuda: bool, compiled: bool, runtimes: Sequence[str]) -> Forms:
+def supported(*, bf16: bool, cuda: bool, compiled: bool, runtimes: Sequence[str]) -> Supported:
     """What is run on a machine. `bf16`: whether the device multiplies in bfloat16; `compiled`: whether models are
     compiled by torch too; `runtimes`: backends that run the float32 ONNX file here."""
     half = ("bf16",) if bf16 else ()
     torch = ("tf32", *half, "fp16") if cuda else half  # CPUs have no fast fp16
-    return Forms(
+    return Supported(
         torch,
         ("fp32", *(half or torch[1:])) if compiled else (),
         tuple(runtimes),
@@ -81,13 +81,13 @@ def variants(
     schemes_of: SchemesOf,
     *,
     members: int,
-    forms: Forms,
+    supported: Supported,
     references: bool = True,
 ) -> list[Variant]:
     """All variants to compare. Of variants with the same arithmetic, only one is scored; all are timed.
 
     The teacher, the students and the baselines are in every scheme that the students are quantized to; the teacher and
-    the students also in every form of the machine.
+    the students also in all that the machine supports.
 
     Args:
         members: number of teachers.
@@ -98,82 +98,67 @@ def variants(
         return schemes_of(quantized) if references else ()
 
     schemes = list(dict.fromkeys(name for each in compared for name in of_references(each.quantized)))
+    whole = Variant("teacher", "torch", "fp32", teacher)
+    quantized = replace(whole, made="teacher")
     return [
-        *_floats("teacher", teacher, forms),
-        *_of_onnx("teacher", teacher, forms, every=_with_onnx(schemes), made="teacher"),
-        *_in_schemes("teacher", teacher, schemes, forms, made="teacher"),
-        *(Variant("member", "torch", "fp32", teacher, member=n) for n in range(members) if members > 1),
+        *_floats(whole, supported),
+        *_of_onnx(quantized, supported, every=_with_onnx(schemes)),
+        *_in_schemes(quantized, schemes, supported),
+        *(replace(whole, role="member", member=number) for number in range(members) if members > 1),
         *(
             variant
             for each in compared
-            for variant in _of_target(each, schemes_of(each.quantized), of_references(each.quantized), forms)
+            for variant in _of_target(each, schemes_of(each.quantized), of_references(each.quantized), supported)
         ),
     ]
 
 
-def _floats(role: str, step: Step, forms: Forms, target: str = "") -> Iterator[Variant]:
-    """A model's checkpoint as it is."""
-    for scheme in ("fp32", *forms.torch):
-        yield Variant(role, "torch", scheme, step, target=target)
-    for scheme in forms.compiled:
-        yield Variant(role, "torch", f"{scheme}{COMPILED}", step, scored=False, target=target)
+def _floats(of: Variant, supported: Supported) -> Iterator[Variant]:
+    """A model's checkpoint as it is. `of`: the model in torch float32."""
+    for scheme in ("fp32", *supported.torch):
+        yield replace(of, scheme=scheme)
+    for scheme in supported.compiled:
+        yield replace(of, scheme=f"{scheme}{COMPILED}", scored=False)
 
 
-def _of_onnx(
-    role: str,
-    step: Step,
-    forms: Forms,
-    *,
-    every: bool,
-    quantized: Step | None = None,
-    made: str | None = None,
-    target: str = "",
-) -> Iterator[Variant]:
+def _of_onnx(of: Variant, supported: Supported, *, every: bool) -> Iterator[Variant]:
     """A model's float32 ONNX file. `every`: whether it exists for every task, so that it can be scored."""
-    names = {(backend, "fp32"): every and role == "student" for backend in forms.runtimes}
-    names |= {(backend, "bf16"): every for backend in forms.in_bf16}
+    names = {(backend, "fp32"): every and of.role == "student" for backend in supported.runtimes}
+    names |= {(backend, "bf16"): every for backend in supported.in_bf16}
     for (backend, scheme), scored in names.items():
-        yield Variant(role, backend, scheme, step, quantized, made, ONNX, ONNX, scored=scored, target=target)
+        yield replace(of, backend=backend, scheme=scheme, file=ONNX, key=ONNX, scored=scored)
 
 
-def _in_schemes(
-    role: str,
-    step: Step,
-    schemes: Sequence[str],
-    forms: Forms,
-    *,
-    quantized: Step | None = None,
-    made: str | None = None,
-    target: str = "",
-) -> Iterator[Variant]:
+def _in_schemes(of: Variant, schemes: Sequence[str], supported: Supported) -> Iterator[Variant]:
     """A quantized model."""
     for key in schemes:
         scheme = SCHEMES[key]
-        names = {scheme.scheme: True}
-        names |= {f"{scheme.scheme}{COMPILED}": False} if scheme.compiled else {}
-        names |= {f"{scheme.scheme}{BF16}": True} if scheme.backend in forms.in_bf16 else {}
-        for name, scored in names.items():
-            yield Variant(
-                role, scheme.backend, name, step, quantized, made, scheme.file, key,
-                scored=scored, row_by_row=scheme.row_by_row, target=target,
-            )  # fmt: skip
+        made = replace(of, backend=scheme.backend, file=scheme.file, key=key, row_by_row=scheme.row_by_row)
+        yield replace(made, scheme=scheme.scheme)
+        if scheme.compiled:
+            yield replace(made, scheme=f"{scheme.scheme}{COMPILED}", scored=False)
+        if scheme.backend in supported.in_bf16:
+            yield replace(made, scheme=f"{scheme.scheme}{BF16}")
 
 
-def _of_target(each: Compared, schemes: Sequence[str], of_baseline: Sequence[str], forms: Forms) -> Iterator[Variant]:
+def _of_target(
+    each: Compared, schemes: Sequence[str], of_baseline: Sequence[str], supported: Supported
+) -> Iterator[Variant]:
     """Variants of the student for a target, in `schemes`, and of the models it is compared with."""
-    student, quantized, target = each.student, each.quantized, each.target
-    yield from _floats("student", student, forms, target)
+    student = Variant("student", "torch", "fp32", each.student, target=each.target)
+    quantized = replace(student, quantized=each.quantized)
+    yield from _floats(student, supported)
     if _with_onnx(schemes):
-        yield from _of_onnx("student", student, forms, every=True, quantized=quantized, target=target)
+        yield from _of_onnx(quantized, supported, every=True)
     else:
-        yield from _of_onnx("student", student, forms, every=False, made=_folder("student", target), target=target)
-    yield from _in_schemes("student", student, schemes, forms, quantized=quantized, target=target)
+        yield from _of_onnx(replace(student, made=_folder(student)), supported, every=False)
+    yield from _in_schemes(quantized, schemes, supported)
     if each.pruned is not None:
-        yield Variant("pruned", "torch", "fp32", each.pruned, target=target)
+        yield replace(student, role="pruned", step=each.pruned)
     if each.baseline is not None:
-        yield Variant("baseline", "torch", "fp32", each.baseline, target=target)
-        made = _folder("baseline", target)
-        yield from _in_schemes("baseline", each.baseline, of_baseline, forms, made=made, target=target)
+        baseline = replace(student, role="baseline", step=each.baseline)
+        yield baseline
+        yield from _in_schemes(replace(baseline, made=_folder(baseline)), of_baseline, supported)
 
 
 def _with_onnx(schemes: Sequence[str]) -> bool:
@@ -181,8 +166,8 @@ def _with_onnx(schemes: Sequence[str]) -> bool:
     return any(SCHEMES[key].onnx for key in schemes)
 
 
-def _folder(role: str, target: str) -> str:
-    return f"{role}/{target}" if target else role
+def _folder(of: Variant) -> str:
+    return f"{of.role}/{of.target}" if of.target else of.role
 
 
 REFERENCE = "teacher torch fp32"
@@ -190,8 +175,8 @@ REFERENCE = "teacher torch fp32"
 
 
 def is_reference(variant: Variant, cuda: bool) -> bool:
-    """Whether a variant is a form of the teacher over which speedups are given: those in float32 and, on a GPU, also
-    those in TF32 and 16 bits."""
+    """Whether speedups are given over a variant: those of the teacher in float32 and, on a GPU, also in TF32 and
+    16 bits."""
     plain = variant.scheme.removesuffix(COMPILED)
     return variant.role == "teacher" and (plain == "fp32" or (cuda and plain in ("tf32", "bf16", "fp16")))
 

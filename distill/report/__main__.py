@@ -1,7 +1,7 @@
 """`python -m distill.report outputs/`: one page on all runs below a folder.
 
 For the folder of a single run, the reports of that run are written again from its results.json. With --choose, --csv or
---json, no page is written: the forms of the runs are chosen from, or listed.
+--json, no page is written: the variants of the runs are chosen from, or listed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import NoReturn
 
 from distill.errors import ConfigError, UserError, printable, printable_lines, reason
 from distill.report import read_one, read_runs, write_overview, write_pages
-from distill.report.choose import Ask, parsed, verdict
+from distill.report.choose import Ask, choice, parsed
 from distill.report.export import write_csv, write_json_rows
-from distill.report.variants import Run, forms, groups
+from distill.report.variants import Run, groups, variants
 from distill.runtime import streams
 from distill.runtime.storage import disk_errors
 from distill.runtime.storage.outputs import checked
@@ -42,7 +42,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         help="retained=97 or above_chance=97 (at least, in percent), ms=5, mib=20 (at most), and the goal: speedup=max "
         "(the default), retained=max, above_chance=max or size=min",
     )
-    made.add_argument("--csv", metavar="FILE", help="every form of every run, one a line; - is standard output")
+    made.add_argument("--csv", metavar="FILE", help="every variant of every run, one a line; - is standard output")
     made.add_argument("--json", metavar="FILE", help="the same as a list of records")
     made.add_argument("--overwrite", action="store_true", help="replace files that exist, whoever wrote them")
     return made
@@ -110,10 +110,10 @@ def _listed(given: argparse.Namespace) -> None:
 
 def _choices(runs: list[Run], ask: Ask) -> list[str]:
     """The choice of each group of comparable runs, as text."""
-    every, texts = forms(runs), []
+    every, texts = variants(runs), []
     named = groups(runs)
     for number, group in enumerate(named):
-        found = verdict(runs, [form for form in every if form.group == number], group, ask)
+        found = choice(runs, [variant for variant in every if variant.group == number], group, ask)
         load = found["loading"] or {}
         parts = [group.title + ":"] if len(named) > 1 else []
         parts += found["sentences"]

@@ -60,23 +60,19 @@ def model_card(
     if not students:
         raise ValueError(f"no student for the target {target!r} that did not fail in the results")
     scored = next((m for m in students if m["scores"]), students[0])
-    main, gain = models_table(results), gain_table(results)
     models = "one encoder for all tasks" if results.get("heads") else "one fine-tuned model for each task"
     stages = [stage["name"] for stage in results["stages"] if stage["target"] in (None, target)]
-    limits = [f"It was evaluated on the validation rows of {task} only, not on other texts or languages.", *LIMITS]
+    only = f"It was evaluated on the validation rows of {task} only, not on other texts or languages."
     teacher = results.get("teacher_name", "the teacher of the run")
-    blocks: list[Block] = [
-        Heading(f"{scored['name']}: {task}", 1),
-        *banner(bool(results.get("smoke"))),
+    parts: list[Block] = [
         Paragraph(f"A student distilled from {teacher} and fine-tuned on {task}{_with(results, task)}."),
         Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),
-        replace(main, notes=list(map(portable_text, main.notes))),
-        *([] if gain is None else section(gain)),
+        _models(results),
+        *section(gain_table(results)),
         *_usage(pipeline, max_length),
-        *_how_it_was_made(results, stages),
-        *_limitations([*footnotes.coverage(results), footnotes.timing(results), *limits]),
     ]
-    return _card(_front_matter(results, scored, task, pipeline), blocks)
+    front = _front_matter(results, scored, task, pipeline)
+    return _card(front, f"{scored['name']}: {task}", results, parts, stages, [*_measured_how(results), only])
 
 
 def _with(results: Results, task: str) -> str:
@@ -88,40 +84,28 @@ def _with(results: Results, task: str) -> str:
 def heads_card(origin: Results, tasks: Sequence[str], measured: Results | None) -> str:
     """README.md of a folder with a head for each of `tasks`; `measured`: the run's results, if it was evaluated."""
     loading = "".join(f'\nAutoModelForSequenceClassification.from_pretrained("FOLDER/{task}")' for task in tasks)
-    scored = list[Block]()
-    if measured is not None:
-        table = models_table(measured)
-        scored = [Paragraph(portable_text(headline.headline(measured)))]
-        scored.append(replace(table, notes=list(map(portable_text, table.notes))))
-    limits = [] if measured is None else [*footnotes.coverage(measured), footnotes.timing(measured)]
-    blocks: list[Block] = [
-        Heading(f"One encoder for {', '.join(tasks)}", 1),
-        *banner(bool(origin.get("smoke"))),
+    parts: list[Block] = [
         Paragraph(
             "Each subfolder is the whole model of one task, which transformers loads; their encoders are identical. "
             "distill.load runs the encoder once for all tasks."
         ),
         Code(f"from transformers import AutoModelForSequenceClassification\n{loading}"),
         Code('import distill\n\ndistill.load("FOLDER").predict(["A text."])'),
-        *scored,
-        *_how_it_was_made(origin, [stage["name"] for stage in (measured or {}).get("stages", [])]),
-        *_limitations([*limits, *LIMITS]),
     ]
-    return _card(_classifier(origin, "text-classification"), blocks)
+    limits, stages = list[str](), list[str]()
+    if measured is not None:
+        parts += [Paragraph(portable_text(headline.headline(measured))), _models(measured)]
+        limits, stages = _measured_how(measured), [stage["name"] for stage in measured["stages"]]
+    front = _classifier(origin, "text-classification")
+    return _card(front, f"One encoder for {', '.join(tasks)}", origin, parts, stages, limits)
 
 
 def plain_card(
     origin: Results, stage: str, task: str, pipeline: str = "text-classification", max_length: int = 128
 ) -> str:
     """README.md of a model for `task` that was made by `stage` of a run and was not evaluated."""
-    blocks: list[Block] = [
-        Heading(task, 1),
-        *banner(bool(origin.get("smoke"))),
-        *_usage(pipeline, max_length),
-        *_how_it_was_made(origin, [stage]),
-        *_limitations(["It was not evaluated.", *LIMITS]),
-    ]
-    return _card(_classifier(origin, pipeline), blocks)
+    front, usage = _classifier(origin, pipeline), _usage(pipeline, max_length)
+    return _card(front, task, origin, usage, [stage], ["It was not evaluated."])
 
 
 def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
@@ -130,27 +114,51 @@ def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
     `measured`: `cosine` is the mean cosine to the teacher's embeddings over `texts` texts, None if their widths differ;
     `spearman` maps a similarity task to [teacher, student]: the correlation of cosines with labels, in percent.
     """
-    front = _classifier(origin, SIMILARITY)
     rows = [
         (f"Spearman on {task}, in percent", *map("{:.1f}".format, both)) for task, both in measured["spearman"].items()
     ]
     if measured["cosine"] is not None:
         name = f"Mean cosine to the teacher's embeddings, over {measured['texts']} texts"
         rows.append((name, "1", f"{measured['cosine']:.3f}"))
-    blocks: list[Block] = [
-        Heading("A distilled sentence embedder", 1),
-        *banner(bool(origin.get("smoke"))),
+    parts: list[Block] = [
         Paragraph(f"Its unit-length embeddings approximate the direction of those of {origin['teacher_name']}."),
         Code(_EMBEDDER),
-        *(section(Table("Evaluation", ("Measure", "Teacher", "Student"), rows)) if rows else []),
-        *_how_it_was_made(origin, [stage]),
-        *_limitations(["It was evaluated on texts of tasks that it was not fine-tuned on.", *LIMITS]),
+        *section(Table("Evaluation", ("Measure", "Teacher", "Student"), rows)),
     ]
-    return _card(front, blocks)
+    limits = ["It was evaluated on texts of tasks that it was not fine-tuned on."]
+    front = _classifier(origin, SIMILARITY)
+    return _card(front, "A distilled sentence embedder", origin, parts, [stage], limits)
 
 
-def _card(front: dict[str, Any], blocks: Sequence[Block]) -> str:
+def _card(
+    front: dict[str, Any],
+    title: str,
+    origin: Results,
+    parts: Sequence[Block],
+    stages: Sequence[str],
+    limits: Sequence[str],
+) -> str:
+    """A whole card: its own `parts`, how `stages` of a run made the model, and its limitations."""
+    blocks = [
+        Heading(title, 1),
+        *banner(bool(origin.get("smoke"))),
+        *parts,
+        *_how_it_was_made(origin, stages),
+        Heading("Limitations"),
+        Bullets([*limits, *LIMITS]),
+    ]
     return f"---\n{front_matter(front)}---\n\n{markdown.text(blocks)}"
+
+
+def _models(results: Results) -> Table:
+    """The main table of a report, without the folders of its machine."""
+    table = models_table(results)
+    return replace(table, notes=list(map(portable_text, table.notes)))
+
+
+def _measured_how(results: Results) -> list[str]:
+    """Sentences on what the scores cover, and on how speed was measured."""
+    return [*footnotes.coverage(results), footnotes.timing(results)]
 
 
 class _Dumper(yaml.SafeDumper):
@@ -186,10 +194,6 @@ def _how_it_was_made(results: Results, stages: Sequence[str]) -> list[Block]:
         *command(portable_command(results["command"])),
         Bullets(list(dict.fromkeys(_sources(results)))),
     ]
-
-
-def _limitations(lines: Sequence[str]) -> list[Block]:
-    return [Heading("Limitations"), Bullets(lines)]
 
 
 def _origin(results: Results) -> dict[str, Any]:

@@ -1,24 +1,30 @@
-"""Chooses the form that meets all conditions and is the best by one goal, and compares it with the next best."""
+"""Chooses the variant that meets all conditions and is the best by one goal, and compares it with the next best."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from distill.errors import ConfigError
-from distill.report import headline
+from distill.report import headline, verdict
 from distill.report.loading import loading
 from distill.report.schema import Results
-from distill.report.variants import Form, Group, Run, Value
+from distill.report.variants import Group, Run, Value, Variant
 
 ROLES = ("student", "teacher")
 """Models that are offered: baselines are controls, and pruned models are not trained yet."""
 LEAST = 97.0
 """Least retained %, where neither a run nor a reader names one."""
-GOALS = {"speedup": "max", "retained": "max", "above_chance": "max", "size": "min"}
-_FORM = "conditions retained=97 or above_chance=97 (at least), ms=5, mib=20 (at most), and one goal"
+GOALS = {
+    "speedup": ("max", "fastest"),
+    "retained": ("max", "closest to its teacher"),
+    "above_chance": ("max", "closest to its teacher"),
+    "size": ("min", "smallest"),
+}
+"""Number by which the best is chosen -> which end of it is the best, and the word for the best."""
+_WORDS = "conditions retained=97 or above_chance=97 (at least), ms=5, mib=20 (at most), and one goal"
 
 
 @dataclass(frozen=True)
@@ -40,13 +46,13 @@ def parsed(words: Sequence[str]) -> Ask:
     goals = []
     for word in words:
         key, _, value = word.partition("=")
-        if GOALS.get(key) == value:
+        if key in GOALS and GOALS[key][0] == value:
             goals.append(key)
         elif key in ("retained", "above_chance", "ms", "mib") and re.fullmatch(r"\d+(\.\d+)?", value):
             found[key] = value if key not in found else _refuse(word, "given once")
         else:
-            goal = " or ".join(f"{name}={end}" for name, end in GOALS.items())
-            _refuse(word, f"one of the {_FORM}: {goal}")
+            goal = " or ".join(f"{name}={end}" for name, (end, _) in GOALS.items())
+            _refuse(word, f"one of the {_WORDS}: {goal}")
     if len(goals) > 1 or {"retained", "above_chance"} <= found.keys():
         _refuse(" ".join(words), "at most one goal, and retained or above_chance")
     numbers = {key: float(value) for key, value in found.items()}
@@ -65,59 +71,62 @@ def least_of(results: Sequence[Results]) -> float:
     return float(named.pop()) if len(named) == 1 else LEAST
 
 
-def offered(forms: Sequence[Form], group: Group, ask: Ask) -> list[Form]:
-    """The forms that meet all conditions, the best first. A form that lacks a number that is asked for is left out."""
-    if group.input is None:
-        return []
-    kept = [form for form in forms if form.first["role"] in ROLES and _meets(form, group.input, ask)]
-    return sorted(kept, key=_order(group.input, ask), reverse=True)
+def ranked(variants: Sequence[Variant], name: str, ask: Ask) -> list[Variant]:
+    """The variants with a speed at the input `name` and a retained share, the best by the goal first."""
 
-
-def _meets(form: Form, name: str, ask: Ask) -> bool:
-    value = form.kept(ask.above)
-    limits = ((ask.ms, form.ms.get(name)), (ask.mib, form.mib))
-    within = all(most is None or (number is not None and number <= most) for most, number in limits)
-    return value is not None and value.value >= ask.least and name in form.speedup and within
-
-
-def _order(name: str, ask: Ask) -> Callable[[Form], tuple[float, float]]:
-    def order(form: Form) -> tuple[float, float]:
-        value, fast = form.kept(ask.above), form.speedup[name].value
+    def order(variant: Variant) -> tuple[float, float]:
+        value, fast = variant.kept(ask.above), variant.speedup[name].value
         score = value.value if value else 0.0
-        small = -form.mib if form.mib is not None else float("-inf")
+        small = -variant.mib if variant.mib is not None else float("-inf")
         return {"speedup": (fast, score), "size": (small, score)}.get(ask.goal, (score, fast))
 
-    return order
+    placed = [variant for variant in variants if name in variant.speedup and variant.kept(ask.above) is not None]
+    return sorted(placed, key=order, reverse=True)
 
 
-def verdict(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask) -> dict[str, Any]:
-    """`sentences`, the chosen `form`, the `next` best, and how to load the choice (`loading`); None if absent."""
-    best, second, *_ = [*offered(forms, group, ask), None, None]
+def offered(variants: Sequence[Variant], group: Group, ask: Ask) -> list[Variant]:
+    """The variants that meet all conditions, the best first. One that lacks a number that is asked for is left out."""
+    if group.input is None:
+        return []
+    best_first = ranked(variants, group.input, ask)
+    return [variant for variant in best_first if variant.first["role"] in ROLES and _meets(variant, group.input, ask)]
+
+
+def _meets(variant: Variant, name: str, ask: Ask) -> bool:
+    value = variant.kept(ask.above)
+    limits = ((ask.ms, variant.ms.get(name)), (ask.mib, variant.mib))
+    within = all(most is None or (number is not None and number <= most) for most, number in limits)
+    return value is not None and value.value >= ask.least and within
+
+
+def choice(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: Ask) -> dict[str, Any]:
+    """`sentences`, the chosen `variant`, the `next` best, and how to load the choice (`loading`); None if absent."""
+    best, second, *_ = [*offered(variants, group, ask), None, None]
     if best is None:
-        return {"sentences": _none(runs, forms, group, ask), "form": None, "next": None, "loading": None}
+        return {"sentences": _none(runs, variants, group, ask), "variant": None, "next": None, "loading": None}
     sentences = [_chosen(runs, best, group, ask)]
     if second is not None:
         other = f"The next best, {second.name}{_where(runs, second, group)}, retains {_numbers(second, group, ask)}"
         sentences.append(f"{other}; {compared(runs, best, second, ask.above)}.")
     else:
-        sentences.append("No other form meets the conditions.")
+        sentences.append("No other variant meets the conditions.")
     if best.first["role"] == "teacher":
-        sentences += _students(runs, forms, group, ask)
+        sentences += _students(runs, variants, group, ask)
     load = loading(runs[best.runs[0]], best.first)
-    return {"sentences": sentences, "form": best, "next": second, "loading": load}
+    return {"sentences": sentences, "variant": best, "next": second, "loading": load}
 
 
-def _students(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask) -> list[str]:
+def _students(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: Ask) -> list[str]:
     """A sentence on the best student, where the choice is the teacher in another scheme; empty without students."""
-    students = [form for form in forms if form.first["role"] == "student"]
+    students = [variant for variant in variants if variant.first["role"] == "student"]
     relaxed = replace(ask, least=0.0)
     fitting, others = offered(students, group, ask), offered(students, group, relaxed)
     if not others:
         return []
     best = (fitting or others)[0]
     start = "Of the students" if fitting else f"No student does; of the students{_conditions(relaxed, '')}"
-    goal = {"speedup": "fastest", "size": "smallest"}.get(ask.goal, "closest to its teacher")
-    return [f"{start}, {best.name}{_where(runs, best, group)} is the {goal}: it retains {_numbers(best, group, ask)}."]
+    word = GOALS[ask.goal][1]
+    return [f"{start}, {best.name}{_where(runs, best, group)} is the {word}: it retains {_numbers(best, group, ask)}."]
 
 
 def _what(ask: Ask) -> str:
@@ -131,27 +140,26 @@ def _conditions(ask: Ask, all_of: str) -> str:
     return f"{all_of} that {' and '.join(parts)}" if parts else ""
 
 
-def _chosen(runs: Sequence[Run], form: Form, group: Group, ask: Ask) -> str:
-    goal = {"speedup": "fastest", "size": "smallest"}.get(ask.goal, "closest to its teacher")
+def _chosen(runs: Sequence[Run], variant: Variant, group: Group, ask: Ask) -> str:
+    best = f"{GOALS[ask.goal][1]}{_conditions(ask, ' of the variants')}"
     over = headline.reference(runs[group.runs[0]].results)
     return (
-        f"Ship {form.name}{_where(runs, form, group)}, the {goal}{_conditions(ask, ' of the forms')}: it retains "
-        f"{_numbers(form, group, ask)} the speed of {over} "
-        f"({_size_and_time(form, group)} with {group.input})."
+        f"Ship {variant.name}{_where(runs, variant, group)}, the {best}: it retains {_numbers(variant, group, ask)} "
+        f"the speed of {over} ({_size_and_time(variant, group)} with {group.input})."
     )
 
 
-def _numbers(form: Form, group: Group, ask: Ask) -> str:
-    kept, fast = form.kept(ask.above), form.speedup[group.input or ""]
+def _numbers(variant: Variant, group: Group, ask: Ask) -> str:
+    kept, fast = variant.kept(ask.above), variant.speedup[group.input or ""]
     retained = f"{kept.value:.1f}%{_ends(kept, 1)}" if kept else "an unknown share"
     return f"{retained} {_what(ask)} at {fast.value:.2f}x{_ends(fast, 2)}"
 
 
-def _where(runs: Sequence[Run], form: Form, group: Group) -> str:
-    """The run that a form is from, where there are several."""
-    folder = runs[form.runs[0]].folder
-    if len(form.runs) > 1:
-        return f" (mean of {len(form.runs)} seeds; {folder} is the first)"
+def _where(runs: Sequence[Run], variant: Variant, group: Group) -> str:
+    """The run that a variant is from, where there are several."""
+    folder = runs[variant.runs[0]].folder
+    if len(variant.runs) > 1:
+        return f" (mean of {len(variant.runs)} seeds; {folder} is the first)"
     return f" ({folder})" if len(group.runs) > 1 else ""
 
 
@@ -163,17 +171,17 @@ def _ends(value: Value, digits: int) -> str:
     return f" (± {(high - low) / 2:.{digits}f})" if value.spread else f" ({low:.{digits}f} to {high:.{digits}f})"
 
 
-def _none(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask) -> list[str]:
-    """Sentences that no form meets the conditions and, for each condition, on the nearest form that meets the
+def _none(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: Ask) -> list[str]:
+    """Sentences that no variant meets the conditions and, for each condition, on the nearest variant that meets the
     others."""
-    if not offered(forms, group, Ask(0.0, ask.above)):
-        return [f"No form has both a speed and a share {_what(ask)}, so there is no choice."]
-    near = [_nearest(runs, forms, group, *each) for each in _relaxed(ask)]
-    return [f"There are no forms{_conditions(ask, '')}.", *(sentence for sentence in near if sentence)]
+    if not offered(variants, group, Ask(0.0, ask.above)):
+        return [f"No variant has both a speed and a share {_what(ask)}, so there is no choice."]
+    near = [_nearest(runs, variants, group, *each) for each in _relaxed(ask)]
+    return [f"There are no variants{_conditions(ask, '')}.", *(sentence for sentence in near if sentence)]
 
 
 def _relaxed(ask: Ask) -> Iterator[tuple[Ask, str]]:
-    """Without one of the conditions, and the word for the form that comes nearest to it."""
+    """Without one of the conditions, and the word for the variant that comes nearest to it."""
     if ask.least:
         yield replace(ask, least=0.0, goal="above_chance" if ask.above else "retained"), "retains the most"
     if ask.ms is not None:
@@ -182,8 +190,8 @@ def _relaxed(ask: Ask) -> Iterator[tuple[Ask, str]]:
         yield replace(ask, mib=None, goal="size"), "is the smallest"
 
 
-def _nearest(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask, word: str) -> str:
-    found = offered(forms, group, ask)
+def _nearest(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: Ask, word: str) -> str:
+    found = offered(variants, group, ask)
     if not found:
         return ""
     best = found[0]
@@ -193,43 +201,20 @@ def _nearest(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask,
     )
 
 
-def _size_and_time(form: Form, group: Group) -> str:
-    known = [f"{form.ms[group.input]:.1f} ms"] if group.input in form.ms else []
-    return ", ".join([*known, *([f"{form.mib:.1f} MiB"] if form.mib is not None else [])])
+def _size_and_time(variant: Variant, group: Group) -> str:
+    known = [f"{variant.ms[group.input]:.1f} ms"] if group.input in variant.ms else []
+    return ", ".join([*known, *([f"{variant.mib:.1f} MiB"] if variant.mib is not None else [])])
 
 
-def compared(runs: Sequence[Run], a: Form, b: Form, above: bool) -> str:
-    """Whether the scores of two forms differ: by the paired test of a run that has both, else by their intervals."""
-    found = list(paired(runs, a, b))
+def compared(runs: Sequence[Run], a: Variant, b: Variant, above: bool) -> str:
+    """Whether the scores of two variants differ: by the paired test of a run that has both, else by their intervals."""
+    shared = [runs[i].results for i in sorted({*a.runs} & {*b.runs})]
+    found = [test for results in shared if (test := verdict.between(results, a.first, b.first))]
     if len(found) == 1 and len(a.runs) == 1:
-        row = found[0]
-        low, high = row["ci95"]
-        numbers = f"{row['difference']:+.1f} points ({low:.1f} to {high:.1f}, p = {row['p']:.3f}, {row['test']})"
-        return f"their scores {'differ' if row['distinguishable'] else 'are not distinguishable'}: {numbers}"
+        return verdict.shown(found[0])
     ends = [value.interval if value else None for value in (a.kept(above), b.kept(above))]
     if ends[0] is None or ends[1] is None:
         return "whether their scores differ was not tested"
     if ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1]:
         return "no paired test of the two is stored, and their intervals overlap, so no difference in score is shown"
     return "no paired test of the two is stored; their intervals do not overlap"
-
-
-def paired(runs: Sequence[Run], a: Form, b: Form, scope: str | None = None) -> Iterator[dict[str, Any]]:
-    """The paired tests of two forms in the runs that have both, each as a minus b."""
-    first, second = _identity(a), _identity(b)
-    for index in sorted(set(a.runs) & set(b.runs)):
-        for row in runs[index].results.get("tests", []):
-            pair = (_named(row["a"]), _named(row["b"]))
-            if row["scope"] == scope and pair == (first, second):
-                yield row
-            elif row["scope"] == scope and pair == (second, first):
-                low, high = row["ci95"]
-                yield row | {"difference": -row["difference"], "ci95": [-high, -low], "a": row["b"], "b": row["a"]}
-
-
-def _identity(form: Form) -> tuple[str, str, str]:
-    return _named(form.first)
-
-
-def _named(model: dict[str, Any]) -> tuple[str, str, str]:
-    return model["name"], model["scheme"], model["backend"]

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import fmean
 from typing import Any
 
 from distill.report import footnotes, headline, statistics_tables
 from distill.report.schema import Model, Results
 from distill.report.table import Row, Table, number, roles, times, with_interval
 from distill.report.timed import latency, median, shapes
-
-
-def task_score(model: Model, task: str) -> float | None:
-    """Mean of a task's metrics, in percent."""
-    metrics = model.get("scores", {}).get(task)
-    return fmean(metrics.values()) if metrics else None
+from distill.report.variants import fastest_teacher
 
 
 def _models(results: Results, title: str, columns: Row, cells: Callable[[Model], Row], notes: list[str]) -> Table:
@@ -87,7 +81,8 @@ def gain_table(results: Results) -> Table | None:
     if compared is None:
         return None
     student, baseline = compared
-    lines = [(task, task_score(student, task), task_score(baseline, task)) for task in headline.task_names(results)]
+    ours, theirs = (headline.task_scores(model.get("scores", {})) for model in compared)
+    lines = [(task, ours.get(task), theirs.get(task)) for task in headline.task_names(results)]
     lines.append((headline.average_name(results), student.get("macro"), baseline.get("macro")))
     lines.append(("retained %", headline.retained(student), headline.retained(baseline)))
     rows = [(name, number(a), number(b), "-" if a is None or b is None else f"{a - b:+.1f}") for name, a, b in lines]
@@ -96,7 +91,7 @@ def gain_table(results: Results) -> Table | None:
 
 
 def waterfall_table(results: Results) -> Table | None:
-    """What each change from the teacher to the fastest form of each student gave."""
+    """What each change from the teacher to the fastest variant of each student gave."""
     every: list[dict[str, Any]] = results.get("waterfall", [])
     several = len({row.get("target") for row in every}) > 1
     rows: list[Row] = []
@@ -157,9 +152,9 @@ def recall_table(results: Results) -> Table | None:
     """Rows and recall of each label of own tasks, for the teacher and the student of the headline."""
     counts = {(row["task"], row["split"]): row["labels"] for row in results["coverage"] if "labels" in row}
     tasks = list(dict.fromkeys(task for task, _ in counts))
-    student = headline.chosen(results, next(iter(headline.targets(results)), None))
-    teacher = next((m for m in headline.of_role(results, "teacher") if m.get("recall")), None)
-    if not tasks or student is None or teacher is None:
+    student = headline.first_student(results)
+    teacher = headline.reference_teacher(results)
+    if not tasks or student is None or teacher is None or not teacher.get("recall"):
         return None
     rows = []
     for task in tasks:
@@ -168,7 +163,7 @@ def recall_table(results: Results) -> Table | None:
         for label in train:
             both = (number(model.get("recall", {}).get(task, {}).get(label)) for model in (teacher, student))
             rows.append((task, label, number(train[label], 0), number(100 * train[label] / total), *both))
-    name = f"{student['name']} {headline.variant(student)}"
+    name = headline.named(student)
     columns = ("Task", "Label", "Training rows", "Share %", "Recall %, teacher", f"Recall %, {name}")
     note = "Recall: share of the label's reported rows for which the model outputs it; - for a label without such rows."
     notes = [note]
@@ -192,12 +187,11 @@ def latency_table(results: Results) -> Table:
 def by_shape_table(results: Results) -> Table:
     """Speedup at every shape, as the ratio of medians."""
     names = shapes(results)
-    floats = [m for m in headline.of_role(results, "teacher") if headline.float32(m)]
+    fastest = fastest_teacher(results)
 
     def cell(model: Model, shape: str) -> str:
-        fastest = min((t for m in floats if (t := median(m, shape))), default=None)
         own = median(model, shape)
-        return times(fastest / own) if fastest and own else "-"
+        return times(fastest[shape] / own) if shape in fastest and own else "-"
 
     return _models(
         results,

@@ -1,4 +1,4 @@
-"""Every form of every run as flat rows, for CSV and JSON files. Runs of several seeds are not averaged."""
+"""Every variant of every run as flat rows, for CSV and JSON files. Runs of several seeds are not averaged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 from distill.report import headline, overview
 from distill.report.loading import loading
 from distill.report.schema import Model
-from distill.report.variants import Run, default_input, milliseconds, reference, speedups
+from distill.report.timed import milliseconds
+from distill.report.variants import Run, speedups
 from distill.runtime.cells import csv_line
 from distill.runtime.storage.run_folder import write_text
 
@@ -36,19 +37,17 @@ _COPIED = (
 
 
 def rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    """A record of each form: names, percentages, speedups, milliseconds at each input, scores, and how to load it."""
+    """A record of each variant: names, percentages, speedups, milliseconds at each input, scores, how to load it."""
     for run in runs:
-        named, fastest = default_input(run.results), reference(run.results)
         facts = {"run": run.folder, "recipe": run.results["recipe"], "settings": overview.settings(run.results)}
         facts |= {"seeds": " ".join(map(str, run.results["seeds"])), "older_rules": run.results.get("older_rules")}
         for model in run.results["models"]:
-            faster = speedups(model, fastest, named)
             yield {
                 **facts,
                 **{key: model.get(key) for key in _COPIED},
                 **_retained(model),
-                "input": named,
-                **{f"speedup.{name}": value.value for name, value in faster.items()},
+                "input": run.input,
+                **{f"speedup.{name}": value.value for name, value in speedups(model, run).items()},
                 **_ends("speedup", headline.interval(model, "speedup")),
                 **{f"ms.{name}": value for name, value in milliseconds(model).items()},
                 **{f"requests.{key}": value for key, value in (model.get("requests") or {}).items()},
@@ -77,7 +76,7 @@ def _ends(name: str, interval: Sequence[float] | None) -> dict[str, float | None
 
 
 def write_csv(runs: Sequence[Run], path: Path | None) -> None:
-    """One line for each form; a column that a form lacks is empty. Without a path, to standard output."""
+    """One line for each variant; a column that a variant lacks is empty. Without a path, to standard output."""
     records = list(rows(runs))
     columns = list(dict.fromkeys(key for row in records for key in row))
     lines = [csv_line(columns), *(csv_line(row.get(column) for column in columns) for row in records)]

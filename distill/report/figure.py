@@ -108,8 +108,8 @@ def points(results: Results) -> list[Point]:
 
 
 def in_front(shown: Sequence[Point]) -> list[Point]:
-    """The points, of which some are in front: students that no other beats, joined by a line, the same forms trained
-    without a teacher and only pruned, members of an ensemble, and the fastest form of the teacher."""
+    """The points, of which some are in front: students that no other beats, joined by a line, the same variants trained
+    without a teacher and only pruned, members of an ensemble, and the fastest variant of the teacher."""
     students = [point for point in shown if point.role == "student"]
     best = [point for point in students if not any(beats(other, point) for other in students)]
     labels, fastest = (
@@ -168,7 +168,7 @@ def draw(shown: Sequence[Point], smoke: bool = False, over: str = headline.REFER
         fill = "none" if role == "baseline" else INK
         axes.plot([], [], _MARKERS[role], color=INK, markerfacecolor=fill, markersize=8, label=_NAMES[role])
     if not all(point.front for point in shown):
-        axes.plot([], [], "o", color=INK, markersize=6, alpha=_PALE, label="other forms")
+        axes.plot([], [], "o", color=INK, markersize=6, alpha=_PALE, label="other variants")
     _limits(axes, [teacher, *shown])
     axes.set_xlabel(f"speedup over {visible(over)}{at(p.shape for p in shown)} (higher is faster)")
     axes.set_ylabel("retained % of the teacher's macro score")
@@ -223,20 +223,15 @@ def _label(canvas: FigureCanvasAgg, axes: Axes, everything: Sequence[Point]) -> 
     taken = [box for point in everything for box in _covered(axes, point)]
     inside = axes.get_window_extent(renderer)
     for point in (point for point in everything if point.label and point.front):
-        best: tuple[float, tuple[int, int], Bbox] | None = None
-        for rank, (dx, dy) in enumerate(_PLACES):
+        for dx, dy in _PLACES:
             note = _note(axes, point, dx, dy)
             note.update_positions(renderer)
             box = Text.get_window_extent(note, renderer)  # without its line, which begins at the marker
+            is_inside = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
+            if is_inside and not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                break
             note.remove()
-            out = box.x0 < inside.x0 or box.x1 > inside.x1 or box.y0 < inside.y0 or box.y1 > inside.y1
-            cost = rank + 100 * sum(box.overlaps(other) for other in taken) + 300 * out
-            if best is None or cost < best[0]:
-                best = (cost, (dx, dy), box)
-        assert best is not None
-        if best[0] < 100:
-            _note(axes, point, *best[1])
-            taken.append(best[2])
 
 
 def _covered(axes: Axes, point: Point) -> list[Bbox]:

@@ -78,7 +78,7 @@ def _cut(row: dict[str, Any], with_step: bool) -> str:
 
 
 def speed_of(row: dict[str, Any]) -> str:
-    """The reference, the form and the inputs of the predicted speed of a pruned model."""
+    """The reference, the variant and the inputs of the predicted speed of a pruned model."""
     if row["length"] is not None:
         inputs = f"at {row['batch']}x{row['length']}"
     else:
@@ -87,7 +87,7 @@ def speed_of(row: dict[str, Any]) -> str:
     if row.get("backend", "torch") == "torch":
         before = "the teacher" if "backend" in row else "the unpruned model"
         return f"Speedup over {before} in torch {row['scheme']} {inputs}"
-    return f"Speedup of {row['backend']} {row['scheme']} over the teacher's fastest float32 form {inputs}"
+    return f"Speedup of {row['backend']} {row['scheme']} over the teacher's fastest float32 variant {inputs}"
 
 
 def shared_heads(results: Results) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from statistics import fmean
 
 from distill.config.backends import BACKENDS
 from distill.data.task import names_in
@@ -26,6 +27,11 @@ LEARNED = ("train", "development")
 def variant(model: Model) -> str:
     """Scheme and backend of a model, e.g. `int8 onnxruntime`."""
     return f"{model['scheme']} {model['backend']}"
+
+
+def named(model: Model) -> str:
+    """Name, scheme and backend of a model."""
+    return f"{model['name']} {variant(model)}"
 
 
 REFERENCE = "the teacher's fastest float32 variant"
@@ -96,6 +102,11 @@ def on_the_cpu(results: Results) -> list[str]:
     return [f"Rows with backend {' or '.join(backends)} ran on the CPU, not on the {gpu}."]
 
 
+def task_scores(scores: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Task -> mean of its metrics, in percent."""
+    return {task: fmean(metrics.values()) for task, metrics in scores.items() if metrics}
+
+
 def retained(model: Model) -> float | None:
     """The retained % of the headline: of the macro score over its tasks."""
     ways = model.get("retained")
@@ -118,6 +129,17 @@ def chosen(results: Results, target: str | None = None) -> Model | None:
     """The student of the headline: its fastest variant. Scores play no part in the choice."""
     scored = [m for m in _scored(results, target) if m["role"] == "student"]
     return max(scored, key=lambda m: speedup(m) or 0.0, default=None)
+
+
+def reference_teacher(results: Results) -> Model | None:
+    """The teacher that all models are compared with: the one that was scored and has no retained %."""
+    scored = [m for m in of_role(results, "teacher") if m.get("scores") and "failed" not in m]
+    return next((m for m in scored if m.get("retained") is None), next(iter(scored), None))
+
+
+def first_student(results: Results) -> Model | None:
+    """The student of the headline, of several targets that of the first."""
+    return chosen(results, next(iter(targets(results)), None))
 
 
 def _scored(results: Results, target: str | None) -> list[Model]:

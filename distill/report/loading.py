@@ -1,4 +1,4 @@
-"""How to load a form: the command and the code, and what to know about it."""
+"""How to load a variant: the command and the code, and what to know about it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _AS_FLOAT32 = ("bf16", "fp16", "tf32", "fp32_medium", "fp32_tf32")
 
 
 def loading(run: Run, model: Model) -> dict[str, str | None]:
-    """Keys `path`, `command`, `code` and `note`; None for a key that the form does not have."""
+    """Keys `path`, `command`, `code` and `note`; None for a key that the variant does not have."""
     if "failed" in model:
-        return {"path": None, "command": None, "code": None, "note": f"This form failed: {model['failed']}"}
+        return {"path": None, "command": None, "code": None, "note": f"This variant failed: {model['failed']}"}
     exported = _exported(run.results, model) if model["role"] in ("student", "teacher") else None
     trained = model.get("path") if model["backend"] == "torch" else None
     folder = exported or trained
     if folder is None:
         if model["role"] == "teacher":
-            where = f" The form that was timed is in {run.folder}/{model['path']}." if model.get("path") else ""
+            where = f" The variant that was timed is in {run.folder}/{model['path']}." if model.get("path") else ""
             note = f"This is the teacher, which the run does not export.{where}"
             return {"path": None, "command": None, "code": None, "note": note}
-        note = "No folder of the run loads this form: its recipe has no export stage for it."
+        note = "No folder of the run loads this variant: its recipe has no export stage for it."
         return {"path": model.get("path"), "command": None, "code": None, "note": note}
     path = f"{run.folder}/{folder}" if run.folder not in ("", ".") else folder
     backend, scheme = model["backend"], model["scheme"].removesuffix(COMPILED)
@@ -62,7 +62,7 @@ def _code(path: str, backend: str, scheme: str) -> str:
 
 
 def _exported(results: Results, model: Model) -> str | None:
-    """The exported folder of the form's model for the first task, below the run folder; None if it was not exported."""
+    """The exported folder of a model for the first task, below the run folder; None if it was not exported."""
     stages = [s for s in results["stages"] if s["kind"] == "export" and "skipped" not in s]
     wanted = (None, model["target"]) if model["role"] == "student" else ("teacher",)
     found = next((stage for stage in stages if stage["target"] in wanted), None)

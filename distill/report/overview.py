@@ -87,16 +87,22 @@ def entries(runs: Sequence[Results], name: Callable[[Results], str] = settings) 
     """Students and baselines, grouped over seeds. `name`: of runs with the same models, the same."""
     shown: list[Entry] = []
     for series, group in enumerate(grouped(runs, name)):
-        rows: dict[tuple[str, str, str], Entry] = {}
-        for run in group:
-            for model in run["models"]:
-                if model["role"] not in ("teacher", "member"):
-                    key = (model["name"], model["backend"], model["scheme"])
-                    row = rows.setdefault(key, Entry(series, name(group[0]), [], []))
-                    row.models.append(model)
-                    row.runs.append(run)
-        shown += rows.values()
+        for models, of_runs in variants(group):
+            if models[0]["role"] not in ("teacher", "member"):
+                shown.append(Entry(series, name(group[0]), models, of_runs))
     return shown
+
+
+def variants(runs: Sequence[Results]) -> list[tuple[list[Model], list[Results]]]:
+    """The rows of each variant in the runs that have it, and these runs."""
+    found: dict[tuple[str, ...], tuple[list[Model], list[Results]]] = {}
+    for run in runs:
+        for model in run["models"]:
+            key = (model["name"], model["role"], model["backend"], model["scheme"], str(model["target"]))
+            models, of_runs = found.setdefault(key, ([], []))
+            models.append(model)
+            of_runs.append(run)
+    return list(found.values())
 
 
 def values(numbers: Sequence[float | None]) -> list[float]:

@@ -90,11 +90,12 @@ def command(text: str) -> list[Block]:
     return [Code(" ".join(text.split()))] if text else []
 
 
-def section(table: Table) -> list[Block]:
-    return [Heading(table.title), table]
+def section(table: Table | None) -> list[Block]:
+    """A table with its title; nothing for a table that is absent or has no rows."""
+    return [Heading(table.title), table] if table is not None and table.rows else []
 
 
-def sections(every: Iterable[Table]) -> list[Block]:
+def sections(every: Iterable[Table | None]) -> list[Block]:
     return [block for table in every for block in section(table)]
 
 
@@ -138,7 +139,7 @@ def overview_page(runs: Sequence[Results]) -> tuple[list[Block], dict[str, str]]
     named = groups([Run("", run) for run in shown])
     for number, group in enumerate(named, 1):
         of_group = [shown[i] for i in group.runs]
-        entries, pruned = overview.entries(of_group), pruning_table.table(of_group)
+        entries = overview.entries(of_group)
         file = "frontier.svg" if number == 1 else f"frontier-{number}.svg"
         pictures[file] = figure.svg(overview.points(entries), smoke, headline.reference(of_group[0]))
         blocks += [
@@ -146,6 +147,6 @@ def overview_page(runs: Sequence[Results]) -> tuple[list[Block], dict[str, str]]
             Bullets(overview.headlines(of_group)),
             Picture(file, pictures[file]),
             overview.table(entries),
-            *([] if pruned is None else section(pruned)),
+            *section(pruning_table.table(of_group)),
         ]
     return blocks, pictures

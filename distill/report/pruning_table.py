@@ -48,7 +48,7 @@ class Cut:
 
 
 def cuts(runs: Sequence[Results]) -> list[Cut]:
-    """All models pruned to a predicted speed, by target, in the form that the search timed."""
+    """All models pruned to a predicted speed, by target, in the variant that the search timed."""
     short, _ = names(entries(runs))
 
     def label(run: Results) -> str:
@@ -78,10 +78,10 @@ def _add(cut: Cut, run: Results, row: dict[str, Any]) -> None:
     for model in run["models"]:
         as_cut = model["role"] == "student" and kinds.get(model["step"]) in ("prune", "vocabulary")
         role = "pruned" if as_cut else model["role"]
-        form = row.get("backend", "torch"), row["scheme"]
-        if role == "pruned" and form[0] != "torch":  # models right after pruning are in torch float32 alone
-            form = "torch", "fp32"
-        if role in ("student", "pruned", "baseline") and _variant(model) == (row["target"], *form):
+        variant = row.get("backend", "torch"), row["scheme"]
+        if role == "pruned" and variant[0] != "torch":  # models right after pruning are in torch float32 alone
+            variant = "torch", "fp32"
+        if role in ("student", "pruned", "baseline") and _variant(model) == (row["target"], *variant):
             cut.retained.setdefault(role, []).extend(values([headline.retained(model)]))
 
 
@@ -131,10 +131,10 @@ def table(runs: Sequence[Results]) -> Table | None:
     ]
     notes = [
         *common_settings(entries(runs)),
-        "Shape: layers x hidden channels x FFN channels. Predicted and measured speedup: of the form that the search "
-        "timed. Before recovery: retained % directly after pruning, in torch float32. After recovery, baseline: in the "
-        "form that the search timed, after recovery by distillation and after the same number of steps on labels "
-        "alone. Several seeds: mean ± standard deviation over runs.",
+        "Shape: layers x hidden channels x FFN channels. Predicted and measured speedup: of the variant that the "
+        "search timed. Before recovery: retained % directly after pruning, in torch float32. After recovery, baseline: "
+        "in the variant that the search timed, after recovery by distillation and after the same number of steps on "
+        "labels alone. Several seeds: mean ± standard deviation over runs.",
         *dict.fromkeys(
             f"{speed_of(row)}." for run in runs for row in run.get("pruned", []) if "predicted_speedup" in row
         ),

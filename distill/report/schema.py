@@ -200,7 +200,7 @@ _PRUNED = _record(
     {"step": _TEXT, "target": _or_null(_TEXT), "layers": _COUNT, "hidden": _COUNT, "ffn": _COUNT},
     {
         "tried": _COUNT,
-        # the form that was timed; without backend, torch
+        # the variant that was timed; without backend, torch
         "backend": _BACKEND,
         "scheme": _TEXT,
         # both null: texts of their own lengths in batches of up to eight; length alone: one at a time. Times are then

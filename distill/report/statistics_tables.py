@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import fmean
-from typing import Any
 
 from distill.report import headline
+from distill.report.headline import named
 from distill.report.schema import Model, Results
 from distill.report.table import Row, Table, number, with_interval
 
@@ -16,7 +16,7 @@ def chance_table(results: Results) -> Table | None:
     floor, least = results.get("chance"), results.get("detectable", {})
     if not floor:
         return None
-    teacher, near = _teacher(results), results.get("near_chance", [])
+    teacher, near = headline.reference_teacher(results), results.get("near_chance", [])
     rows = []
     for task, scores in floor.items():
         own = (teacher or {}).get("scores", {}).get(task, {})
@@ -31,7 +31,7 @@ def chance_table(results: Results) -> Table | None:
     ]
     if near:
         notes.append(f"The teacher's 95% interval includes chance: {', '.join(near)}.")
-    constant = [f"{_named(m)} ({', '.join(m['near_constant'])})" for m in results["models"] if m.get("near_constant")]
+    constant = [f"{named(m)} ({', '.join(m['near_constant'])})" for m in results["models"] if m.get("near_constant")]
     if constant:
         notes.append(f"At least 99% of the outputs are one and the same: {'; '.join(constant)}.")
     columns = ("Task", "Metrics", "Chance", "Teacher [95%]", "Detectable")
@@ -41,7 +41,7 @@ def chance_table(results: Results) -> Table | None:
 def tests_table(results: Results) -> Table | None:
     """Every test of macro scores, and the tests on each task of the student of the headline."""
     found = results.get("tests", [])
-    student = _student(results)
+    student = headline.first_student(results)
     chosen = None if student is None else {key: student[key] for key in ("name", "scheme", "backend")}
     shown = [test for test in found if test["scope"] is None or test["a"] == chosen]
     if not shown:
@@ -49,8 +49,8 @@ def tests_table(results: Results) -> Table | None:
     rows: list[Row] = [
         (
             headline.macro_score(results) if test["scope"] is None else test["scope"],
-            _named(test["a"]),
-            _named(test["b"]),
+            named(test["a"]),
+            named(test["b"]),
             "differ" if test["distinguishable"] else "not distinguishable",
             with_interval(f"{test['difference']:+.1f}", test["ci95"], 1),
             _p(test["p"]),
@@ -70,10 +70,17 @@ def tests_table(results: Results) -> Table | None:
 
 def calibration_table(results: Results) -> Table | None:
     """Expected calibration error of teacher and student on each task, before and after temperature scaling."""
-    both = [model for model in (_teacher(results), _student(results)) if model is not None]
+    both = (headline.reference_teacher(results), headline.first_student(results))
     rows = [
-        (task, _named(model), number(each["ece"], 3), number(each["temperature"], 2), number(each["ece_scaled"], 3))
+        (
+            task,
+            named(model),
+            number(each["ece"], 3),
+            number(each["temperature"], 2),
+            number(each["ece_scaled"], 3),
+        )
         for model in both
+        if model is not None
         for task, each in model.get("calibration", {}).items()
     ]
     note = (
@@ -86,16 +93,13 @@ def calibration_table(results: Results) -> Table | None:
 
 def lengths_table(results: Results) -> Table | None:
     """Scores of teacher and student on short, middling and long texts."""
-    teacher, student = _teacher(results), _student(results)
+    teacher, student = headline.reference_teacher(results), headline.first_student(results)
     rows = [] if teacher is None or student is None else list(_by_length(teacher, student))
+    if student is None or not rows:
+        return None
     columns = ("Task", "Tokens", "Rows", "Teacher", "Student", "Difference")
-    assert student is not None or not rows
     note = "Means of the task's metrics, on thirds of its rows by length in tokens of the teacher."
-    return (
-        Table("Scores by length", columns, rows, 2, [note, f"Student: {_named(student)}."])
-        if student and rows
-        else None
-    )
+    return Table("Scores by length", columns, rows, 2, [note, f"Student: {named(student)}."])
 
 
 def _by_length(teacher: Model, student: Model) -> Iterator[Row]:
@@ -111,20 +115,6 @@ def _by_length(teacher: Model, student: Model) -> Iterator[Row]:
 def tables(results: Results) -> list[Table | None]:
     """All tables of this module, in the order of the report."""
     return [chance_table(results), tests_table(results), calibration_table(results), lengths_table(results)]
-
-
-def _teacher(results: Results) -> Model | None:
-    """The teacher that all models are compared with: the one that was scored and has no retained %."""
-    scored = [m for m in headline.of_role(results, "teacher") if m.get("scores") and "failed" not in m]
-    return next((m for m in scored if m.get("retained") is None), next(iter(scored), None))
-
-
-def _student(results: Results) -> Model | None:
-    return headline.chosen(results, next(iter(headline.targets(results)), None))
-
-
-def _named(model: dict[str, Any]) -> str:
-    return f"{model['name']} {model['scheme']} {model['backend']}"
 
 
 def _p(value: float | None) -> str:

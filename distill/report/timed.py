@@ -8,6 +8,9 @@ from typing import Any
 
 from distill.report.schema import Model, Results
 
+REQUESTS = "single requests"
+"""Name of the input of single requests at the tasks' own lengths, beside batch x length such as `8x128`."""
+
 
 def _shape(row: dict[str, Any]) -> str:
     return row.get("name") or f"{row['batch']}x{row['length']}"
@@ -55,3 +58,10 @@ def median(model: Model, shape: str | None) -> float | None:
     """Milliseconds at a timed shape."""
     row = latency(model, shape)
     return row["median"] if row else None
+
+
+def milliseconds(model: Model) -> dict[str, float]:
+    """Input -> median milliseconds, single requests among them where they were timed."""
+    timed = {_shape(row): row["median"] for row in model.get("latency_ms", ())}
+    single = model.get("requests")
+    return timed | ({REQUESTS: single["p50"]} if single else {})

@@ -1,15 +1,16 @@
-"""The forms of many runs as flat records, which a page, a choice and a CSV file all show.
+"""The variants of many runs as flat records, which a page, a choice and a CSV file all show.
 
-A form is a model in one scheme on one backend. Runs that differ only in their seed give one form, whose numbers are
-means.
+A variant is a model in one scheme on one backend. Runs that differ only in their seed give one variant, whose
+numbers are means.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -17,10 +18,7 @@ from typing import Any
 
 from distill.report import headline, overview
 from distill.report.schema import Model, Results
-from distill.report.timed import median, reported_input, shapes
-
-REQUESTS = "single requests"
-"""Name of the input of single requests at the tasks' own lengths, beside batch x length such as `8x128`."""
+from distill.report.timed import median, milliseconds, reported_input, shapes
 
 Interval = tuple[float, float]
 
@@ -33,6 +31,22 @@ class Run:
     results: Results
     rows: Sequence[dict[str, Any]] = ()
 
+    @functools.cached_property
+    def input(self) -> str | None:
+        """The input of the reported speedup: the tasks' own lengths where it was measured there, else the middle
+        shape."""
+        for model in self.results["models"]:
+            measured = (model.get("speedup") or {}).get("by_input") or {}
+            best = headline.speedup(model)
+            if named := next((name for name, row in measured.items() if row["median"] == best), None):
+                return str(named)
+        return reported_input(self.results)
+
+    @functools.cached_property
+    def fastest(self) -> dict[str, float]:
+        """Input -> milliseconds of the teacher's fastest float32 variant."""
+        return fastest_teacher(self.results)
+
 
 @dataclass(frozen=True)
 class Value:
@@ -44,14 +58,14 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Form:
+class Variant:
     """A model in one scheme on one backend, in all runs that differ only in their seed.
 
-    Percentages are of the teacher of its runs, speedups are over that teacher's fastest float32 form.
+    Percentages are of the teacher of its runs, speedups are over that teacher's fastest float32 variant.
     """
 
     group: int
-    """Forms are compared within a group: the same tasks, rows, teacher and machine."""
+    """Variants are compared within a group: the same tasks, rows, teacher and machine."""
     runs: tuple[int, ...]
     models: tuple[Model, ...]
     settings: str
@@ -78,7 +92,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs whose forms may be compared."""
+    """Runs whose variants may be compared."""
 
     tasks: tuple[str, ...]
     teacher: str
@@ -98,7 +112,7 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     found: dict[str, list[int]] = {}
     for index, run in enumerate(runs):
         found.setdefault(json.dumps(_comparable(run.results)), []).append(index)
-    made = [_group([runs[i].results for i in members], members) for members in found.values()]
+    made = [_group([runs[i] for i in members], members) for members in found.values()]
     current = ["older_rules" not in run.results for run in runs]
     return sorted(made, key=lambda group: (not any(current[i] for i in group.runs), -len(group.runs)))
 
@@ -118,64 +132,41 @@ def _comparable(results: Results) -> list[Any]:
     ]
 
 
-def _group(results: Sequence[Results], members: Sequence[int]) -> Group:
-    facts = results[0]["environment"]
+def _group(runs: Sequence[Run], members: Sequence[int]) -> Group:
+    first = runs[0].results
+    facts = first["environment"]
     machine = f"{facts.get('gpu') or facts['cpu']}, {headline.counted(facts['threads'], 'thread')}"
-    inputs = Counter(name for name in map(default_input, results) if name)
+    inputs = Counter(run.input for run in runs if run.input)
     return Group(
-        tuple(headline.task_names(results[0])),
-        results[0].get("teacher_name", "-"),
+        tuple(headline.task_names(first)),
+        first.get("teacher_name", "-"),
         machine,
         tuple(members),
         inputs.most_common(1)[0][0] if inputs else None,
     )
 
 
-def default_input(results: Results) -> str | None:
-    """The input of the reported speedup: the tasks' own lengths where it was measured there, else the middle shape."""
-    for model in results["models"]:
-        measured = (model.get("speedup") or {}).get("by_input") or {}
-        best = headline.speedup(model)
-        if named := next((name for name, row in measured.items() if row["median"] == best), None):
-            return str(named)
-    return reported_input(results)
-
-
-def inputs(forms: Sequence[Form]) -> list[str]:
-    """Every input that a form was timed with, in order."""
-    return list(dict.fromkeys(name for form in forms for name in (*form.speedup, *form.ms)))
-
-
-def forms(runs: Sequence[Run]) -> list[Form]:
-    """Every form of all runs, group by group. A failed one has neither scores nor times."""
-    made: list[Form] = []
+def variants(runs: Sequence[Run]) -> list[Variant]:
+    """Every variant of all runs, group by group. A failed one has neither scores nor times."""
+    made: list[Variant] = []
     for number, group in enumerate(groups(runs)):
         index = {id(runs[i].results): i for i in group.runs}
         for same in overview.grouped([runs[i].results for i in group.runs], overview.settings):
-            rows: dict[tuple[str, ...], list[tuple[int, Model]]] = {}
-            for results in same:
-                for model in results["models"]:
-                    key = (model["name"], model["role"], model["backend"], model["scheme"], str(model["target"]))
-                    rows.setdefault(key, []).append((index[id(results)], model))
-            fastest = {index[id(results)]: reference(results) for results in same}
             title = overview.settings(same[0])
-            made += [_form(number, found, fastest, title, _input_names(runs, found)) for found in rows.values()]
+            for models, of_runs in overview.variants(same):
+                made.append(_variant(number, runs, [index[id(results)] for results in of_runs], models, title))
     return made
 
 
-def _input_names(runs: Sequence[Run], found: Sequence[tuple[int, Model]]) -> dict[int, str | None]:
-    return {i: default_input(runs[i].results) for i, _ in found}
-
-
-def reference(results: Results) -> dict[str, float]:
-    """Input -> milliseconds of the teacher's fastest float32 form."""
+def fastest_teacher(results: Results) -> dict[str, float]:
+    """Input -> milliseconds of the teacher's fastest float32 variant."""
     teachers = [m for m in headline.of_role(results, "teacher") if headline.float32(m)]
     times = {shape: [t for m in teachers if (t := median(m, shape))] for shape in shapes(results)}
     return {shape: min(found) for shape, found in times.items() if found}
 
 
-def speedups(model: Model, fastest: dict[str, float], named: str | None) -> dict[str, Value]:
-    """Input -> speedup with its interval.
+def speedups(model: Model, run: Run) -> dict[str, Value]:
+    """Input -> speedup of a model of a run with its interval.
 
     Runs with `older_rules` have the speedup at one input only. At the others it is the ratio of medians, without an
     interval.
@@ -183,9 +174,9 @@ def speedups(model: Model, fastest: dict[str, float], named: str | None) -> dict
     ways = model.get("speedup") or {}
     if by_input := ways.get("by_input"):
         return {name: Value(row["median"], _pair(row["ci95"])) for name, row in by_input.items() if row}
-    ratios = {shape: Value(ms / own) for shape, ms in fastest.items() if (own := median(model, shape))}
-    if named and (best := ways.get("best_teacher")) is not None:
-        ratios[named] = Value(best, _pair(ways.get("ci95")))
+    ratios = {shape: Value(ms / own) for shape, ms in run.fastest.items() if (own := median(model, shape))}
+    if run.input and (best := ways.get("best_teacher")) is not None:
+        ratios[run.input] = Value(best, _pair(ways.get("ci95")))
     return ratios
 
 
@@ -193,43 +184,30 @@ def _pair(ends: Sequence[float] | None) -> Interval | None:
     return (ends[0], ends[1]) if ends else None
 
 
-def milliseconds(results_model: Model) -> dict[str, float]:
-    """Input -> median milliseconds, single requests among them where they were timed."""
-    timed = {row.get("name") or f"{row['batch']}x{row['length']}": row["median"] for row in _latencies(results_model)}
-    single = results_model.get("requests")
-    return timed | ({REQUESTS: single["p50"]} if single else {})
-
-
-def _latencies(model: Model) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = model.get("latency_ms", [])
-    return found
-
-
-def _form(
-    group: int,
-    found: Sequence[tuple[int, Model]],
-    fastest: dict[int, dict[str, float]],
-    settings: str,
-    named: dict[int, str | None],
-) -> Form:
-    models = [model for _, model in found]
-    faster = [speedups(model, fastest[i], named[i]) for i, model in found]
+def _variant(group: int, runs: Sequence[Run], places: Sequence[int], models: Sequence[Model], settings: str) -> Variant:
+    faster = [speedups(model, runs[place]) for model, place in zip(models, places, strict=True)]
     timed = [milliseconds(model) for model in models]
-    return Form(
+    return Variant(
         group,
-        tuple(i for i, _ in found),
+        tuple(places),
         tuple(models),
         settings,
         over_seeds([_retained(m) for m in models]),
         over_seeds([_above_chance(m) for m in models]),
-        {name: v for name in _names(faster) if (v := over_seeds([row.get(name) for row in faster]))},
-        {name: fmean(row[name] for row in timed if name in row) for name in _names(timed)},
+        {name: v for name in keys(faster) if (v := over_seeds([row.get(name) for row in faster]))},
+        means(timed),
         mean_of([m.get("size_mib") for m in models]),
     )
 
 
-def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row))
+def keys(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys of all rows, in order."""
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Key -> its mean over the rows that have it."""
+    return {key: fmean(row[key] for row in rows if key in row) for key in keys(rows)}
 
 
 def mean_of(numbers: Sequence[float | None]) -> float | None:

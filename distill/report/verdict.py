@@ -10,48 +10,27 @@ def between(results: Results, a: Model, b: Model, scope: str | None = None) -> M
 
     scope: a task; None for the macro score over the tasks of the headline.
     """
-    ours, theirs = _identity(a), _identity(b)
-    for test in results.get("tests", ()):
-        if test["scope"] != scope:
-            continue
-        if (test["a"], test["b"]) == (ours, theirs):
-            return dict(test)
-        if (test["a"], test["b"]) == (theirs, ours):
-            ends = test["ci95"]
-            turned = {"a": ours, "b": theirs, "difference": -test["difference"]}
-            return {**test, **turned, "ci95": None if ends is None else [-ends[1], -ends[0]]}
-    return None
+    pair = (identity(a), identity(b))
+    of_scope = (test for test in results.get("tests", ()) if test["scope"] == scope)
+    both_ways = (way for test in of_scope for way in (test, turned(test)))
+    return next((way for way in both_ways if (identity(way["a"]), identity(way["b"])) == pair), None)
 
 
-def verdict(results: Results, a: Model, b: Model) -> str:
-    """One sentence: which of two models has the higher macro score, or that the rows do not show it."""
-    first, second = _named(a), _named(b)
-    test = between(results, a, b)
-    if test is None:
-        return f"Whether the scores of {first} and {second} differ was not tested."
-    if not test["distinguishable"]:
-        return f"{_capital(first)} and {second} are not distinguishable: {numbers(test)}."
-    ways = "higher" if test["difference"] > 0 else "lower"
-    return f"{_capital(first)} has a {ways} macro score than {second}: {numbers(test)}."
+def turned(test: Model) -> Model:
+    """The same test, with the difference of `b` minus `a`."""
+    ends = test["ci95"]
+    other_way = {"a": test["b"], "b": test["a"], "difference": -test["difference"]}
+    return {**test, **other_way, "ci95": None if ends is None else [-ends[1], -ends[0]]}
 
 
-def tied(results: Results, a: Model, b: Model) -> list[str]:
-    """The tasks on which two models were tested and are not distinguishable."""
-    scopes = dict.fromkeys(test["scope"] for test in results.get("tests", ()) if test["scope"] is not None)
-    found = {scope: between(results, a, b, scope) for scope in scopes}
-    return [scope for scope, test in found.items() if test is not None and not test["distinguishable"]]
+def identity(model: Model) -> tuple[str, str, str]:
+    """What tells the models of a run apart: name, scheme and backend."""
+    return model["name"], model["scheme"], model["backend"]
 
 
-def _identity(model: Model) -> dict[str, str]:
-    return {key: model[key] for key in ("name", "scheme", "backend")}
-
-
-def _named(model: Model) -> str:
-    return f"the {model['name']} in {model['scheme']} on {model['backend']}"
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
+def shown(test: Model) -> str:
+    """What a test on the macro scores shows, as the end of a sentence."""
+    return f"their scores {'differ' if test['distinguishable'] else 'are not distinguishable'}: {numbers(test)}"
 
 
 def numbers(test: Model) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distill.report.choose import Ask, verdict
-from distill.report.variants import Run, forms, groups
+from distill.report.variants import Run, groups, variants
 from tests.browser.conftest import Opened, committed
 from tests.enriched import EVIL, disagreeing, enriched
 
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.slow
 
 
 def chosen(page: Any) -> str | None:
-    """Name of the form that the page has chosen."""
+    """Name of the variant that the page has chosen."""
     button = page.locator("#choice .what button")
     return button.inner_text() if button.count() else None
 
 
 def expected(run: Run, ask: Ask) -> str | None:
-    found = verdict([run], forms([run]), groups([run])[0], ask)["form"]
+    found = verdict([run], variants([run]), groups([run])[0], ask)["variant"]
     return None if found is None else found.name
 
 
@@ -40,10 +40,10 @@ def drag(page: Any, key: str, share: float) -> float:
 
 
 def points(page: Any) -> list[list[Any]]:
-    """[form, x, y, opacity] of every drawn point."""
+    """[variant, x, y, opacity] of every drawn point."""
     return page.evaluate(
         "() => document.getElementById('figure').data.filter((trace) => trace.mode === 'markers').flatMap((trace) =>"
-        " trace.customdata.map((form, i) => [form, trace.x[i], trace.y[i], trace.opacity]))"
+        " trace.customdata.map((variant, i) => [variant, trace.x[i], trace.y[i], trace.opacity]))"
     )
 
 
@@ -78,8 +78,8 @@ def test_sliders_choose_what_the_command_line_chooses(opened: Opened, run: Run) 
         found = expected(run, Ask(asked[0], False, asked[1], asked[2]))
         assert chosen(page) == found
         seen.add(found)
-        faint = {form for form, *_, opacity in points(page) if opacity < 1}
-        bright = [(x, y) for form, x, y, opacity in points(page) if opacity == 1]
+        faint = {variant for variant, *_, opacity in points(page) if opacity < 1}
+        bright = [(x, y) for variant, x, y, opacity in points(page) if opacity == 1]
         assert not [1 for x, y in bright for a, b in bright if (a >= x and b > y) or (a > x and b >= y)]
         assert len(faint) + len(bright) == len(points(page))
     assert len(seen) > 2
@@ -101,20 +101,20 @@ def test_another_input_moves_the_points(opened: Opened, run: Run) -> None:
     before = points(page)
     page.select_option("#input", "1x128")
     after = points(page)
-    ratio = {form: x for form, x, *_ in after}
-    assert all(ratio[form] == pytest.approx(x * 0.8 / 0.9, rel=1e-3) for form, x, *_ in before)
+    ratio = {variant: x for variant, x, *_ in after}
+    assert all(ratio[variant] == pytest.approx(x * 0.8 / 0.9, rel=1e-3) for variant, x, *_ in before)
     assert "1x128" in page.locator("#figure").inner_text()
 
 
 def test_a_click_on_a_point_opens_its_panel(opened: Opened, run: Run) -> None:
     page = opened([run])
     page.locator("#figure").scroll_into_view_if_needed()
-    x, y, form = page.evaluate(FIRST_ON_THE_FRONTIER)
+    x, y, variant = page.evaluate(FIRST_ON_THE_FRONTIER)
     page.mouse.move(x - 30, y - 30)
     page.mouse.move(x, y, steps=4)
     page.mouse.click(x, y)
     page.wait_for_selector("#panel[open]")
-    assert page.locator("#panel-title").inner_text() == forms([run])[form].name
+    assert page.locator("#panel-title").inner_text() == variants([run])[variant].name
     panel = page.locator("#panel").inner_text()
     for part in (
         "Load it",
@@ -180,18 +180,19 @@ def test_results_of_before_state_what_is_missing(opened: Opened) -> None:
     assert page.locator("#group option").count() == 3
     page.select_option("#group", "2")
     assert (
-        "Ship" in page.locator("#verdict").inner_text() or "There are no forms" in page.locator("#verdict").inner_text()
+        "Ship" in page.locator("#verdict").inner_text()
+        or "There are no variants" in page.locator("#verdict").inner_text()
     )
 
 
-def test_where_no_form_meets_the_sliders_the_nearest_are_named(opened: Opened) -> None:
+def test_where_no_variant_meets_the_sliders_each_condition_is_counted(opened: Opened) -> None:
     page = opened([Run("glue", committed("glue-distilbert"))])
-    assert "No student does; of the students, " in page.locator("#choice").inner_text()
+    assert "No student does; of the students, " in page.locator("#verdict").inner_text()
+    assert "No student meets the conditions." in page.locator("#choice").inner_text()
     page.fill("#mib-box", "20")
-    page.wait_for_function("document.getElementById('choice').innerText.includes('No form is left')")
+    page.wait_for_function("document.getElementById('choice').innerText.includes('No variant meets')")
     shown = page.locator("#choice").inner_text()
-    assert "Of those that have at most 20.0 MiB, student, int8 onnxruntime retains the most" in shown
-    assert "Of those that retain at least 97.0%, teacher, int8 onnxruntime is the smallest" in shown
+    assert "a retained share: 11; that retain at least 97.0%: 4; that have at most 20.0 MiB: 1." in shown
 
 
 def test_texts_stay_texts(opened: Opened, run: Run) -> None:
@@ -256,7 +257,7 @@ def test_paper(opened: Opened, run: Run, tmp_path: Path) -> None:
     assert page.pdf().startswith(b"%PDF")
 
 
-def test_fifty_runs_of_thirty_forms(opened: Opened, run: Run) -> None:
+def test_fifty_runs_of_thirty_variants(opened: Opened, run: Run) -> None:
     """Few nodes and few rows at first: what makes a large page open fast. Times are not asserted."""
     runs = []
     for number in range(50):
@@ -268,7 +269,7 @@ def test_fifty_runs_of_thirty_forms(opened: Opened, run: Run) -> None:
                 row["median"] *= 1 + number / 100
         runs.append(Run(f"outputs/{number}", results))
     page = opened(runs)
-    scored = [form for form in forms(runs) if form.retained and "own lengths" in form.speedup]
+    scored = [variant for variant in variants(runs) if variant.retained and "own lengths" in variant.speedup]
     assert len(points(page)) == len(scored) > 1000
     assert page.locator("#rows tbody tr").count() == 60
     page.get_by_role("button", name="Show 600 more").click()

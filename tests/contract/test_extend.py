@@ -123,9 +123,9 @@ def test_a_recipe_is_run_with_a_scheme_a_backend_and_a_loss_from_outside(
     assert [row[2:4] for row in shown.rows if row[2] == "outside"] == [("outside", "int4")] * 2
     assert any(point.group == "outside" for point in figure.points(results))
     assert page.run_page(results, figure.svg(figure.points(results)))
-    forms = data.page_data([Run("out", results, [])])["forms"]
-    (form,) = (one for one in forms if (one["backend"], one["role"]) == ("outside", "student"))
-    assert "--backend outside --scheme int4" in form["loading"]["command"]
+    variants = data.page_data([Run("out", results, [])])["variants"]
+    (variant,) = (one for one in variants if (one["backend"], one["role"]) == ("outside", "student"))
+    assert "--backend outside --scheme int4" in variant["loading"]["command"]
 
 
 def test_colours_are_those_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -254,7 +254,7 @@ def test_seeds_of_a_compression_are_one_row(root: Path, capsys: pytest.CaptureFi
 
 
 def test_each_target_of_a_compression_is_one_row_of_the_curve(root: Path) -> None:
-    """Student and baseline in the form that was searched, not the fastest; gains of each seed."""
+    """Student and baseline in the variant that was searched, not the fastest; gains of each seed."""
     for seed, extra in enumerate((0.0, 2.0)):
         run = complete()
         run["seeds"], run["command"] = [seed], run["command"].replace("seed=0", f"seed={seed}")

@@ -10,7 +10,7 @@ from distill.cli.compare.result import probability
 from distill.data.task_types import KINDS, Kind
 from distill.evaluation.disagreements import short
 from distill.report.headline import counted
-from distill.report.page import Block, Bullets, Heading, Headline, Paragraph, section
+from distill.report.page import Block, Bullets, Heading, Headline, Paragraph, section, sections
 from distill.report.table import Row, Table, number, times, with_interval
 
 Comparison = dict[str, Any]
@@ -27,14 +27,13 @@ def title(comparison: Comparison) -> str:
 def blocks(comparison: Comparison, whole: bool = True) -> list[Block]:
     """The whole page, or what a terminal shows of it."""
     first, *others = comparison["result"]
-    tables = [scores(comparison), latency(comparison), classes(comparison, whole), lengths(comparison)]
     return [
         Heading(title(comparison), 1),
         Headline(first),
         Bullets([*others, *comparison["notes"]]),
         Paragraph(_origin(comparison)),
         models(comparison),
-        *(block for table in tables if table is not None for block in section(table)),
+        *sections([scores(comparison), latency(comparison), classes(comparison, whole), lengths(comparison)]),
         *section(differences(comparison, whole)),
     ]
 

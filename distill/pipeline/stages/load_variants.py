@@ -29,7 +29,7 @@ def variants_of(ctx: Context, step: Step) -> list[Variant]:
     teacher, device = step.teacher, ctx.machine.device
     assert isinstance(teacher, Step)
     cuda = device.type == "cuda"
-    forms = variants.forms(
+    supported = variants.supported(
         bf16=detect_precision("auto", device) == "bf16",
         cuda=cuda,
         compiled=not ctx.config.limit.smoke,  # compiling takes longer than all else in a smoke run
@@ -42,7 +42,9 @@ def variants_of(ctx: Context, step: Step) -> list[Variant]:
     # Exporting and quantizing the models of several tasks takes longer than all else in a smoke run.
     references = not ctx.config.limit.smoke or len(ctx.tasks) == 1
     members = len(ctx.given.teachers)
-    return variants.variants(teacher, compared(step), schemes, members=members, forms=forms, references=references)
+    return variants.variants(
+        teacher, compared(step), schemes, members=members, supported=supported, references=references
+    )
 
 
 @dataclass(frozen=True)

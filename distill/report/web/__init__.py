@@ -1,5 +1,6 @@
-"""`report.html`: one file that chooses a form with sliders. It runs from disk, loads nothing, and has its data as JSON.
+"""`report.html`: one file that filters variants with sliders. It runs from disk and loads nothing.
 
+Its data is JSON that Python computed, in which its script draws, sorts and filters.
 The figure is drawn by plotly.js, whose script is in the package `plotly` and is copied into the page.
 """
 

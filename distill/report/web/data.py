@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any
 
 from distill.config.backends import BACKENDS
 from distill.errors import visible
-from distill.report import figure, headline, overview
-from distill.report.choose import Ask, least_of, verdict
+from distill.report import figure, headline, overview, verdict
+from distill.report.choose import ROLES, Ask, choice, least_of, ranked
 from distill.report.loading import loading
 from distill.report.schema import Results
-from distill.report.variants import Form, Group, Run, Value, forms, groups, inputs, mean_of
+from distill.report.variants import Group, Run, Value, Variant, groups, keys, mean_of, means, variants
 
 _NUMBERS = (
     "parameters",
@@ -32,16 +32,19 @@ _ROWS_OF_MANY = 10
 
 
 def page_data(runs: Sequence[Run]) -> dict[str, Any]:
-    """Lists `groups`, `runs` and `forms`, which refer to each other by their index, and the colours of backends."""
-    every, named = forms(runs), groups(runs)
-    short, common = overview.names([overview.Entry(0, form.settings, [], []) for form in every])
+    """Lists `groups`, `runs` and `variants`, which refer to each other by their index, and the colours of backends."""
+    every, named = variants(runs), groups(runs)
+    short, common = overview.names([overview.Entry(0, variant.settings, [], []) for variant in every])
     data = {
         "smoke": any(run.results.get("smoke") for run in runs),
         "common": common if len(runs) > 1 else "",
         "colours": {"light": _colours(figure.COLOURS), "dark": _colours(figure.ON_DARK)},
         "groups": [_group(runs, number, group, every) for number, group in enumerate(named)],
         "runs": [_run(run, len(runs) > 1) for run in runs],
-        "forms": [_form(runs, form, short[form.settings]) for form in every],
+        "variants": [
+            _variant(runs, variant, short[variant.settings]) | tests
+            for variant, tests in zip(every, _tests(runs, every), strict=True)
+        ],
     }
     rounded: dict[str, Any] = _rounded(data)
     return rounded
@@ -66,48 +69,42 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def _group(runs: Sequence[Run], number: int, group: Group, every: Sequence[Form]) -> dict[str, Any]:
-    members = [form for form in every if form.group == number]
+def _group(runs: Sequence[Run], number: int, group: Group, every: Sequence[Variant]) -> dict[str, Any]:
+    members = [variant for variant in every if variant.group == number]
     results = [runs[i].results for i in group.runs]
     least = least_of(results)
-    found = verdict(runs, members, group, Ask(least))
+    found = choice(runs, members, group, Ask(least))
+    places = {id(variant): place for place, variant in enumerate(every)}
+    names = keys([variant.speedup for variant in members])
     return {
         "title": group.title,
         "tasks": list(group.tasks),
         "input": group.input,
         "reference": headline.reference(results[0]),
-        "inputs": inputs(members),
+        "inputs": names,
+        # what is retained -> input -> the variants to draw and to choose from, the best first
+        "ranked": {
+            share: {
+                name: [places[id(variant)] for variant in ranked(members, name, Ask(above=above))] for name in names
+            }
+            for share, above in (("raw", False), ("above", True))
+        },
         "least": least,
         "sentences": found["sentences"],
-        "chosen": None if found["form"] is None else every.index(found["form"]),
         "loading": found["loading"],
         "chance": mean_of([chance_retained(one) for one in results]),
         "near_chance": list(dict.fromkeys(task for one in results for task in one.get("near_chance", []))),
-        "teacher": teacher_scores(results),
+        "teacher": means([_teacher(one) for one in results]),
         "detectable": next((one["detectable"] for one in results if one.get("detectable")), None),
         "without": headline.exclusion(results[0]),
         "older_rules": sum("older_rules" in one for one in results),
     }
 
 
-def task_means(scores: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Task -> mean of its metrics, in percent."""
-    return {task: fmean(metrics.values()) for task, metrics in scores.items() if metrics}
-
-
-def teacher_scores(results: Sequence[Results]) -> dict[str, float]:
-    """Task -> mean over runs of the score of the teacher's first scored form."""
-    found = [scores for one in results if (scores := _teacher(one))]
-    return {
-        task: fmean(row[task] for row in found if task in row) for task in dict.fromkeys(t for r in found for t in r)
-    }
-
-
 def _teacher(results: Results) -> dict[str, float]:
-    scored: dict[str, dict[str, float]] = next(
-        (m["scores"] for m in headline.of_role(results, "teacher") if m.get("scores")), {}
-    )
-    return task_means(scored)
+    """Task -> the teacher's score."""
+    teacher = headline.reference_teacher(results)
+    return {} if teacher is None else headline.task_scores(teacher["scores"])
 
 
 def chance_retained(results: Results) -> float | None:
@@ -115,7 +112,7 @@ def chance_retained(results: Results) -> float | None:
 
     The same ratio of macro scores as a model's retained %, over the tasks of the headline of which it is known.
     """
-    chance, teacher = task_means(results.get("chance") or {}), _teacher(results)
+    chance, teacher = headline.task_scores(results.get("chance") or {}), _teacher(results)
     apart = headline.outside(results)
     tasks = [task for task in chance if task in teacher and task not in apart]
     if not tasks or not (whole := sum(teacher[task] for task in tasks)):
@@ -126,9 +123,7 @@ def chance_retained(results: Results) -> float | None:
 def _run(run: Run, many: bool) -> dict[str, Any]:
     results = run.results
     rows = list(run.rows)
-    counts = {
-        task: len([row for row in rows if row["task"] == task]) for task in dict.fromkeys(r["task"] for r in rows)
-    }
+    counts = dict(Counter(row["task"] for row in rows))
     if many:
         rows = [row for task in counts for row in [r for r in rows if r["task"] == task][:_ROWS_OF_MANY]]
     return {
@@ -137,26 +132,31 @@ def _run(run: Run, many: bool) -> dict[str, Any]:
         "seeds": results["seeds"],
         "command": " ".join(results["command"].split()),
         "stages": results["stages"],
-        "tests": [
-            [
-                _key(row["a"]),
-                _key(row["b"]),
-                row["scope"],
-                row["difference"],
-                row["ci95"],
-                row["p"],
-                row["distinguishable"],
-            ]
-            for row in results.get("tests", [])
-        ],
         "waterfall": results.get("waterfall", []),
         "disagreements": rows,
         "disagreeing": counts,
     }
 
 
-def _key(model: dict[str, Any]) -> str:
-    return "|".join((model["name"], model["scheme"], model["backend"]))
+def _tests(runs: Sequence[Run], every: Sequence[Variant]) -> list[dict[str, Any]]:
+    """For each variant, `tests`: index of another -> what their test in one run shows; and `ties`: task -> whether its
+    score is not distinguishable from the teacher's, for the tasks that were tested."""
+    found: list[dict[str, Any]] = [{"tests": {}, "ties": {}} for _ in every]
+    places = {
+        (run, verdict.identity(model)): place
+        for place, variant in enumerate(every)
+        for run, model in zip(variant.runs, variant.models, strict=True)
+    }
+    for number, run in enumerate(runs):
+        for test in (way for row in run.results.get("tests", ()) for way in (row, verdict.turned(row))):
+            a, b = (places.get((number, verdict.identity(test[key]))) for key in ("a", "b"))
+            if a is None or b is None:
+                continue  # a stranger's results may name models that they do not have
+            if test["scope"] is None and every[a].runs == (number,):
+                found[a]["tests"][str(b)] = verdict.shown(test)
+            elif test["scope"] is not None and every[b].first["role"] == "teacher":
+                found[a]["ties"].setdefault(test["scope"], not test["distinguishable"])
+    return found
 
 
 def _value(value: Value | None) -> list[Any] | None:
@@ -164,32 +164,22 @@ def _value(value: Value | None) -> list[Any] | None:
     return None if value is None else [value.value, *(value.interval or (None, None)), value.spread]
 
 
-def _form(runs: Sequence[Run], form: Form, settings: str) -> dict[str, Any]:
-    first = form.first
-    scored = [model["scores"] for model in form.models if model.get("scores")]
+def _variant(runs: Sequence[Run], variant: Variant, settings: str) -> dict[str, Any]:
+    first = variant.first
+    scored = [model["scores"] for model in variant.models if model.get("scores")]
     return {
         **{key: first[key] for key in ("name", "role", "step", "target", "scheme", "backend")},
-        "key": _key(first),
-        "group": form.group,
-        "runs": form.runs,
+        "offered": first["role"] in ROLES,
+        "group": variant.group,
+        "runs": variant.runs,
         "settings": settings,
-        "raw": _value(form.retained),
-        "above": _value(form.above_chance),
-        "speedup": {name: _value(value) for name, value in form.speedup.items()},
-        "ms": form.ms,
-        "mib": form.mib,
-        **{key: mean_of([model.get(key) for model in form.models]) for key in _NUMBERS},
+        "raw": _value(variant.retained),
+        "above": _value(variant.above_chance),
+        "speedup": {name: _value(value) for name, value in variant.speedup.items()},
+        "ms": variant.ms,
+        "mib": variant.mib,
+        **{key: mean_of([model.get(key) for model in variant.models]) for key in _NUMBERS},
         **{key: first[key] for key in _DETAILS if first.get(key)},
-        "scores": _mean_scores(scored),
-        "loading": loading(runs[form.runs[0]], first),
+        "scores": {task: means([scores[task] for scores in scored if task in scores]) for task in keys(scored)},
+        "loading": loading(runs[variant.runs[0]], first),
     }
-
-
-def _mean_scores(scored: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    """Task -> metric -> mean over seeds."""
-    tasks: dict[str, dict[str, list[float]]] = {}
-    for scores in scored:
-        for task, metrics in scores.items():
-            for metric, value in metrics.items():
-                tasks.setdefault(task, {}).setdefault(metric, []).append(value)
-    return {task: {metric: fmean(values) for metric, values in metrics.items()} for task, metrics in tasks.items()}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distill.report import footnotes, headline
 from distill.report.detail import coverage_table, environment_table, stages_table, tables
-from distill.report.page import Block, Bullets, Heading, Paragraph, command
+from distill.report.page import Block, Bullets, Heading, Paragraph, origin
 from distill.report.page import sections as of_tables
 from distill.report.variants import Run
 
@@ -31,8 +31,7 @@ def _blocks(run: Run, whole: bool) -> list[Block]:
     return [
         Paragraph(headline.headline(results)),
         Heading("Exact command", 3),
-        Paragraph(f"Teacher: {results.get('teacher_name', '-')}. Made with distill {results['version']}."),
-        *command(results["command"]),
+        *origin(results),
         Heading("What the average covers", 3),
         Bullets(footnotes.coverage(results)),
         Heading("How it was timed", 3),

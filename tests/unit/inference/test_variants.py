@@ -1,4 +1,4 @@
-"""Which forms of which models are compared."""
+"""Which variants of which models are compared."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import pytest
 
 from distill.config import load_config
 from distill.config.plan import compared, resolve
-from distill.inference.variants import REFERENCE, Forms, Variant, forms, is_reference, variants
+from distill.inference.variants import REFERENCE, Supported, Variant, is_reference, supported, variants
 
-CPU = Forms(torch=("bf16",), compiled=("fp32", "bf16"), runtimes=("onnxruntime", "openvino"), in_bf16=("openvino",))
+CPU = Supported(torch=("bf16",), compiled=("fp32", "bf16"), runtimes=("onnxruntime", "openvino"), in_bf16=("openvino",))
 SCHEMES = ("onnxruntime", "openvino", "torchao")
 
 
-def of(schemes: tuple[str, ...], machine: Forms = CPU, references: bool = True) -> list[Variant]:
+def of(schemes: tuple[str, ...], machine: Supported = CPU, references: bool = True) -> list[Variant]:
     steps = resolve(load_config(["recipe=distilbert"])).steps
     step = next(step for step in steps if step.kind == "evaluate")
     return variants(
-        step.teacher, compared(step), lambda _: schemes, members=1, forms=machine, references=references
+        step.teacher, compared(step), lambda _: schemes, members=1, supported=machine, references=references
     )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def test_teacher_and_baseline_are_in_every_scheme_of_the_student() -> None:
     assert REFERENCE in {variant.name for variant in found}
 
 
-def test_forms_do_not_depend_on_what_the_student_uses() -> None:
+def test_floats_do_not_depend_on_what_the_student_uses() -> None:
     floats = schemes_of(of(()), "teacher")
     assert ("openvino", "fp32") in floats
     assert floats == schemes_of(of(()), "student")
@@ -81,16 +81,16 @@ def test_what_depends_on_its_batch_runs_row_by_row() -> None:
         (False, True, ("tf32", "fp16"), ("fp32", "fp16")),
     ],
 )
-def test_forms_of_a_machine(bf16: bool, cuda: bool, torch: tuple[str, ...], compiled: tuple[str, ...]) -> None:
-    found = forms(bf16=bf16, cuda=cuda, compiled=True, runtimes=["onnxruntime", "openvino"])
+def test_what_a_machine_supports(bf16: bool, cuda: bool, torch: tuple[str, ...], compiled: tuple[str, ...]) -> None:
+    found = supported(bf16=bf16, cuda=cuda, compiled=True, runtimes=["onnxruntime", "openvino"])
     assert (found.torch, found.compiled) == (torch, compiled)
     assert found.runtimes == ("onnxruntime", "openvino")
     assert found.in_bf16 == (("openvino",) if bf16 and not cuda else ())
-    plain = forms(bf16=bf16, cuda=cuda, compiled=False, runtimes=["onnxruntime"])
+    plain = supported(bf16=bf16, cuda=cuda, compiled=False, runtimes=["onnxruntime"])
     assert (plain.compiled, plain.runtimes, plain.in_bf16) == ((), ("onnxruntime",), ())
 
 
-def test_references_are_float32_and_on_a_gpu_any_float_form() -> None:
+def test_references_are_float32_and_on_a_gpu_any_float() -> None:
     teacher = [variant for variant in of(SCHEMES) if variant.role == "teacher"]
     on_cpu = {(v.backend, v.scheme) for v in teacher if is_reference(v, cuda=False)}
     assert on_cpu == {("torch", "fp32"), ("torch", "fp32_compiled"), ("onnxruntime", "fp32"), ("openvino", "fp32")}

@@ -1,4 +1,4 @@
-"""Choice of a form: against brute force over the models, its words, its sentences and the files of all forms."""
+"""Choice of a variant: against brute force over the models, its words, its sentences and the files of all variants."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pytest
 from distill.errors import ConfigError
 from distill.report import export
 from distill.report.__main__ import main
-from distill.report.choose import ROLES, Ask, least_of, offered, paired, parsed, verdict
+from distill.report.choose import ROLES, Ask, choice, compared, least_of, offered, parsed
 from distill.report.loading import loading
-from distill.report.variants import Run, default_input, forms, groups, speedups
+from distill.report.variants import Run, groups, speedups, variants
+from distill.report.verdict import between
 from distill.runtime.storage.run_folder import write_json
 from tests.enriched import enriched
 
@@ -86,7 +87,7 @@ def test_the_choice_is_that_of_brute_force(results: Results, goal: str) -> None:
     chosen = set()
     for above, least, ms, mib in itertools.product([False, True], [0, 90, 93, 95, 99], [None, 10, 20], [None, 30, 80]):
         ask = Ask(least, above, ms, mib, goal)
-        found = [form.first for form in offered(forms(runs), group, ask)]
+        found = [variant.first for variant in offered(variants(runs), group, ask)]
         expected = brute_force(results, ask, "own lengths")
         assert [(m["name"], m["scheme"], m["backend"]) for m in found] == expected
         chosen.add(expected[0] if expected else None)
@@ -103,33 +104,36 @@ def test_the_verdict_names_the_choice_its_test_and_its_folder(results: Results) 
     results = enriched(results)
     results["stages"].append({"name": "export", "target": None, "kind": "export", "seconds": 1.0})
     runs = only(results)
-    found = verdict(runs, forms(runs), groups(runs)[0], Ask(93.0))
+    found = choice(runs, variants(runs), groups(runs)[0], Ask(93.0))
     first, second = found["sentences"]
-    assert first.startswith("Ship student, int8 onnxruntime, the fastest of the forms that retain at least 93%")
+    assert first.startswith("Ship student, int8 onnxruntime, the fastest of the variants that retain at least 93%")
     assert "retains 93.1% (92.0 to 94.0) of the teacher's score at 4.68x" in first
     assert "The next best, student, bf16 torch" in second
-    row = next(iter(paired(runs, found["form"], found["next"])))
+    row = between(results, found["variant"].first, found["next"].first)
+    assert row is not None
     assert f"{row['difference']:+.1f} points" in second
     assert ("are not distinguishable" in second) is not row["distinguishable"]
     assert found["loading"]["command"].startswith(
         "python -m distill.predict outputs/a/export/cola --backend onnxruntime"
     )
-    nothing = verdict(runs, forms(runs), groups(runs)[0], Ask(99.95, mib=1.0))
-    assert nothing["form"] is None
-    assert nothing["sentences"][0] == "There are no forms that retain at least 99.95% and have at most 1 MiB."
+    nothing = choice(runs, variants(runs), groups(runs)[0], Ask(99.95, mib=1.0))
+    assert nothing["variant"] is None
+    assert nothing["sentences"][0] == "There are no variants that retain at least 99.95% and have at most 1 MiB."
 
 
-def test_where_no_form_meets_all_the_nearest_are_named(results: Results) -> None:
+def test_where_no_variant_meets_all_the_nearest_are_named(results: Results) -> None:
     runs = only(enriched(results))
-    every, group = forms(runs), groups(runs)[0]
-    kept = sorted((form.retained.value, form.mib) for form in offered(every, group, Ask(0.0)) if form.retained)
+    every, group = variants(runs), groups(runs)[0]
+    kept = sorted(
+        (variant.retained.value, variant.mib) for variant in offered(every, group, Ask(0.0)) if variant.retained
+    )
     most, size = kept[-1][0], min(mib for _, mib in kept if mib)
-    nothing = verdict(runs, every, group, Ask(round(most + 0.1, 3), mib=size + 0.1))
+    nothing = choice(runs, every, group, Ask(round(most + 0.1, 3), mib=size + 0.1))
     none, quality = nothing["sentences"]
-    assert none.startswith("There are no forms")
+    assert none.startswith("There are no variants")
     best = max(value for value, mib in kept if mib and mib <= size + 0.1)
     assert f"retains the most: it retains {best:.1f}%" in quality
-    smaller = verdict(runs, every, group, Ask(round(most - 0.01, 3), mib=size - 0.1))["sentences"]
+    smaller = choice(runs, every, group, Ask(round(most - 0.01, 3), mib=size - 0.1))["sentences"]
     least = min(mib for value, mib in kept if mib and value >= most - 0.01)
     assert len(smaller) == 2
     assert f"Of those that retain at least {round(most - 0.01, 3):g}%, " in smaller[1]
@@ -140,15 +144,18 @@ def test_where_no_form_meets_all_the_nearest_are_named(results: Results) -> None
 def test_a_test_is_read_from_either_side(results: Results) -> None:
     results = enriched(results)
     runs = only(results)
-    a, b = [form for form in forms(runs) if form.first["role"] == "student"][:2]
-    (one,), (other,) = paired(runs, a, b), paired(runs, b, a)
-    assert one["difference"] == -other["difference"]
-    assert one["ci95"] == [-other["ci95"][1], -other["ci95"][0]]
+    a, b = [variant for variant in variants(runs) if variant.first["role"] == "student"][:2]
+    one, other = compared(runs, a, b, False), compared(runs, b, a, False)
+    test = between(results, a.first, b.first)
+    assert test is not None
+    low, high = test["ci95"]
+    assert f"{test['difference']:+.1f} points, 95% interval {low:+.1f} to {high:+.1f}" in one
+    assert f"{-test['difference']:+.1f} points, 95% interval {-high:+.1f} to {-low:+.1f}" in other
 
 
 def test_without_a_test_overlapping_intervals_show_no_difference(results: Results) -> None:
     runs = only(results)
-    sentence = verdict(runs, forms(runs), groups(runs)[0], Ask(95.0))["sentences"][1]
+    sentence = choice(runs, variants(runs), groups(runs)[0], Ask(95.0))["sentences"][1]
     assert "their intervals overlap, so no difference in score is shown" in sentence
     for model in results["models"]:
         if model["scheme"] == "bf16" and model["role"] == "student":
@@ -156,7 +163,7 @@ def test_without_a_test_overlapping_intervals_show_no_difference(results: Result
         elif model["role"] == "student" and model["backend"] == "torch":
             model["retained"]["ci95"] = [99.0, 99.5]
             model["speedup"]["best_teacher"] = 2.9
-    assert "their intervals do not overlap" in verdict(runs, forms(runs), groups(runs)[0], Ask(95.0))["sentences"][1]
+    assert "their intervals do not overlap" in choice(runs, variants(runs), groups(runs)[0], Ask(95.0))["sentences"][1]
 
 
 def test_a_teacher_that_is_chosen_is_named_as_one_beside_the_best_student(results: Results) -> None:
@@ -170,15 +177,15 @@ def test_a_teacher_that_is_chosen_is_named_as_one_beside_the_best_student(result
     results["models"].append(teacher)
     teacher["path"] = "evaluate/teacher/cola/model_int8.onnx"
     runs = only(results)
-    every, group = forms(runs), groups(runs)[0]
-    found = verdict(runs, every, group, Ask(97.0))
-    assert found["form"].first["role"] == "teacher"
-    students = [form for form in offered(every, group, Ask(0.0)) if form.first["role"] == "student"]
+    every, group = variants(runs), groups(runs)[0]
+    found = choice(runs, every, group, Ask(97.0))
+    assert found["variant"].first["role"] == "teacher"
+    students = [variant for variant in offered(every, group, Ask(0.0)) if variant.first["role"] == "student"]
     assert found["sentences"][2].startswith(f"No student does; of the students, {students[0].name} is the fastest")
     assert loading(runs[0], teacher)["note"].endswith(
-        "The form that was timed is in outputs/a/evaluate/teacher/cola/model_int8.onnx."
+        "The variant that was timed is in outputs/a/evaluate/teacher/cola/model_int8.onnx."
     )
-    assert len(verdict(runs, every, group, Ask(80.0))["sentences"]) == 2
+    assert len(choice(runs, every, group, Ask(80.0))["sentences"]) == 2
 
 
 def test_groups_under_the_current_rules_come_first(results: Results) -> None:
@@ -202,18 +209,20 @@ def test_seeds_are_averaged_and_other_tasks_are_apart(results: Results) -> None:
     other = copy.deepcopy(results) | {"teacher_name": "another"}
     runs = [Run("a", results), Run("b", other), Run("c", second)]
     assert [group.runs for group in groups(runs)] == [(0, 2), (1,)]
-    form = next(f for f in forms(runs) if f.group == 0 and f.name == "student, int8 onnxruntime")
-    assert form.runs == (0, 2)
-    assert form.retained is not None
-    assert form.retained.value == pytest.approx(94.1)
-    assert form.retained.interval == pytest.approx((94.1 - 2**0.5, 94.1 + 2**0.5))
-    assert form.retained.spread
+    variant = next(f for f in variants(runs) if f.group == 0 and f.name == "student, int8 onnxruntime")
+    assert variant.runs == (0, 2)
+    assert variant.retained is not None
+    assert variant.retained.value == pytest.approx(94.1)
+    assert variant.retained.interval == pytest.approx((94.1 - 2**0.5, 94.1 + 2**0.5))
+    assert variant.retained.spread
 
 
 def test_speedups_that_were_measured_at_one_input(results: Results) -> None:
     model = results["models"][8]
-    assert default_input(results) == "8x128"
-    found = speedups(model, {"1x128": 13.2, "8x128": 66.0}, "8x128")
+    run = Run("a", results)
+    assert run.input == "8x128"
+    assert run.fastest["1x128"] == pytest.approx(13.2)
+    found = speedups(model, run)
     assert found["8x128"].value == 5.2  # as reported
     assert found["8x128"].interval is not None
     assert found["1x128"].value == pytest.approx(13.2 / (0.2 * 12.7))
@@ -232,7 +241,7 @@ def test_speedups_that_were_measured_at_one_input(results: Results) -> None:
     ],
 )
 def test_loading_of_an_export(results: Results, scheme: str, backend: str, words: str) -> None:
-    """`distill.load` runs the forms that the run scored, and reads the ONNX file of others in openvino alone."""
+    """`distill.load` runs the variants that the run scored, and reads the ONNX file of others in openvino alone."""
     stage = {"name": "export", "target": "2x", "kind": "export", "seconds": 1.0}
     results["stages"].append(stage)
     model = results["models"][8] | {"scheme": scheme, "backend": backend, "target": "2x"}
@@ -255,7 +264,7 @@ def test_the_command_line(
     assert main([str(tmp_path), "--choose", "retained=93", "mib=30", "speedup=max", *files]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(
-        "Ship student, int8 onnxruntime, the fastest of the forms that retain at least 93% and have at most 30 MiB"
+        "Ship student, int8 onnxruntime, the fastest of the variants that retain at least 93% and have at most 30 MiB"
     )
     assert not (tmp_path / "report.html").exists()
     records = json.loads((tmp_path / "f.json").read_text())

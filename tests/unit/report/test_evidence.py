@@ -10,7 +10,9 @@ from distill.report import statistics_tables
 from distill.report.detail import retained_table, tables
 from distill.report.page import run_page
 from distill.report.schema import validate
-from distill.report.verdict import between, tied, verdict
+from distill.report.variants import Run
+from distill.report.verdict import between, shown, turned
+from distill.report.web.data import page_data
 
 Results = dict[str, Any]
 TEACHER, STUDENT, INT8, BASELINE = 1, 4, 8, 10
@@ -52,21 +54,19 @@ def tested(results: Results) -> Results:
     return results
 
 
-def test_a_verdict_has_a_direction_only_where_models_differ(tested: Results) -> None:
+def test_a_tests_sentence_says_whether_scores_differ(tested: Results) -> None:
     models = tested["models"]
-    assert verdict(tested, models[INT8], models[BASELINE]) == (
-        "The student in int8 on onnxruntime has a higher macro score than the baseline in int8 on onnxruntime: +4.8 "
-        "points, 95% interval +3.8 to +6.8 (paired bootstrap over the rows, p = 0.002 after correction for all such "
-        "tests of this report)."
+    differ, far, same = (between(tested, models[INT8], models[other]) for other in (BASELINE, TEACHER, STUDENT))
+    assert differ is not None
+    assert far is not None
+    assert same is not None
+    assert shown(differ) == (
+        "their scores differ: +4.8 points, 95% interval +3.8 to +6.8 (paired bootstrap over the rows, p = 0.002 after "
+        "correction for all such tests of this report)"
     )
-    assert "has a lower macro score than" in verdict(tested, models[INT8], models[TEACHER])
-    assert "p < 0.001" in verdict(tested, models[INT8], models[TEACHER])
-    same = verdict(tested, models[INT8], models[STUDENT])
-    assert same.startswith(
-        "The student in int8 on onnxruntime and the student in fp32 on torch are not distinguishable"
-    )
-    assert not {"higher", "lower", "better", "worse"} & set(same.split())
-    assert verdict(tested, models[BASELINE], models[STUDENT]).endswith("differ was not tested.")
+    assert "p < 0.001" in shown(far)
+    assert shown(same).startswith("their scores are not distinguishable: -0.4 points")
+    assert between(tested, models[BASELINE], models[STUDENT]) is None
 
 
 def test_a_test_is_found_in_both_directions(tested: Results) -> None:
@@ -77,14 +77,19 @@ def test_a_test_is_found_in_both_directions(tested: Results) -> None:
     assert (back["difference"], back["ci95"]) == (-4.8, [-6.8, -3.8])
     assert (back["a"], back["b"]) == (there["b"], there["a"])
     assert back["p"] == there["p"]
-    assert "has a lower macro score than" in verdict(tested, models[BASELINE], models[INT8])
+    assert turned(there | {"ci95": None})["ci95"] is None
     assert between(tested, models[INT8], models[TEACHER], "rte") != between(tested, models[INT8], models[TEACHER])
 
 
-def test_ties_are_the_tasks_without_a_difference(tested: Results) -> None:
-    models = tested["models"]
-    assert tied(tested, models[INT8], models[TEACHER]) == tied(tested, models[TEACHER], models[INT8]) == ["rte"]
-    assert tied(tested, models[INT8], models[BASELINE]) == []
+def test_the_page_has_each_test_as_text_and_the_ties_with_the_teacher(tested: Results) -> None:
+    shown_variants = page_data([Run("a", tested)])["variants"]
+    for place in (BASELINE, STUDENT, TEACHER):
+        for a, b in ((INT8, place), (place, INT8)):
+            test = between(tested, tested["models"][a], tested["models"][b])
+            assert test is not None
+            assert shown_variants[a]["tests"][str(b)] == shown(test)
+    assert shown_variants[INT8]["ties"] == {"rte": True, "cola": False}
+    assert shown_variants[BASELINE]["ties"] == {}
 
 
 def test_tables_show_what_is_known(tested: Results) -> None:

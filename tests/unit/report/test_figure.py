@@ -40,7 +40,7 @@ def test_points_are_the_models_with_both_numbers(results: Results) -> None:
 
 
 def test_students_that_no_other_beats_are_in_front_and_joined() -> None:
-    """With their own baselines; of the teacher the fastest form."""
+    """With their own baselines; of the teacher the fastest variant."""
     rows = [
         ("bf16 torch", "teacher", 1.5, 99.9),
         ("int8 onnxruntime", "teacher", 2.0, 99.0),
@@ -64,7 +64,7 @@ def test_labels_do_not_overlap(results: Results, gpu: str | None) -> None:
     drawn = figure.draw(figure.points(results))
     axes = drawn.axes[0]
     boxes = [text.get_window_extent() for text in axes.texts]
-    assert len(boxes) == 5  # the teacher, its fastest form, and the students in front
+    assert len(boxes) == 5  # the teacher, its fastest variant, and the students in front
     for index, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[index + 1 :])
         assert axes.get_window_extent().containsx(box.x1)

@@ -28,7 +28,7 @@ from distill.report.export import write_csv
 from distill.report.page import Banner, Block, Bullets, Code, Heading, Headline, Paragraph
 from distill.report.read import read_one, read_rows
 from distill.report.table import Table
-from distill.report.variants import Run, forms, groups
+from distill.report.variants import Run, groups, variants
 from distill.report.web.data import page_data
 
 Results = dict[str, Any]
@@ -225,15 +225,15 @@ def test_names_of_strangers_in_every_output(results: Results, tmp_path: Path) ->
     assert not {"\u202e", "\x1b"} & {*documents[0], *drawn[0]}
     data = web.embedded(page_data([Run("here", evil)]))
     assert not {"<", ">", "&", "\u202e", "\x1b"} & {*data}
-    assert json.loads(data)["forms"][0]["name"].startswith("![a](https://evil.example/a.png)<img")
+    assert json.loads(data)["variants"][0]["name"].startswith("![a](https://evil.example/a.png)<img")
     console = Console(file=io.StringIO(), width=200)
     show(evil, {EVIL: Path(EVIL)}, console)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert not [character for character in printed if not character.isprintable() and character != "\n"]
-    write_csv([Run("=here", {**evil, "recipe": "=1"})], tmp_path / "forms.csv")
+    write_csv([Run("=here", {**evil, "recipe": "=1"})], tmp_path / "variants.csv")
     import csv
 
-    with (tmp_path / "forms.csv").open(newline="") as file:
+    with (tmp_path / "variants.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert (rows[0]["run"], rows[0]["recipe"]) == ("'=here", "'=1")
     assert float(rows[0]["retained"]) == 100.0
@@ -411,7 +411,7 @@ def test_any_change_of_results_ends_in_a_page_or_a_message(data: st.DataObject, 
     markdown.text(pages.run_page(read, ""))
     web.embedded(page_data([run]))
     command._choices([run], Ask())
-    assert forms([run])
+    assert variants([run])
     assert groups([run])
 
 

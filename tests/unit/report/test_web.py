@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import hashlib
+import itertools
 import json
 import re
 from html.parser import HTMLParser
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from distill.report.variants import Run
+from distill.report.choose import Ask, choice
+from distill.report.variants import Run, groups, variants
 from distill.report.web import embedded, page
 from distill.report.web.data import chance_retained, page_data
 from tests.enriched import EVIL, disagreeing, enriched, without_plotly
@@ -67,7 +69,7 @@ def test_the_page_loads_nothing(results: Results) -> None:
     assert "@import" not in style
 
 
-def test_a_failed_form_names_its_reason(results: Results) -> None:
+def test_a_failed_variant_names_its_reason(results: Results) -> None:
     for stage in results["stages"]:
         stage["kind"] = "export"
     kept = ("name", "role", "step", "target", "scheme", "backend")
@@ -75,9 +77,9 @@ def test_a_failed_form_names_its_reason(results: Results) -> None:
     index = next(i for i in students if results["models"][i]["backend"] == "torch")
     model = {key: results["models"][index][key] for key in kept}
     results["models"][index] = model | {"scheme": "bf16", "failed": "no such kernel"}
-    form = next(form for form in page_data(runs_of(results))["forms"] if form.get("failed"))
-    assert form["loading"]["command"] is None
-    assert form["loading"]["note"] == "This form failed: no such kernel"
+    variant = next(variant for variant in page_data(runs_of(results))["variants"] if variant.get("failed"))
+    assert variant["loading"]["command"] is None
+    assert variant["loading"]["note"] == "This variant failed: no such kernel"
 
 
 def test_only_its_own_scripts_may_run(results: Results) -> None:
@@ -124,21 +126,34 @@ def test_json_in_the_page_reads_back() -> None:
 def test_the_numbers_are_those_of_the_results(results: Results) -> None:
     results = enriched(results)
     data = page_data(runs_of(results))
-    assert len(data["forms"]) == len(results["models"])
-    for form, model in zip(data["forms"], results["models"], strict=True):
-        assert form["scores"] == {
+    assert len(data["variants"]) == len(results["models"])
+    for variant, model in zip(data["variants"], results["models"], strict=True):
+        assert variant["scores"] == {
             task: {metric: pytest.approx(value, rel=1e-4) for metric, value in metrics.items()}
             for task, metrics in model["scores"].items()
         }
         if model["retained"]:
-            assert form["raw"][:3] == pytest.approx(
+            assert variant["raw"][:3] == pytest.approx(
                 [model["retained"]["headline"], *model["retained"]["ci95"]], rel=1e-4
             )
         if model["speedup"]:
-            assert form["speedup"]["1x128"][0] == pytest.approx(
+            assert variant["speedup"]["1x128"][0] == pytest.approx(
                 model["speedup"]["by_input"]["1x128"]["median"], rel=1e-4
             )
-    assert data["groups"][0]["chosen"] is not None or "There are no forms" in data["groups"][0]["sentences"][0]
+
+
+def test_the_first_that_the_script_leaves_is_the_choice(results: Results) -> None:
+    """The script keeps those of `ranked` that are offered and meet the sliders, in this order."""
+    runs = runs_of(enriched(results))
+    every, (group,), data = variants(runs), groups(runs), page_data(runs)
+    chosen = set()
+    for share, least, mib in itertools.product(("raw", "above"), (0.0, 90.0, 95.0, 99.0), (None, 30.0, 80.0)):
+        ranked = [data["variants"][place] for place in data["groups"][0]["ranked"][share][group.input]]
+        left = [one for one in ranked if one["offered"] and one[share][0] >= least and (mib or 1e9) >= one["mib"]]
+        best = choice(runs, every, group, Ask(least, share == "above", None, mib))["variant"]
+        assert (data["variants"].index(left[0]) if left else None) == (None if best is None else every.index(best))
+        chosen.add(best and best.name)
+    assert len(chosen) > 2
 
 
 def test_chance_is_the_same_ratio_as_retained(results: Results) -> None:
