@@ -16,6 +16,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from distill.config import bounds, typed
+from distill.config.allowed import above, at_least, one_of, pattern
 from distill.config.data import TRANSFER_SOURCES, Corpus, Limit, Task, Tasks, Transfer
 from distill.config.instantiate import moved
 from distill.config.models import NO_TEACHER, Budget, Cache, Report, Student, Target, Teacher
@@ -43,6 +44,7 @@ __all__ = [
     "NO_TEACHER",
     "REFERENCES",
     "STAGES",
+    "TRACKERS",
     "TRANSFER_SOURCES",
     "Baseline",
     "Batch",
@@ -78,6 +80,10 @@ __all__ = [
 ]
 
 
+TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
+"""Experiment trackers, each of which is also the name of its package and of an extra."""
+
+
 @dataclass
 class Config:
     """All settings of a run."""
@@ -96,26 +102,35 @@ class Config:
     """Names of the stages in the order in which they run."""
     stages: dict[str, Stage] = field(default_factory=dict)
     """Settings of each stage, by its name."""
-    temperature: float = 2.0
+    temperature: float = field(default=2.0, metadata=above(0, "2 is usual"))
     """Softmax temperature of the soft targets, in each stage that does not set its own."""
-    seed: int = 0
+    seed: int = field(default=0, metadata=at_least(0, "0 is the default"))
     """Seed of all random numbers."""
-    precision: str = "auto"
+    precision: str = field(default="auto", metadata=one_of("auto", "bf16", "fp32", advice="auto detects"))
     """Arithmetic of training: bf16, fp32, or auto (bf16 if the hardware has it, else fp32). Weights are float32."""
-    device: str = "auto"
+    device: str = field(default="auto", metadata=one_of("auto", "cpu", "cuda", advice="auto detects"))
     """cpu, cuda, or auto (a GPU if there is one)."""
-    threads: int | None = None
+    threads: int | None = field(default=None, metadata=at_least(1, "null uses every core"))
     """Number of CPU threads; one for each core when null."""
-    push: str | None = None
+    push: str | None = field(
+        default=None,
+        metadata=pattern(
+            r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]{0,95}",
+            "OWNER/NAME or null",
+            "it is a repository on the Hugging Face hub",
+        ),
+    )
     """Repository on the Hugging Face hub to which the exported folder is uploaded, e.g. me/student. Several folders go
     to one repository each, with the folder's target and task appended to this name. Nothing is uploaded when null."""
     push_private: bool = True
     """Whether the repositories that `push` creates are private. An existing repository keeps its visibility."""
     push_dry_run: bool = False
     """Print which files `push` would upload and delete, and change nothing on the hub."""
-    tracker: str | None = None
-    """Experiment tracker that gets losses, learning rates, throughput and results while a run goes on: tensorboard,
-    wandb, mlflow or trackio. Nothing is tracked when null."""
+    tracker: str | None = field(
+        default=None,
+        metadata=one_of(*TRACKERS, advice="null tracks nothing", words=f"one of {', '.join(TRACKERS)}, or null"),
+    )
+    """Experiment tracker that gets losses, learning rates, throughput and results while a run goes on."""
     output: str | None = None
     """Run folder. When null, a folder under outputs/ that is named after the recipe and the changed settings."""
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from distill.config import NO_TEACHER, TRANSFER_SOURCES, Config, Prune, Quantize, Train, Vocabulary, recipes
+from distill.config import NO_TEACHER, TRACKERS, TRANSFER_SOURCES, Config, Prune, Quantize, Train, Vocabulary, recipes
 from distill.config.plan import UNITS, Plan, resolve
 from distill.config.schemes import SCHEMES
 from distill.data.task import chosen
@@ -21,7 +21,7 @@ from distill.pipeline.validation.budget import budget
 from distill.pipeline.validation.folds import folds
 from distill.pipeline.validation.gates import gates
 from distill.pipeline.validation.pipeline import pipeline
-from distill.pipeline.validation.rules import TRACKERS, broken, existing, flatten, nearest, unknown
+from distill.pipeline.validation.rules import broken, existing, flatten, nearest, unknown
 from distill.pipeline.validation.shared import shared
 from distill.pipeline.validation.system import system_files
 from distill.pipeline.validation.targets import targets
@@ -32,10 +32,7 @@ from distill.runtime.storage.run_folder import is_path
 
 def settings(config: Config, recipe: str | None) -> list[str]:
     """All problems of the config, one line each."""
-    values = flatten(config)
-    # A stage that uses the temperature of the whole run would repeat the same problem.
-    values = {k: v for k, v in values.items() if not (k.endswith(".temperature") and v == config.temperature)}
-    errors = [*unknown(config, ""), *broken(values), *_sources(config)]
+    errors = [*unknown(config, ""), *broken(config), *_sources(config)]
     if recipe is None:
         missing = f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"
         return [missing, *errors]
