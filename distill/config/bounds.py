@@ -106,9 +106,9 @@ def guarded(schema: type) -> Iterator[None]:
         package = result.header.get("package") or "_group_"
         group = config_path.rpartition("/")[0].replace("/", ".")
         names = package.replace("_global_", "").replace("_group_", group).split(".")
-        kind = typed.texts(schema, [name for name in names if name])
+        kind = typed.of_file(schema, [name for name in names if name])
         if kind is not None and OmegaConf.is_dict(result.config):
-            result.config = OmegaConf.create(typed.from_yaml(file.read_text(encoding="utf-8"), kind))
+            result.config = OmegaConf.create(typed.from_yaml(file.read_text(encoding="utf-8"), kind, str(file)))
         return result
 
     @functools.wraps(load)

@@ -32,7 +32,7 @@ class Term:
     last when null."""
     heads: int | None = field(default=None, metadata=at_least(1, "null is the student's attention heads"))
     """Relation heads, into which queries, keys and values of both models are split; the student's heads when null."""
-    against: str = field(default="teacher", metadata=one_of("teacher", "labels", advice="see conf/term"))
+    compare_with: str = field(default="teacher", metadata=one_of("teacher", "labels", advice="see conf/term"))
     """teacher (the same features of the teacher) or labels."""
     positions: str = field(default="masked", metadata=one_of("masked", "all", advice="see conf/term"))
     """On a corpus: masked (positions whose token the language model restores) or all (every position but padding)."""
@@ -90,19 +90,19 @@ class Stage:
     """train, baseline, prune, vocabulary, quantize, evaluate or export."""
 
 
-_POWER = at_least(0, "it is the power of the cut; 0 changes nothing", at_most=2)
+_POWER = at_least(0, "it is the power of the compression; 0 changes nothing", at_most=2)
 
 
 @dataclass
-class PerCut:
-    """How the training of a pruned model depends on the cut: the weights of its layers before pruning, divided by the
-    weights after it. A stage whose models are not pruned is not affected."""
+class ScaleWithCompression:
+    """How the training of a pruned model depends on its compression: the weights of its layers before pruning, divided
+    by the weights after it. A stage whose models are not pruned is not affected."""
 
     epochs: float = field(default=0.0, metadata=_POWER)
-    """The number of epochs is multiplied by the cut to this power. With 1, a student of a fifth of the size trains for
-    five times as many epochs, in about the same time. 0 changes nothing, here and below."""
+    """The number of epochs is multiplied by the compression to this power. With 1, a student of a fifth of the size
+    trains for five times as many epochs, in about the same time. 0 changes nothing, here and below."""
     lr: float = field(default=0.0, metadata=_POWER)
-    """The learning rate for a model of width 384, `base_lr`, is multiplied by the cut to this power."""
+    """The learning rate for a model of width 384, `base_lr`, is multiplied by the compression to this power."""
 
 
 BASE_WIDTH = 384
@@ -147,7 +147,7 @@ class Train(Stage):
     """Size of one optimizer step."""
     epochs: float = field(default=1.0, metadata=above(0, "3 is usual"))
     """Number of optimizer steps, in passes over the data. The rows of `transfer` do not count."""
-    per_cut: PerCut = field(default_factory=PerCut)
+    scale_with_compression: ScaleWithCompression = field(default_factory=ScaleWithCompression)
     """How epochs and learning rate depend on how much was pruned."""
     steps: int | None = field(default=None, metadata=at_least(1, "null sets no limit"))
     """Maximum optimizer steps; no maximum when null."""
@@ -195,7 +195,7 @@ class Baseline(Stage):
     start: str | None = None
     """Stage whose checkpoint is trained further; when null, the `start` of the stage that `baseline_of` names."""
     terms: dict[str, Term] = field(default_factory=dict)
-    """Terms whose weighted sum is minimized. All of them are against labels."""
+    """Terms whose weighted sum is minimized. All of them compare with labels."""
 
 
 _EXAMPLES = at_least(32, "fewer rows measure too coarsely; 256 is the default")
