@@ -6,20 +6,16 @@ Configs are checked before Hydra reads them: a few lines of YAML can stand for 1
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra._internal.config_repository import CachingConfigRepository
-from hydra._internal.sources_registry import SourcesRegistry
-from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
-from distill.config import typed
+from distill.config import hydra_hooks, typed
 from distill.errors import ConfigError
 
 CHARACTERS = 20_000
@@ -92,13 +88,9 @@ def guarded(schema: type) -> Iterator[None]:
     Raises:
         ConfigError: for more files than `READS`, and as from `check_file`.
     """
-    Plugins.instance()  # registers the class that reads files
-    files: Any = SourcesRegistry.instance().resolve("file")
-    read, load = files.load_config, CachingConfigRepository.load_config
 
-    @functools.wraps(read)
-    def checked(source: Any, config_path: str) -> Any:
-        file = Path(source.path, source._normalize_file_name(config_path))
+    def checked(read: Callable[..., Any], source: Any, config_path: str) -> Any:
+        file = hydra_hooks.file_of(source, config_path)
         if source.provider == "main" or not file.is_file():  # the main ones are distill's own
             return read(source, config_path)
         check_file(file)
@@ -111,23 +103,17 @@ def guarded(schema: type) -> Iterator[None]:
             result.config = OmegaConf.create(typed.from_yaml(file.read_text(encoding="utf-8"), kind, str(file)))
         return result
 
-    @functools.wraps(load)
-    def counted(repository: CachingConfigRepository, config_path: str) -> Any:
-        reads = repository.__dict__["reads"] = repository.__dict__.get("reads", 0) + 1
-        if reads > READS:
+    def counted(load: Callable[..., Any], repository: Any, config_path: str) -> Any:
+        repository.reads = getattr(repository, "reads", 0) + 1
+        if repository.reads > READS:
             raise ConfigError(
                 f"{config_path}.yaml: got configs that name each other more than {READS} times; must end; take those "
                 "out of `defaults` that name one they are named by"
             )
         return load(repository, config_path)
 
-    files.load_config = checked
-    CachingConfigRepository.load_config = counted  # type: ignore[assignment, method-assign]
-    try:
+    with hydra_hooks.hooked(hydra_hooks.reads(), checked), hydra_hooks.hooked(hydra_hooks.NAMES, counted):
         yield
-    finally:
-        files.load_config = read
-        CachingConfigRepository.load_config = load  # type: ignore[method-assign]
 
 
 @contextmanager
