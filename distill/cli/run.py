@@ -53,9 +53,7 @@ def _job(composed: DictConfig) -> Any:
     multirun = own.mode == RunMode.MULTIRUN
     try:
         settings = config.resolved(composed, overrides)
-        problems = validation.settings(settings, recipe)
-        if problems or recipe is None:
-            raise errors.ConfigError(problems)
+        errors.refuse(validation.settings(settings, recipe))  # also where no recipe is chosen
         if multirun:
             return sweep.run(own.job.num, overrides, settings, recipe, own.sweeper.get("direction"))
         from distill.pipeline.run import run_pipeline
@@ -80,12 +78,10 @@ def _checked() -> Iterator[None]:
     """
 
     def checked(compose: Any, loader: ConfigLoader, config_name: str | None, *args: Any, **kwargs: Any) -> DictConfig:
-        if problems := list(_another_primary(loader, config_name)):
-            raise errors.ConfigError(problems)
+        errors.refuse(_another_primary(loader, config_name))
         with bounds.composing():
             composed = compose(loader, config_name, *args, **kwargs)
-        if problems := list(hydra_settings(composed.hydra)):
-            raise errors.ConfigError(problems)
+        errors.refuse(hydra_settings(composed.hydra))
         bounds.check_expanded(composed)
         return composed
 

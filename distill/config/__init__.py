@@ -23,6 +23,7 @@ from distill.config.models import NO_TEACHER, Budget, Cache, Report, Student, Ta
 from distill.config.stages import (
     DIMENSIONS,
     REFERENCES,
+    STAGES,
     Baseline,
     Batch,
     Evaluate,
@@ -37,7 +38,7 @@ from distill.config.stages import (
     Train,
     Vocabulary,
 )
-from distill.errors import ConfigError
+from distill.errors import refuse
 
 __all__ = [
     "DIMENSIONS",
@@ -147,12 +148,6 @@ def recipes() -> dict[str, Path]:
     return {p.relative_to(root).with_suffix("").as_posix(): p for p in sorted(root.rglob("*.yaml"))}
 
 
-STAGES: dict[str, type[Stage]] = {
-    stage.kind: stage for stage in (Train, Baseline, Prune, Vocabulary, Quantize, Evaluate, Export)
-}
-"""Kind of a stage -> its settings. A kind of your own is added here before `register()` is called again."""
-
-
 def register() -> None:
     """Register the schemas and the recipes with Hydra. A recipe is a config of group `recipe`, package `_global_`."""
     store = ConfigStore.instance()
@@ -189,12 +184,11 @@ def resolved(composed: DictConfig, overrides: Iterable[str]) -> Config:
             secrets of the environment into results and messages.
     """
     plain = OmegaConf.to_container(composed, resolve=False)
-    if lines := [
-        f"{key}: got {value}; must be a value or the name of another setting, ${{NAME}}; write the value"
+    refuse(
+        bounds.no_resolver(key, value)
         for key, value in _leaves(plain, "")
         if isinstance(value, str) and bounds.has_resolver(value)
-    ]:
-        raise ConfigError(lines)
+    )
     for key, value in _leaves(plain, ""):
         if key.endswith("._target_") and isinstance(value, str) and (now := moved(value)) is not None:
             warnings.warn(f"{key}: got {value}; is now {now}; name it so in the recipe", FutureWarning, stacklevel=2)

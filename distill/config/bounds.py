@@ -58,7 +58,7 @@ def of_words(words: Iterable[str]) -> Iterator[str]:
         if (depth := _depth(word)) > DEPTH:
             yield f"{key[:80]}: got brackets in {depth} others; must be in at most {DEPTH}; write it with fewer"
         elif has_resolver(_times(value) if key.lstrip("+").startswith("hydra.") else word):
-            yield _no_resolver(key if "${" not in key else "command line", value or word)
+            yield no_resolver(key if "${" not in key else "command line", value or word)
 
 
 def _times(value: str) -> str:
@@ -66,7 +66,7 @@ def _times(value: str) -> str:
     return re.sub(r"\$\{now:[%\w:-]*\}", "", value)
 
 
-def _no_resolver(where: str, value: str) -> str:
+def no_resolver(where: str, value: str) -> str:
     return f"{where}: got {value}; must be a value or the name of another setting, ${{NAME}}; write the value"
 
 
@@ -160,7 +160,7 @@ def check_text(text: str, name: str) -> None:
             )
         value = getattr(event, "value", None) or ""
         if has_resolver(_times(value)):
-            raise ConfigError(_no_resolver(_place(name, event), value))
+            raise ConfigError(no_resolver(_place(name, event), value))
     number = _values(yaml.compose(text, Loader=yaml.SafeLoader), {})
     if number > VALUES:
         raise ConfigError(
@@ -213,7 +213,7 @@ def check_expanded(composed: DictConfig) -> None:
         if not isinstance(value, str) or "${" not in value:
             return len(value) if isinstance(value, str) else 1
         if re.search(r"\$\{[^{}]*\$\{", value):
-            raise ConfigError(_no_resolver(".".join(names), value))
+            raise ConfigError(no_resolver(".".join(names), value))
         return len(value) + sum(size(_absolute(name, names), depth + 1) for name in _REFERENCE.findall(value))
 
     for name in map(str, plain):

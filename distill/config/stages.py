@@ -299,3 +299,9 @@ class Export(Stage):
     """Quantize stage whose models are exported too."""
     evaluated: str | None = None
     """Evaluate stage whose results the model card contains."""
+
+
+STAGES: dict[str, type[Stage]] = {
+    stage.kind: stage for stage in (Train, Baseline, Prune, Vocabulary, Quantize, Evaluate, Export)
+}
+"""Kind of a stage -> its settings. A kind of your own is added here before `register()` is called again."""

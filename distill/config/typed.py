@@ -28,16 +28,7 @@ FLAGS_WITH_VALUE = frozenset(
     "--config-dir -cd --config-path -cp --config-name -cn --package -p --cfg -c --info -i --experimental-rerun".split()
 )
 """Hydra's options that are followed by a value."""
-_STAGES = (
-    stages.Train,
-    stages.Baseline,
-    stages.Prune,
-    stages.Vocabulary,
-    stages.Quantize,
-    stages.Evaluate,
-    stages.Export,
-)
-_GROUPS: dict[str, Any] = {"stage": _STAGES, "term": stages.Term}
+_GROUPS = {"stage": stages.Stage, "term": stages.Term}
 """Group whose options may be put anywhere in the settings -> the type of its options."""
 RENAMED = {"against": "compare_with", "per_cut": "scale_with_compression"}
 """Earlier name of a setting, as in users' recipes -> its name today. Until version 0.2."""
@@ -253,9 +244,8 @@ def _below(kind: Any, name: str) -> Any:
         return kind
     kind = _plain(kind)
     if get_origin(kind) is dict:
-        inner = get_args(kind)[1]
-        return _STAGES if inner is stages.Stage else inner
-    for each in kind if isinstance(kind, tuple) else [kind]:
+        return get_args(kind)[1]
+    for each in stages.STAGES.values() if kind is stages.Stage else [kind]:
         if isinstance(each, type) and is_dataclass(each) and name in (found := _types(each)):
             return found[name]
     return None
@@ -277,7 +267,7 @@ def _element(kind: Any) -> Any:
 
 def _has_text(kind: Any) -> bool:
     """Whether a setting of this type holds text, or has others in it that do."""
-    if kind is None or holds_text(kind) or isinstance(kind, tuple):
+    if kind is None or holds_text(kind):
         return kind is not None
     plain = _plain(kind)
     return is_dataclass(plain) or (get_origin(plain) in (list, dict) and _has_text(get_args(plain)[-1]))

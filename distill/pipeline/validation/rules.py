@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,6 +19,13 @@ def existing(key: str, value: str | None, rule: str) -> Iterator[str]:
         yield f"{key}: got nothing; must be {rule}; set {key}=PATH"
     elif not Path(value).exists():
         yield f"{key}: got {value}; must be {rule} that exists; check the path (from {Path.cwd()})"
+
+
+def unset(settings: Mapping[str, Any], where: str, advice: str) -> Iterator[str]:
+    """An error for each setting, by key, that must be null and is not."""
+    for key, value in settings.items():
+        if value is not None:
+            yield f"{key}: got {value}; must be null {where}; {advice}"
 
 
 def flatten(value: Any, key: str = "") -> dict[str, Any]:
