@@ -6,6 +6,7 @@ import functools
 import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ParamSpec
 
 
@@ -51,6 +52,16 @@ class UserError(Exception):
         lines = [messages] if isinstance(messages, str) else messages
         self.messages = [printable(discreet(line)) for line in lines]
         super().__init__("\n".join(self.messages))
+
+
+@contextmanager
+def reworded(change: Callable[[str], str], kind: type[UserError] = UserError) -> Iterator[None]:
+    """Within the block, or in a function that it decorates, errors of a kind get each message as `change` returns it:
+    what a setting or an argument is called depends on what the user called."""
+    try:
+        yield
+    except kind as error:
+        raise type(error)(map(change, error.messages)) from error
 
 
 class ConfigError(UserError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from distill.cli.options import Parser, as_options, count, exit_code, say
-from distill.errors import ConfigError, DataError, UserError, printable_lines
+from distill.errors import ConfigError, DataError, UserError, printable_lines, reworded
 from distill.runtime import streams
 from distill.runtime.cells import csv_line, json_line
 
@@ -105,14 +105,13 @@ def _predict(options: argparse.Namespace) -> None:
 
 def _predicted(model: Any, texts: Any, batch_size: int, source: Source, done: int) -> list[dict[str, Any]]:
     """The predictions; an error about a text names its row."""
-    try:
+
+    def with_row(line: str) -> str:
+        return _NUMBER.sub(lambda found: f"{source.where(done + int(found[1]) - 1)}:", line)
+
+    with reworded(with_row, DataError):
         predictions: list[dict[str, Any]] = model.predict(texts, batch_size)
-        return predictions
-    except DataError as error:
-        lines = [
-            _NUMBER.sub(lambda found: f"{source.where(done + int(found[1]) - 1)}:", line) for line in error.messages
-        ]
-        raise DataError(lines) from error
+    return predictions
 
 
 def _kind(folder: Path, record: Record | None) -> Kind:

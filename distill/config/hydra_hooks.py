@@ -27,9 +27,8 @@ NAMES: Hook = (CachingConfigRepository, "load_config")
 
 def reads() -> Hook:
     """Reads a file; the argument is its path without the ending. The object is a `ConfigSource`."""
-    return next(
-        source for source in Plugins.instance().discover(ConfigSource) if source.scheme() == "file"
-    ), "load_config"
+    sources: Any = Plugins.instance().discover(ConfigSource)
+    return next(source for source in sources if source.scheme() == "file"), "load_config"
 
 
 def file_of(source: Any, config_path: str) -> Path:

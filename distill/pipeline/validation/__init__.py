@@ -21,7 +21,7 @@ from distill.pipeline.validation.budget import budget
 from distill.pipeline.validation.folds import folds
 from distill.pipeline.validation.gates import gates
 from distill.pipeline.validation.pipeline import pipeline
-from distill.pipeline.validation.rules import broken, existing, flatten, nearest, unknown, unset
+from distill.pipeline.validation.rules import broken, existing, flatten, nearest, only, unknown
 from distill.pipeline.validation.shared import shared
 from distill.pipeline.validation.system import system_files
 from distill.pipeline.validation.targets import targets
@@ -55,7 +55,7 @@ def _sources(config: Config) -> Iterator[str]:
     if teacher.kind == NO_TEACHER:
         yield from _without_teacher(config)
     elif teacher.kind != "hub":
-        yield from unset({"teacher.name": teacher.name or None}, f"with teacher={teacher.kind}", "add teacher=hub")
+        yield from only(None, {"teacher.name": teacher.name or None}, f"with teacher={teacher.kind}", "add teacher=hub")
     yield from _ensemble(config)
     yield from _model_folders(config)
     yield from _tracker(config)
@@ -64,7 +64,7 @@ def _sources(config: Config) -> Iterator[str]:
         yield from system_files("corpus.path", corpus.path)
     else:
         path = {"corpus.path": corpus.path or None}
-        yield from unset(path, f"with corpus={corpus.kind}", "add corpus=parquet or text")
+        yield from only(None, path, f"with corpus={corpus.kind}", "add corpus=parquet or text")
     if corpus.kind == "hub" and not corpus.name:
         yield "corpus.name: got nothing; must name hub data sets; e.g. corpus.name=[wikimedia/wikipedia/20231101.en]"
     yield from tasks(config.tasks)
@@ -79,14 +79,14 @@ def _transfer(config: Config) -> Iterator[str]:
         if name not in TRANSFER_SOURCES:
             yield f"transfer.sources.{name}: got a source {name}; must be of {', '.join(TRANSFER_SOURCES)}; correct it"
     if transfer.times == 0 or not transfer.sources.get("files"):
-        yield from unset(given, "without rows from files", "set transfer=mixed, or transfer.sources.files=1")
+        yield from only(None, given, "without rows from files", "set transfer=mixed, or transfer.sources.files=1")
     if config.teacher.kind == NO_TEACHER:
         where = "with teacher=none, where nothing labels these rows"
-        yield from unset(given, where, "leave it out, or set teacher.name=FOLDER")
+        yield from only(None, given, where, "leave it out, or set teacher.name=FOLDER")
     stages = [config.stages.get(name) for name in config.pipeline]
     if not any(isinstance(stage, Train) and stage.transfer for stage in stages):
         advice = "leave it out, or set stages.STAGE.transfer=true"
-        yield from unset(given, "in a recipe that distils no task", advice)
+        yield from only(None, given, "in a recipe that distils no task", advice)
 
 
 def _without_teacher(config: Config) -> Iterator[str]:
@@ -134,8 +134,8 @@ def _ensemble(config: Config) -> Iterator[str]:
     teacher = config.teacher
     names, weights = teacher.names, teacher.weights
     longest = config.tasks.max_length
-    if teacher.kind == NO_TEACHER and teacher.head != "given":
-        yield f"teacher.head: got {teacher.head}; must be given with teacher={NO_TEACHER}; leave it out"
+    if teacher.kind == NO_TEACHER:
+        yield from only("given", {"teacher.head": teacher.head}, f"with teacher={NO_TEACHER}", "leave it out")
     if teacher.window is not None and teacher.window >= longest:
         yield (
             f"teacher.window: got {teacher.window}; must be < tasks.max_length, {longest}, which no text exceeds; "
@@ -148,7 +148,7 @@ def _ensemble(config: Config) -> Iterator[str]:
         return
     if len(names) < 2 and not (config.limit.smoke and not names):
         yield f"teacher.names: got {names}; must be two hub names or folders or more; e.g. teacher.names=[A,B]"
-    yield from unset({"teacher.revision": teacher.revision}, "with teacher=ensemble", "download to folders")
+    yield from only(None, {"teacher.revision": teacher.revision}, "with teacher=ensemble", "download to folders")
     numbers = isinstance(weights, list) and all(type(w) in (int, float) and 0 < w < math.inf for w in weights)
     if weights is not None and weights != "learned" and not (numbers and len(weights) == len(names)):
         yield (
@@ -164,10 +164,10 @@ def _vocabulary(config: Config, plan: Plan) -> Iterator[str]:
     if config.teacher.kind == "ensemble":
         yield "teacher.kind: got ensemble; must be one teacher in a recipe that cuts a vocabulary; add teacher=hub"
     window = {"teacher.window": config.teacher.window}
-    yield from unset(window, "in a recipe that cuts a vocabulary", "leave it out")
+    yield from only(None, window, "in a recipe that cuts a vocabulary", "leave it out")
     if not (plan.builds or plan.of(Prune) or plan.given_student):
         shape = _of_student(config, without=("name", "init", "num_hidden_layers", "heads"))
-        yield from unset(shape, "where no stage builds or prunes a student", "leave it out")
+        yield from only(None, shape, "where no stage builds or prunes a student", "leave it out")
 
 
 def _of_student(config: Config, without: Collection[str]) -> dict[str, Any]:
@@ -181,10 +181,10 @@ def _student(config: Config, plan: Plan) -> Iterator[str]:
     if given and name is None and not config.limit.smoke:
         yield "student.name: got nothing; must be a hub name or a folder; set student.name=FOLDER"
     if not given:
-        yield from unset({"student.name": name}, "in a recipe that builds its student", "try recipe=task")
+        yield from only(None, {"student.name": name}, "in a recipe that builds its student", "try recipe=task")
     else:
         others = _of_student(config, without=("name", "init", "heads"))
-        yield from unset(others, "where student.name gives the student", "leave it out")
+        yield from only(None, others, "where student.name gives the student", "leave it out")
         for stage in plan.builds:
             yield f"stages.{stage}.build_student: got true; must be false where a stage starts from student"
     yield from _vocabulary(config, plan)
@@ -222,17 +222,16 @@ def _pruned(config: Config, plan: Plan) -> Iterator[str]:
     if not plan.of(Prune):
         # Only a recipe with a prune stage may have them.
         own = {"student.num_hidden_layers": student.num_hidden_layers, "target.retained": config.target.retained}
-        yield from unset(own | _targets(config), "in a recipe without a prune stage", "try recipe=prune")
+        yield from only(None, own | _targets(config), "in a recipe without a prune stage", "try recipe=prune")
         return
     uneven = list(dict.fromkeys(s.stage for s in plan.pruners if not s.settings.uniform))
     if teacher.kind == "ensemble":
         yield "teacher.kind: got ensemble; must be one teacher in a recipe that prunes it; add teacher=hub"
     wrong = ("name", "tokenizer", "family", "embedding_size", *(() if uneven else ("num_attention_heads",)))
     others = {f"student.{name}": getattr(student, name) for name in wrong}
-    yield from unset(others, "in a recipe with a prune stage", "leave it out")
-    yield from unset({"teacher.window": teacher.window}, "in a recipe that prunes the teacher", "leave it out")
-    if student.init != "teacher_layers":
-        yield f"student.init: got {student.init}; must be teacher_layers in a recipe with a prune stage; leave it out"
+    yield from only(None, others, "in a recipe with a prune stage", "leave it out")
+    yield from only(None, {"teacher.window": teacher.window}, "in a recipe that prunes the teacher", "leave it out")
+    yield from only("teacher_layers", {"student.init": student.init}, "in a recipe with a prune stage", "leave it out")
     if student.layers is not None and student.num_hidden_layers not in (None, len(student.layers)):
         yield (
             f"student.num_hidden_layers: got {student.num_hidden_layers}; must be {len(student.layers)}, the number of "
@@ -247,7 +246,7 @@ def _only_onnx(config: Config, plan: Plan, name: str) -> Iterator[str]:
     """Problems of a prune stage with `uniform: false`: sizes must be given, and only ONNX files can have them."""
     searched = {**_targets(config), "student.hidden_size": config.student.hidden_size}
     where = f"where stages.{name}.uniform is false, which prunes heads and FFN channels to given sizes"
-    yield from unset(searched, where, "set null")
+    yield from only(None, searched, where, "set null")
     onnx = {scheme.name for scheme in SCHEMES.values() if scheme.onnx}
     if not any(onnx & {*step.settings.schemes} for step in plan.of(Quantize)):
         yield (
@@ -266,11 +265,11 @@ def _size_or_target(config: Config, plan: Plan) -> Iterator[str]:
     sizes = [name for name in names if getattr(config.student, name) is not None]
     if any(step.builder is not None for step in plan.of(Prune)):
         given = {f"student.{name}": getattr(config.student, name) for name in sizes}
-        yield from unset(given, "in a recipe that builds a student and prunes it", "set target.* instead")
+        yield from only(None, given, "in a recipe that builds a student and prunes it", "set target.* instead")
     targets = {key: value for key, value in _targets(config).items() if value is not None}
     for key, value in targets.items() if sizes else ():
         advice = f"set {key}=null, or leave student.{sizes[0]} out"
-        yield from unset({key: value}, f"where student.{sizes[0]} sets the size", advice)
+        yield from only(None, {key: value}, f"where student.{sizes[0]} sets the size", advice)
     if not sizes and not targets:
         yield (
             "target.speedup: got null; must be a number, or a size must be given; e.g. target.speedup=2, or "

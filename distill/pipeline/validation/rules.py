@@ -21,11 +21,15 @@ def existing(key: str, value: str | None, rule: str) -> Iterator[str]:
         yield f"{key}: got {value}; must be {rule} that exists; check the path (from {Path.cwd()})"
 
 
-def unset(settings: Mapping[str, Any], where: str, advice: str) -> Iterator[str]:
-    """An error for each setting, by key, that must be null and is not."""
-    for key, value in settings.items():
-        if value is not None:
-            yield f"{key}: got {value}; must be null {where}; {advice}"
+def only(value: bool | int | str | None, settings: Mapping[str, Any], where: str, advice: str) -> Iterator[str]:
+    """An error for each setting, by key, that has another value than the only one that is allowed there."""
+
+    def shown(one: Any) -> str:
+        return "null" if one is None else str(one).lower() if isinstance(one, bool) else str(one)
+
+    for key, got in settings.items():
+        if got != value:
+            yield f"{key}: got {shown(got)}; must be {shown(value)} {where}; {advice}"
 
 
 def flatten(value: Any, key: str = "") -> dict[str, Any]:
