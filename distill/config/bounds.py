@@ -67,6 +67,7 @@ def _times(value: str) -> str:
 
 
 def no_resolver(where: str, value: str) -> str:
+    """The message for a value with a resolver."""
     return f"{where}: got {value}; must be a value or the name of another setting, ${{NAME}}; write the value"
 
 
