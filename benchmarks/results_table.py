@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Any
 
+from distill.config.typed import RENAMED
 from distill.errors import DataError
 from distill.report import (
     figure,
@@ -167,6 +168,8 @@ def front_part(name: str, runs: dict[str, Results]) -> str:
     columns = ("Model", "Retained %", "Retained above chance %", "Measured speedup")
     table = measured_part(Table("Front", columns, rows, 1, _front_notes(runs[name], seeds, ends)))
     command = re.sub(r"\btasks\.path=\S+", "tasks.path=GLUE", runs[name]["command"])
+    for before, now in RENAMED.items():
+        command = re.sub(rf"\.{before}\b", f".{now}", command)
     links = (
         f"All variants, tasks and intervals: [{RESULTS}]({RESULTS}/README.md#{name.replace('/', '')}). "
         f"Numbers: [results.json]({RESULTS / name}/results.json). "

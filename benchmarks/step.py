@@ -199,7 +199,8 @@ def engine_step(objective: Objective, stage: Train, accelerator: Accelerator, ma
 
 def objective(teacher: nn.Module, model: nn.Module, stage: Train) -> Objective:
     terms = {
-        name: Term(t.weight, t.features, t.against, t.positions, instantiate(t.loss)) for name, t in stage.terms.items()
+        name: Term(t.weight, t.features, t.compare_with, t.positions, instantiate(t.loss))
+        for name, t in stage.terms.items()
     }
     return Objective(model, terms, [teacher])
 

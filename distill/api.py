@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from distill.config import Target
 from distill.config.schemes import ONNX
 from distill.deploy.export import record, untrained
 from distill.deploy.export.onnx import export_onnx, loaded, onnx_parity
-from distill.errors import ConfigError, DataError
+from distill.errors import ConfigError, DataError, reworded
 from distill.evaluation.comparison import compared, outputs_of, task_of, truth_of
 from distill.inference import latency
 from distill.inference.artifact import (
@@ -388,11 +388,7 @@ _ARGUMENTS = {"num_attention_heads": "heads", "hidden_size": "hidden", "intermed
 """Setting of `student.*` -> the argument in its place, where these differ."""
 
 
-@contextmanager
-def _in_arguments(group: str) -> Iterator[None]:
+def _in_arguments(group: str) -> AbstractContextManager[None]:
     """Errors about settings of a group, such as `student.layers`, as errors about the arguments."""
-    try:
-        yield
-    except ConfigError as error:
-        own = [re.sub(rf"\b{group}\.(\w+)", lambda m: _ARGUMENTS.get(m[1], m[1]), line) for line in error.messages]
-        raise ConfigError(own) from error
+    setting = re.compile(rf"\b{group}\.(\w+)")
+    return reworded(lambda line: setting.sub(lambda found: _ARGUMENTS.get(found[1], found[1]), line), ConfigError)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import signal
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec
 
 
 def printable(text: str) -> str:
@@ -52,8 +54,37 @@ class UserError(Exception):
         super().__init__("\n".join(self.messages))
 
 
+@contextmanager
+def reworded(change: Callable[[str], str], kind: type[UserError] = UserError) -> Iterator[None]:
+    """Within the block, or in a function that it decorates, errors of a kind get each message as `change` returns it:
+    what a setting or an argument is called depends on what the user called."""
+    try:
+        yield
+    except kind as error:
+        raise type(error)(map(change, error.messages)) from error
+
+
 class ConfigError(UserError):
     """A setting is wrong: `<key>: got X; must be Y; do Z`."""
+
+
+def refuse(problems: Iterable[str]) -> None:
+    """Raise ConfigError with all of these lines, if there are any."""
+    if lines := list(problems):
+        raise ConfigError(lines)
+
+
+_P = ParamSpec("_P")
+
+
+def refusing(check: Callable[_P, Iterator[str]]) -> Callable[_P, None]:
+    """A function that raises ConfigError with all lines that a check yields, if it yields any."""
+
+    @functools.wraps(check)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        refuse(check(*args, **kwargs))
+
+    return checked
 
 
 class DataError(UserError):

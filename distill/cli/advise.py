@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distill.cli.options import Parser
+from distill.cli.options import Parser, exit_code
 from distill.config import Config, implied, load_config
 from distill.config.plan import resolve
-from distill.errors import ConfigError, UserError
+from distill.errors import ConfigError, refuse
 from distill.pipeline import validation
 from distill.runtime import quoting as typed
 
@@ -74,8 +74,7 @@ def settings(teacher: str, file: Path | None, speedups: Sequence[float], columns
     tasks = config.tasks if file is None else replace(config.tasks, train=str(file), **columns)
     limit = replace(config.limit, repeats=REPEATS)
     config = implied(replace(config, teacher=given, target=target, tasks=tasks, limit=limit), [])
-    if problems := validation.settings(config, RECIPE):
-        raise ConfigError(problems)
+    refuse(validation.settings(config, RECIPE))
     return config
 
 
@@ -192,20 +191,15 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         arguments: the words after the command; those of `sys.argv` by default.
         prog: the command as the user typed it, for messages.
     """
-    try:
-        options = _parser(prog).parse_args(arguments)
-        columns = {name: value for name in ("text", "text_pair", "label") if (value := getattr(options, name))}
-        if columns and options.file is None:
-            raise ConfigError(f"{', '.join(columns)}: got a column without FILE; must be one of FILE; name the file")
-        config = settings(options.teacher, options.file, options.speedup, columns)
-        given = {"teacher.name": options.teacher, "tasks.train": str(options.file or "FILE")}
-        given |= {f"tasks.{name}": value for name, value in columns.items()}
-        again = " ".join(typed.setting(name, value) for name, value in given.items())
-        show(advise(config), f"python -m distill recipe=auto {again}")
-    except UserError as error:
-        sys.stderr.write("\n".join(error.messages) + "\n")
-        return 2
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped\n")
-        return 130
-    return 0
+    return exit_code(lambda: _run(_parser(prog).parse_args(arguments)))
+
+
+def _run(options: argparse.Namespace) -> None:
+    columns = {name: value for name in ("text", "text_pair", "label") if (value := getattr(options, name))}
+    if columns and options.file is None:
+        raise ConfigError(f"{', '.join(columns)}: got a column without FILE; must be one of FILE; name the file")
+    config = settings(options.teacher, options.file, options.speedup, columns)
+    given = {"teacher.name": options.teacher, "tasks.train": str(options.file or "FILE")}
+    given |= {f"tasks.{name}": value for name, value in columns.items()}
+    again = " ".join(typed.setting(name, value) for name, value in given.items())
+    show(advise(config), f"python -m distill recipe=auto {again}")

@@ -1,18 +1,15 @@
-"""The options of commands: their parser, and messages about settings, in which options stand for the settings."""
+"""What commands share: their parser, their exit codes, and messages in which options stand for settings."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterator
 from typing import NoReturn
 
-from distill.errors import ConfigError
+from distill.errors import ConfigError, UserError, discreet, printable
 from distill.runtime import quoting
-
-_VALUE = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,\[\]]+)', re.DOTALL)
-"""A value in Hydra's grammar, with or without double quotes. In a list, each of its values."""
-_ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|.)", re.DOTALL)
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,6 +24,30 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"got {text}; must be a whole number from 1; correct it")
     return int(text)
+
+
+def say(*lines: str) -> None:
+    """Print lines to standard error, if there is one."""
+    if sys.stderr is not None:
+        sys.stderr.write("".join(f"{printable(discreet(line))}\n" for line in lines))
+
+
+def exit_code(command: Callable[[], object], shown: Callable[[str], str] = str, stopped: str = "stopped") -> int:
+    """Run a command. 0, 2 after an error that the user can correct, 130 after Ctrl-C.
+
+    Args:
+        shown: what is printed of the message of an error.
+        stopped: what is printed after Ctrl-C.
+    """
+    try:
+        command()
+    except UserError as error:
+        say(*map(shown, error.messages))
+        return 2
+    except KeyboardInterrupt:
+        say(stopped)
+        return 130
+    return 0
 
 
 def as_options(message: str, keys: Collection[str], names: Collection[str], *, repeated: bool = False) -> str:
@@ -60,29 +81,20 @@ def _option(setting: str, value: str, repeated: bool) -> str:
 
 
 def _values(value: str) -> Iterator[str]:
-    """The texts of a value in Hydra's grammar, as `advice.hydra` writes it."""
-    if value[:1] not in ('"', "["):
-        yield value
-        return
-    for found in _VALUE.finditer(value):
-        yield found[2] if found[1] is None else _literal(found[1])
+    """The texts of a value that is written as by `quoting.hydra`."""
+    from distill.config import typed  # imports Hydra, for which --help must not wait
 
-
-def _literal(text: str) -> str:
-    """The text that is between double quotes of Hydra's grammar."""
-    text = re.sub(r'(\\+)(?="|$)', lambda found: found[1][: len(found[1]) // 2], text)
-    return re.sub(r"(\\+)(\$\{)", lambda found: found[1][: len(found[1]) // 2] + found[2], text)
+    read = typed.parsed(f"key={value}") if value[:1] in ('"', "[") else None
+    values = value if read is None else read.value()
+    for text in values if isinstance(values, list) else [values]:
+        yield re.sub(r"(\\+)(\$\{)", lambda found: found[1][: len(found[1]) // 2] + found[2], str(text))
 
 
 def _unescaped(text: str) -> str:
     """The text that is between the quotes `$'` and `'` of bash."""
 
-    def byte(found: re.Match[str]) -> bytes:
-        escape = found[1]
-        return bytes([int(escape[1:], 16)]) if len(escape) == 3 else escape.encode("utf-8", "surrogateescape")
+    def byte(found: re.Match[bytes]) -> bytes:
+        return bytes([int(found[1][1:], 16)]) if len(found[1]) == 3 else found[1]
 
-    parts, end = [], 0
-    for found in _ESCAPE.finditer(text):
-        parts += [text[end : found.start()].encode("utf-8", "surrogateescape"), byte(found)]
-        end = found.end()
-    return b"".join([*parts, text[end:].encode("utf-8", "surrogateescape")]).decode("utf-8", "surrogateescape")
+    escaped = text.encode("utf-8", "surrogateescape")
+    return re.sub(rb"\\(x[0-9a-f]{2}|.)", byte, escaped, flags=re.DOTALL).decode("utf-8", "surrogateescape")

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from distill.cli.options import Parser, as_options, count
-from distill.errors import ConfigError, DataError, UserError, discreet, printable, printable_lines
+from distill.cli.options import Parser, as_options, count, exit_code, say
+from distill.errors import ConfigError, DataError, UserError, printable_lines, reworded
 from distill.runtime import streams
 from distill.runtime.cells import csv_line, json_line
 
@@ -66,20 +66,10 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         arguments: the words after the command; those of `sys.argv` by default.
         prog: the command as the user typed it, for messages.
     """
-    try:
-        _predict(_parser(prog).parse_intermixed_args(arguments))
-    except UserError as error:
-        _say(*(as_options(message, ["tasks"], OPTIONS) for message in error.messages))
-        return 2
-    except KeyboardInterrupt:
-        _say("stopped")
-        return 130
-    return 0
-
-
-def _say(*lines: str) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write("".join(f"{printable(discreet(line))}\n" for line in lines))
+    return exit_code(
+        lambda: _predict(_parser(prog).parse_intermixed_args(arguments)),
+        shown=lambda message: as_options(message, ["tasks"], OPTIONS),
+    )
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -92,7 +82,7 @@ def _predict(options: argparse.Namespace) -> None:
     record = read(folder / stored.heads[0]) if isinstance(stored, Heads) else stored
     output, form = _output(options, folder)
     source = source_of(options, record, _kind(folder, record))  # before torch, so that a wrong file is refused at once
-    _say(*source.notes)
+    say(*source.notes)
 
     from distill.data.encode import batches
     from distill.deploy import serve
@@ -100,7 +90,7 @@ def _predict(options: argparse.Namespace) -> None:
     from distill.runtime.progress import Bar
 
     silence()
-    model = serve.load(folder, backend=options.backend, scheme=options.scheme, say=_say)
+    model = serve.load(folder, backend=options.backend, scheme=options.scheme, say=say)
     done = 0
     with (
         _opened(output, form, source, not options.overwrite) as write,
@@ -115,14 +105,13 @@ def _predict(options: argparse.Namespace) -> None:
 
 def _predicted(model: Any, texts: Any, batch_size: int, source: Source, done: int) -> list[dict[str, Any]]:
     """The predictions; an error about a text names its row."""
-    try:
+
+    def with_row(line: str) -> str:
+        return _NUMBER.sub(lambda found: f"{source.where(done + int(found[1]) - 1)}:", line)
+
+    with reworded(with_row, DataError):
         predictions: list[dict[str, Any]] = model.predict(texts, batch_size)
-        return predictions
-    except DataError as error:
-        lines = [
-            _NUMBER.sub(lambda found: f"{source.where(done + int(found[1]) - 1)}:", line) for line in error.messages
-        ]
-        raise DataError(lines) from error
+    return predictions
 
 
 def _kind(folder: Path, record: Record | None) -> Kind:
@@ -233,7 +222,7 @@ def _csv(file: TextIO, source: Source) -> Write:
 def _said(source: Source, prediction: Mapping[str, Any]) -> dict[str, str]:
     """The names of the prediction's keys in the output. A message states names that are not the usual ones."""
     names = renamed(prediction, source.columns)
-    _say(*(f"the input has a column {key}: the prediction is in {name}" for key, name in names.items() if key != name))
+    say(*(f"the input has a column {key}: the prediction is in {name}" for key, name in names.items() if key != name))
     return names
 
 

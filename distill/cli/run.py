@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import sys
@@ -11,14 +10,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import hydra
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from distill import config, errors
 from distill.cli import commands, help_text
-from distill.config import bounds
+from distill.config import bounds, hydra_hooks
 from distill.pipeline import sweep, validation
 from distill.pipeline.validation import hydra_errors
 from distill.pipeline.validation import words as command_line
@@ -54,9 +53,7 @@ def _job(composed: DictConfig) -> Any:
     multirun = own.mode == RunMode.MULTIRUN
     try:
         settings = config.resolved(composed, overrides)
-        problems = validation.settings(settings, recipe)
-        if problems or recipe is None:
-            raise errors.ConfigError(problems)
+        errors.refuse(validation.settings(settings, recipe))  # also where no recipe is chosen
         if multirun:
             return sweep.run(own.job.num, overrides, settings, recipe, own.sweeper.get("direction"))
         from distill.pipeline.run import run_pipeline
@@ -77,30 +74,22 @@ def _job(composed: DictConfig) -> Any:
 def _checked() -> Iterator[None]:
     """Check `hydra.*` of every config that Hydra composes in this process, jobs of a sweep included, before it is used.
 
-    Hydra calls the functions that a config names there before `_job` starts, and has no public hook for a check.
+    Hydra calls the functions that a config names there before `_job` starts.
     """
-    compose = ConfigLoaderImpl.load_configuration
 
-    @functools.wraps(compose)
-    def checked(loader: ConfigLoaderImpl, config_name: str | None, *args: Any, **kwargs: Any) -> DictConfig:
-        if problems := list(_another_primary(loader, config_name)):
-            raise errors.ConfigError(problems)
+    def checked(compose: Any, loader: ConfigLoader, config_name: str | None, *args: Any, **kwargs: Any) -> DictConfig:
+        errors.refuse(_another_primary(loader, config_name))
         with bounds.composing():
             composed = compose(loader, config_name, *args, **kwargs)
-        if problems := list(hydra_settings(composed.hydra)):
-            raise errors.ConfigError(problems)
+        errors.refuse(hydra_settings(composed.hydra))
         bounds.check_expanded(composed)
         return composed
 
-    ConfigLoaderImpl.load_configuration = checked  # type: ignore[assignment, method-assign]
-    try:
-        with bounds.guarded(config.Config):
-            yield
-    finally:
-        ConfigLoaderImpl.load_configuration = compose  # type: ignore[method-assign]
+    with hydra_hooks.hooked(hydra_hooks.COMPOSES, checked), bounds.guarded(config.Config):
+        yield
 
 
-def _another_primary(loader: ConfigLoaderImpl, name: str | None) -> Iterator[str]:
+def _another_primary(loader: ConfigLoader, name: str | None) -> Iterator[str]:
     """Errors for a primary config other than distill's, which can make Hydra import a package while it is composed.
 
     It can do so by `hydra.searchpath`, which Hydra takes only from the primary config and from the command line.

@@ -66,7 +66,7 @@ speedups, and `target.retained=97` names the fastest model that retains 97%. Wit
 one set of measurements. With `target.chain=true`, as in `recipe=frontier`, the first model is cut from the teacher
 and each other from the student that recovered for the target before it: losses are then measured on that student,
 once for each target, and times once for all. The baseline of a target is cut to the student's shape from the baseline
-before it. Rates and epochs of the recovery follow from the cut of the teacher in either case.
+before it. Rates and epochs of the recovery follow from the compression of the teacher in either case.
 
 ## Which dimension to prune
 

@@ -16,33 +16,36 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from distill.config import bounds, typed
+from distill.config.allowed import above, at_least, one_of, pattern
 from distill.config.data import TRANSFER_SOURCES, Corpus, Limit, Task, Tasks, Transfer
 from distill.config.instantiate import moved
 from distill.config.models import NO_TEACHER, Budget, Cache, Report, Student, Target, Teacher
 from distill.config.stages import (
     DIMENSIONS,
     REFERENCES,
+    STAGES,
     Baseline,
     Batch,
     Evaluate,
     Export,
     Gates,
     Masking,
-    PerCut,
     Prune,
     Quantize,
+    ScaleWithCompression,
     Stage,
     Term,
     Train,
     Vocabulary,
 )
-from distill.errors import ConfigError
+from distill.errors import refuse
 
 __all__ = [
     "DIMENSIONS",
     "NO_TEACHER",
     "REFERENCES",
     "STAGES",
+    "TRACKERS",
     "TRANSFER_SOURCES",
     "Baseline",
     "Batch",
@@ -55,10 +58,10 @@ __all__ = [
     "Gates",
     "Limit",
     "Masking",
-    "PerCut",
     "Prune",
     "Quantize",
     "Report",
+    "ScaleWithCompression",
     "Stage",
     "Student",
     "Target",
@@ -76,6 +79,10 @@ __all__ = [
     "resolved",
     "words",
 ]
+
+
+TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
+"""Experiment trackers, each of which is also the name of its package and of an extra."""
 
 
 @dataclass
@@ -96,26 +103,35 @@ class Config:
     """Names of the stages in the order in which they run."""
     stages: dict[str, Stage] = field(default_factory=dict)
     """Settings of each stage, by its name."""
-    temperature: float = 2.0
+    temperature: float = field(default=2.0, metadata=above(0, "2 is usual"))
     """Softmax temperature of the soft targets, in each stage that does not set its own."""
-    seed: int = 0
+    seed: int = field(default=0, metadata=at_least(0, "0 is the default"))
     """Seed of all random numbers."""
-    precision: str = "auto"
+    precision: str = field(default="auto", metadata=one_of("auto", "bf16", "fp32", advice="auto detects"))
     """Arithmetic of training: bf16, fp32, or auto (bf16 if the hardware has it, else fp32). Weights are float32."""
-    device: str = "auto"
+    device: str = field(default="auto", metadata=one_of("auto", "cpu", "cuda", advice="auto detects"))
     """cpu, cuda, or auto (a GPU if there is one)."""
-    threads: int | None = None
+    threads: int | None = field(default=None, metadata=at_least(1, "null uses every core"))
     """Number of CPU threads; one for each core when null."""
-    push: str | None = None
+    push: str | None = field(
+        default=None,
+        metadata=pattern(
+            r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]{0,95}",
+            "OWNER/NAME or null",
+            "it is a repository on the Hugging Face hub",
+        ),
+    )
     """Repository on the Hugging Face hub to which the exported folder is uploaded, e.g. me/student. Several folders go
     to one repository each, with the folder's target and task appended to this name. Nothing is uploaded when null."""
     push_private: bool = True
     """Whether the repositories that `push` creates are private. An existing repository keeps its visibility."""
     push_dry_run: bool = False
     """Print which files `push` would upload and delete, and change nothing on the hub."""
-    tracker: str | None = None
-    """Experiment tracker that gets losses, learning rates, throughput and results while a run goes on: tensorboard,
-    wandb, mlflow or trackio. Nothing is tracked when null."""
+    tracker: str | None = field(
+        default=None,
+        metadata=one_of(*TRACKERS, advice="null tracks nothing", words=f"one of {', '.join(TRACKERS)}, or null"),
+    )
+    """Experiment tracker that gets losses, learning rates, throughput and results while a run goes on."""
     output: str | None = None
     """Run folder. When null, a folder under outputs/ that is named after the recipe and the changed settings."""
 
@@ -130,12 +146,6 @@ def recipes() -> dict[str, Path]:
     """Name (e.g. `paper/distilbert`) -> file of every recipe."""
     root = folder("recipes")
     return {p.relative_to(root).with_suffix("").as_posix(): p for p in sorted(root.rglob("*.yaml"))}
-
-
-STAGES: dict[str, type[Stage]] = {
-    stage.kind: stage for stage in (Train, Baseline, Prune, Vocabulary, Quantize, Evaluate, Export)
-}
-"""Kind of a stage -> its settings. A kind of your own is added here before `register()` is called again."""
 
 
 def register() -> None:
@@ -174,12 +184,11 @@ def resolved(composed: DictConfig, overrides: Iterable[str]) -> Config:
             secrets of the environment into results and messages.
     """
     plain = OmegaConf.to_container(composed, resolve=False)
-    if lines := [
-        f"{key}: got {value}; must be a value or the name of another setting, ${{NAME}}; write the value"
+    refuse(
+        bounds.no_resolver(key, value)
         for key, value in _leaves(plain, "")
         if isinstance(value, str) and bounds.has_resolver(value)
-    ]:
-        raise ConfigError(lines)
+    )
     for key, value in _leaves(plain, ""):
         if key.endswith("._target_") and isinstance(value, str) and (now := moved(value)) is not None:
             warnings.warn(f"{key}: got {value}; is now {now}; name it so in the recipe", FutureWarning, stacklevel=2)

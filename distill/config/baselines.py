@@ -53,6 +53,6 @@ def _on_soft_labels(config: Config, name: str) -> Stage:
         label: term
         for terms in of_students[:1]
         for label, term in terms.items()
-        if term.against == "teacher" and (kind := KINDS.get(term.features)) is not None and kind.head
+        if term.compare_with == "teacher" and (kind := KINDS.get(term.features)) is not None and kind.head
     }
     return replace(stage, terms=outputs | stage.terms, skip_if_head=False)

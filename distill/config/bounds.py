@@ -6,20 +6,16 @@ Configs are checked before Hydra reads them: a few lines of YAML can stand for 1
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra._internal.config_repository import CachingConfigRepository
-from hydra._internal.sources_registry import SourcesRegistry
-from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
-from distill.config import typed
+from distill.config import hydra_hooks, typed
 from distill.errors import ConfigError
 
 CHARACTERS = 20_000
@@ -62,7 +58,7 @@ def of_words(words: Iterable[str]) -> Iterator[str]:
         if (depth := _depth(word)) > DEPTH:
             yield f"{key[:80]}: got brackets in {depth} others; must be in at most {DEPTH}; write it with fewer"
         elif has_resolver(_times(value) if key.lstrip("+").startswith("hydra.") else word):
-            yield _no_resolver(key if "${" not in key else "command line", value or word)
+            yield no_resolver(key if "${" not in key else "command line", value or word)
 
 
 def _times(value: str) -> str:
@@ -70,7 +66,8 @@ def _times(value: str) -> str:
     return re.sub(r"\$\{now:[%\w:-]*\}", "", value)
 
 
-def _no_resolver(where: str, value: str) -> str:
+def no_resolver(where: str, value: str) -> str:
+    """The message for a value with a resolver."""
     return f"{where}: got {value}; must be a value or the name of another setting, ${{NAME}}; write the value"
 
 
@@ -92,13 +89,9 @@ def guarded(schema: type) -> Iterator[None]:
     Raises:
         ConfigError: for more files than `READS`, and as from `check_file`.
     """
-    Plugins.instance()  # registers the class that reads files
-    files: Any = SourcesRegistry.instance().resolve("file")
-    read, load = files.load_config, CachingConfigRepository.load_config
 
-    @functools.wraps(read)
-    def checked(source: Any, config_path: str) -> Any:
-        file = Path(source.path, source._normalize_file_name(config_path))
+    def checked(read: Callable[..., Any], source: Any, config_path: str) -> Any:
+        file = hydra_hooks.file_of(source, config_path)
         if source.provider == "main" or not file.is_file():  # the main ones are distill's own
             return read(source, config_path)
         check_file(file)
@@ -106,28 +99,22 @@ def guarded(schema: type) -> Iterator[None]:
         package = result.header.get("package") or "_group_"
         group = config_path.rpartition("/")[0].replace("/", ".")
         names = package.replace("_global_", "").replace("_group_", group).split(".")
-        kind = typed.texts(schema, [name for name in names if name])
+        kind = typed.of_file(schema, [name for name in names if name])
         if kind is not None and OmegaConf.is_dict(result.config):
-            result.config = OmegaConf.create(typed.from_yaml(file.read_text(encoding="utf-8"), kind))
+            result.config = OmegaConf.create(typed.from_yaml(file.read_text(encoding="utf-8"), kind, str(file)))
         return result
 
-    @functools.wraps(load)
-    def counted(repository: CachingConfigRepository, config_path: str) -> Any:
-        reads = repository.__dict__["reads"] = repository.__dict__.get("reads", 0) + 1
-        if reads > READS:
+    def counted(load: Callable[..., Any], repository: Any, config_path: str) -> Any:
+        repository.reads = getattr(repository, "reads", 0) + 1
+        if repository.reads > READS:
             raise ConfigError(
                 f"{config_path}.yaml: got configs that name each other more than {READS} times; must end; take those "
                 "out of `defaults` that name one they are named by"
             )
         return load(repository, config_path)
 
-    files.load_config = checked
-    CachingConfigRepository.load_config = counted  # type: ignore[assignment, method-assign]
-    try:
+    with hydra_hooks.hooked(hydra_hooks.reads(), checked), hydra_hooks.hooked(hydra_hooks.NAMES, counted):
         yield
-    finally:
-        files.load_config = read
-        CachingConfigRepository.load_config = load  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -174,7 +161,7 @@ def check_text(text: str, name: str) -> None:
             )
         value = getattr(event, "value", None) or ""
         if has_resolver(_times(value)):
-            raise ConfigError(_no_resolver(_place(name, event), value))
+            raise ConfigError(no_resolver(_place(name, event), value))
     number = _values(yaml.compose(text, Loader=yaml.SafeLoader), {})
     if number > VALUES:
         raise ConfigError(
@@ -227,7 +214,7 @@ def check_expanded(composed: DictConfig) -> None:
         if not isinstance(value, str) or "${" not in value:
             return len(value) if isinstance(value, str) else 1
         if re.search(r"\$\{[^{}]*\$\{", value):
-            raise ConfigError(_no_resolver(".".join(names), value))
+            raise ConfigError(no_resolver(".".join(names), value))
         return len(value) + sum(size(_absolute(name, names), depth + 1) for name in _REFERENCE.findall(value))
 
     for name in map(str, plain):

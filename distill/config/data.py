@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from distill.config.allowed import at_least, members, one_of
+
 
 class Texts:
     """A text, or texts in a list or a mapping. Such a setting has the type `Any`, because it may have several forms."""
@@ -16,13 +18,16 @@ TEXTS = {Texts: True}
 
 @dataclass
 class Corpus:
-    kind: str = "docstrings"
+    kind: str = field(
+        default="docstrings",
+        metadata=one_of("docstrings", "parquet", "text", "hub", advice="choose with corpus=NAME"),
+    )
     """docstrings (of installed Python packages), parquet, text (one document per line) or hub."""
     path: str | None = None
     """File or folder when kind is parquet or text. Parquet files need a `text` column."""
     name: list[str] = field(default_factory=list)
     """Data sets on the hub when kind is hub, as `name` or `name/config`."""
-    max_length: int = 128
+    max_length: int = field(default=128, metadata=at_least(16, "128 is the default"))
     """Maximum tokens in a training sequence, special tokens included."""
 
 
@@ -107,7 +112,7 @@ class Tasks(Task):
     """Folder that the files of each task are relative to. When null, tasks that have `hub` are downloaded."""
     names: list[str] | None = None
     """Names of the tasks to use; all tasks when null."""
-    max_length: int = 128
+    max_length: int = field(default=128, metadata=at_least(8, "128 is the default"))
     """Maximum tokens in an example, special tokens included. Longer examples are truncated; for question_answering
     they are read in windows of this length, of which consecutive ones share a third."""
 
@@ -120,15 +125,19 @@ TRANSFER_SOURCES = ("files", "tasks", "corpus", "pairs", "edits")
 class Transfer:
     """Rows without labels that a teacher labels, for stages with `transfer`."""
 
-    times: float = 0.0
+    times: float = field(default=0.0, metadata=at_least(0, "0 makes no rows; 5 is the default"))
     """Number of rows, as a multiple of the training rows of each task; 0 makes none. A stage uses no more of them than
     its steps process."""
-    most: int = 20_000
+    most: int = field(default=20_000, metadata=at_least(1, "20000 is the default"))
     """Maximum rows of each task."""
-    passes: float | None = None
+    passes: float | None = field(
+        default=None, metadata=at_least(0, "3 is the default, 1 with transfer.files", words=">= 0 or null")
+    )
     """Number of passes over the training rows that the set never replaces: it takes only the steps beyond them. When
     null: 3, or 1 with `files`. A stage of no more passes is trained on the training rows alone."""
-    sources: dict[str, float] = field(default_factory=dict)
+    sources: dict[str, float] = field(
+        default_factory=dict, metadata=members({"*": at_least(0, "it is the source's share of the rows")})
+    )
     """Source -> its share of the rows: files, tasks (rows of the run's other tasks, without their labels), corpus
     (sentences of the corpus that share rare words with the task's texts), pairs (the task's first texts, each with
     another second text) and edits (the task's rows with words replaced, dropped and swapped). A source without rows
@@ -138,19 +147,22 @@ class Transfer:
     a list. Of several tasks, the tasks that have these columns use them."""
 
 
+_LIMIT = at_least(1, "null sets no limit")
+
+
 @dataclass
 class Limit:
     """Caps on data and training, for quick runs."""
 
-    examples: int | None = None
+    examples: int | None = field(default=None, metadata=_LIMIT)
     """Maximum training examples per task; no maximum when null, here and below."""
-    validation: int | None = None
+    validation: int | None = field(default=None, metadata=_LIMIT)
     """Maximum validation examples per split."""
-    documents: int | None = None
+    documents: int | None = field(default=None, metadata=_LIMIT)
     """Maximum documents of the corpus."""
-    steps: int | None = None
+    steps: int | None = field(default=None, metadata=_LIMIT)
     """Maximum optimizer steps per training stage."""
-    repeats: int | None = None
+    repeats: int | None = field(default=None, metadata=_LIMIT)
     """Maximum timing rounds."""
     smoke: bool = False
     """Use a tiny random teacher and small stand-ins for every download. The numbers of such a run mean nothing."""

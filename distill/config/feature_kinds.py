@@ -118,9 +118,3 @@ KINDS: dict[str, FeatureKind] = {
 
 GATES = FeatureKind("gates", "nothing: the cost of gates, one number per batch")
 """The term that gates add to the loss. It cannot be chosen by a setting."""
-
-
-def choices() -> str:
-    """The names of the kinds as an enumeration: `a, b or c`."""
-    *names, last = KINDS
-    return f"{', '.join(names)} or {last}"

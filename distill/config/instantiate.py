@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from distill.errors import ConfigError
+from distill.errors import refuse
 
 
 def _losses() -> tuple[str, ...]:
@@ -124,8 +124,7 @@ def bind(node: Mapping[str, Any], place: str) -> Callable[..., Any]:
         ConfigError: for a function that is not in `PLACES[place]`, and for arguments that are not plain values. So a
             config that was not checked cannot run other code either.
     """
-    if problems := list(refusals(node, place, place)):
-        raise ConfigError(problems)
+    refuse(refusals(node, place, place))
     module, _, name = node["_target_"].rpartition(".")
     values = {key: value for key, value in node.items() if not RESERVED.fullmatch(key)}
     return functools.partial(getattr(importlib.import_module(module), name), **values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from distill.config.allowed import above, at_least, one_of
 from distill.runtime.storage.cache import MAX_GIB
 
 NO_TEACHER = "none"
@@ -13,7 +14,10 @@ NO_TEACHER = "none"
 
 @dataclass
 class Teacher:
-    kind: str = "embedded"
+    kind: str = field(
+        default="embedded",
+        metadata=one_of("embedded", "hub", "ensemble", NO_TEACHER, "random", advice="choose with teacher=NAME"),
+    )
     """embedded (its weights come inside an installed package), hub (a hub name or a local folder), ensemble (several
     hub names or local folders, whose probabilities are averaged), none (soft labels stand in for its outputs, and the
     model of `student.name` is trained on them) or random (tiny, for smoke runs)."""
@@ -21,7 +25,7 @@ class Teacher:
     """Hub name or local folder when kind is hub."""
     revision: str | None = None
     """Revision on the hub; the newest when null."""
-    head: str = "given"
+    head: str = field(default="given", metadata=one_of("given", "new", advice="new gives every task its own"))
     """given (a head for a task is used; one for other labels is refused) or new (the last layer of its head is left
     out, and every task gets its own): for a model that was first fine-tuned on another task, such as MNLI."""
     names: list[str] = field(default_factory=list)
@@ -30,7 +34,7 @@ class Teacher:
     """Weight of each of `names` in the mean of their probabilities, e.g. [2,1]; equal weights when null. With
     `learned`, each task has the weights that score best on every tenth training row. No teacher is fine-tuned on these
     rows. On a corpus the weights are equal."""
-    window: int | None = None
+    window: int | None = field(default=None, metadata=at_least(16, "null cuts no text into windows"))
     """Maximum tokens of a task's text that the teacher reads at once. A longer text is read in overlapping windows,
     whose probabilities are averaged. When null, no text may be longer than the teacher can read."""
 
@@ -40,9 +44,13 @@ class Student:
     layers: list[int] | None = None
     """Teacher layers that initialize the student's, or that a prune stage keeps, counted from 0. When null: half of
     them, evenly spaced; with a prune stage, `num_hidden_layers` or the target decides."""
-    num_hidden_layers: int | None = None
+    num_hidden_layers: int | None = field(
+        default=None, metadata=at_least(1, "null keeps all, or those of student.layers")
+    )
     """Number of layers after a prune stage, chosen by measured loss; all when null and no target is set."""
-    init: str = "teacher_layers"
+    init: str = field(
+        default="teacher_layers", metadata=one_of("teacher_layers", "random", advice="choose with student=NAME")
+    )
     """teacher_layers (layers, embeddings and language-model head are copied, or some of their channels) or random."""
     name: str | None = None
     """Hub name or local folder of a pretrained student, in recipes whose stages start from `student`; with
@@ -51,21 +59,23 @@ class Student:
     """Hub name or local folder of the student's own tokenizer; the teacher's tokenizer when null."""
     family: str | None = None
     """Model type of the student, e.g. distilbert or albert; the teacher's when null."""
-    hidden_size: int | None = None
+    hidden_size: int | None = field(default=None, metadata=at_least(1, "null is the teacher's"))
     """Width of the student's layers; the teacher's when null."""
-    num_attention_heads: int | None = None
+    num_attention_heads: int | None = field(default=None, metadata=at_least(1, "null keeps the size of the heads"))
     """Number of attention heads in each layer. When null, heads are as wide as the teacher's."""
-    intermediate_size: int | None = None
+    intermediate_size: int | None = field(default=None, metadata=at_least(1, "null keeps its ratio to the width"))
     """Width of the feed-forward part of each layer. When null, its ratio to hidden_size is the teacher's."""
-    embedding_size: int | None = None
+    embedding_size: int | None = field(default=None, metadata=at_least(1, "null is the teacher's"))
     """Width of the embeddings, in families where it may be smaller than hidden_size; the teacher's when null."""
-    heads: str = "own"
+    heads: str = field(
+        default="own", metadata=one_of("own", "shared", advice="shared trains one encoder for all tasks")
+    )
     """own (a student for each task) or shared (one encoder with a head for each task, trained on all tasks at once)."""
 
 
 @dataclass
 class Report:
-    hourly_rate: float | None = None
+    hourly_rate: float | None = field(default=None, metadata=above(0, "null leaves the price out"))
     """Price of an hour of the machine that the run measures, in any currency. With it, the report has the price of a
     million inferences."""
 
@@ -74,16 +84,20 @@ class Report:
 class Target:
     """Requirements that pruned models must meet."""
 
-    speedup: Any = None
+    speedup: Any = field(default=None, metadata=above(1, "2 is twice as fast as the teacher"))
     """Speedup over the teacher's fastest float32 form. A list, here or below, makes one model for each number."""
-    latency_ms: Any = None
+    latency_ms: Any = field(
+        default=None, metadata=above(0, "it is the time of one text, or of one batch of target.shape")
+    )
     """Maximum milliseconds for one batch of `shape`, or for one text."""
-    size_mib: Any = None
+    size_mib: Any = field(default=None, metadata=above(0, "it is the size of float32 weights"))
     """Maximum MiB of float32 weights."""
     chain: bool = False
     """Whether the models of several targets form a chain: each is pruned from the student that recovered for the slower
     target before it. With `budget.minutes` they always do. Otherwise each is pruned from the unpruned model."""
-    retained: float | None = None
+    retained: float | None = field(
+        default=None, metadata=above(0, "it is a percentage of the teacher's macro score", below=100)
+    )
     """Percent of the teacher's macro score. Of several pruned models, the report names the fastest that keeps it."""
     scheme: str | None = None
     """Form in which the pruned models will serve and which is timed: one of `stages.*.schemes`, or fp32 or bf16 (in
@@ -98,7 +112,7 @@ class Target:
 class Budget:
     """Limits on what a run spends."""
 
-    minutes: float | None = None
+    minutes: float | None = field(default=None, metadata=above(0, "null sets no limit"))
     """Minutes that a run may take. With a limit, the models of the targets are made one by one, from the slowest on,
     until one retains less than `target.retained` or the time is spent. Before a single `target.speedup`, half of it is
     made. No limit when null."""
@@ -110,6 +124,6 @@ class Cache:
 
     dir: str | None = None
     """Folder outside of run folders. When null, `distill` in `$XDG_CACHE_HOME` or `~/.cache`."""
-    max_gib: float = MAX_GIB
+    max_gib: float = field(default=MAX_GIB, metadata=at_least(0, "20 is the default, and with 0 nothing is reused"))
     """Maximum size. Beyond it, the entries that were not used for longest are removed. With 0 the run makes everything
     itself, and keeps nothing for others but parsed files and token ids of tasks."""

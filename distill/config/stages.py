@@ -7,6 +7,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from distill.config.allowed import above, at_least, members, one_of
+from distill.config.feature_kinds import KINDS
 from distill.config.schemes import default
 
 
@@ -14,9 +16,9 @@ from distill.config.schemes import default
 class Term:
     """One weighted part of the training loss: a pure function and the features that it compares."""
 
-    weight: float = 1.0
+    weight: float = field(default=1.0, metadata=at_least(0, "drop the term with weight 0"))
     """Factor in the weighted sum."""
-    features: str = "logits"
+    features: str = field(default="logits", metadata=one_of(*KINDS, advice="see conf/term"))
     """The features that are compared: logits; margins (between the outputs for two documents of the same query, of
     rerankers); vectors (the outputs of embedders); hidden (states); pooled (one vector per text, as a sentence embedder
     computes it); relations (of tokens among queries, among keys and among values); scores (of attention, before the
@@ -25,14 +27,14 @@ class Term:
     """The layers that are compared: last; uniform (each layer of the student with the teacher's layer that it was
     copied from or, if it was not copied, with the one at the same relative depth); or pairs [student's layer, teacher's
     layer] counted from 0, e.g. [[0,1],[1,3]]."""
-    teacher_layer: int | None = None
+    teacher_layer: int | None = field(default=None, metadata=at_least(0, "null is the last"))
     """With layers=last, the teacher's layer, counted from 0, that the student's last is compared with; the teacher's
     last when null."""
-    heads: int | None = None
+    heads: int | None = field(default=None, metadata=at_least(1, "null is the student's attention heads"))
     """Relation heads, into which queries, keys and values of both models are split; the student's heads when null."""
-    against: str = "teacher"
+    compare_with: str = field(default="teacher", metadata=one_of("teacher", "labels", advice="see conf/term"))
     """teacher (the same features of the teacher) or labels."""
-    positions: str = "masked"
+    positions: str = field(default="masked", metadata=one_of("masked", "all", advice="see conf/term"))
     """On a corpus: masked (positions whose token the language model restores) or all (every position but padding)."""
     loss: Any = MISSING
     """`_target_` of a function in distill.losses, with `_partial_: true` and its hyper-parameters."""
@@ -40,9 +42,11 @@ class Term:
 
 @dataclass
 class Masking:
-    probability: float = 0.15
+    probability: float = field(default=0.15, metadata=above(0, "0.15 is usual", below=1))
     """Share of each sequence's tokens to predict. Of these, 80% become [MASK], 10% a random token, 10% stay."""
-    smoothing: float = 0.0
+    smoothing: float = field(
+        default=0.0, metadata=at_least(0, "0 masks every token alike, 0.7 rare ones more often", at_most=1)
+    )
     """Tokens to predict are drawn with weight count^-smoothing: 0 is uniform, 0.7 (DistilBERT) prefers rare tokens."""
 
 
@@ -50,11 +54,11 @@ class Masking:
 class Batch:
     """Size of one optimizer step."""
 
-    tokens: int = 4096
+    tokens: int = field(default=4096, metadata=at_least(1, "4096 is the default"))
     """Maximum tokens, padding included, in one optimizer step over all processes."""
-    examples: int | None = None
+    examples: int | None = field(default=None, metadata=at_least(1, "null sets no limit"))
     """Maximum sequences in one optimizer step over all processes; no maximum when null."""
-    device_tokens: int | None = None
+    device_tokens: int | None = field(default=None, metadata=at_least(1, "null sets no limit"))
     """Maximum tokens, padding included, that a process computes at once. Its share of a step is computed in as many
     parts as that takes, with the same result in less memory. No maximum when null. Of embedders it is the maximum of
     all processes together, and the texts of a part are compared."""
@@ -65,11 +69,11 @@ class Gates:
     """Trained factors on the parts of a model. The prune stage that starts from the model prunes by them. Its target,
     or the sizes in `student.*`, decide how many are open at the end of training."""
 
-    kind: str = "none"
+    kind: str = field(default="none", metadata=one_of("none", "l0", "movement", advice="see distill/config"))
     """none; l0 (a penalty closes random gates on layers, heads and channels until the model is expected to meet the
     target) or movement (for the evenly scaled shape that meets the target, gates on heads and channels stay open if
     weights move away from zero)."""
-    lr: float = 0.05
+    lr: float = field(default=0.05, metadata=above(0, "0.05 is the default"))
     """Learning rate of the gates."""
 
     @property
@@ -86,16 +90,19 @@ class Stage:
     """train, baseline, prune, vocabulary, quantize, evaluate or export."""
 
 
-@dataclass
-class PerCut:
-    """How the training of a pruned model depends on the cut: the weights of its layers before pruning, divided by the
-    weights after it. A stage whose models are not pruned is not affected."""
+_POWER = at_least(0, "it is the power of the compression; 0 changes nothing", at_most=2)
 
-    epochs: float = 0.0
-    """The number of epochs is multiplied by the cut to this power. With 1, a student of a fifth of the size trains for
-    five times as many epochs, in about the same time. 0 changes nothing, here and below."""
-    lr: float = 0.0
-    """The learning rate for a model of width 384, `base_lr`, is multiplied by the cut to this power."""
+
+@dataclass
+class ScaleWithCompression:
+    """How the training of a pruned model depends on its compression: the weights of its layers before pruning, divided
+    by the weights after it. A stage whose models are not pruned is not affected."""
+
+    epochs: float = field(default=0.0, metadata=_POWER)
+    """The number of epochs is multiplied by the compression to this power. With 1, a student of a fifth of the size
+    trains for five times as many epochs, in about the same time. 0 changes nothing, here and below."""
+    lr: float = field(default=0.0, metadata=_POWER)
+    """The learning rate for a model of width 384, `base_lr`, is multiplied by the compression to this power."""
 
 
 BASE_WIDTH = 384
@@ -108,9 +115,11 @@ REFERENCES = ("start", "teacher", "shape_of", "student", "baseline", "pruned", "
 @dataclass
 class Train(Stage):
     kind: str = "train"
-    role: str = "student"
-    """The model that is trained: teacher or student. A baseline has a stage of kind baseline."""
-    data: str = "corpus"
+    role: str = field(
+        default="student", metadata=one_of("teacher", "student", advice="a baseline is a stage of kind baseline")
+    )
+    """The model that is trained. A baseline has a stage of kind baseline."""
+    data: str = field(default="corpus", metadata=one_of("corpus", "tasks", advice="see distill/config"))
     """corpus (masked texts, one model) or tasks (one model for each task)."""
     start: str = "teacher"
     """Stage whose checkpoint is trained further, or `teacher` or `student` for the given one."""
@@ -128,7 +137,7 @@ class Train(Stage):
     skip_if_head: bool = False
     """Do not train on a task when the checkpoint that it starts from already has a head for it. The checkpoint is used
     unchanged."""
-    temperature: float = "${temperature}"  # type: ignore[assignment]
+    temperature: float = field(default="${temperature}", metadata=above(0, "2 is usual"))  # type: ignore[assignment]
     """Softmax temperature of the soft targets."""
     terms: dict[str, Term] = field(default_factory=dict)
     """Terms whose weighted sum is minimized."""
@@ -136,30 +145,32 @@ class Train(Stage):
     """How tokens are masked on a corpus."""
     batch: Batch = field(default_factory=Batch)
     """Size of one optimizer step."""
-    epochs: float = 1.0
+    epochs: float = field(default=1.0, metadata=above(0, "3 is usual"))
     """Number of optimizer steps, in passes over the data. The rows of `transfer` do not count."""
-    per_cut: PerCut = field(default_factory=PerCut)
+    scale_with_compression: ScaleWithCompression = field(default_factory=ScaleWithCompression)
     """How epochs and learning rate depend on how much was pruned."""
-    steps: int | None = None
+    steps: int | None = field(default=None, metadata=at_least(1, "null sets no limit"))
     """Maximum optimizer steps; no maximum when null."""
-    min_steps: int = 0
+    min_steps: int = field(default=0, metadata=at_least(0, "0 sets no minimum"))
     """Minimum optimizer steps. A small task is trained for more epochs until this number is reached."""
-    base_lr: float = 1e-4
+    base_lr: float = field(default=1e-4, metadata=above(0, "1e-4 is the default"))
     """Learning rate for a model of width 384. For another width it is base_lr x 384 / width, where the width is the
     hidden size of the given model that the stage's lineage starts from. Not used where `optimizer.lr` is set."""
-    optimizer: Any = MISSING
+    optimizer: Any = field(default=MISSING, metadata=members({"lr": above(0, "5e-5 is usual")}))
     """`_target_` of an optimizer, with `_partial_: true` and its settings."""
-    schedule: Any = MISSING
+    schedule: Any = field(
+        default=MISSING, metadata=members({"warmup": at_least(0, "it is a share of the steps", at_most=1)})
+    )
     """`_target_` of a function (step, total steps) -> factor of the learning rate, with `_partial_: true`."""
-    clip: float = 1.0
+    clip: float = field(default=1.0, metadata=above(0, "1 is usual"))
     """Maximum gradient norm, of the model and, apart from it, of its gates. Larger gradients are scaled down to it."""
-    dropout: float | None = None
+    dropout: float | None = field(default=None, metadata=at_least(0, "null keeps the model's own", at_most=0.9))
     """Dropout probability during training; the value of the model's config when null."""
-    best_of: int = 1
+    best_of: int = field(default=1, metadata=at_least(1, "1 keeps the model at the end, and is the default"))
     """For a stage on tasks, the number of moments of its training at which the model is scored on the development rows.
     They are evenly spaced over the second half, the last at the end. The best model is kept; with 1, the model at the
     end."""
-    folds: int = 1
+    folds: int = field(default=1, metadata=at_least(1, "1 trains no further models, and is the default"))
     """For a stage that fine-tunes a teacher on tasks. With K > 1, K further models of each task are trained, each on
     the training rows of K - 1 of K folds. A student then learns, for each training row, the outputs of the model that
     was not trained on it. Rows with the same first text are in the same fold. The stage takes about K times as long."""
@@ -170,7 +181,7 @@ class Train(Stage):
     """Gates that are trained together with the model."""
     quantization_aware: bool = False
     """Train with the linear layers of each task's model in simulated int8, so that the weights adapt to it."""
-    checkpoint_seconds: float = 120.0
+    checkpoint_seconds: float = field(default=120.0, metadata=above(0, "120 is the default"))
     """Seconds between checkpoints from which a stopped run resumes."""
 
 
@@ -184,8 +195,10 @@ class Baseline(Stage):
     start: str | None = None
     """Stage whose checkpoint is trained further; when null, the `start` of the stage that `baseline_of` names."""
     terms: dict[str, Term] = field(default_factory=dict)
-    """Terms whose weighted sum is minimized. All of them are against labels."""
+    """Terms whose weighted sum is minimized. All of them compare with labels."""
 
+
+_EXAMPLES = at_least(32, "fewer rows measure too coarsely; 256 is the default")
 
 DIMENSIONS = ("layers", "hidden", "ffn")
 """Dimensions of a model that a prune stage can cut."""
@@ -209,15 +222,15 @@ class Prune(Stage):
     """Refit the output weights of the heads and FFN channels that are kept, by least squares, to the output of each
     layer before pruning, on the `examples`, as importance=reconstruction does. Trials of `finalists` and stages with
     `shape_of` never refit."""
-    examples: int = 256
+    examples: int = field(default=256, metadata=_EXAMPLES)
     """Training rows of each task on which importances and losses are measured."""
-    retrain_steps: int = 20
+    retrain_steps: int = field(default=20, metadata=at_least(0, "0 measures right after the cut; 20 is the default"))
     """Training steps, on other rows, between a cut and the measurement of its loss. 0 measures right after the cut."""
-    finalists: int = 1
+    finalists: int = field(default=1, metadata=at_least(1, "1 tries none, and is the default"))
     """Number of shapes that are tried before one is chosen for a target. The shapes with the least estimated loss are
     cut, distilled briefly, and compared on other rows; of shapes with the same number of layers one is tried. With 1
     the estimate decides: trials on the training rows alone favour a single wide layer, which recovers less."""
-    trial_steps: int = 100
+    trial_steps: int = field(default=100, metadata=at_least(1, "100 is the default"))
     """Distillation steps of a model of the unpruned size in a trial; one with half the weights gets twice as many."""
 
 
@@ -228,9 +241,9 @@ class Vocabulary(Stage):
     """Stage from whose checkpoints, one for each task, the tokens that `texts` do not use are removed."""
     texts: list[str] = field(default_factory=lambda: ["tasks"])
     """Texts whose tokens are kept: tasks (their training rows), corpus, or both."""
-    min_count: int = 1
+    min_count: int = field(default=1, metadata=at_least(1, "1 keeps every token that is used"))
     """Tokens that occur fewer times than this are removed. The tokenizer then splits their text into smaller tokens."""
-    tokens: int | None = None
+    tokens: int | None = field(default=None, metadata=at_least(1, "null sets no limit"))
     """Maximum tokens to keep, the most frequent first, besides the tokens that the tokenizer needs; no maximum when
     null."""
 
@@ -245,13 +258,13 @@ class Quantize(Stage):
     """Schemes to quantize with: bitsandbytes (int8), bitsandbytes_nf4 and torchao (int8), which transformers loads;
     onnxruntime (int8), onnxruntime_static and openvino (int8, with measured ranges), which are made from ONNX files. By
     default onnxruntime and, where it is installed, openvino; on a machine with a GPU bitsandbytes and onnxruntime."""
-    examples: int = 256
+    examples: int = field(default=256, metadata=_EXAMPLES)
     """Training rows of each task on which ranges of activations are measured."""
-    max_drop: float | None = 2.0
+    max_drop: float | None = field(default=2.0, metadata=at_least(0, "null sets no limit"))
     """Maximum points of a task's score on the development rows that a scheme may lose. Beyond it, up to half of its
     modules stay in float; if that is not enough, it fails for all tasks. A loss whose 95% interval includes 0 may be
     noise and does not count. No maximum when null, nor for a task that is not in the headline."""
-    max_recall_drop: float | None = 10.0
+    max_recall_drop: float | None = field(default=10.0, metadata=at_least(0, "null sets no limit"))
     """Maximum points of the recall of any label that a scheme may lose, as `max_drop`. A label may always lose one
     row."""
 
@@ -272,7 +285,7 @@ class Evaluate(Stage):
     """Quantize stage whose models are scored and timed too."""
     shapes: list[list[int]] = field(default_factory=lambda: [[1, 128], [8, 128], [32, 128]])
     """[batch size, length in tokens] of the timed inputs. Inputs of the tasks' own lengths are always timed too."""
-    repeats: int = 8
+    repeats: int = field(default=8, metadata=at_least(1, "8 is the default"))
     """Number of timing rounds. Each round runs every model once, in a new random order."""
 
 
@@ -286,3 +299,9 @@ class Export(Stage):
     """Quantize stage whose models are exported too."""
     evaluated: str | None = None
     """Evaluate stage whose results the model card contains."""
+
+
+STAGES: dict[str, type[Stage]] = {
+    stage.kind: stage for stage in (Train, Baseline, Prune, Vocabulary, Quantize, Evaluate, Export)
+}
+"""Kind of a stage -> its settings. A kind of your own is added here before `register()` is called again."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import re
 import types
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -27,15 +28,10 @@ FLAGS_WITH_VALUE = frozenset(
     "--config-dir -cd --config-path -cp --config-name -cn --package -p --cfg -c --info -i --experimental-rerun".split()
 )
 """Hydra's options that are followed by a value."""
-_STAGES = (
-    stages.Train,
-    stages.Baseline,
-    stages.Prune,
-    stages.Vocabulary,
-    stages.Quantize,
-    stages.Evaluate,
-    stages.Export,
-)
+_GROUPS = {"stage": stages.Stage, "term": stages.Term}
+"""Group whose options may be put anywhere in the settings -> the type of its options."""
+RENAMED = {"against": "compare_with", "per_cut": "scale_with_compression"}
+"""Earlier name of a setting, as in users' recipes -> its name today. Until version 0.2."""
 _ESCAPE = re.compile(r"\\[\\()\[\]{}:=, \t]")
 """The escapes that Hydra reads outside of quotes."""
 _PLAIN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
@@ -57,30 +53,32 @@ def words(typed: Sequence[str], schema: type) -> list[str]:
     ]
 
 
-def from_yaml(text: str, schema: Any) -> Any:
+def from_yaml(text: str, schema: Any, file: str) -> Any:
     """The content of a YAML file of settings, with each text as it is written: YAML reads no as false, and 1.10 as 1.1.
 
     Args:
         schema: the type of what is in the file.
+        file: its name, for warnings about settings that are called by an earlier name.
     """
     loader = get_yaml_loader()(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None
-        _keep(node, schema, False)
+        _keep(node, schema, False, file)
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _keep(node: yaml.Node, kind: Any, in_list: bool) -> None:
+def _keep(node: yaml.Node, kind: Any, in_list: bool, file: str) -> None:
     if isinstance(node, yaml.SequenceNode):
         for part in node.value:
-            _keep(part, _element(kind), True)
+            _keep(part, _element(kind), True, file)
     elif isinstance(node, yaml.MappingNode):
         for name, part in node.value:
-            _keep(part, kind if name.tag.endswith(":merge") else _below(kind, str(name.value)), False)
+            name.value = _today(kind, name.value, f"{file}, line {name.start_mark.line + 1}")
+            _keep(part, kind if name.tag.endswith(":merge") else _below(kind, str(name.value)), False, file)
     elif holds_text(kind) and (in_list or not node.tag.endswith(":null")):
         node.tag = "tag:yaml.org,2002:str"
 
@@ -92,6 +90,29 @@ def parsed(word: str) -> Override | None:
         return OverridesParser.create().parse_override(word)
     except (HydraException, RecursionError):
         return None
+
+
+def _today(kind: Any, name: Any, where: str) -> Any:
+    """Today's name of a setting below a setting of a type. A warning names it where an earlier name is used."""
+    now = RENAMED.get(name) if isinstance(name, str) else None
+    if now is None or _below(kind, name) is not None or _below(kind, now) is None:
+        return name
+    warnings.warn(f"{where}: got {name}; is now {now}; name it so", FutureWarning, stacklevel=2)
+    return now
+
+
+def _names_today(names: Sequence[str], schema: Any, where: str) -> Iterator[str]:
+    """The names of a setting, group by group, as they are called today."""
+    for name in names:
+        now = _today(schema, name, where)
+        schema = _below(schema, now)
+        yield now
+
+
+def of_file(schema: Any, names: Sequence[str]) -> Any:
+    """The type of what is in a config file whose settings have these names before them; None if it is not known."""
+    kind = texts(schema, names)
+    return _GROUPS.get(names[0]) if kind is None else kind
 
 
 def texts(schema: Any, names: Sequence[str]) -> Any:
@@ -123,7 +144,9 @@ def unescaped(value: str) -> str:
 
 def _word(word: str, schema: type, sweep: bool) -> str:
     key, equals, value = word.partition("=")
-    name = key.lstrip("+")
+    name = key.lstrip("+~")
+    key = key.removesuffix(name) + ".".join(_names_today(name.split("."), schema, key))
+    word, name = f"{key}{equals}{value}", key.lstrip("+")
     if not equals or key.startswith("~") or parsed(f"{key}=x") is None:
         return word
     read, kind = parsed(word), texts(schema, name.partition("@")[0].split("."))
@@ -158,7 +181,7 @@ def _meant(value: str, kind: Any, in_list: bool) -> str:
         return f"[{','.join(inner)}]"
     if _encloses(value, "{"):
         pairs = [_split(part, ":") for part in elements(value[1:-1])] if value[1:-1].strip() else []
-        named = [(pair[0].strip(), ":".join(pair[1:]).strip()) for pair in pairs]
+        named = [(_today(kind, pair[0].strip(), value), ":".join(pair[1:]).strip()) for pair in pairs]
         return "{" + ",".join(f"{name}:{_meant(part, _below(kind, name), False)}" for name, part in named) + "}"
     if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
@@ -221,9 +244,8 @@ def _below(kind: Any, name: str) -> Any:
         return kind
     kind = _plain(kind)
     if get_origin(kind) is dict:
-        inner = get_args(kind)[1]
-        return _STAGES if inner is stages.Stage else inner
-    for each in kind if isinstance(kind, tuple) else [kind]:
+        return get_args(kind)[1]
+    for each in stages.STAGES.values() if kind is stages.Stage else [kind]:
         if isinstance(each, type) and is_dataclass(each) and name in (found := _types(each)):
             return found[name]
     return None
@@ -245,7 +267,7 @@ def _element(kind: Any) -> Any:
 
 def _has_text(kind: Any) -> bool:
     """Whether a setting of this type holds text, or has others in it that do."""
-    if kind is None or holds_text(kind) or isinstance(kind, tuple):
+    if kind is None or holds_text(kind):
         return kind is not None
     plain = _plain(kind)
     return is_dataclass(plain) or (get_origin(plain) in (list, dict) and _has_text(get_args(plain)[-1]))

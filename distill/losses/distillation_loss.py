@@ -65,7 +65,7 @@ class DistillationLoss(nn.Module):
         self.objective = Objective(
             student, by_name, teachers, pooling, [1.0] * max(len(teachers), 1), kept=layer_map, **rows
         )
-        self._learns = [name for name, term in by_name.items() if term.against == "teacher"]
+        self._learns = [name for name, term in by_name.items() if term.compare_with == "teacher"]
         self.register_buffer("_weights", torch.tensor([term.weight for term in by_name.values()]), persistent=False)
 
     def forward(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:

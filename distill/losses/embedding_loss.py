@@ -37,7 +37,7 @@ class EmbeddingLoss(nn.Module):
     def __init__(self, student: Any, teacher: Any, terms: Mapping[str, Term | Loss] | Sequence[Term | Loss]) -> None:
         super().__init__()
         self.student, self.terms = student, named(terms)
-        wrong = [n for n, t in self.terms.items() if t.kind not in (LOGITS, VECTORS) or t.against != "teacher"]
+        wrong = [n for n, t in self.terms.items() if t.kind not in (LOGITS, VECTORS) or t.compare_with != "teacher"]
         if wrong:
             raise ConfigError(
                 f"terms: got {wrong[0]}; must be Vectors, SoftTargets or Logits between embedders; choose one"

@@ -44,7 +44,7 @@ def counts(terms: Mapping[str, Term], batch: Mapping[str, Sized]) -> Tensor:
 def _count(term: Term, batch: Mapping[str, Sized]) -> int:
     if term.kind is GATES:
         return 1
-    if "labelled" in batch and term.kind.head and term.against == "labels":
+    if "labelled" in batch and term.kind.head and term.compare_with == "labels":
         return len(batch["labelled"])
     return len(batch[_rows(term, batch)])
 
@@ -152,7 +152,7 @@ class Objective(nn.Module):
                 soft = of_all_processes(soft, batch["own"], len(labels))
         sums = {}
         for name, term in self.terms.items():
-            if term.kind.head and term.against == "labels":
+            if term.kind.head and term.compare_with == "labels":
                 rows = self.label_rows(outputs)
                 if "no_negatives" in batch:
                     rows = rows.masked_fill(batch["no_negatives"], ABSENT)
@@ -170,7 +170,7 @@ class Objective(nn.Module):
 
     @property
     def _learns_outputs(self) -> bool:
-        return any(term.kind.head and term.against == "teacher" for term in self.terms.values())
+        return any(term.kind.head and term.compare_with == "teacher" for term in self.terms.values())
 
     @torch.no_grad()
     def _outputs_of_teacher(self, batch: dict[str, Tensor]) -> Tensor:
@@ -262,10 +262,10 @@ class Objective(nn.Module):
     def _head_sums(self, terms: dict[str, Term], student: Tensor, teachers: list[Tensor], labels: Tensor) -> Tensor:
         logits = families.mlm_logits(self.student, student)
         targets = {"labels": labels}
-        if any(term.against == "teacher" for term in terms.values()):
+        if any(term.compare_with == "teacher" for term in terms.values()):
             pairs = zip(self.teachers, teachers, strict=True)
             targets["teacher"] = averaged([_teacher_logits(*pair) for pair in pairs], self.weights)
-        return torch.stack([term.loss(logits, targets[term.against]).sum().float() for term in terms.values()])
+        return torch.stack([term.loss(logits, targets[term.compare_with]).sum().float() for term in terms.values()])
 
 
 def _arithmetic(model: nn.Module, like: Tensor) -> AbstractContextManager[Any]:

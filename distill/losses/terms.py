@@ -32,7 +32,7 @@ class Term:
 
     weight: float
     features: str
-    against: str
+    compare_with: str
     positions: str
     loss: Loss
     layers: Layers = "last"

@@ -14,7 +14,7 @@ from rich.console import Console
 from distill.config import Config, Evaluate, Export, load_config, words
 from distill.config.plan import EMBEDDER, SHARED_HEADS, Step, resolve
 from distill.data.tasks import check_files
-from distill.errors import ConfigError, UserError, discreet, printable
+from distill.errors import ConfigError, UserError, discreet, printable, refuse
 from distill.models.families.head import stored_head
 from distill.pipeline import validation
 from distill.pipeline.validation import hydra_errors
@@ -47,8 +47,7 @@ def run(*settings: str) -> dict[str, Any] | None:
             per problem.
     """
     recipe = next((word.partition("=")[2] for word in settings if word.startswith("recipe=")), None)
-    if problems := list(command_line.problems(settings)):
-        raise ConfigError(problems)
+    refuse(command_line.problems(settings))
     overrides = words(settings)
     try:
         config = load_config(overrides)
@@ -57,8 +56,7 @@ def run(*settings: str) -> dict[str, Any] | None:
         if lines is None:
             raise
         raise ConfigError(lines) from error
-    if problems := validation.settings(config, recipe):
-        raise ConfigError(problems)
+    refuse(validation.settings(config, recipe))
     assert recipe is not None
     try:
         return run_pipeline(config, recipe, overrides)
@@ -79,8 +77,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> dict[str,
     """
     began = time.monotonic()
     folder = run_folder.run_folder(recipe, overrides, config.output)
-    if problems := [*launch(os.environ), *place(config, folder)]:
-        raise ConfigError(problems)
+    refuse([*launch(os.environ), *place(config, folder)])
     run_folder.claim(folder)
     with run_folder.locked(folder), cache.using(config.cache.dir, config.cache.max_gib):
         _same_settings(folder, config)

@@ -80,7 +80,7 @@ def test_every_option_is_a_function_that_belongs_there(group: str) -> None:
 def test_a_term_says_what_it_is_and_everything_it_sets(name: str) -> None:
     text = (CONF / "term" / f"{name}.yaml").read_text()
     assert text.startswith("# ")
-    assert {"weight", "features", "against", "loss"} <= yaml.safe_load(text).keys()
+    assert {"weight", "features", "compare_with", "loss"} <= yaml.safe_load(text).keys()
 
 
 @pytest.mark.parametrize("name", TERMS)

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from distill.errors import DataError, discreet, printable, printable_lines
+from distill.errors import (
+    ConfigError,
+    DataError,
+    Stopped,
+    UserError,
+    discreet,
+    printable,
+    printable_lines,
+    refuse,
+    refusing,
+    reworded,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,3 +60,24 @@ def test_lines_stay_lines() -> None:
 def test_secrets_in_addresses_are_not_shown(text: str, shown: str) -> None:
     assert discreet(text) == shown
     assert DataError(text).messages == [shown]
+
+
+def test_all_problems_are_raised_together_and_none_if_there_are_none() -> None:
+    @refusing
+    def check(*words: str) -> Iterator[str]:
+        yield from words
+
+    check()
+    refuse([])
+    for attempt in (lambda: check("a", "b"), lambda: refuse(["a", "b"])):
+        with pytest.raises(ConfigError) as caught:
+            attempt()
+        assert caught.value.messages == ["a", "b"]
+
+
+@pytest.mark.parametrize(("error", "changed"), [(ConfigError, True), (DataError, False), (Stopped, False)])
+def test_errors_of_one_kind_are_reworded(error: type[UserError], changed: bool) -> None:
+    with pytest.raises(error) as caught, reworded(str.upper, ConfigError):
+        raise error(["a", "b"])
+    assert caught.value.messages == (["A", "B"] if changed else ["a", "b"])
+    assert type(caught.value) is error

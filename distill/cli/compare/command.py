@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from distill.cli.options import Parser, count
+from distill.cli.options import Parser, count, exit_code
 from distill.config.backends import BACKENDS
-from distill.errors import ConfigError, UserError, printable
+from distill.errors import ConfigError, printable
 
 PROG = "python -m distill.compare"
 
@@ -21,15 +21,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         arguments: the words after the command; those of `sys.argv` by default.
         prog: the command as the user typed it, for messages.
     """
-    try:
-        _run(_parser(prog).parse_args(arguments))
-    except UserError as error:
-        sys.stderr.write("\n".join(error.messages) + "\n")
-        return 2
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped; nothing was written\n")
-        return 130
-    return 0
+    return exit_code(lambda: _run(_parser(prog).parse_args(arguments)), stopped="stopped; nothing was written")
 
 
 def _parser(prog: str = PROG) -> Parser:

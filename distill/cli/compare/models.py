@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from distill.data.labels import head_order
 from distill.data.task import Task
 from distill.data.task_types import Kind
 from distill.data.vectors import prompts_of
-from distill.errors import ConfigError, UserError
+from distill.errors import ConfigError, reworded
 from distill.models.families.head import Head, stored_head, without_defaults
 from distill.models.families.record import TEXTS
 
@@ -60,15 +60,10 @@ def loaded(folders: Sequence[str | Path], backends: Sequence[str | None], log: C
     return models
 
 
-@contextmanager
-def _named(name: str) -> Iterator[None]:
+def _named(name: str) -> AbstractContextManager[None]:
     """Name the model and the options in errors about its folder."""
-    try:
-        yield
-    except UserError as error:
-        words = {"folder:": f"{name}:", "backend:": f"--backend, {name}:"}
-        lines = [re.sub("^(folder|backend):", lambda found: words[found[0]], line) for line in error.messages]
-        raise type(error)(lines) from error
+    words = {"folder": name, "backend": f"--backend, {name}"}
+    return reworded(lambda line: re.sub("^(folder|backend)(?=:)", lambda found: words[found[0]], line))
 
 
 def kinds_of(models: Sequence[Model]) -> tuple[Kind, Kind]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from distill.data.task_types import Columns, Kind
 from distill.data.task_types.multiple_choice import check, choices_of
 from distill.data.task_types.task_type import check_texts
 from distill.data.task_types.token_classification import is_words
-from distill.errors import ConfigError, DataError, UserError
+from distill.errors import ConfigError, DataError, UserError, reworded
 from distill.models.families.head import Head
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
 
@@ -80,14 +80,8 @@ class Targets:
     """How the labels were read, or why there are none, in lines."""
 
 
-@contextmanager
-def options() -> Iterator[None]:
-    """Name the command's options in messages of user errors, e.g. `--text-pair` in place of a setting."""
-    try:
-        yield
-    except UserError as error:
-        lines = [as_options(message, (KEY, "tasks"), OPTIONS, repeated=True) for message in error.messages]
-        raise type(error)(lines) from error
+options = partial(reworded, lambda message: as_options(message, (KEY, "tasks"), OPTIONS, repeated=True))
+"""Names the command's options in messages of user errors, e.g. `--text-pair` in place of a setting."""
 
 
 @options()

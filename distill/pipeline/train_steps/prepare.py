@@ -76,7 +76,7 @@ def terms(settings: Train) -> dict[str, Term]:
     """Name -> term, for all terms with a weight above 0, with loss functions bound to their hyper-parameters."""
     return {
         name: Term(
-            t.weight, t.features, t.against, t.positions, bind(t.loss, "loss"), t.layers, t.teacher_layer, t.heads
+            t.weight, t.features, t.compare_with, t.positions, bind(t.loss, "loss"), t.layers, t.teacher_layer, t.heads
         )
         for name, t in settings.terms.items()
         if t.weight > 0
@@ -88,7 +88,7 @@ def total_steps(
 ) -> int:
     """Number of optimizer steps of a training on rows of these `lengths` [rows]: see `Train.epochs`."""
     share = ctx.epochs.get(step.target, 1.0)
-    epochs = share * settings.epochs * cut(ctx, step) ** settings.per_cut.epochs
+    epochs = share * settings.epochs * compression(ctx, step) ** settings.scale_with_compression.epochs
     limits = [steps for steps in (settings.steps, ctx.config.limit.steps) if steps is not None]
     return batching.total_steps(
         lengths,
@@ -101,7 +101,7 @@ def total_steps(
     )
 
 
-def cut(ctx: Context, step: Step) -> float:
+def compression(ctx: Context, step: Step) -> float:
     """The number of weights in the layers of a step's models before pruning, divided by the number after it; 1 if they
     were not pruned.
 
@@ -169,7 +169,7 @@ def trained(
 
 def learning_rate(ctx: Context, step: Step, settings: Train) -> float:
     """`optimizer.lr` if it is set, else base_lr x 384 / width of the given model that the step's lineage starts from,
-    and for pruned models this x `cut` to the power of `per_cut.lr`.
+    and for pruned models this x `compression` to the power of `scale_with_compression.lr`.
 
     The best learning rate of Adam for weight matrices is inversely proportional to the width (Yang et al. 2022, arXiv
     2203.03466, table 8). Deviation: the embeddings, norms and biases, for which it is constant there, get the same.
@@ -178,7 +178,7 @@ def learning_rate(ctx: Context, step: Step, settings: Train) -> float:
         return float(lr)
     given = ctx.given.student if step.lineage[-1] is STUDENT else ctx.given.teacher
     width = int(setting(teacher.read_config(given), "hidden_size"))
-    return settings.base_lr * BASE_WIDTH / width * cut(ctx, step) ** settings.per_cut.lr
+    return settings.base_lr * BASE_WIDTH / width * compression(ctx, step) ** settings.scale_with_compression.lr
 
 
 def state_folder(ctx: Context, name: str) -> Path:

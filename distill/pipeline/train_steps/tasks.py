@@ -255,7 +255,7 @@ def training_data(ctx: Context, step: Step, settings: Train, data: TaskData, tok
     teachers, targets = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
     seconds = time.monotonic() - began
 
-    in_batch = kind.separate and kind.grouped and any(term.against == "labels" for term in bound_terms.values())
+    in_batch = kind.separate and kind.grouped and any(term.compare_with == "labels" for term in bound_terms.values())
     texts = [group_numbers(rows.rows[column]) for column in data.task.columns] if in_batch else None
     if targets is not None and encoded.words is not None:
         # A teacher with another tokenizer may have truncated words that the student has.
@@ -311,7 +311,7 @@ def terms_of(kind: Kind, settings: Train) -> dict[str, Term]:
     """The terms of a stage on a task of a kind."""
     return {
         name: replace(term, weight=term.weight * kind.teacher_weight)
-        if term.kind is LOGITS and term.against == "teacher"
+        if term.kind is LOGITS and term.compare_with == "teacher"
         else term
         for name, term in terms(settings).items()
         if kind.separate or term.kind is not VECTORS
@@ -341,7 +341,7 @@ def _teachers_or_logits(
     Both if the data has soft labels, or the teacher was trained in folds. Only soft labels where they stand in for a
     teacher.
     """
-    outputs = any(term.kind.head and term.against == "teacher" for term in bound_terms.values())
+    outputs = any(term.kind.head and term.compare_with == "teacher" for term in bound_terms.values())
     if step.teacher is None:
         return [], soft_outputs_of(data.train) if outputs else None
     if inside:

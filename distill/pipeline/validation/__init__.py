@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from distill.config import NO_TEACHER, TRANSFER_SOURCES, Config, Prune, Quantize, Train, Vocabulary, recipes
+from distill.config import NO_TEACHER, TRACKERS, TRANSFER_SOURCES, Config, Prune, Quantize, Train, Vocabulary, recipes
 from distill.config.plan import UNITS, Plan, resolve
 from distill.config.schemes import SCHEMES
 from distill.data.task import chosen
@@ -21,7 +21,7 @@ from distill.pipeline.validation.budget import budget
 from distill.pipeline.validation.folds import folds
 from distill.pipeline.validation.gates import gates
 from distill.pipeline.validation.pipeline import pipeline
-from distill.pipeline.validation.rules import TRACKERS, broken, existing, flatten, nearest, unknown
+from distill.pipeline.validation.rules import broken, existing, flatten, nearest, only, unknown
 from distill.pipeline.validation.shared import shared
 from distill.pipeline.validation.system import system_files
 from distill.pipeline.validation.targets import targets
@@ -32,10 +32,7 @@ from distill.runtime.storage.run_folder import is_path
 
 def settings(config: Config, recipe: str | None) -> list[str]:
     """All problems of the config, one line each."""
-    values = flatten(config)
-    # A stage that uses the temperature of the whole run would repeat the same problem.
-    values = {k: v for k, v in values.items() if not (k.endswith(".temperature") and v == config.temperature)}
-    errors = [*unknown(config, ""), *broken(values), *_sources(config)]
+    errors = [*unknown(config, ""), *broken(config), *_sources(config)]
     if recipe is None:
         missing = f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"
         return [missing, *errors]
@@ -57,16 +54,17 @@ def _sources(config: Config) -> Iterator[str]:
         yield "teacher.name: got nothing; must be a hub name or a folder; set teacher.name=FOLDER"
     if teacher.kind == NO_TEACHER:
         yield from _without_teacher(config)
-    elif teacher.kind != "hub" and teacher.name:
-        yield f"teacher.name: got {teacher.name}; must be null with teacher={teacher.kind}; add teacher=hub"
+    elif teacher.kind != "hub":
+        yield from only(None, {"teacher.name": teacher.name or None}, f"with teacher={teacher.kind}", "add teacher=hub")
     yield from _ensemble(config)
     yield from _model_folders(config)
     yield from _tracker(config)
     if corpus.kind in ("parquet", "text"):
         yield from existing("corpus.path", corpus.path, "a file or folder")
         yield from system_files("corpus.path", corpus.path)
-    elif corpus.path:
-        yield f"corpus.path: got {corpus.path}; must be null with corpus={corpus.kind}; add corpus=parquet or text"
+    else:
+        path = {"corpus.path": corpus.path or None}
+        yield from only(None, path, f"with corpus={corpus.kind}", "add corpus=parquet or text")
     if corpus.kind == "hub" and not corpus.name:
         yield "corpus.name: got nothing; must name hub data sets; e.g. corpus.name=[wikimedia/wikipedia/20231101.en]"
     yield from tasks(config.tasks)
@@ -76,28 +74,19 @@ def _sources(config: Config) -> Iterator[str]:
 
 def _transfer(config: Config) -> Iterator[str]:
     """Problems of the settings of transfer sets."""
-    transfer = config.transfer
+    transfer, given = config.transfer, {"transfer.files": config.transfer.files}
     for name in transfer.sources:
         if name not in TRANSFER_SOURCES:
             yield f"transfer.sources.{name}: got a source {name}; must be of {', '.join(TRANSFER_SOURCES)}; correct it"
-    if transfer.files is None:
-        return
     if transfer.times == 0 or not transfer.sources.get("files"):
-        yield (
-            f"transfer.files: got {transfer.files}; must be null without rows from files; set transfer=mixed, or "
-            "transfer.sources.files=1"
-        )
+        yield from only(None, given, "without rows from files", "set transfer=mixed, or transfer.sources.files=1")
     if config.teacher.kind == NO_TEACHER:
-        yield (
-            f"transfer.files: got {transfer.files}; must be null with teacher=none, where nothing labels these rows; "
-            "leave it out, or set teacher.name=FOLDER"
-        )
+        where = "with teacher=none, where nothing labels these rows"
+        yield from only(None, given, where, "leave it out, or set teacher.name=FOLDER")
     stages = [config.stages.get(name) for name in config.pipeline]
     if not any(isinstance(stage, Train) and stage.transfer for stage in stages):
-        yield (
-            f"transfer.files: got {transfer.files}; must be null in a recipe that distils no task; leave it out, or "
-            "set stages.STAGE.transfer=true"
-        )
+        advice = "leave it out, or set stages.STAGE.transfer=true"
+        yield from only(None, given, "in a recipe that distils no task", advice)
 
 
 def _without_teacher(config: Config) -> Iterator[str]:
@@ -145,8 +134,8 @@ def _ensemble(config: Config) -> Iterator[str]:
     teacher = config.teacher
     names, weights = teacher.names, teacher.weights
     longest = config.tasks.max_length
-    if teacher.kind == NO_TEACHER and teacher.head != "given":
-        yield f"teacher.head: got {teacher.head}; must be given with teacher={NO_TEACHER}; leave it out"
+    if teacher.kind == NO_TEACHER:
+        yield from only("given", {"teacher.head": teacher.head}, f"with teacher={NO_TEACHER}", "leave it out")
     if teacher.window is not None and teacher.window >= longest:
         yield (
             f"teacher.window: got {teacher.window}; must be < tasks.max_length, {longest}, which no text exceeds; "
@@ -159,8 +148,7 @@ def _ensemble(config: Config) -> Iterator[str]:
         return
     if len(names) < 2 and not (config.limit.smoke and not names):
         yield f"teacher.names: got {names}; must be two hub names or folders or more; e.g. teacher.names=[A,B]"
-    if teacher.revision is not None:
-        yield f"teacher.revision: got {teacher.revision}; must be null with teacher=ensemble; download to folders"
+    yield from only(None, {"teacher.revision": teacher.revision}, "with teacher=ensemble", "download to folders")
     numbers = isinstance(weights, list) and all(type(w) in (int, float) and 0 < w < math.inf for w in weights)
     if weights is not None and weights != "learned" and not (numbers and len(weights) == len(names)):
         yield (
@@ -175,16 +163,16 @@ def _vocabulary(config: Config, plan: Plan) -> Iterator[str]:
         return
     if config.teacher.kind == "ensemble":
         yield "teacher.kind: got ensemble; must be one teacher in a recipe that cuts a vocabulary; add teacher=hub"
-    if config.teacher.window is not None:
-        yield (
-            f"teacher.window: got {config.teacher.window}; must be null in a recipe that cuts a vocabulary; leave it "
-            "out"
-        )
-    if plan.builds or plan.of(Prune) or plan.given_student:
-        return
-    for key, value in flatten(config.student).items():
-        if key not in ("name", "init", "num_hidden_layers", "heads") and value is not None:
-            yield f"student.{key}: got {value}; must be null where no stage builds or prunes a student; leave it out"
+    window = {"teacher.window": config.teacher.window}
+    yield from only(None, window, "in a recipe that cuts a vocabulary", "leave it out")
+    if not (plan.builds or plan.of(Prune) or plan.given_student):
+        shape = _of_student(config, without=("name", "init", "num_hidden_layers", "heads"))
+        yield from only(None, shape, "where no stage builds or prunes a student", "leave it out")
+
+
+def _of_student(config: Config, without: Collection[str]) -> dict[str, Any]:
+    """The settings of the student, but for some."""
+    return {f"student.{name}": value for name, value in flatten(config.student).items() if name not in without}
 
 
 def _student(config: Config, plan: Plan) -> Iterator[str]:
@@ -192,12 +180,11 @@ def _student(config: Config, plan: Plan) -> Iterator[str]:
     layers, name, given = config.student.layers, config.student.name, plan.given_student
     if given and name is None and not config.limit.smoke:
         yield "student.name: got nothing; must be a hub name or a folder; set student.name=FOLDER"
-    if name is not None and not given:
-        yield f"student.name: got {name}; must be null in a recipe that builds its student; try recipe=task"
-    if given:
-        for key, value in flatten(config.student).items():
-            if key not in ("name", "init", "heads") and value is not None:
-                yield f"student.{key}: got {value}; must be null where student.name gives the student; leave it out"
+    if not given:
+        yield from only(None, {"student.name": name}, "in a recipe that builds its student", "try recipe=task")
+    else:
+        others = _of_student(config, without=("name", "init", "heads"))
+        yield from only(None, others, "where student.name gives the student", "leave it out")
         for stage in plan.builds:
             yield f"stages.{stage}.build_student: got true; must be false where a stage starts from student"
     yield from _vocabulary(config, plan)
@@ -233,19 +220,18 @@ def _pruned(config: Config, plan: Plan) -> Iterator[str]:
     """Settings that a recipe with a prune stage must or must not have."""
     student, teacher = config.student, config.teacher
     if not plan.of(Prune):
-        yield from _unpruned(config)
+        # Only a recipe with a prune stage may have them.
+        own = {"student.num_hidden_layers": student.num_hidden_layers, "target.retained": config.target.retained}
+        yield from only(None, own | _targets(config), "in a recipe without a prune stage", "try recipe=prune")
         return
     uneven = list(dict.fromkeys(s.stage for s in plan.pruners if not s.settings.uniform))
     if teacher.kind == "ensemble":
         yield "teacher.kind: got ensemble; must be one teacher in a recipe that prunes it; add teacher=hub"
-    heads = () if uneven else ("num_attention_heads",)
-    for key in ("name", "tokenizer", "family", "embedding_size", *heads):
-        if (value := getattr(student, key)) is not None:
-            yield f"student.{key}: got {value}; must be null in a recipe with a prune stage; leave it out"
-    if teacher.window is not None:
-        yield f"teacher.window: got {teacher.window}; must be null in a recipe that prunes the teacher; leave it out"
-    if student.init != "teacher_layers":
-        yield f"student.init: got {student.init}; must be teacher_layers in a recipe with a prune stage; leave it out"
+    wrong = ("name", "tokenizer", "family", "embedding_size", *(() if uneven else ("num_attention_heads",)))
+    others = {f"student.{name}": getattr(student, name) for name in wrong}
+    yield from only(None, others, "in a recipe with a prune stage", "leave it out")
+    yield from only(None, {"teacher.window": teacher.window}, "in a recipe that prunes the teacher", "leave it out")
+    yield from only("teacher_layers", {"student.init": student.init}, "in a recipe with a prune stage", "leave it out")
     if student.layers is not None and student.num_hidden_layers not in (None, len(student.layers)):
         yield (
             f"student.num_hidden_layers: got {student.num_hidden_layers}; must be {len(student.layers)}, the number of "
@@ -256,20 +242,11 @@ def _pruned(config: Config, plan: Plan) -> Iterator[str]:
     yield from _size_or_target(config, plan)
 
 
-def _unpruned(config: Config) -> Iterator[str]:
-    """Settings that only a recipe with a prune stage may have."""
-    only = {"student.num_hidden_layers": config.student.num_hidden_layers, "target.retained": config.target.retained}
-    for key, value in (only | _targets(config)).items():
-        if value is not None:
-            yield f"{key}: got {value}; must be null in a recipe without a prune stage; try recipe=prune"
-
-
 def _only_onnx(config: Config, plan: Plan, name: str) -> Iterator[str]:
     """Problems of a prune stage with `uniform: false`: sizes must be given, and only ONNX files can have them."""
-    rule = f"null where stages.{name}.uniform is false"
-    for key, value in {**_targets(config), "student.hidden_size": config.student.hidden_size}.items():
-        if value is not None:
-            yield f"{key}: got {value}; must be {rule}, which prunes heads and FFN channels to given sizes; set null"
+    searched = {**_targets(config), "student.hidden_size": config.student.hidden_size}
+    where = f"where stages.{name}.uniform is false, which prunes heads and FFN channels to given sizes"
+    yield from only(None, searched, where, "set null")
     onnx = {scheme.name for scheme in SCHEMES.values() if scheme.onnx}
     if not any(onnx & {*step.settings.schemes} for step in plan.of(Quantize)):
         yield (
@@ -286,17 +263,13 @@ def _size_or_target(config: Config, plan: Plan) -> Iterator[str]:
     """A prune stage needs either sizes in `student.*` or a target in `target.*`."""
     names = ("layers", "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
     sizes = [name for name in names if getattr(config.student, name) is not None]
-    for name in sizes if any(step.builder is not None for step in plan.of(Prune)) else ():
-        yield (
-            f"student.{name}: got {getattr(config.student, name)}; must be null in a recipe that builds a student and "
-            "prunes it; set target.* instead"
-        )
+    if any(step.builder is not None for step in plan.of(Prune)):
+        given = {f"student.{name}": getattr(config.student, name) for name in sizes}
+        yield from only(None, given, "in a recipe that builds a student and prunes it", "set target.* instead")
     targets = {key: value for key, value in _targets(config).items() if value is not None}
     for key, value in targets.items() if sizes else ():
-        yield (
-            f"{key}: got {value}; must be null where student.{sizes[0]} sets the size; set {key}=null, or leave "
-            f"student.{sizes[0]} out"
-        )
+        advice = f"set {key}=null, or leave student.{sizes[0]} out"
+        yield from only(None, {key: value}, f"where student.{sizes[0]} sets the size", advice)
     if not sizes and not targets:
         yield (
             "target.speedup: got null; must be a number, or a size must be given; e.g. target.speedup=2, or "

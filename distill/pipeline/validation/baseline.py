@@ -22,8 +22,9 @@ def baselines(config: Config) -> Iterator[str]:
                 f"{nearest(stage.baseline_of, students)}"
             )
         for label, term in stage.terms.items():
-            if term.weight > 0 and term.against == "teacher":
+            if term.weight > 0 and term.compare_with == "teacher":
+                where = f"{key}.terms.{label}"
                 yield (
-                    f"{key}.terms.{label}.against: got teacher; must be labels, because a baseline has no teacher; "
-                    f"drop the term with ~{key}.terms.{label}"
+                    f"{where}.compare_with: got teacher; must be labels, because a baseline has no teacher; drop the "
+                    f"term with ~{where}"
                 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from distill.config import Config, Prune, Train
 from distill.config.plan import Plan
+from distill.pipeline.validation.rules import only
 from distill.runtime import quoting
 
 
@@ -40,6 +41,5 @@ def _pruning(stages: Mapping[str, Prune]) -> Iterator[str]:
     """Settings of prune stages that do not fit gates: a gated model equals the pruned one only at its final shape."""
     for stage, settings in stages.items():
         for name, value in (("uniform", True), ("finalists", 1), ("refit", False)):
-            if (found := getattr(settings, name)) != value:
-                got, rule = str(found).lower(), str(value).lower()
-                yield f"stages.{stage}.{name}: got {got}; must be {rule} where gates are trained; leave it out"
+            found = {f"stages.{stage}.{name}": getattr(settings, name)}
+            yield from only(value, found, "where gates are trained", "leave it out")

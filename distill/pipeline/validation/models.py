@@ -16,7 +16,7 @@ from distill.config.schemes import SCHEMES
 from distill.data.task_types import Kind, labelled
 from distill.data.tasks import soft_outputs_of, targets_of
 from distill.deploy.export import cross_encoder
-from distill.errors import ConfigError, DataError
+from distill.errors import ConfigError, DataError, refusing
 from distill.inference.cost import size_mib_of
 from distill.models import families, teacher
 from distill.models.families import sentence
@@ -44,7 +44,8 @@ STATES = {"AdamW": 2, "Adam": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adagrad":
 """Optimizer -> count of numbers that it keeps for each weight."""
 
 
-def check_architecture(ctx: Context) -> None:
+@refusing
+def check_architecture(ctx: Context) -> Iterator[str]:
     """Check that settings and models support the kinds of the tasks.
 
     Raises:
@@ -53,13 +54,11 @@ def check_architecture(ctx: Context) -> None:
     tasks = [data.task for data in ctx.tasks.values() if data.task.kind.architecture != TEXTS]
     if not tasks:
         return
-    settings, name, errors = ctx.config.teacher, tasks[0].kind.name, list[str]()
-    if settings.window is not None:
-        errors.append(f"teacher.window: got {settings.window}; must be null for {name}; leave it out")
+    window = ctx.config.teacher.window
+    if window is not None:
+        yield f"teacher.window: got {window}; must be null for {tasks[0].kind.name}; leave it out"
     for kind in {task.kind.name: task.kind for task in tasks}.values():
-        errors += _unfit_for_kind(ctx, kind)
-    if errors:
-        raise ConfigError(errors)
+        yield from _unfit_for_kind(ctx, kind)
 
 
 def _unfit_for_kind(ctx: Context, kind: Kind) -> Iterator[str]:
@@ -96,23 +95,27 @@ def check_soft_labels(ctx: Context) -> None:
             )
 
 
-def check_shared(ctx: Context) -> None:
+@refusing
+def check_shared(ctx: Context) -> Iterator[str]:
     """Check that the tasks can share an encoder, where they must.
 
     Raises:
         ConfigError: if they cannot.
     """
-    if ctx.shared and (errors := unlike({name: data.task for name, data in ctx.tasks.items()})):
-        raise ConfigError(errors)
+    if ctx.shared:
+        yield from unlike({name: data.task for name, data in ctx.tasks.items()})
 
 
-def check_margins(ctx: Context, steps: list[Step]) -> None:
+@refusing
+def check_margins(ctx: Context, steps: list[Step]) -> Iterator[str]:
     """Check that all tasks have queries with documents, if a term compares these.
 
     Raises:
         ConfigError: for a task without them.
     """
     tasks = {name: data.task.kind for name, data in ctx.tasks.items() if data.task.kind.name != "reranking"}
+    if not tasks:
+        return
     keys = {
         f"stages.{step.stage}.terms.{label}.weight": term
         for step in steps
@@ -120,12 +123,11 @@ def check_margins(ctx: Context, steps: list[Step]) -> None:
         for label, term in step.settings.terms.items()
         if term.weight > 0 and KINDS[term.features].paired
     }
-    if tasks and keys:
-        name, kind = next(iter(tasks.items()))
-        raise ConfigError(
+    name, kind = next(iter(tasks.items()))
+    for key, term in keys.items():
+        yield (
             f"{key}: got {term.weight:g}; must be 0 for {name}, a task of kind {kind.name}, which has no documents "
             f"of a query to compare; set {key}=0, or tasks.kind=reranking"
-            for key, term in keys.items()
         )
 
 
@@ -145,45 +147,41 @@ def _other_tokens(ctx: Context, kind: str) -> Iterator[str]:
             )
 
 
-def check_rows(ctx: Context, steps: list[Step]) -> None:
+@refusing
+def check_rows(ctx: Context, steps: list[Step]) -> Iterator[str]:
     """Check that tasks have enough training rows to learn weights of teachers, and to measure losses and ranges.
 
     Raises:
         ConfigError: for too few rows, and for kinds of tasks whose teachers cannot be averaged.
     """
-    errors: list[str] = []
     prunes = any(isinstance(step.settings, Prune) for step in steps)
     schemes = {name for step in steps if isinstance(step.settings, Quantize) for name in step.settings.schemes}
     calibrated = sorted(name for name in schemes if SCHEMES[name].calibrated)
     for name, data in ctx.tasks.items():
         kind = data.task.kind.name
         if not data.task.kind.averaged and (len(ctx.given.teachers) > 1 or ctx.config.teacher.window is not None):
-            errors.append(
+            yield (
                 f"tasks.kind: got {kind} for {name}; must not be {kind} with several teachers or teacher.window, whose "
                 "outputs are averaged as probabilities of classes; give one teacher, and leave teacher.window out"
             )
         rows, fewest = len(data.train), APART * ROWS_PER_WEIGHT * len(ctx.given.teachers)
         if ctx.config.teacher.weights == "learned" and rows < fewest:
-            errors.append(
+            yield (
                 f"teacher.weights: got learned; must have {fewest} training rows or more in {name}, and has {rows}; "
                 "leave the task out, or give the weights"
             )
+        few = f"tasks.names: got {name} with {rows} training rows; must have {MEASURED_ROWS} or more to measure"
         if prunes and rows < MEASURED_ROWS:
-            errors.append(
-                f"tasks.names: got {name} with {rows} training rows; must have {MEASURED_ROWS} or more to measure what "
-                "can be pruned from its model; leave it out, or raise limit.examples"
-            )
+            yield f"{few} what can be pruned from its model; leave it out, or raise limit.examples"
         if calibrated and rows < MEASURED_ROWS:
-            errors.append(
-                f"tasks.names: got {name} with {rows} training rows; must have {MEASURED_ROWS} or more to measure "
-                f"ranges of activations; leave it out, raise limit.examples, or quantize without "
+            yield (
+                f"{few} ranges of activations; leave it out, raise limit.examples, or quantize without "
                 f"{' and '.join(calibrated)}"
             )
-    if errors:
-        raise ConfigError(errors)
 
 
-def check_memory(ctx: Context, students: Sequence[tuple[Step, Any]], teachers: Sequence[Any]) -> None:
+@refusing
+def check_memory(ctx: Context, students: Sequence[tuple[Step, Any]], teachers: Sequence[Any]) -> Iterator[str]:
     """Check that the machine has the memory that trainings on a CPU need, whatever their batches.
 
     Args:
@@ -196,20 +194,17 @@ def check_memory(ctx: Context, students: Sequence[tuple[Step, Any]], teachers: S
     most = memory()
     if ctx.machine.device.type != "cpu" or most is None:
         return
-    errors = []
     for step, student in students:
         trained = [student] if student is not None else _trained_teachers(ctx, step, teachers)
         needed = max((least_memory(config, step.settings) for config in trained), default=0)
         # Models of tasks may be trained by one process each, or by fewer than there are.
         needed *= int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if step.on_corpus else 1
         if needed > most:
-            errors.append(
+            yield (
                 f"stages.{step.stage}: got a training that needs {needed / 2**30:,.1f} GiB of memory for weights, "
                 f"gradients and optimizer alone; must be less than the {most / 2**30:,.1f} GiB that this machine has; "
                 "use a smaller model, fewer processes, or a machine with more memory"
             )
-    if errors:
-        raise ConfigError(errors)
 
 
 def _trained_teachers(ctx: Context, step: Step, teachers: Sequence[Any]) -> list[Any]:
@@ -241,28 +236,26 @@ def same_tokens(first: Any, second: Any) -> bool:
     return bool(first.get_vocab() == second.get_vocab() and first(PROBE)["input_ids"] == second(PROBE)["input_ids"])
 
 
-def check_folds(ctx: Context, steps: list[Step]) -> None:
+@refusing
+def check_folds(ctx: Context, steps: list[Step]) -> Iterator[str]:
     """Check that tasks can be divided into folds.
 
     Raises:
         ConfigError: for a task with fewer texts than folds, and for a kind whose models are not classifiers of texts:
             vectors of different models, for example, are not in the same space.
     """
-    errors: list[str] = []
     for step in steps:
         if not isinstance(step.settings, Train) or step.settings.folds == 1:
             continue
         got = f"stages.{step.stage}.folds: got {step.settings.folds}; must be"
         for name, data in ctx.tasks.items():
             if data.task.kind.architecture != TEXTS:
-                errors.append(f"{got} 1 for {data.task.kind.name}, the kind of {name}; leave it out")
+                yield f"{got} 1 for {data.task.kind.name}, the kind of {name}; leave it out"
             elif (most := len(np.unique(texts(data)))) < step.settings.folds:
-                errors.append(
+                yield (
                     f"{got} <= {most}, the number of different first texts in the training rows of {name}; set it to "
                     f"{most}"
                 )
-    if errors:
-        raise ConfigError(errors)
 
 
 def check_embedders(ctx: Context, pending: list[Step]) -> None:

@@ -27,7 +27,7 @@ from distill.config.feature_kinds import POOLED
 from distill.config.plan import GIVEN, TEACHER, Given, Plan, Source, Step, tokenizer_of
 from distill.config.schemes import SCHEMES
 from distill.pipeline.validation.baseline import baselines
-from distill.pipeline.validation.rules import nearest
+from distill.pipeline.validation.rules import nearest, only
 from distill.pipeline.validation.terms import TermFacts, terms
 from distill.runtime import quoting
 
@@ -41,8 +41,9 @@ def pipeline(config: Config, plan: Plan) -> Iterator[str]:
     config = expanded(config)
     if not config.pipeline:
         yield "pipeline: got []; must name at least one stage; choose a recipe, e.g. recipe=distilbert"
-    if config.push is not None and not plan.of(Export):
-        yield f"push: got {config.push}; must be null in a pipeline without an export stage; add one, or leave it out"
+    if not plan.of(Export):
+        where, advice = "in a pipeline without an export stage", "add one, or leave it out"
+        yield from only(None, {"push": config.push}, where, advice)
     yield from _stage_names(config)
     # The steps of one stage differ only in their target. Cuts of baselines have the settings of their prune stage.
     steps = {step.stage: step for step in plan.steps if step.stage in config.stages}
@@ -159,9 +160,8 @@ def _embedder(step: Step, settings: Export, source: Step) -> Iterator[str]:
             f"stages.{name}.start: got {start}; must be a stage with data tasks, or one with a term on pooled vectors "
             "of a sentence embedder; try recipe=embedder"
         )
-    for key in ("quantized", "evaluated"):
-        if (got := getattr(settings, key)) is not None:
-            yield f"stages.{name}.{key}: got {got}; must be null where an embedder is exported; leave it out"
+    others = {f"stages.{name}.{key}": getattr(settings, key) for key in ("quantized", "evaluated")}
+    yield from only(None, others, "where an embedder is exported", "leave it out")
     if find_spec("sentence_transformers") is None:
         yield (
             f"stages.{name}.start: got {start}; needs sentence-transformers to verify the exported embedder; run "
@@ -178,12 +178,9 @@ def _several_teachers(step: Step, config: Config) -> Iterator[str]:
     """Problems of a stage with an ensemble of teachers, or with a teacher that reads windows."""
     several, window, settings = config.teacher.kind == "ensemble", config.teacher.window is not None, step.settings
     if isinstance(settings, Train):
-        trains_teachers = settings.role == "teacher" and settings.data == "tasks"
-        if trains_teachers and settings.teacher is not None and (several or window):
-            yield (
-                f"stages.{step.stage}.teacher: got {settings.teacher}; must be null where teachers are trained, with "
-                "teacher=ensemble or teacher.window; leave it out"
-            )
+        if settings.role == "teacher" and settings.data == "tasks" and (several or window):
+            where = "where teachers are trained, with teacher=ensemble or teacher.window"
+            yield from only(None, {f"stages.{step.stage}.teacher": settings.teacher}, where, "leave it out")
     if several:
         yield from _one_per_teacher(step)
 
@@ -274,10 +271,9 @@ def _cut_for_all(step: Step, stage: Train, config: Config) -> Iterator[str]:
     if stage.data != "corpus":
         begin = quoting.setting(f"{key}.start", shape.stage)
         yield f"{key}.shape_of: got {shape.stage} on tasks; must be null there; set {begin}"
-    if stage.build_student:
-        yield f"{key}.build_student: got true; must be false with {key}.shape_of; set one of them"
-    if not shape.settings.uniform:
-        yield f"stages.{shape.stage}.uniform: got false; must be true with {key}.shape_of; leave it out"
+    where = f"with {key}.shape_of"
+    yield from only(False, {f"{key}.build_student": stage.build_student}, where, "set one of them")
+    yield from only(True, {f"stages.{shape.stage}.uniform": shape.settings.uniform}, where, "leave it out")
     lineages = [*shape.lineage[1:], *(start.lineage if isinstance(start, Step) else ())]
     changed = [other for other in lineages if isinstance(other, Step) and (other.cutter is other or other.of_student)]
     if config.target.chain and changed:

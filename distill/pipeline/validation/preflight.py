@@ -10,7 +10,7 @@ from distill.compression.pruning.ragged import STEP
 from distill.config import Evaluate, Prune, Train, Vocabulary
 from distill.config.plan import STUDENT, Step
 from distill.data.labels import check_head
-from distill.errors import ConfigError
+from distill.errors import ConfigError, refuse
 from distill.inference.timing import OWN
 from distill.models import families, student, teacher
 from distill.models.families.head import stored_head
@@ -101,7 +101,7 @@ def _pruned_from(ctx: Context, step: Step) -> Any:
     """Config of the models that a step prunes, which may not exist yet."""
     loaded = teacher.read_config(ctx.given.teacher, ctx.given.key)
     if step.builder is not None:
-        return _student(ctx, loaded)[0]
+        return _student(ctx, loaded)
     return teacher.read_config(ctx.given.student, "student.name") if step.lineage[-1] is STUDENT else loaded
 
 
@@ -129,7 +129,7 @@ def _cut(ctx: Context) -> Iterator[str]:
 
 
 def _check_models(ctx: Context, steps: list[Step]) -> None:
-    """Check that tokenizers, students and lengths fit the models."""
+    """Check that tokenizers, students and lengths fit the models. ConfigError with all problems."""
     configs = [teacher.read_config(folder, ctx.given.key) for folder in ctx.given.teachers]
     for tokenizer, config in zip(ctx.given.tokenizers, configs, strict=True):
         teacher.check_vocabulary(tokenizer, config, ctx.given.key)
@@ -156,8 +156,7 @@ def _check_models(ctx: Context, steps: list[Step]) -> None:
     windows = f", or {advice.setting('teacher.window', longest)}" if window is None else ""
     on_tasks = _lengths(ctx, [s for s in steps if not s.on_corpus])
     errors += _too_long(on_tasks, longest if window is None else None, lengths, windows)
-    if errors:
-        raise ConfigError(dict.fromkeys(errors))
+    refuse(dict.fromkeys(errors))
     check_memory(ctx, students, configs)
 
 
@@ -200,9 +199,12 @@ def _student_of(ctx: Context, step: Step, loaded: Any) -> tuple[Any, list[str]]:
         return None, []
     if settings.gates.trained and loaded.model_type not in families.STUDENTS:
         return None, [_no_student("teacher.name", loaded)]
-    if settings.build_student:
-        return _student(ctx, loaded)
-    return _given_student(ctx) if step.start is STUDENT else (None, [])
+    try:
+        if settings.build_student:
+            return _student(ctx, loaded), []
+        return (_given_student(ctx) if step.start is STUDENT else None), []
+    except ConfigError as error:
+        return None, error.messages
 
 
 def _too_long(lengths: dict[str, int], teacher: int | None, students: list[int], advice: str) -> Iterator[str]:
@@ -244,39 +246,33 @@ def _unfit_for_corpus(ctx: Context, step: Step, configs: list[Any]) -> Iterator[
         )
 
 
-def _given_student(ctx: Context) -> tuple[Any, list[str]]:
-    """Config of the given student, and its problems."""
-    try:
-        config = teacher.read_config(ctx.given.student, "student.name")
-        teacher.check_vocabulary(ctx.given.student_tokenizer, config, "student.name")
-    except ConfigError as error:
-        return None, error.messages
-    if config.model_type in families.STUDENTS:
-        return config, []
-    return None, [_no_student("student.name", config)]
+def _given_student(ctx: Context) -> Any:
+    """Config of the given student. ConfigError if it cannot be one."""
+    config = teacher.read_config(ctx.given.student, "student.name")
+    teacher.check_vocabulary(ctx.given.student_tokenizer, config, "student.name")
+    if config.model_type not in families.STUDENTS:
+        raise ConfigError(_no_student("student.name", config))
+    return config
 
 
-def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
-    """Config of the student that would be built from a teacher with config `loaded`, and its problems."""
+def _student(ctx: Context, loaded: Any) -> Any:
+    """Config of the student that would be built from a teacher with config `loaded`. ConfigError if none can be."""
     settings, own = ctx.config.student, ctx.given.student_tokenizer
     if settings.tokenizer is not None:
         loaded = copy.deepcopy(loaded)
         student.config_for(loaded, own)
     if loaded.model_type not in families.STUDENTS:
-        return None, [
+        raise ConfigError(
             f"{ctx.given.key}: got a model of type {loaded.model_type}; must be of type "
             f"{', '.join(families.STUDENTS)} for a student to be built from it; use recipe=task"
-        ]
+        )
     layers = settings.layers or student.half_depth(loaded.num_hidden_layers)
     sizes = {name: getattr(settings, name) for name in student.SIZES}
-    try:
-        config = student.student_config(loaded, layers, settings.family, sizes)
-        teacher.check_vocabulary(own, config)
-        if settings.init == "teacher_layers":
-            student.check_transfer(loaded, config)
-    except ConfigError as error:
-        return None, error.messages
-    return config, []
+    config = student.student_config(loaded, layers, settings.family, sizes)
+    teacher.check_vocabulary(own, config)
+    if settings.init == "teacher_layers":
+        student.check_transfer(loaded, config)
+    return config
 
 
 def _prunable(ctx: Context, loaded: Any, stage: Prune) -> list[str]:

@@ -9,6 +9,7 @@ from distill.config.plan import SHARED_HEADS, Plan, Step
 from distill.config.schemes import SCHEMES
 from distill.data.task import Task, chosen
 from distill.models.families.record import TEXTS
+from distill.pipeline.validation.rules import only
 
 _KEY = f"student.heads: got {SHARED_HEADS}; must be own"
 
@@ -57,11 +58,9 @@ def _training(step: Step) -> Iterator[str]:
             f"{key}.start: got {settings.start}; must be a given model, or a stage with one encoder for all tasks, "
             "where student.heads is shared; name such a stage"
         )
-    if settings.gates.trained:
-        yield f"{key}.gates.kind: got {settings.gates.kind}; must be none where student.heads is shared; leave it out"
-    for name in ("quantization_aware", "skip_if_head"):
-        if getattr(settings, name):
-            yield f"{key}.{name}: got true; must be false where student.heads is shared; leave it out"
+    where, switches = "where student.heads is shared", ("quantization_aware", "skip_if_head")
+    yield from only("none", {f"{key}.gates.kind": settings.gates.kind}, where, "leave it out")
+    yield from only(False, {f"{key}.{name}": getattr(settings, name) for name in switches}, where, "leave it out")
 
 
 def _quantized(step: Step) -> Iterator[str]:

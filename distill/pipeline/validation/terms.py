@@ -36,23 +36,24 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
         if (kind := KINDS.get(term.features)) is None:
             continue
         where = f"{key}.terms.{label}"
-        yield from _against(where, key, term, kind, stage, facts)
+        yield from _compared(where, key, term, kind, stage, facts)
         yield from _positions(where, term, kind, stage, facts)
         yield from _layers(where, term, kind)
         if kind.inside and stage.data == "tasks":
             yield from _inside_on_tasks(where, term, kind, facts)
-        if term.against == "teacher":
+        if term.compare_with == "teacher":
             yield from _teacher(where, term, kind, stage, facts)
 
 
-def _against(where: str, key: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[str]:
+def _compared(where: str, key: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[str]:
     taught = stage.teacher is not None or (facts.soft_labels and kind.head)
-    if term.against == "teacher" and not taught and stage.role != "baseline":
-        yield f"{where}.against: got teacher; must be labels where {key}.teacher is null; set {key}.teacher=STAGE"
-    if not kind.labels and term.against == "labels" and stage.role == "baseline":
+    if term.compare_with == "teacher" and not taught and stage.role != "baseline":
+        yield f"{where}.compare_with: got teacher; must be labels where {key}.teacher is null; set {key}.teacher=STAGE"
+    if not kind.labels and term.compare_with == "labels" and stage.role == "baseline":
         yield f"{where}.features: got {kind.name}; must be logits in a baseline; drop the term with ~{where}"
-    elif not kind.labels and term.against == "labels":
-        yield f"{where}.against: got labels; must be teacher with features {kind.name}; set {where}.against=teacher"
+    elif not kind.labels and term.compare_with == "labels":
+        key = f"{where}.compare_with"
+        yield f"{key}: got labels; must be teacher with features {kind.name}; set {key}=teacher"
 
 
 def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[str]:
@@ -68,7 +69,7 @@ def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: T
         reason = "where student.tokenizer is set, because only the student's tokens are masked"
     if reason and term.positions == "masked":
         yield f"{where}.positions: got masked; must be all {reason}; set {where}.positions=all"
-    if not kind.inside and term.against == "labels" and term.positions == "all" and stage.data == "corpus":
+    if not kind.inside and term.compare_with == "labels" and term.positions == "all" and stage.data == "corpus":
         yield f"{where}.positions: got all; must be masked with labels; only masked positions have a label"
 
 

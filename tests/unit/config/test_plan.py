@@ -172,7 +172,8 @@ def test_a_baseline_differs_from_its_student_only_in_what_needs_a_teacher(
         assert (baseline.role, baseline.teacher) == ("baseline", None)
         assert (baseline.start, baseline.build_student) == (start, builds)
         # With another weight, clipping would change the numbers of committed results.
-        assert {label: (part.weight, part.against) for label, part in baseline.terms.items()} == {term: (1.0, "labels")}
+        parts = {label: (part.weight, part.compare_with) for label, part in baseline.terms.items()}
+        assert parts == {term: (1.0, "labels")}
 
 
 def test_a_baseline_has_no_gates_and_no_simulated_int8_and_is_not_skipped() -> None:

@@ -1,4 +1,4 @@
-"""What the training of a pruned student takes from how much was cut."""
+"""What the training of a pruned student takes from how much it was compressed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distill.config import Batch, Limit, PerCut, Prune, Train
+from distill.config import Batch, Limit, Prune, ScaleWithCompression, Train
 from distill.config.plan import TEACHER, Source, Step
-from distill.pipeline.train_steps.prepare import cut, learning_rate, total_steps
+from distill.pipeline.train_steps.prepare import compression, learning_rate, total_steps
 
 
 def prune(start: Source, name: str = "prune") -> Step:
@@ -32,7 +32,7 @@ def ctx(tmp_path: Path) -> Any:
 FINETUNED = Step("finetune_teacher", Train(role="teacher"), sources={"start": (TEACHER,)})
 
 
-def with_cut(ctx: Any, **settings: Any) -> tuple[Any, Step, Train]:
+def compressed(ctx: Any, **settings: Any) -> tuple[Any, Step, Train]:
     """A training of a pruned model with half the layers and a quarter of the FFN of its teacher."""
     config = '{"model_type": "bert", "num_hidden_layers": 6, "hidden_size": 64, "intermediate_size": 256}'
     folder = Path(ctx.given.teacher)
@@ -45,17 +45,17 @@ def with_cut(ctx: Any, **settings: Any) -> tuple[Any, Step, Train]:
 
 
 def test_cut_is_the_ratio_of_the_weights_of_the_layers(ctx: Any) -> None:
-    ctx, step, _ = with_cut(ctx)
-    assert cut(ctx, step) == pytest.approx(2 * (4 * 64 + 2 * 256) / (4 * 64 + 2 * 64))
-    assert cut(ctx, train(TEACHER)) == 1
+    ctx, step, _ = compressed(ctx)
+    assert compression(ctx, step) == pytest.approx(2 * (4 * 64 + 2 * 256) / (4 * 64 + 2 * 64))
+    assert compression(ctx, train(TEACHER)) == 1
 
 
 def test_cut_of_models_that_were_pruned_twice_is_over_the_unpruned_ones(ctx: Any) -> None:
-    ctx, once, _ = with_cut(ctx)
+    ctx, once, _ = compressed(ctx)
     folder, sources = ctx.checkpoint(None, None), []
     ctx.checkpoint = lambda source, task: sources.append(source) or folder
     again = train(prune(once, "again"))
-    assert cut(ctx, again) == cut(ctx, once) > 1
+    assert compression(ctx, again) == compression(ctx, once) > 1
     assert {*sources} == {FINETUNED}
 
 
@@ -63,8 +63,8 @@ def test_cut_of_models_that_were_pruned_twice_is_over_the_unpruned_ones(ctx: Any
     ("settings", "steps"),
     [
         ({"epochs": 2}, 20),
-        ({"epochs": 2, "per_cut": PerCut(epochs=1)}, 80),
-        ({"epochs": 2, "per_cut": PerCut(epochs=0.5)}, 40),
+        ({"epochs": 2, "scale_with_compression": ScaleWithCompression(epochs=1)}, 80),
+        ({"epochs": 2, "scale_with_compression": ScaleWithCompression(epochs=0.5)}, 40),
         ({"epochs": 2, "steps": 7}, 7),
         ({"epochs": 2, "steps": 7, "limit": 4}, 4),
         ({"epochs": 2, "limit": 4}, 4),
@@ -72,14 +72,14 @@ def test_cut_of_models_that_were_pruned_twice_is_over_the_unpruned_ones(ctx: Any
     ],
 )
 def test_steps_follow_from_rows_and_cut(settings: dict[str, Any], steps: int, ctx: Any) -> None:
-    assert total_steps(*with_cut(ctx, **settings), np.full(80, 8)) == steps
+    assert total_steps(*compressed(ctx, **settings), np.full(80, 8)) == steps
 
 
 @pytest.mark.parametrize("settings", [{"epochs": 2}, {"epochs": 1, "min_steps": 20}])
 def test_a_target_that_the_budget_is_not_enough_for_is_trained_for_fewer_epochs(
     settings: dict[str, Any], ctx: Any
 ) -> None:
-    ctx, step, train_settings = with_cut(ctx, **settings)
+    ctx, step, train_settings = compressed(ctx, **settings)
     ctx.epochs[step.target] = 0.5
     assert total_steps(ctx, step, train_settings, np.full(80, 8)) == 10
     ctx.epochs = {"another target": 0.5}
@@ -87,6 +87,8 @@ def test_a_target_that_the_budget_is_not_enough_for_is_trained_for_fewer_epochs(
 
 
 def test_learning_rate_follows_from_width_and_cut(ctx: Any) -> None:
-    ctx, step, settings = with_cut(ctx, base_lr=1e-4, per_cut=PerCut(lr=0.5), optimizer={})
+    ctx, step, settings = compressed(
+        ctx, base_lr=1e-4, scale_with_compression=ScaleWithCompression(lr=0.5), optimizer={}
+    )
     assert learning_rate(ctx, step, settings) == pytest.approx(1e-4 * 384 / 64 * 2)
     assert learning_rate(ctx, step, replace(settings, optimizer={"lr": 3e-4})) == 3e-4

@@ -156,7 +156,7 @@ def test_a_teacher_that_runs_in_each_step_does_not_replace_cross_fitted_logits(f
     """It runs for its hidden states. Without folds, it outputs the logits too."""
     found = store(ctx) if folds else None
     student = Step("finetune", Train(data="tasks"), sources={"teacher": (FINETUNED,)})
-    term: Any = SimpleNamespace(kind=SimpleNamespace(head=True), against="teacher")
+    term: Any = SimpleNamespace(kind=SimpleNamespace(head=True), compare_with="teacher")
     models, logits = tasks._teachers_or_logits(ctx, student, DATA, {"soft": term}, True, ctx.tokenizer(None))
     assert len(models) == 1
     assert (logits is None) if found is None else (logits == found).all()

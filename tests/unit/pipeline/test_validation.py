@@ -15,6 +15,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from distill.config import (
+    STAGES,
     Config,
     Prune,
     Task,
@@ -27,6 +28,7 @@ from distill.config import (
     load_config,
     recipes,
 )
+from distill.config.allowed import ruled
 from distill.errors import ConfigError
 from distill.pipeline import validation
 from distill.pipeline.validation import hydra, rules
@@ -34,81 +36,78 @@ from distill.pipeline.validation import hydra, rules
 NAN, INFINITY = math.nan, math.inf
 GLUE, DOCSTRINGS = (load_config([f"tasks={name}"]).tasks for name in ("glue", "docstrings"))
 
-EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
-    "temperature": ("temperature", [0.0, -1.0, NAN, INFINITY, "warm"], [0.1, 2.0]),
-    "seed": ("seed", [-1], [0, 7]),
-    "threads": ("threads", [0, -2], [1, None]),
-    "precision": ("precision", ["fp8", 16], ["auto", "bf16", "fp32"]),
-    "tracker": ("tracker", ["tensorbord"], [None]),
-    "push": ("push", ["student", "me/", "me/a b", "me/a/b", "/x", 3], ["me/student", "me/a-b_c.d", None]),
-    "device": ("device", ["gpu"], ["auto", "cpu", "cuda"]),
-    "teacher.kind": ("teacher.kind", ["hubb"], ["embedded", "random"]),
-    "teacher.window": ("teacher.window", [0, 15], [16, None]),
-    "student.num_hidden_layers": ("student.num_hidden_layers", [0, -1], [1, None]),
-    "student.hidden_size": ("student.hidden_size", [0, -1], [1, None]),
-    "student.intermediate_size": ("student.intermediate_size", [0], [1, None]),
-    "student.embedding_size": ("student.embedding_size", [0], [1, None]),
-    "student.num_attention_heads": ("student.num_attention_heads", [0], [1, None]),
-    "teacher.head": ("teacher.head", ["old", 1], ["given", "new"]),
-    "student.init": ("student.init", ["teacher"], ["teacher_layers", "random"]),
-    "student.heads": ("student.heads", ["one"], ["own", "shared"]),
-    "target.speedup": ("target.speedup", [1.0, 0, "fast", INFINITY], [1.5]),
-    "target.latency_ms": ("target.latency_ms", [0, -1.0], [5.0]),
-    "target.retained": ("target.retained", [0, 100], [97]),
-    "budget.minutes": ("budget.minutes", [0, -1.0], [60]),
-    "cache.max_gib": ("cache.max_gib", [-1.0], [0, 0.5, 100]),
-    "report.hourly_rate": ("report.hourly_rate", [0, -1.0], [0.4]),
-    "target.size_mib": ("target.size_mib", [0, -1.0], [20.0]),
-    "corpus.kind": ("corpus.kind", ["csv"], ["docstrings"]),
-    "corpus.max_length": ("corpus.max_length", [15, 0], [16, 512]),
-    "tasks.max_length": ("tasks.max_length", [7], [8, 512]),
-    "transfer.times": ("transfer.times", [-1, INFINITY], [0, 2.5]),
-    "transfer.passes": ("transfer.passes", [-1.0], [0, 2.5]),
-    "transfer.most": ("transfer.most", [0], [1]),
-    "transfer.sources.*": ("transfer.sources.pairs", [-1.0], [0, 2.0]),
-    "limit.*": ("limit.examples", [0, -1], [1, None]),
-    "stages.*.role": ("stages.pretrain.role", ["pupil", "baseline"], ["teacher", "student"]),
-    "stages.*.data": ("stages.pretrain.data", ["glue"], ["corpus", "tasks"]),
-    "stages.*.temperature": ("stages.pretrain.temperature", [0.0, -2.0], [1.0]),
-    "stages.*.epochs": ("stages.pretrain.epochs", [0.0, -1.0], [0.5]),
-    "stages.*.steps": ("stages.pretrain.steps", [0], [1, None]),
-    "stages.*.min_steps": ("stages.finetune.min_steps", [-1], [0]),
-    "stages.*.best_of": ("stages.finetune.best_of", [0, -1], [1, 5]),
-    "stages.*.folds": ("stages.finetune_teacher.folds", [0, -1], [1, 5]),
-    "stages.*.clip": ("stages.pretrain.clip", [0.0], [0.1]),
-    "stages.*.dropout": ("stages.pretrain.dropout", [-0.1, 0.91, 1.0], [0.0, 0.9, None]),
-    "stages.*.checkpoint_seconds": ("stages.pretrain.checkpoint_seconds", [0.0], [0.5]),
-    "stages.*.batch.tokens": ("stages.pretrain.batch.tokens", [0, -1], [1, 4096]),
-    "stages.*.batch.examples": ("stages.pretrain.batch.examples", [0], [1, None]),
-    "stages.*.batch.device_tokens": ("stages.pretrain.batch.device_tokens", [0], [1, None]),
-    "stages.*.masking.probability": ("stages.pretrain.masking.probability", [0.0, 1.0, NAN], [0.15]),
-    "stages.*.masking.smoothing": ("stages.pretrain.masking.smoothing", [-0.1, 1.1], [0.0, 1.0]),
-    "stages.*.base_lr": ("stages.pretrain.base_lr", [0.0, -1e-4, INFINITY], [1e-4]),
-    "stages.*.per_cut.*": ("stages.finetune.per_cut.epochs", [-1.0, 2.5], [0, 1.0]),
-    "stages.*.optimizer.lr": ("stages.pretrain.optimizer.lr", [0.0, -1e-4, "fast", [1e-4]], [1e-4]),
-    "stages.*.schedule.warmup": ("stages.pretrain.schedule.warmup", [-0.1, 1.1, "long"], [0, 1.0]),
-    "stages.*.terms.*.weight": ("stages.pretrain.terms.mlm.weight", [-1.0, INFINITY], [0.0, 5.0]),
-    "stages.*.terms.*.features": ("stages.pretrain.terms.cosine.features", ["attention"], ["hidden", "pooled"]),
-    "stages.*.terms.*.teacher_layer": ("stages.pretrain.terms.cosine.teacher_layer", [-1], [0, None]),
-    "stages.*.terms.*.heads": ("stages.pretrain.terms.cosine.heads", [0], [12, None]),
-    "stages.*.terms.*.against": ("stages.pretrain.terms.mlm.against", ["student"], ["labels", "teacher"]),
-    "stages.*.terms.*.positions": ("stages.pretrain.terms.mlm.positions", ["some"], ["masked", "all"]),
-    "stages.*.examples": ("stages.prune.examples", [0, 31], [32]),
-    "stages.*.retrain_steps": ("stages.prune.retrain_steps", [-1], [0, 20]),
-    "stages.*.finalists": ("stages.prune.finalists", [0], [1, 10]),
-    "stages.*.trial_steps": ("stages.prune.trial_steps", [0], [1, 100]),
-    "stages.*.max_drop": ("stages.quantize.max_drop", [-1], [None, 0, 0.5]),
-    "stages.*.max_recall_drop": ("stages.quantize.max_recall_drop", [-1], [None, 0, 0.5]),
-    "stages.*.gates.kind": ("stages.adapt.gates.kind", ["hard"], ["none", "l0", "movement"]),
-    "stages.*.gates.lr": ("stages.adapt.gates.lr", [0], [0.01]),
-    "stages.*.min_count": ("stages.vocabulary.min_count", [0], [1]),
-    "stages.*.tokens": ("stages.vocabulary.tokens", [0], [1]),
-    "stages.*.repeats": ("stages.evaluate.repeats", [0], [1]),
+EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
+    "temperature": ([0.0, -1.0, NAN, INFINITY, "warm"], [0.1, 2.0]),
+    "seed": ([-1], [0, 7]),
+    "threads": ([0, -2], [1, None]),
+    "precision": (["fp8", 16], ["auto", "bf16", "fp32"]),
+    "tracker": (["tensorbord"], [None]),
+    "push": (["student", "me/", "me/a b", "me/a/b", "/x", 3], ["me/student", "me/a-b_c.d", None]),
+    "device": (["gpu"], ["auto", "cpu", "cuda"]),
+    "teacher.kind": (["hubb"], ["embedded", "random"]),
+    "teacher.window": ([0, 15], [16, None]),
+    "student.num_hidden_layers": ([0, -1], [1, None]),
+    "student.hidden_size": ([0, -1], [1, None]),
+    "student.intermediate_size": ([0], [1, None]),
+    "student.embedding_size": ([0], [1, None]),
+    "student.num_attention_heads": ([0], [1, None]),
+    "teacher.head": (["old", 1], ["given", "new"]),
+    "student.init": (["teacher"], ["teacher_layers", "random"]),
+    "student.heads": (["one"], ["own", "shared"]),
+    "target.speedup": ([1.0, 0, "fast", INFINITY], [1.5]),
+    "target.latency_ms": ([0, -1.0], [5.0]),
+    "target.retained": ([0, 100], [97]),
+    "budget.minutes": ([0, -1.0], [60]),
+    "cache.max_gib": ([-1.0], [0, 0.5, 100]),
+    "report.hourly_rate": ([0, -1.0], [0.4]),
+    "target.size_mib": ([0, -1.0], [20.0]),
+    "corpus.kind": (["csv"], ["docstrings"]),
+    "corpus.max_length": ([15, 0], [16, 512]),
+    "tasks.max_length": ([7], [8, 512]),
+    "transfer.times": ([-1, INFINITY], [0, 2.5]),
+    "transfer.passes": ([-1.0], [0, 2.5]),
+    "transfer.most": ([0], [1]),
+    "transfer.sources.pairs": ([-1.0], [0, 2.0]),
+    "limit.examples": ([0, -1], [1, None]),
+    "stages.pretrain.role": (["pupil", "baseline"], ["teacher", "student"]),
+    "stages.pretrain.data": (["glue"], ["corpus", "tasks"]),
+    "stages.pretrain.temperature": ([0.0, -2.0], [1.0]),
+    "stages.pretrain.epochs": ([0.0, -1.0], [0.5]),
+    "stages.pretrain.steps": ([0], [1, None]),
+    "stages.finetune.min_steps": ([-1], [0]),
+    "stages.finetune.best_of": ([0, -1], [1, 5]),
+    "stages.finetune_teacher.folds": ([0, -1], [1, 5]),
+    "stages.pretrain.clip": ([0.0], [0.1]),
+    "stages.pretrain.dropout": ([-0.1, 0.91, 1.0], [0.0, 0.9, None]),
+    "stages.pretrain.checkpoint_seconds": ([0.0], [0.5]),
+    "stages.pretrain.batch.tokens": ([0, -1], [1, 4096]),
+    "stages.pretrain.batch.examples": ([0], [1, None]),
+    "stages.pretrain.batch.device_tokens": ([0], [1, None]),
+    "stages.pretrain.masking.probability": ([0.0, 1.0, NAN], [0.15]),
+    "stages.pretrain.masking.smoothing": ([-0.1, 1.1], [0.0, 1.0]),
+    "stages.pretrain.base_lr": ([0.0, -1e-4, INFINITY], [1e-4]),
+    "stages.finetune.scale_with_compression.epochs": ([-1.0, 2.5], [0, 1.0]),
+    "stages.pretrain.optimizer.lr": ([0.0, -1e-4, "fast", [1e-4]], [1e-4]),
+    "stages.pretrain.schedule.warmup": ([-0.1, 1.1, "long"], [0, 1.0]),
+    "stages.pretrain.terms.mlm.weight": ([-1.0, INFINITY], [0.0, 5.0]),
+    "stages.pretrain.terms.cosine.features": (["attention"], ["hidden", "pooled"]),
+    "stages.pretrain.terms.cosine.teacher_layer": ([-1], [0, None]),
+    "stages.pretrain.terms.cosine.heads": ([0], [12, None]),
+    "stages.pretrain.terms.mlm.compare_with": (["student"], ["labels", "teacher"]),
+    "stages.pretrain.terms.mlm.positions": (["some"], ["masked", "all"]),
+    "stages.prune.examples": ([0, 31], [32]),
+    "stages.prune.retrain_steps": ([-1], [0, 20]),
+    "stages.prune.finalists": ([0], [1, 10]),
+    "stages.prune.trial_steps": ([0], [1, 100]),
+    "stages.quantize.max_drop": ([-1], [None, 0, 0.5]),
+    "stages.quantize.max_recall_drop": ([-1], [None, 0, 0.5]),
+    "stages.adapt.gates.kind": (["hard"], ["none", "l0", "movement"]),
+    "stages.adapt.gates.lr": ([0], [0.01]),
+    "stages.vocabulary.min_count": ([0], [1]),
+    "stages.vocabulary.tokens": ([0], [1]),
+    "stages.evaluate.repeats": ([0], [1]),
 }
-"""Pattern of a rule -> a setting that it applies to, values that it refuses, values that it allows."""
-
-
-CASES = [(rule, value) for rule in rules.RULES for value in EXAMPLES.get(rule[0], ("", ["no example"], []))[1]]
+"""A setting with a rule -> values that the rule refuses, values that it allows."""
 
 
 @pytest.fixture(scope="module")
@@ -149,26 +148,28 @@ def test_a_valid_config_has_no_problems(config: Config) -> None:
     assert errors(config) == []
 
 
-def test_every_rule_has_examples_and_every_example_a_rule() -> None:
-    assert [rule[0] for rule in rules.RULES] == list(EXAMPLES)
-    assert all(bad and good for _, bad, good in EXAMPLES.values())
+def test_every_rule_has_examples_and_every_example_a_rule(config: Config) -> None:
+    config.transfer.sources["pairs"] = 1.0
+    rules_of = {key: rule for key, _, rule in ruled(config)}
+    assert {type(stage) for stage in config.stages.values()} == {*STAGES.values()}
+    assert {*rules_of.values()} == {rules_of[key] for key in EXAMPLES}
+    assert all(bad and good for bad, good in EXAMPLES.values())
 
 
-@pytest.mark.parametrize(("rule", "value"), CASES, ids=[f"{rule[0]}={value}" for rule, value in CASES])
-def test_a_rule_refuses_invalid_values(rule: rules.Rule, value: Any, config: Config) -> None:
-    key = EXAMPLES[rule[0]][0]
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, (bad, _) in EXAMPLES.items() for value in bad])
+def test_a_rule_refuses_invalid_values(key: str, value: Any, config: Config) -> None:
     put(config, key, value)
-    assert f"{key}: got {value}; must be {rule[2]}; {rule[3]}" in validation.settings(config, "distilbert")
+    (rule,) = (rule for other, _, rule in ruled(config) if other == key)
+    assert f"{key}: got {value}; must be {rule.words}; {rule.advice}" in validation.settings(config, "distilbert")
 
 
-@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule[0])
-def test_a_rule_allows_valid_values(rule: rules.Rule, config: Config) -> None:
-    key, _, good = EXAMPLES[rule[0]]
-    for value in good:
+@pytest.mark.parametrize("key", EXAMPLES)
+def test_a_rule_allows_valid_values(key: str, config: Config) -> None:
+    for value in EXAMPLES[key][1]:
         put(config, key, value)
-        assert not [
-            e for e in validation.settings(config, "distilbert") if e.startswith(key) and f"must be {rule[2]};" in e
-        ]
+        (rule,) = (rule for other, _, rule in ruled(config) if other == key)
+        problems = validation.settings(config, "distilbert")
+        assert not [e for e in problems if e.startswith(key) and f"must be {rule.words};" in e]
 
 
 def test_all_problems_are_reported_at_once(config: Config) -> None:
@@ -288,7 +289,7 @@ def test_a_language_model_does_not_start_from_a_model_for_each_task(config: Conf
         (
             "finetune",
             {"teacher": None, "terms.vectors.weight": 0.0},
-            "terms.soft_targets.against: got teacher; must be labels where ",
+            "terms.soft_targets.compare_with: got teacher; must be labels where ",
         ),
         ("pretrain", {"terms.mlm.positions": "all"}, "terms.mlm.positions: got all; must be masked with labels; "),
         ("pretrain", {"terms.soft_targets.positions": "all"}, ""),
@@ -535,7 +536,7 @@ def test_flatten_gives_dotted_keys() -> None:
         "c.layers": "last",
         "c.teacher_layer": None,
         "c.heads": None,
-        "c.against": "teacher",
+        "c.compare_with": "teacher",
         "c.positions": "masked",
         "c.loss._target_": "x",
     }

@@ -36,12 +36,12 @@ def settings() -> Config:
         (
             "finetune_baseline",
             {"terms": {"more": Term(1.0, "hidden", positions="all", loss=COSINE)}},
-            f"{KEY}.terms.more.against: got teacher; must be labels, because a baseline has no teacher; drop the term "
-            f"with ~{KEY}.terms.more",
+            f"{KEY}.terms.more.compare_with: got teacher; must be labels, because a baseline has no teacher; drop the "
+            f"term with ~{KEY}.terms.more",
         ),
         (
             "finetune_baseline",
-            {"terms": {"more": Term(1.0, "hidden", against="labels", positions="all", loss=COSINE)}},
+            {"terms": {"more": Term(1.0, "hidden", compare_with="labels", positions="all", loss=COSINE)}},
             f"{KEY}.terms.more.features: got hidden; must be logits in a baseline; drop the term with "
             f"~{KEY}.terms.more",
         ),

@@ -41,9 +41,19 @@ def test_every_kind_is_valid_in_a_plain_stage(features: str, data: str) -> None:
 
 
 CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
-    ({"against": "labels"}, "corpus", PLAIN, "against: got labels; must be teacher with features hidden; set "),
+    (
+        {"compare_with": "labels"},
+        "corpus",
+        PLAIN,
+        "compare_with: got labels; must be teacher with features hidden; ",
+    ),
     ({"features": "margins"}, "corpus", PLAIN, "features: got margins; must be of a stage on tasks; drop the term"),
-    ({"features": "margins", "against": "labels"}, "tasks", PLAIN, "against: got labels; must be teacher with feat"),
+    (
+        {"features": "margins", "compare_with": "labels"},
+        "tasks",
+        PLAIN,
+        "compare_with: got labels; must be teacher with ",
+    ),
     ({"features": "pooled", "positions": "masked"}, "corpus", PLAIN, "positions: got masked; must be all with "),
     ({"features": "scores", "positions": "masked"}, "tasks", PLAIN, "positions: got masked; must be all with "),
     (
@@ -52,7 +62,12 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
         PLAIN,
         "features: got vectors; must be of a stage on tasks; drop the term",
     ),
-    ({"features": "vectors", "against": "labels"}, "tasks", PLAIN, "against: got labels; must be teacher with feat"),
+    (
+        {"features": "vectors", "compare_with": "labels"},
+        "tasks",
+        PLAIN,
+        "compare_with: got labels; must be teacher with ",
+    ),
     ({"positions": "masked"}, "tasks", PLAIN, "positions: got masked; must be all on tasks; set "),
     ({"positions": "masked"}, "corpus", OWN, "positions: got masked; must be all where student.tokenizer is set, "),
     ({"features": "relations"}, "corpus", OWN, "features: got relations; must be hidden or pooled where student."),
@@ -86,7 +101,7 @@ def test_invalid_terms_are_refused(changes: dict[str, Any], data: str, facts: Te
     [
         ({}, "corpus", OWN),
         ({"features": "pooled"}, "corpus", OWN),
-        ({"features": "logits", "against": "labels", "positions": "masked"}, "corpus", OWN),
+        ({"features": "logits", "compare_with": "labels", "positions": "masked"}, "corpus", OWN),
         ({"features": "logits"}, "tasks", OWN),
         ({"features": "logits"}, "tasks", WINDOWS),
         ({}, "corpus", WINDOWS),
