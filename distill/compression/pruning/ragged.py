@@ -8,14 +8,17 @@ gradient. Only the ONNX file omits the pruned channels.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from distill.compression.pruning.importance import Importance
+from distill.compression.pruning.importance import Batch, Importance
 from distill.compression.pruning.prune import Cut, Kept, cuts, everything, remove_channels
+from distill.compression.pruning.reconstruct import refitted
+from distill.compression.pruning.search import Shape
+from distill.compression.pruning.sensitivity import Sensitivity
 from distill.models import families, student
 
 STEP = 8
@@ -63,6 +66,13 @@ def zeroed(model: Any, kept: Kept) -> Any:
         for removal in cuts(result, kept):
             _set_to_zero(removal)
     return result.train(model.training)
+
+
+def zeroed_to(model: Any, measured: Sensitivity, shape: Shape, batches: Iterable[Batch], heads: int | None) -> Any:
+    """As `sensitivity.cut_to`, with zeros in place of a smaller model. `heads`: on average per layer; all when None."""
+    scores = measured.with_grams(model, batches)
+    kept = anywhere(model, measured.layers[shape.layers], scores, heads or families.heads(model), shape.ffn)
+    return zeroed(model if scores.grams is None else refitted(model, kept, scores.grams), kept)
 
 
 def _set_to_zero(removal: Cut) -> None:

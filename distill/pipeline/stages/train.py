@@ -8,7 +8,7 @@ from typing import Any
 from distill.config import Train
 from distill.config.plan import Step
 from distill.pipeline.context import Context
-from distill.pipeline.stages.prune import goal_of_gates
+from distill.pipeline.stages.shape_search import goal_of_gates
 from distill.pipeline.train_steps.corpus import on_corpus
 from distill.pipeline.train_steps.prepare import forget_training
 from distill.pipeline.train_steps.tasks import on_all_tasks, on_task
