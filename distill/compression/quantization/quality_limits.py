@@ -82,6 +82,11 @@ class Limits:
         return f"{lost[worst]:.1f} points of recall of {worst}, more than max_recall_drop={self.recall_drop:g}"
 
 
+def limits_of(drop: float | None, recall_drop: float | None, task: Task, smoke: bool) -> Limits:
+    """The maximum losses on a task: none under limit=smoke, and on a task that is not in the headline."""
+    return Limits() if smoke or not task.in_headline else Limits(drop, recall_drop)
+
+
 def _score(task: Task | None, predictions: retained.Predictions) -> float:
     assert task is not None
     return retained.macro_score(retained.scores(predictions, {task.name: task.metrics}))
