@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from distill.config.schemes import SCHEMES
 from distill.data.task_types import MISSING
 from distill.errors import ConfigError, DataError
-from distill.inference.runners import Batch, Runner, alone, load, torch_run
+from distill.inference.runners import Batch, Runner, load, torch_run
 from distill.models.teacher.load import read_config
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -73,8 +73,15 @@ def runner_of(name: str, model: Model, *, device: str, threads: int) -> Runner:
         threads: of the CPU.
     """
     if isinstance(model, Artifact):
-        loaded = load(name, model.path, backend=model.backend, scheme=model.scheme, device=device, threads=threads)
-        return replace(loaded, run=alone(loaded.run)) if model.row_by_row else loaded
+        return load(
+            name,
+            model.path,
+            backend=model.backend,
+            scheme=model.scheme,
+            device=device,
+            threads=threads,
+            row_by_row=model.row_by_row,
+        )
     if isinstance(model, str | Path):
         return load(name, model, backend="torch", scheme="fp32", device=device, threads=threads)
     scheme = _TORCH.get(str(model.dtype).removeprefix("torch."), "fp32")

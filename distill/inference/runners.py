@@ -7,7 +7,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -272,6 +272,14 @@ RUNTIMES: dict[str, Callable[..., Runner]] = {
 """`Backend.runtime` -> the function that loads its files: `f(name, path, *, scheme, device, threads) -> Runner`."""
 
 
-def load(name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int) -> Runner:
-    """The model at `path`, loaded by the runtime of its backend. `device` is for torch."""
-    return RUNTIMES[BACKENDS[backend].runtime](name, path, scheme=scheme, device=device, threads=threads)
+def load(
+    name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int, row_by_row: bool = False
+) -> Runner:
+    """The model at `path`, loaded by the runtime of its backend.
+
+    Args:
+        device: for torch.
+        row_by_row: whether it runs `alone` on each row of a batch.
+    """
+    runner = RUNTIMES[BACKENDS[backend].runtime](name, path, scheme=scheme, device=device, threads=threads)
+    return replace(runner, run=alone(runner.run)) if row_by_row else runner

@@ -6,7 +6,7 @@ import functools
 import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -172,11 +172,7 @@ def source_of(folder: Path, tokenizer: Any, data: TaskData, examples: int, max_l
     encoded = data.encoded(data.train.select(drawn), tokenizer, max_length)
     left = tokenizer.padding_side == "left"
     rows = [pad(encoded, [row], tokenizer.pad_token_id, left) for row in range(min(examples, len(encoded.sequences)))]
-    development = {
-        split: replace(data.encoded(split_rows, tokenizer, max_length), labels=data.truth(split_rows))
-        for split, split_rows in data.development.items()
-    }
-    return Source(folder, tokenizer, data, rows, development)
+    return Source(folder, tokenizer, data, rows, data.scored(data.development, tokenizer, max_length))
 
 
 def guarded(
@@ -266,11 +262,15 @@ def _columns(run: Run, start: int, end: int) -> Run:
 
 def load(scheme: Scheme, path: Path, machine: Machine) -> Run:
     """The quantized model at `path`, as a function from a batch to logits that do not depend on the other rows."""
-    device = machine.device.type
-    run = runners.load(
-        scheme.scheme, path, backend=scheme.backend, scheme=scheme.scheme, device=device, threads=machine.threads
+    return runners.load(
+        scheme.scheme,
+        path,
+        backend=scheme.backend,
+        scheme=scheme.scheme,
+        device=machine.device.type,
+        threads=machine.threads,
+        row_by_row=scheme.row_by_row,
     ).run
-    return runners.alone(run) if scheme.row_by_row else run
 
 
 def quality(run: Run, source: Source, row_by_row: bool = False) -> Quality:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +23,7 @@ from distill.deploy.export.onnx import export_onnx
 from distill.errors import ConfigError
 from distill.inference import latency
 from distill.inference.artifact import batches_of, by_length, scheme_named
-from distill.inference.runners import Batch, Runner, alone, load, runs_here, torch_run
+from distill.inference.runners import Batch, Runner, load, runs_here, torch_run
 from distill.inference.timing import TASK_BATCH, TASK_ROWS
 from distill.models import families
 from distill.runtime.machine import cores
@@ -108,9 +108,15 @@ def runner(name: str, form: Form, config: Any, *, device: str, threads: int) -> 
         folder = Path(temporary) / "model"
         model.save_pretrained(folder)
         path = _made(form, folder, Path(temporary), always_float(model))
-        loaded = load(name, path, backend=form.backend, scheme=form.scheme, device=device, threads=threads)
-    row_by_row = form.key is not None and SCHEMES[form.key].row_by_row
-    return replace(loaded, run=alone(loaded.run)) if row_by_row else loaded
+        return load(
+            name,
+            path,
+            backend=form.backend,
+            scheme=form.scheme,
+            device=device,
+            threads=threads,
+            row_by_row=form.key is not None and SCHEMES[form.key].row_by_row,
+        )
 
 
 def _made(form: Form, folder: Path, out: Path, floats: Sequence[str]) -> Path:

@@ -146,9 +146,9 @@ class Loader:
             scheme=variant.scheme,
             device=machine.device.type,
             threads=machine.threads,
+            row_by_row=variant.row_by_row,
         )
-        run = runners.alone(runner.run) if variant.row_by_row else runner.run
-        return replace(runner, run=in_windows(run, tokenizer, self.window(variant)))
+        return replace(runner, run=in_windows(runner.run, tokenizer, self.window(variant)))
 
     def window(self, variant: Variant) -> int | None:
         """Number of tokens of the windows in which a variant reads long texts; None if it reads whole texts."""
