@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from distill.data.task import Task
-from distill.data.task_types import MISSING, Kind, kind_of_model
+from distill.data.task import Task, task_of_model
+from distill.data.task_types import MISSING, Kind
 from distill.errors import ConfigError, DataError
 from distill.evaluation import chance, resamples, retained
 from distill.inference.artifact import Model, class_names_of, config_of, count, inputs_in
@@ -34,12 +35,11 @@ def task_of(model: Model, metrics: Sequence[str] | None) -> Task:
             f"models: got a {' '.join(class_names_of(model)) or 'model without a class'}; must be a model for sequence "
             f"classification, token classification or multiple choice; {wanted}"
         )
-    kind = kind_of_model(getattr(config, "problem_type", None), config.num_labels, architecture)
-    unknown = [name for name in metrics or () if name not in kind.all_metrics]
-    if unknown:
-        raise ConfigError(f"metrics: got {unknown[0]}; must be one of {', '.join(kind.all_metrics)} for {kind.name}")
-    labels = tuple(str(config.id2label[number]) for number in range(config.num_labels)) if kind.named else ()
-    return Task("dataset", kind, (), labels, tuple(metrics or kind.metrics))
+    task = task_of_model("dataset", config, architecture)
+    known = task.kind.all_metrics
+    if unknown := [name for name in metrics or () if name not in known]:
+        raise ConfigError(f"metrics: got {unknown[0]}; must be one of {', '.join(known)} for {task.kind.name}")
+    return replace(task, metrics=tuple(metrics or task.metrics))
 
 
 def truth_of(kind: Kind, labels: Sequence[str], batches: Sequence[Batch]) -> np.ndarray:
