@@ -141,7 +141,7 @@ def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
     return run
 
 
-def together(name: str, runners: Sequence[Runner], weights: Sequence[float]) -> Runner:
+def ensemble(name: str, runners: Sequence[Runner], weights: Sequence[float]) -> Runner:
     """An ensemble: the weighted mean of the runners' probabilities. Each gets its own part of a `joined` batch."""
 
     def run(batch: Batch) -> np.ndarray:
@@ -157,7 +157,7 @@ def joined(parts: Sequence[Batch]) -> Batch:
     return {f"{number}.{key}": value for number, part in enumerate(parts) for key, value in part.items()}
 
 
-def alone(run: Run) -> Run:
+def by_row(run: Run) -> Run:
     """`run`, called for each row of a batch alone, without its padding: for models of which a batch's activations share
     one scale, so that other rows and padding would change a row's logits. `[B, L, C]` has zeros at padding."""
 
@@ -279,7 +279,7 @@ def load(
 
     Args:
         device: for torch.
-        row_by_row: whether it runs `alone` on each row of a batch.
+        row_by_row: whether it runs `by_row`.
     """
     runner = RUNTIMES[BACKENDS[backend].runtime](name, path, scheme=scheme, device=device, threads=threads)
-    return replace(runner, run=alone(runner.run)) if row_by_row else runner
+    return replace(runner, run=by_row(runner.run)) if row_by_row else runner

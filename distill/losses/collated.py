@@ -130,7 +130,7 @@ _OF_PROBLEM = {REGRESSION: _numbers, SEVERAL: _flags}
 
 
 def _texts(kind: Kind, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
-    labels = _OF_PROBLEM.get(kind.problem, _classes)(batch, outputs)
+    labels = _OF_PROBLEM.get(kind.problem or "", _classes)(batch, outputs)
     return _labelled(kind, labels) | _learned(batch, (len(labels), outputs))
 
 

@@ -21,7 +21,7 @@ from distill.deploy.export.record import Heads as HeadsRecord
 from distill.deploy.serve.heads import Head, Heads
 from distill.deploy.serve.model import Model
 from distill.errors import ConfigError, DataError
-from distill.inference.runners import Batch, Run, alone, one_pass
+from distill.inference.runners import Batch, Run, by_row, one_pass
 from distill.inference.runners import load as load_runner
 from distill.models import families, teacher
 from distill.models.families import sentence, vectors
@@ -141,7 +141,7 @@ def _model(
         record.threshold,
         record.columns,
         tokenizer,
-        alone(run) if row_by_row else run,
+        by_row(run) if row_by_row else run,
         row_by_row,
         entry.temperature or 1.0,
         _prompt(folder, record),

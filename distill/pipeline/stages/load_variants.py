@@ -171,7 +171,7 @@ class Loader:
     def _timed_on(self, variant: Variant, task: str) -> runners.Runner:
         parts = self.parts(variant, task)
         return (
-            parts[0] if len(parts) == 1 else runners.together(variant.name, parts, self.ctx.shares(variant.step, task))
+            parts[0] if len(parts) == 1 else runners.ensemble(variant.name, parts, self.ctx.shares(variant.step, task))
         )
 
     def timed_tasks(self, variant: Variant) -> list[str]:
