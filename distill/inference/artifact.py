@@ -19,7 +19,7 @@ from distill.inference.runners import Batch, Runner, load, torch_run
 from distill.models.teacher.load import read_config
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-TARGETS = ("labels", "label", "start_positions", "end_positions")
+LABELS = ("labels", "label", "start_positions", "end_positions")
 
 _TORCH = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 """Type of a model's weights -> its scheme."""
@@ -123,7 +123,7 @@ def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8)
     batches: list[Batch] = []
     rows: list[dict[str, np.ndarray]] = []
     for entry in dataset:
-        arrays = {name: _array(entry[name]) for name in (*INPUTS, *TARGETS) if entry.get(name) is not None}
+        arrays = {name: _array(entry[name]) for name in (*INPUTS, *LABELS) if entry.get(name) is not None}
         if "input_ids" not in arrays:
             raise DataError(
                 f"dataset: got a row or batch with {sorted(entry)}; must have input_ids; tokenize it first, with "

@@ -143,7 +143,7 @@ def _recalls(task: Task, predictions: retained.Predictions) -> dict[str, tuple[f
 
 
 @dataclass(frozen=True)
-class Made:
+class Quantized:
     """A quantized model, of one task or of several."""
 
     floats: list[str]
@@ -182,7 +182,7 @@ def guarded(
     floats: Floats,
     limits: Limits,
     log: Callable[[str], None],
-) -> Made:
+) -> Quantized:
     """Quantize into the folder `out`, leaving modules in float until the model loses no more than the limits.
 
     The number of modules in float is doubled, from the most sensitive one on, up to half of them; modules whose sizes
@@ -198,13 +198,13 @@ def guarded(
         with progress.waiting(f"quantizing, {scheme.backend} {scheme.scheme}"):
             MAKE[scheme.name](start, out / scheme.file, [*floats.always, *kept], source.rows)
         if limits == Limits():
-            return Made(unfit, [])
+            return Quantized(unfit, [])
         run = load(scheme, out / scheme.file, floats.machine)
         with progress.waiting(f"scoring, {scheme.backend} {scheme.scheme}"):
             after = quality(run, source, row_by_row=scheme.row_by_row)
         lost = limits.exceeded(floats.quality, after)
         if lost is None:
-            return Made(unfit + kept, [after.score])
+            return Quantized(unfit + kept, [after.score])
         log(f"{scheme.backend} {scheme.scheme} loses {lost} with {len(kept)} modules left in float")
         order = [name for name in floats.order(scheme) if name not in unfit]
         half = len(order) // 2
@@ -215,7 +215,7 @@ def guarded(
 
 def guarded_heads(
     scheme: Scheme, out: Path, floats: Sequence[Floats], limits: Sequence[Limits], log: Callable[[str], None]
-) -> Made:
+) -> Quantized:
     """As `guarded`, for the file with the encoder and the heads of several tasks. No task may lose more than its
     limits.
 
@@ -235,7 +235,7 @@ def guarded_heads(
         names = list(dict.fromkeys(name for part in kept for name in part))
         MAKE[scheme.name](out / ONNX, out / scheme.file, ["heads", *floats[0].always, *names], rows)
         if all(limit == Limits() for limit in limits):
-            return Made([], [])
+            return Quantized([], [])
         run, more, scores = load(scheme, out / scheme.file, floats[0].machine), list[tuple[int, str]](), list[float]()
         for number, (each, limit) in enumerate(zip(floats, limits, strict=True)):
             part = _columns(run, ends[number], ends[number + 1])
@@ -245,7 +245,7 @@ def guarded_heads(
             if lost is not None:
                 more.append((number, lost))
         if not more:
-            return Made(names, [*scores])
+            return Quantized(names, [*scores])
         for number, lost in more:
             task, order = floats[number].source.data.task.name, floats[number].order(scheme)
             log(f"{scheme.backend} {scheme.scheme} loses {lost} on {task} with {len(names)} modules left in float")

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from distill.compression.quantization.quality_limits import (
     Floats,
     Limits,
-    Made,
+    Quantized,
     Source,
     guarded,
     guarded_heads,
@@ -51,10 +51,10 @@ def quantized(
         `development` rows: task -> `FLOAT32` or scheme -> points, for the schemes that were scored. With an ONNX file,
         its `onnx_difference` from torch, None if it failed.
     """
-    failed, found = dict[str, str](), dict[str, Made]()
+    failed, found = dict[str, str](), dict[str, Quantized]()
     floats = functools.cache(lambda: [Floats(machine, source) for source in sources])
 
-    def quantize(scheme: Scheme) -> Made:
+    def quantize(scheme: Scheme) -> Quantized:
         if one_encoder:
             return guarded_heads(scheme, out, floats(), limits, log)
         return guarded(scheme, sources[0], out, floats()[0], limits[0], log)
@@ -78,10 +78,10 @@ def quantized(
         scheme = SCHEMES[label]
         if scheme.onnx and ONNX in failed:
             failed[label] = failed[ONNX]
-        elif (made := attempt(label, scheme.file, functools.partial(quantize, scheme))) is not None:
-            found[label] = made
-    kept = {label: made.floats for label, made in found.items() if made.floats}
-    scored = {label: made.scores for label, made in found.items() if made.scores}
+        elif (model := attempt(label, scheme.file, functools.partial(quantize, scheme))) is not None:
+            found[label] = model
+    kept = {label: model.floats for label, model in found.items() if model.floats}
+    scored = {label: model.scores for label, model in found.items() if model.scores}
     development = {
         each.source.data.task.name: {FLOAT32: each.quality.score} | {label: of[at] for label, of in scored.items()}
         for at, each in enumerate(floats() if scored else [])

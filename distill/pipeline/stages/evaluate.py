@@ -67,7 +67,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         models.append(model_results.identity(variant) | row)
     manifest = {"seconds": time.monotonic() - began, "environment": _environment(ctx), "command": ctx.command}
     manifest |= {"version": __version__, "models": models, "coverage": ctx.coverage}
-    manifest |= {"kept": {name: made["kept"] for name, made in loader.made.items()}}
+    manifest |= {"kept": {name: made["kept"] for name, made in loader.own_files.items()}}
     manifest |= {"statistics": model_results.compared(measured)}
     run_folder.write_json(ctx.folder.path / run_folder.DISAGREEMENTS, list(_disagreements(measured, manifest)))
     return manifest

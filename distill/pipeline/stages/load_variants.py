@@ -16,7 +16,7 @@ from distill.inference import runners, variants
 from distill.inference.predict import in_windows
 from distill.inference.variants import Variant
 from distill.pipeline.context import Context
-from distill.pipeline.stages import quantize
+from distill.pipeline.stages.quantize import Models, quantize_models
 from distill.runtime.machine import detect_precision
 
 
@@ -58,30 +58,26 @@ class Loader:
         return self.ctx.folder.of(self.step)
 
     @cached_property
-    def made(self) -> dict[str, dict[str, Any]]:
-        """Folder below the step's -> what `quantize.made` returns for it: the step makes its missing files first."""
-        return {made: self._make(made) for made in dict.fromkeys(v.made for v in self.variants if v.made is not None)}
+    def own_files(self) -> dict[str, dict[str, Any]]:
+        """Folder below the step's -> what `quantize_models` returns for it: the step makes its missing files first."""
+        folders = dict.fromkeys(variant.made for variant in self.variants if variant.made is not None)
+        return {folder: self._own_files(folder) for folder in folders}
 
-    def _make(self, made: str) -> dict[str, Any]:
+    def _own_files(self, folder: str) -> dict[str, Any]:
         """The quantized files and ONNX files of the models that no quantize step quantizes.
 
         The teacher is quantized without limits on its loss, and the baseline with the limits of its student.
         """
-        ctx, group = self.ctx, [variant for variant in self.variants if variant.made == made]
+        ctx, group = self.ctx, [variant for variant in self.variants if variant.made == folder]
         start, settings = group[0].step, self._quantization
         schemes = tuple(dict.fromkeys(variant.key for variant in group if variant.key in SCHEMES))
-        onnx, members = any(variant.file == ONNX for variant in group), len(ctx.checkpoints(start))
-        results = [
-            quantize.made(
-                ctx,
-                quantize.Models(
-                    start, self.folder / part, f"{self.step.folder}/{part}", settings, schemes, number,
-                    limited=group[0].role != "teacher", onnx=onnx,
-                ),
-                None if schemes else self._timed(group[0], {}),
-            )
-            for number, part in enumerate(_parts(made, members))
-        ]  # fmt: skip
+        limited, onnx = group[0].role != "teacher", any(variant.file == ONNX for variant in group)
+        tasks = None if schemes else self._timed(group[0], {})
+        results = []
+        for member, part in enumerate(_parts(folder, len(ctx.checkpoints(start)))):
+            name = f"{self.step.folder}/{part}"
+            models = Models(start, self.folder / part, name, settings, schemes, member, limited, onnx)
+            results.append(quantize_models(ctx, models, tasks))
         return results[0] | {"failed": {name: text for result in results for name, text in result["failed"].items()}}
 
     @property
@@ -95,7 +91,7 @@ class Loader:
         """Which schemes failed, and which modules are in float, of the files that a variant is one of."""
         if variant.quantized is not None:
             return self.ctx.folder.manifest(variant.quantized)
-        return {"failed": {}, "kept": {}} if variant.made is None else self.made[variant.made]
+        return {"failed": {}, "kept": {}} if variant.made is None else self.own_files[variant.made]
 
     def failures(self) -> Iterator[tuple[str, str]]:
         """(name, reason) of each variant whose file could not be made."""
@@ -188,6 +184,6 @@ class Loader:
         return [max(tasks, key=lambda task: len(in_float.get(task, {}).get(variant.key or "", [])))]
 
 
-def _parts(made: str, members: int) -> list[str]:
+def _parts(folder: str, members: int) -> list[str]:
     """Folders below the step's: one for each teacher of an ensemble."""
-    return [made] if members == 1 else [f"{made}/{number + 1}" for number in range(members)]
+    return [folder] if members == 1 else [f"{folder}/{number + 1}" for number in range(members)]

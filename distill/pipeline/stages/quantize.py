@@ -23,7 +23,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     settings: Quantize = step.settings
     began = time.monotonic()
     models = Models(step.start, ctx.folder.of(step), step.folder, settings, tuple(settings.schemes))
-    return made(ctx, models) | {"schemes": settings.schemes, "seconds": time.monotonic() - began}
+    return quantize_models(ctx, models) | {"schemes": settings.schemes, "seconds": time.monotonic() - began}
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Models:
     """Whether the float32 ONNX file is written even if no scheme needs it."""
 
 
-def made(ctx: Context, models: Models, tasks: Sequence[str] | None = None) -> dict[str, Any]:
+def quantize_models(ctx: Context, models: Models, tasks: Sequence[str] | None = None) -> dict[str, Any]:
     """Quantize the models of `tasks`, by default all, that are not finished, each into a folder named after its task.
 
     Models with one encoder become one file. Returns which schemes failed, which modules each model keeps in float, and

@@ -249,14 +249,14 @@ def training_data(ctx: Context, step: Step, data: TaskData, tokenizer: Any) -> T
     rows = rows_of(ctx, step, data, tokenizer, paired)
     data, encoded, groups = rows.data, rows.encoded, rows.groups
     inside, began = any(term.kind.inside for term in bound_terms.values()), time.monotonic()
-    teachers, targets = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
+    teachers, learned = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
     seconds = time.monotonic() - began
 
     in_batch = kind.separate and kind.grouped and any(term.against == "labels" for term in bound_terms.values())
     texts = [group_numbers(rows.rows[column]) for column in data.task.columns] if in_batch else None
-    if targets is not None and encoded.words is not None:
+    if learned is not None and encoded.words is not None:
         # A teacher with another tokenizer may have truncated words that the student has.
-        encoded = replace(encoded, words=encoded.words.only(np.asarray(targets.any(axis=1))))
+        encoded = replace(encoded, words=encoded.words.only(np.asarray(learned.any(axis=1))))
         rows = replace(rows, encoded=encoded)
 
     # The texts of all rows are compared, whichever process encodes them.
@@ -276,9 +276,9 @@ def training_data(ctx: Context, step: Step, data: TaskData, tokenizer: Any) -> T
             batch["labelled"] = np.flatnonzero(given)
         if inside:
             batch["real"] = np.flatnonzero(batch["attention_mask"])[: None if len(own) else 0]
-        if targets is not None:
+        if learned is not None:
             width = padded["input_ids"].shape[1]
-            batch["teacher_logits"] = targets[numbers] if encoded.spans is None else narrowed(targets[numbers], width)
+            batch["teacher_logits"] = learned[numbers] if encoded.spans is None else narrowed(learned[numbers], width)
         if texts is not None:
             batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], encoded.labels[numbers])
         if groups is not None:

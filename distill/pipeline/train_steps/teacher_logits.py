@@ -43,7 +43,7 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     """
     task = data.task.name
     name = source.name if isinstance(source, Given) else source.folder
-    folder = ctx.folder.targets(name) / task
+    folder = ctx.folder.teacher_logits(name) / task
     of_student = isinstance(source, Step) and source.of_student
     window = None if of_student else ctx.config.teacher.window
     teachers = [cache_key.identity(ctx, source), ctx.shares(source, task), window]

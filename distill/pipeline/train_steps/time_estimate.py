@@ -52,7 +52,7 @@ def _of_task(ctx: Context, step: Step, data: TaskData) -> float:
     if any(term.kind.inside for term in bound(settings.terms).values()):
         return total * (one + forward)
     name = step.teacher.folder if isinstance(step.teacher, Step) else step.teacher.name
-    labelled = (ctx.folder.targets(name) / data.task.name).is_dir()
+    labelled = (ctx.folder.teacher_logits(name) / data.task.name).is_dir()
     return total * one + (0.0 if labelled else forward * _labelled(ctx, settings, data, total, len(batches)))
 
 
