@@ -72,19 +72,18 @@ def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, thr
         raise ValueError(
             f"scheme: got {scheme}; must be {', '.join(known)}, or one of these with the suffix {COMPILED}"
         )
-    model = _loaded(folder, plain, device)
-    if plain != scheme:
-        _compile(model)
-    return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
+    return _in_torch(name, _loaded(folder, plain, device), scheme, device, threads)
 
 
-def _compile(model: Any) -> None:
-    """Compile a model's forward pass in place, when it is first called."""
+def _in_torch(name: str, model: Any, scheme: str, device: str, threads: int) -> Runner:
+    """A loaded model, whose forward pass is compiled in place when it is first called if the scheme says so."""
     import torch
 
-    # torchao's tensors have no stable key for torch's compile cache: torch warns and compiles without the cache.
-    warnings.filterwarnings("ignore", ".*_stable_hash_for_caching", UserWarning)
-    model.forward = torch.compile(model.forward, dynamic=True)
+    if scheme.endswith(COMPILED):
+        # torchao's tensors have no stable key for torch's compile cache: torch warns and compiles without the cache.
+        warnings.filterwarnings("ignore", ".*_stable_hash_for_caching", UserWarning)
+        model.forward = torch.compile(model.forward, dynamic=True)
+    return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
 
 
 def _loaded(folder: Path | str, scheme: str, device: str) -> Any:
@@ -111,9 +110,7 @@ def one_pass(name: str, folders: Sequence[Path], *, scheme: str, device: str, th
 
     plain = scheme.removesuffix(COMPILED)
     model = OnePass([_loaded(folder, plain, device) for folder in folders])
-    if plain != scheme:
-        _compile(model)
-    return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
+    return _in_torch(name, model, scheme, device, threads)
 
 
 def in_turn(name: str, runners: Sequence[Runner]) -> Runner:

@@ -1,8 +1,8 @@
 """The training loss: a weighted sum of terms over one batch.
 
 It is a module, so that data-parallel training wraps student and loss together. It returns the **sum** of each term over
-the batch. The training loop divides these by the rows of all processes and parts of a step, so that neither accumulation nor
-the number of processes changes a gradient.
+the batch. The training loop divides these by the rows of all processes and parts of a step, so that neither
+accumulation nor the number of processes changes a gradient.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from distill.config.plan import Step
 from distill.config.schemes import packages
 from distill.data.development_split import aside
 from distill.data.encode import Encoded
-from distill.errors import reason
 from distill.evaluation import disagreements, model_results
 from distill.evaluation.lengths import of_rows
 from distill.inference import energy, latency, runners, timing, variants
@@ -24,7 +23,7 @@ from distill.inference.variants import Variant
 from distill.pipeline.context import Context
 from distill.pipeline.stages import cold_start
 from distill.pipeline.stages.load_variants import Loader, variants_of
-from distill.pipeline.stages.predictions import predictions
+from distill.pipeline.stages.predictions import failing, predictions
 from distill.report import headline
 from distill.runtime.storage import run_folder
 from distill.runtime.versions import environment, installed
@@ -117,14 +116,10 @@ def _times(
     tokenizers = {variant.name: loader.tokenizers(variant) for variant in compared}
     readers, loaded = timing.Readers(tokenizers, ctx.every_tokenizer), list[runners.Runner]()
     for variant in compared:
-        try:
+        with failing(variant, failed):
             runner = loader.timed(variant)
             runner.run(readers.synthetic(variant.name, [1, settings.shapes[0][1]]))
             loaded.append(runner)
-        except Exception as error:
-            if variant.name == variants.REFERENCE or isinstance(error, OSError):
-                raise
-            failed[variant.name] = reason(error)
 
     def own_rows(tokenizer: Any) -> list[tuple[int, Encoded]]:
         longest = ctx.config.tasks.max_length

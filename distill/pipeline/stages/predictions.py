@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,13 +46,9 @@ def predictions(
             if (key := f"{variant.name}|{split}") in logits:
                 continue
             ctx.machine.log(f"evaluate/{task}: {variant.name}, {len(rows_of_split)} rows of {split}")
-            try:
+            with failing(variant, failed):
                 logits[key] = _logits(loader, variant, task, inputs)
-            except Exception as error:
-                # The report shows a failed variant as such, but needs the reference.
-                if variant.name == variants.REFERENCE or isinstance(error, OSError):
-                    raise
-                failed[variant.name] = reason(error)
+            if variant.name in failed:
                 break
             run_folder.write_arrays(file, logits)
     for variant in scored:
@@ -59,6 +56,20 @@ def predictions(
             assert split_rows.labels is not None
             if variant.name not in failed:
                 yield variant.name, split, logits[f"{variant.name}|{split}"], split_rows.labels
+
+
+@contextmanager
+def failing(variant: Variant, failed: dict[str, str]) -> Iterator[None]:
+    """Add the variant to `failed`, with the reason, if the block raises an error: the report shows it as such.
+
+    Errors of the reference, which the report needs, and of files are raised.
+    """
+    try:
+        yield
+    except Exception as error:
+        if variant.name == variants.REFERENCE or isinstance(error, OSError):
+            raise
+        failed[variant.name] = reason(error)
 
 
 def _logits(loader: Loader, variant: Variant, task: str, inputs: list[Encoded]) -> np.ndarray:

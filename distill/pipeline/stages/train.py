@@ -10,7 +10,7 @@ from distill.config.plan import Step
 from distill.pipeline.context import Context
 from distill.pipeline.stages.shape_search import goal_of_gates
 from distill.pipeline.train_steps.corpus import on_corpus
-from distill.pipeline.train_steps.prepare import forget_training
+from distill.pipeline.train_steps.prepare import forget_training, write_manifest
 from distill.pipeline.train_steps.tasks import on_all_tasks, on_task
 from distill.pipeline.train_steps.teacher_logits import learned_weights
 from distill.runtime.storage import run_folder
@@ -59,7 +59,7 @@ def _trained(ctx: Context, step: Step, member: int, name: str) -> dict[str, Any]
         return on_corpus(ctx, step, member, name)
     if ctx.shares_encoder(settings):
         manifest = {"tasks": list(ctx.tasks), **on_all_tasks(ctx, step, name)}
-        manifest = _written(ctx, name, manifest)
+        manifest = write_manifest(ctx, name, manifest)
         forget_training(ctx, name)
         return manifest
     parts, goal = {}, goal_of_gates(ctx, step) if settings.gates.trained else None
@@ -74,7 +74,7 @@ def _trained(ctx: Context, step: Step, member: int, name: str) -> dict[str, Any]
     manifest = {"tasks": list(parts)} | _sum(list(parts.values()))
     if goal is not None:
         manifest |= {"choice": goal.choice, "expected": {t: p["expected"] for t, p in parts.items() if "expected" in p}}
-    return _written(ctx, name, manifest)
+    return write_manifest(ctx, name, manifest)
 
 
 def _divided(ctx: Context, settings: Train, pending: list[str]) -> list[tuple[Context, str]]:
@@ -111,14 +111,6 @@ def one_by_one(cost: Mapping[str, float], processes: int) -> bool:
     """
     longest = max(sum(cost[task] for task in share) for share in divided(cost, processes))
     return processes == 1 or longest > SLOWEST * sum(cost.values()) / processes
-
-
-def _written(ctx: Context, name: str, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Write the manifest to the folder `name`."""
-    if ctx.machine.main:
-        run_folder.write_json(ctx.folder.path / name / run_folder.MANIFEST, manifest)
-    ctx.machine.wait()
-    return manifest
 
 
 def _sum(manifests: list[dict[str, Any]]) -> dict[str, Any]:

@@ -23,8 +23,6 @@ from distill.pipeline.context import Context
 from distill.pipeline.context.write import write_model
 from distill.pipeline.train_steps.layer_map import origin
 from distill.pipeline.train_steps.prepare import (
-    Arrays,
-    Collate,
     forget_training,
     frozen,
     prepared,
@@ -32,8 +30,9 @@ from distill.pipeline.train_steps.prepare import (
     total_steps,
     trained,
     uses_head,
+    write_manifest,
 )
-from distill.runtime.storage import run_folder
+from distill.training.feed import Arrays, Collate
 
 
 def on_corpus(ctx: Context, step: Step, member: int, name: str) -> dict[str, Any]:
@@ -47,11 +46,7 @@ def on_corpus(ctx: Context, step: Step, member: int, name: str) -> dict[str, Any
     torch.manual_seed(ctx.config.seed)
     model, has_head = teacher.load_mlm(start)
     if settings.skip_if_mlm_head and has_head:
-        manifest = {"skipped": "the teacher has a language-model head"}
-        if ctx.machine.main:
-            run_folder.write_json(ctx.folder.path / name / run_folder.MANIFEST, manifest)
-        ctx.machine.wait()
-        return manifest
+        return write_manifest(ctx, name, {"skipped": "the teacher has a language-model head"})
     model = prepared(ctx, step, model)
     folders = [] if step.teacher is None else ctx.checkpoints(step.teacher)
     teachers = [frozen(ctx, teacher.load_mlm(folder)[0]) for folder in folders]

@@ -28,12 +28,10 @@ from distill.pipeline.train_steps.layer_map import cut_for_all
 from distill.runtime.storage import run_folder
 from distill.runtime.storage.run_folder import STATE
 from distill.training import batching
+from distill.training.feed import Collate
 
 FOLDS = ".folds"
 """Suffix of the folder with the logits of each fold, until the logits of all folds are stored beside the model."""
-
-Arrays = dict[str, np.ndarray]
-Collate = Callable[[np.ndarray, int], Arrays]
 
 
 def prepared(ctx: Context, step: Step, model: Any) -> Any:
@@ -180,6 +178,14 @@ def forget_training(ctx: Context, name: str) -> None:
     if ctx.machine.main:
         for ending in (STATE, FOLDS):
             run_folder.remove(ctx.folder.path / f"{name}{ending}", ctx.folder.path)
+
+
+def write_manifest(ctx: Context, name: str, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Write the manifest to the folder `name`. Returns it, in every process once it is written."""
+    if ctx.machine.main:
+        run_folder.write_json(ctx.folder.path / name / run_folder.MANIFEST, manifest)
+    ctx.machine.wait()
+    return manifest
 
 
 def summary(done: training.Trained) -> dict[str, Any]:

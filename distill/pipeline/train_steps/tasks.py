@@ -42,8 +42,6 @@ from distill.pipeline.train_steps.best import best
 from distill.pipeline.train_steps.folds import CrossFitted, in_folds
 from distill.pipeline.train_steps.layer_map import UNKNOWN, origin, with_head
 from distill.pipeline.train_steps.prepare import (
-    Arrays,
-    Collate,
     forget_training,
     frozen,
     prepared,
@@ -54,6 +52,7 @@ from distill.pipeline.train_steps.prepare import (
 from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, cross_fitted, held_out, learned_outputs
 from distill.pipeline.train_steps.transfer import extended, makes
 from distill.training import Trained, batching
+from distill.training.feed import Arrays, Collate
 
 
 def on_task(ctx: Context, step: Step, data: TaskData, member: int, name: str, goal: Goal | None = None) -> None:

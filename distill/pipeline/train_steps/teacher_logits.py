@@ -22,9 +22,10 @@ from distill.models import families
 from distill.pipeline.context import Context
 from distill.pipeline.context.fingerprints import of_inputs
 from distill.pipeline.train_steps import cache_key
-from distill.pipeline.train_steps.prepare import Arrays, frozen
+from distill.pipeline.train_steps.prepare import frozen
 from distill.pipeline.train_steps.transfer import makes
 from distill.runtime.storage import cache, run_folder
+from distill.training.feed import Arrays
 
 LOGITS = "logits.npy"
 
