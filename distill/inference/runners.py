@@ -139,7 +139,10 @@ def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
 
 
 def ensemble(name: str, runners: Sequence[Runner], weights: Sequence[float]) -> Runner:
-    """An ensemble: the weighted mean of the runners' probabilities. Each gets its own part of a `joined` batch."""
+    """The weighted mean of the runners' probabilities. Each gets its own part of a `joined` batch. A single runner is
+    returned as it is."""
+    if len(runners) == 1:
+        return runners[0]
 
     def run(batch: Batch) -> np.ndarray:
         own = [{k.removeprefix(start): v for k, v in batch.items() if k.startswith(start)} for start in starts]
@@ -150,7 +153,10 @@ def ensemble(name: str, runners: Sequence[Runner], weights: Sequence[float]) -> 
 
 
 def joined(parts: Sequence[Batch]) -> Batch:
-    """One batch from those of several runners: `0.input_ids` is the input of the first runner."""
+    """One batch from those of several runners: `0.input_ids` is the input of the first runner. A single batch is
+    returned as it is."""
+    if len(parts) == 1:
+        return parts[0]
     return {f"{number}.{key}": value for number, part in enumerate(parts) for key, value in part.items()}
 
 

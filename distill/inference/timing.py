@@ -57,17 +57,13 @@ class Readers:
             special = tokenizer.all_special_ids
             return latency.synthetic((shape[0], shape[1]), vocabulary, last_special(tokenizer), without=special)
 
-        return _joined([batch(tokenizer) for tokenizer in self.of[name]])
+        return joined([batch(tokenizer) for tokenizer in self.of[name]])
 
 
 def last_special(tokenizer: Any) -> int | None:
     """The special token at the end of a text, if any: BART and T5 classify at its position."""
     last: int = tokenizer("a")["input_ids"][-1]
     return last if last in tokenizer.all_special_ids else None
-
-
-def _joined(batches: Sequence[Batch]) -> Batch:
-    return batches[0] if len(batches) == 1 else joined(batches)
 
 
 def timed(
@@ -99,7 +95,7 @@ def timed(
     def of_rows(batches: Callable[[Any], list[Batch]]) -> dict[str, list[Batch]]:
         by_tokenizer = {id(tokenizer): batches(tokenizer) for tokenizer in readers.every}
         of_models = {name: [by_tokenizer[id(tokenizer)] for tokenizer in readers.of[name]] for name in names}
-        return {name: [_joined(parts) for parts in zip(*own, strict=True)] for name, own in of_models.items()}
+        return {name: [joined(parts) for parts in zip(*own, strict=True)] for name, own in of_models.items()}
 
     inputs[TASK_LENGTHS] = of_rows(lambda tokenizer: task_batches(own[id(tokenizer)], tokenizer))
     times: Times = {name: {} for name in names}

@@ -130,21 +130,19 @@ class Loader:
 
     def parts(self, variant: Variant, task: str) -> list[runners.Runner]:
         """Each model of a variant for a task: several for an ensemble."""
-        models = zip(self.paths(variant, task), self.tokenizers(variant), strict=True)
-        return [self._runner(variant, path, tokenizer) for path, tokenizer in models]
-
-    def _runner(self, variant: Variant, path: Path, tokenizer: Any) -> runners.Runner:
-        machine = self.ctx.machine
-        runner = runners.load(
-            variant.name,
-            path,
-            backend=variant.backend,
-            scheme=variant.scheme,
-            device=machine.device.type,
-            threads=machine.threads,
-            row_by_row=variant.row_by_row,
-        )
-        return replace(runner, run=in_windows(runner.run, tokenizer, self.window(variant)))
+        machine, found = self.ctx.machine, []
+        for path, tokenizer in zip(self.paths(variant, task), self.tokenizers(variant), strict=True):
+            runner = runners.load(
+                variant.name,
+                path,
+                backend=variant.backend,
+                scheme=variant.scheme,
+                device=machine.device.type,
+                threads=machine.threads,
+                row_by_row=variant.row_by_row,
+            )
+            found.append(replace(runner, run=in_windows(runner.run, tokenizer, self.window(variant))))
+        return found
 
     def window(self, variant: Variant) -> int | None:
         """Number of tokens of the windows in which a variant reads long texts; None if it reads whole texts."""
@@ -165,10 +163,7 @@ class Loader:
         return runners.one_pass(variant.name, folders, scheme=variant.scheme, device=device, threads=threads)
 
     def _timed_on(self, variant: Variant, task: str) -> runners.Runner:
-        parts = self.parts(variant, task)
-        return (
-            parts[0] if len(parts) == 1 else runners.ensemble(variant.name, parts, self.ctx.shares(variant.step, task))
-        )
+        return runners.ensemble(variant.name, self.parts(variant, task), self.ctx.shares(variant.step, task))
 
     def timed_tasks(self, variant: Variant) -> list[str]:
         """The tasks whose models' time and size are reported together: all where the student has one encoder for all.
