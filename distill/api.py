@@ -7,7 +7,6 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ import torch
 
 from distill.compression.pruning.calibration import with_loss
 from distill.compression.pruning.importance import fisher
-from distill.compression.pruning.reconstruct import gram_matrices
 from distill.compression.pruning.search import Shape
-from distill.compression.pruning.sensitivity import cut, measured
+from distill.compression.pruning.sensitivity import cut_to, measured
 from distill.compression.pruning.target import PARTS, candidates, shape_of
 from distill.compression.quantization.quantize import MAKE, floats_of
 from distill.config import Target
@@ -190,9 +188,8 @@ def prune(
         if searches:
             with _in_arguments("target"):
                 shape = untrained.reached(model, collated, shapes, target, scheme, threads, found, log)
-        grams = gram_matrices(model, batches[:half]) if found.refit else None
         with _in_arguments("student"):
-            small = cut(model, found.layers[shape.layers], replace(found.scores, grams=grams), shape.hidden, shape.ffn)
+            small = cut_to(model, found, shape, batches[:half])
     finally:
         model.train(training)
     return small.train(training)

@@ -173,7 +173,8 @@ def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterato
     Choices must not be made on the rows that are reported: a stage that reads them fails. The start of a new process is
     measured once for each backend and scheme, because it takes seconds.
     """
-    from distill.pipeline.stages import cold_start, quantize
+    from distill.deploy.export import quantized
+    from distill.deploy.serve import cold_start
 
     measured: dict[tuple[str, ...], tuple[float, str, str]] = {}
     measure = cold_start._answer
@@ -206,7 +207,7 @@ def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterato
         return results
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantize, "export_onnx", export_once)
+        patch.setattr(quantized, "export_onnx", export_once)
         patch.setattr(cold_start, "_answer", once)
         _seal(patch)
         yield call

@@ -88,8 +88,7 @@ def advise(config: Config) -> Advice:
     from distill.models import teacher
     from distill.pipeline.context import Context
     from distill.pipeline.context.folder import RunFolder
-    from distill.pipeline.stages.prune import search_of
-    from distill.pipeline.stages.serving_variant import form_of
+    from distill.pipeline.stages.shape_search import form_of, search_of
     from distill.runtime import progress
     from distill.runtime.machine import start
 

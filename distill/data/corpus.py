@@ -66,7 +66,7 @@ def versions(corpus: config.Corpus) -> dict[str, Any]:
     that are folders, or versions of packages."""
     packages = docstring_corpus.versions() if corpus.kind == "docstrings" else {}
     named = [parted(name)[0] for name in corpus.name] if corpus.kind == "hub" else []
-    folders = {name: _content(Path(name)) for name in named if Path(name).is_dir()}
+    folders = {name: file_hashes.of_folder(Path(name)) for name in named if Path(name).is_dir()}
     return {"kind": corpus.kind, "names": corpus.name, "packages": packages} | ({"folders": folders} if folders else {})
 
 
@@ -78,12 +78,6 @@ def revisions(corpus: config.Corpus) -> list[str | None]:
 
 def _revision(name: str) -> str | None:
     return None if Path(name).is_dir() else newest(name)
-
-
-def _content(folder: Path) -> list[list[str]]:
-    """Path and content hash of each file in a folder that stands for a data set."""
-    every = (file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith("."))
-    return [[file.relative_to(folder).as_posix(), file_hashes.sha256(file)] for file in every]
 
 
 def files(corpus: config.Corpus) -> list[Path]:

@@ -13,7 +13,7 @@ import yaml
 
 from distill import config
 from distill.config import names
-from distill.data.task_types import Kind
+from distill.data.task_types import Kind, kind_of_model
 
 UNNAMED = ("train", "training", "data", "dataset")
 """Names of files that do not name a task. It is named after their folder."""
@@ -59,6 +59,14 @@ class Task:
         [n, metrics]."""
         predicted = self.predictions(outputs)
         return predicted if self.kind.grade is None else self.kind.grade(predicted, truth)
+
+
+def task_of_model(name: str, config: Any, architecture: str, columns: tuple[str, ...] = ()) -> Task:
+    """The task of a model that is known only by its config and its architecture: its kind, the labels of the config,
+    and the metrics of the kind."""
+    kind = kind_of_model(getattr(config, "problem_type", None), config.num_labels, architecture)
+    labels = tuple(str(config.id2label[number]) for number in range(config.num_labels)) if kind.named else ()
+    return Task(name, kind, columns, labels, kind.metrics)
 
 
 def is_own(tasks: config.Tasks) -> bool:

@@ -91,6 +91,15 @@ class TaskData:
         """Targets [n] or [n, labels] of rows, in the form that metrics take."""
         return self.task.kind.truth(targets_of(rows), [rows[name] for name in self.task.columns], self.task.labels)
 
+    def scored(
+        self, splits: Mapping[str, Dataset], tokenizer: PreTrainedTokenizerBase, max_length: int
+    ) -> dict[str, Encoded]:
+        """Split -> its rows as from `encoded`, with labels as from `truth`."""
+        return {
+            split: replace(self.encoded(rows, tokenizer, max_length), labels=self.truth(rows))
+            for split, rows in splits.items()
+        }
+
 
 def soft_outputs_of(rows: Dataset) -> np.ndarray | None:
     """[n, outputs] soft labels of rows, which stand in for a teacher's outputs; NaN for rows without. None if no row

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from distill.data.task import Task
-from distill.data.task_types import MISSING, Kind, kind_of_model
+from distill.data.task import Task, task_of_model
+from distill.data.task_types import MISSING, Kind, labelled
 from distill.errors import ConfigError, DataError
 from distill.evaluation import chance, resamples, retained
 from distill.inference.artifact import Model, class_names_of, config_of, count, inputs_in
@@ -34,12 +35,11 @@ def task_of(model: Model, metrics: Sequence[str] | None) -> Task:
             f"models: got a {' '.join(class_names_of(model)) or 'model without a class'}; must be a model for sequence "
             f"classification, token classification or multiple choice; {wanted}"
         )
-    kind = kind_of_model(getattr(config, "problem_type", None), config.num_labels, architecture)
-    unknown = [name for name in metrics or () if name not in kind.all_metrics]
-    if unknown:
-        raise ConfigError(f"metrics: got {unknown[0]}; must be one of {', '.join(kind.all_metrics)} for {kind.name}")
-    labels = tuple(str(config.id2label[number]) for number in range(config.num_labels)) if kind.named else ()
-    return Task("dataset", kind, (), labels, tuple(metrics or kind.metrics))
+    task = task_of_model("dataset", config, architecture)
+    known = task.kind.all_metrics
+    if unknown := [name for name in metrics or () if name not in known]:
+        raise ConfigError(f"metrics: got {unknown[0]}; must be one of {', '.join(known)} for {task.kind.name}")
+    return replace(task, metrics=tuple(metrics or task.metrics))
 
 
 def truth_of(kind: Kind, labels: Sequence[str], batches: Sequence[Batch]) -> np.ndarray:
@@ -56,7 +56,7 @@ def truth_of(kind: Kind, labels: Sequence[str], batches: Sequence[Batch]) -> np.
         targets[:] = [row[row != MISSING] for batch in batches for row in batch["labels"]]
         _check(np.concatenate([*targets, np.zeros(0, np.int64)]), len(labels))
         return kind.truth(targets, (), labels)
-    every = np.concatenate([batch["labels"][_labelled(batch)] for batch in batches])
+    every = np.concatenate([batch["labels"][labelled(batch["labels"])] for batch in batches])
     if kind.problem != "regression" or kind.choices:
         _check(every, 2 if every.ndim == 2 else len(labels) or int(every.max(initial=0)) + 1)
         every = every.astype(np.int64)
@@ -74,13 +74,6 @@ def _check(labels: np.ndarray, count: int) -> None:
         )
 
 
-def _labelled(batch: Batch) -> np.ndarray:
-    labels = batch["labels"]
-    first = labels if labels.ndim == 1 else labels[:, 0]
-    flags: np.ndarray = ~np.isnan(first) if first.dtype.kind == "f" else first != MISSING
-    return flags
-
-
 def outputs_of(kind: Kind, run: Run, batches: Sequence[Batch]) -> np.ndarray:
     """Outputs [n, C] of all rows with a label, in the order of `truth_of`. For multiple choice, C is the largest number
     of choices, and choices that a row lacks are `ABSENT`."""
@@ -91,9 +84,9 @@ def outputs_of(kind: Kind, run: Run, batches: Sequence[Batch]) -> np.ndarray:
             parts.append(logits[batch["labels"][:, : logits.shape[1]] != MISSING])
         elif kind.choices:
             rows = len(batch["input_ids"])
-            parts.append(logits.reshape(rows, count(batch) // rows)[_labelled(batch)])
+            parts.append(logits.reshape(rows, count(batch) // rows)[labelled(batch["labels"])])
         else:
-            parts.append(logits[_labelled(batch)])
+            parts.append(logits[labelled(batch["labels"])])
     return stacked(parts)
 
 

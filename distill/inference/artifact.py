@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ import numpy as np
 from distill.config.schemes import SCHEMES
 from distill.data.task_types import MISSING
 from distill.errors import ConfigError, DataError
-from distill.inference.runners import Batch, Runner, alone, load, torch_run
+from distill.inference.runners import Batch, Runner, load, torch_run
 from distill.models.teacher.load import read_config
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-TARGETS = ("labels", "label", "start_positions", "end_positions")
+LABELS = ("labels", "label", "start_positions", "end_positions")
 
 _TORCH = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 """Type of a model's weights -> its scheme."""
@@ -73,8 +73,15 @@ def runner_of(name: str, model: Model, *, device: str, threads: int) -> Runner:
         threads: of the CPU.
     """
     if isinstance(model, Artifact):
-        loaded = load(name, model.path, backend=model.backend, scheme=model.scheme, device=device, threads=threads)
-        return replace(loaded, run=alone(loaded.run)) if model.row_by_row else loaded
+        return load(
+            name,
+            model.path,
+            backend=model.backend,
+            scheme=model.scheme,
+            device=device,
+            threads=threads,
+            row_by_row=model.row_by_row,
+        )
     if isinstance(model, str | Path):
         return load(name, model, backend="torch", scheme="fp32", device=device, threads=threads)
     scheme = _TORCH.get(str(model.dtype).removeprefix("torch."), "fp32")
@@ -116,7 +123,7 @@ def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8)
     batches: list[Batch] = []
     rows: list[dict[str, np.ndarray]] = []
     for entry in dataset:
-        arrays = {name: _array(entry[name]) for name in (*INPUTS, *TARGETS) if entry.get(name) is not None}
+        arrays = {name: _array(entry[name]) for name in (*INPUTS, *LABELS) if entry.get(name) is not None}
         if "input_ids" not in arrays:
             raise DataError(
                 f"dataset: got a row or batch with {sorted(entry)}; must have input_ids; tokenize it first, with "

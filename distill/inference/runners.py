@@ -7,7 +7,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -72,19 +72,18 @@ def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, thr
         raise ValueError(
             f"scheme: got {scheme}; must be {', '.join(known)}, or one of these with the suffix {COMPILED}"
         )
-    model = _loaded(folder, plain, device)
-    if plain != scheme:
-        _compile(model)
-    return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
+    return _in_torch(name, _loaded(folder, plain, device), scheme, device, threads)
 
 
-def _compile(model: Any) -> None:
-    """Compile a model's forward pass in place, when it is first called."""
+def _in_torch(name: str, model: Any, scheme: str, device: str, threads: int) -> Runner:
+    """A loaded model, whose forward pass is compiled in place when it is first called if the scheme says so."""
     import torch
 
-    # torchao's tensors have no stable key for torch's compile cache: torch warns and compiles without the cache.
-    warnings.filterwarnings("ignore", ".*_stable_hash_for_caching", UserWarning)
-    model.forward = torch.compile(model.forward, dynamic=True)
+    if scheme.endswith(COMPILED):
+        # torchao's tensors have no stable key for torch's compile cache: torch warns and compiles without the cache.
+        warnings.filterwarnings("ignore", ".*_stable_hash_for_caching", UserWarning)
+        model.forward = torch.compile(model.forward, dynamic=True)
+    return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
 
 
 def _loaded(folder: Path | str, scheme: str, device: str) -> Any:
@@ -111,9 +110,7 @@ def one_pass(name: str, folders: Sequence[Path], *, scheme: str, device: str, th
 
     plain = scheme.removesuffix(COMPILED)
     model = OnePass([_loaded(folder, plain, device) for folder in folders])
-    if plain != scheme:
-        _compile(model)
-    return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
+    return _in_torch(name, model, scheme, device, threads)
 
 
 def in_turn(name: str, runners: Sequence[Runner]) -> Runner:
@@ -141,8 +138,11 @@ def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
     return run
 
 
-def together(name: str, runners: Sequence[Runner], weights: Sequence[float]) -> Runner:
-    """An ensemble: the weighted mean of the runners' probabilities. Each gets its own part of a `joined` batch."""
+def ensemble(name: str, runners: Sequence[Runner], weights: Sequence[float]) -> Runner:
+    """The weighted mean of the runners' probabilities. Each gets its own part of a `joined` batch. A single runner is
+    returned as it is."""
+    if len(runners) == 1:
+        return runners[0]
 
     def run(batch: Batch) -> np.ndarray:
         own = [{k.removeprefix(start): v for k, v in batch.items() if k.startswith(start)} for start in starts]
@@ -153,11 +153,14 @@ def together(name: str, runners: Sequence[Runner], weights: Sequence[float]) -> 
 
 
 def joined(parts: Sequence[Batch]) -> Batch:
-    """One batch from those of several runners: `0.input_ids` is the input of the first runner."""
+    """One batch from those of several runners: `0.input_ids` is the input of the first runner. A single batch is
+    returned as it is."""
+    if len(parts) == 1:
+        return parts[0]
     return {f"{number}.{key}": value for number, part in enumerate(parts) for key, value in part.items()}
 
 
-def alone(run: Run) -> Run:
+def by_row(run: Run) -> Run:
     """`run`, called for each row of a batch alone, without its padding: for models of which a batch's activations share
     one scale, so that other rows and padding would change a row's logits. `[B, L, C]` has zeros at padding."""
 
@@ -272,6 +275,14 @@ RUNTIMES: dict[str, Callable[..., Runner]] = {
 """`Backend.runtime` -> the function that loads its files: `f(name, path, *, scheme, device, threads) -> Runner`."""
 
 
-def load(name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int) -> Runner:
-    """The model at `path`, loaded by the runtime of its backend. `device` is for torch."""
-    return RUNTIMES[BACKENDS[backend].runtime](name, path, scheme=scheme, device=device, threads=threads)
+def load(
+    name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int, row_by_row: bool = False
+) -> Runner:
+    """The model at `path`, loaded by the runtime of its backend.
+
+    Args:
+        device: for torch.
+        row_by_row: whether it runs `by_row`.
+    """
+    runner = RUNTIMES[BACKENDS[backend].runtime](name, path, scheme=scheme, device=device, threads=threads)
+    return replace(runner, run=by_row(runner.run)) if row_by_row else runner

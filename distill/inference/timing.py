@@ -58,17 +58,13 @@ class Readers:
             special = tokenizer.all_special_ids
             return latency.synthetic((shape[0], shape[1]), vocabulary, last_special(tokenizer), without=special)
 
-        return _together([batch(tokenizer) for tokenizer in self.of[name]])
+        return joined([batch(tokenizer) for tokenizer in self.of[name]])
 
 
 def last_special(tokenizer: Any) -> int | None:
     """The special token at the end of a text, if any: BART and T5 classify at its position."""
     last: int = tokenizer("a")["input_ids"][-1]
     return last if last in tokenizer.all_special_ids else None
-
-
-def _together(batches: Sequence[Batch]) -> Batch:
-    return batches[0] if len(batches) == 1 else joined(batches)
 
 
 def timed(
@@ -100,7 +96,7 @@ def timed(
     def of_rows(batches: Callable[[Any], list[Batch]]) -> dict[str, list[Batch]]:
         by_tokenizer = {id(tokenizer): batches(tokenizer) for tokenizer in readers.every}
         of_models = {name: [by_tokenizer[id(tokenizer)] for tokenizer in readers.of[name]] for name in names}
-        return {name: [_together(parts) for parts in zip(*own, strict=True)] for name, own in of_models.items()}
+        return {name: [joined(parts) for parts in zip(*own, strict=True)] for name, own in of_models.items()}
 
     inputs[TASK_LENGTHS] = of_rows(lambda tokenizer: task_batches(own[id(tokenizer)], tokenizer))
     times: Times = {name: {} for name in names}
@@ -156,8 +152,8 @@ def _drawn(tasks: Sequence[tuple[int, Encoded]], count: int) -> Iterator[tuple[i
 
 def _batch(drawn: Sequence[tuple[Encoded, int]], tokenizer: Any) -> Batch:
     ids = [rows.ids[rows.offsets[i] : rows.offsets[i + 1]] for rows, i in drawn]
-    together = Encoded(np.concatenate(ids), np.cumsum([0, *map(len, ids)]), None, None)
-    return pad(together, range(len(drawn)), tokenizer.pad_token_id, tokenizer.padding_side == "left")
+    rows_drawn = Encoded(np.concatenate(ids), np.cumsum([0, *map(len, ids)]), None, None)
+    return pad(rows_drawn, range(len(drawn)), tokenizer.pad_token_id, tokenizer.padding_side == "left")
 
 
 def shapes(configured: Sequence[Sequence[int]], target: Sequence[int] | None) -> list[list[int]]:

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from distill.data.task_types import MISSING, Kind, kind_of_model
+from distill.data.task_types import KINDS, MISSING, Kind, kind_of_model
 from distill.errors import ConfigError, DataError
 from distill.models import families
-from distill.models.families.head import architecture_of
+from distill.models.families.head import REGRESSION, SEVERAL, architecture_of
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS
 
 Batch = dict[str, Tensor]
@@ -47,6 +47,19 @@ def kind_of(model: nn.Module, name: str = "student") -> Kind | None:
     )
 
 
+def kind_named(name: str, found: Kind | None) -> Kind:
+    """The kind of task of this name, for a model of which `kind_of` finds another that has the same head.
+
+    Raises:
+        ConfigError: for an unknown kind, and for one whose models have another head.
+    """
+    alike = [] if found is None else [kind.name for kind in KINDS.values() if kind.architecture == found.architecture]
+    if name not in alike:
+        known = " or ".join(alike) or "None"
+        raise ConfigError(f"kind: got {name}; must be {known} for a model with this head; choose another")
+    return KINDS[name]
+
+
 def batch_of(kind: Kind | None, outputs: int, batch: Mapping[str, Tensor]) -> Batch:
     """A batch for `Objective`, from a batch with `input_ids` [B, L] ([B, choices, L] of multiple choice),
     `attention_mask`, which is all ones if it is left out, and:
@@ -57,7 +70,8 @@ def batch_of(kind: Kind | None, outputs: int, batch: Mapping[str, Tensor]) -> Ba
     - `teacher_logits`, in place of a teacher: outputs of the shape of the model's own, but not of question answering.
 
     Args:
-        kind: as from `kind_of`.
+        kind: as from `kind_of` or `kind_named`. Its `problem` tells what the labels of texts are, and its
+            `loss_targets` makes the labels of rows of them.
         outputs: number of the model's outputs.
 
     Raises:
@@ -79,62 +93,67 @@ def batch_of(kind: Kind | None, outputs: int, batch: Mapping[str, Tensor]) -> Ba
     inputs.setdefault("attention_mask", torch.ones_like(ids))
     inputs = {name: values.reshape(-1, ids.shape[-1]) for name, values in inputs.items()}
     inputs["real"] = inputs["attention_mask"].flatten().nonzero().squeeze(1)
-    return inputs | (_masked if kind is None else _TARGETS[kind.name])(batch, inputs["real"], outputs)
+    if kind is None:
+        return inputs | _masked(batch)
+    return inputs | _OF_ARCHITECTURE[kind.architecture](kind, batch, inputs["real"], outputs)
 
 
-def _masked(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+def _masked(batch: Mapping[str, Tensor]) -> Batch:
     """The masked tokens of a language model, which are the tokens with a label."""
-    ids = batch["input_ids"]
-    labels = _shaped("labels", batch.get("labels", torch.full_like(ids, MISSING)), ids.shape).flatten()
+    labels = _labels(batch, batch["input_ids"].shape, MISSING).flatten()
     masked = (labels != MISSING).nonzero().squeeze(1)
     return {"masked": masked, "labels": labels[masked]}
 
 
-def _classes(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
-    count = len(batch["input_ids"])
-    labels = _shaped("labels", batch.get("labels", torch.full_like(real[:1], MISSING).expand(count)), (count,))
+def _classes(batch: Mapping[str, Tensor], outputs: int) -> Tensor:
+    labels = _labels(batch, (len(batch["input_ids"]),), MISSING)
     if labels.is_floating_point():
         raise DataError(
             "labels: got numbers with a fraction; must be class numbers; set problem_type of the model's config to "
             "multi_label_classification, or num_labels to 1 for a regression"
         )
-    return _labelled(labels, labels != MISSING) | _learned(batch, (count, outputs))
+    return labels
 
 
-def _numbers(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
-    count = len(batch["input_ids"])
-    given = batch.get("labels", torch.full((count,), torch.nan, device=real.device))
-    labels = _shaped("labels", given.squeeze(-1) if given.ndim == 2 else given, (count,)).float()
-    return _labelled(labels, ~labels.isnan()) | _learned(batch, (count, outputs))
+def _numbers(batch: Mapping[str, Tensor], outputs: int) -> Tensor:
+    given = batch.get("labels")
+    column = {} if given is None else {"labels": given.squeeze(-1) if given.ndim == 2 else given}
+    return _labels({**batch, **column}, (len(batch["input_ids"]),), torch.nan).float()
 
 
-def _flags(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
-    shape = (len(batch["input_ids"]), outputs)
-    given = batch.get("labels", torch.full(shape, MISSING, device=real.device))
-    labels = _shaped("labels", given, shape).long().flatten()
-    return _labelled(labels, labels != MISSING) | _learned(batch, shape)
+def _flags(batch: Mapping[str, Tensor], outputs: int) -> Tensor:
+    return _labels(batch, (len(batch["input_ids"]), outputs), MISSING).long()
 
 
-def _tokens(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+_OF_PROBLEM = {REGRESSION: _numbers, SEVERAL: _flags}
+"""`Kind.problem` -> function of (batch, number of outputs) for the labels of texts; `_classes` for any other."""
+
+
+def _texts(kind: Kind, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+    labels = _OF_PROBLEM.get(kind.problem or "", _classes)(batch, outputs)
+    return _labelled(kind, labels) | _learned(batch, (len(labels), outputs))
+
+
+def _tokens(kind: Kind, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
     """Rows are the tokens with a label; of a batch without labels, all tokens."""
     shape = batch["input_ids"].shape
     if "labels" in batch:
-        flat = _shaped("labels", batch["labels"], shape).flatten()
+        flat = _labels(batch, shape, MISSING).flatten()
         words = (flat != MISSING).nonzero().squeeze(1)
         parts = {"words": words, "labels": flat[words]}
     else:
-        parts = {"words": real} | _labelled(torch.full_like(real, MISSING), torch.zeros_like(real, dtype=torch.bool))
+        parts = {"words": real, "labels": torch.zeros_like(real), "labelled": real[:0]}
     learned = _learned(batch, (*shape, outputs))
     return parts | {name: values.flatten(0, 1)[parts["words"]] for name, values in learned.items()}
 
 
-def _choices(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+def _choices(kind: Kind, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
     count, most = batch["input_ids"].shape[:2]
     groups = torch.arange(count * most, device=real.device).view(count, most)
-    return {"groups": groups} | _classes(batch, real, most)
+    return {"groups": groups} | _labelled(kind, _classes(batch, most)) | _learned(batch, (count, most))
 
 
-def _answers(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+def _answers(kind: Kind, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
     """Rows are the starts and the ends of the answers, in turn. Every token may be one."""
     if "teacher_logits" in batch:
         raise DataError("batch: got teacher_logits; must be left out of question answering; pass the teacher itself")
@@ -142,25 +161,27 @@ def _answers(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
     mask = batch.get("attention_mask", torch.ones_like(ids))
     none = torch.full((len(ids),), MISSING, device=ids.device)
     both = [_shaped(name, batch.get(name, none).view(-1), (len(ids),)) for name in ("start_positions", "end_positions")]
-    labels = torch.stack(both, dim=1).flatten()
-    return {"places": mask} | _labelled(labels, (labels >= 0) & (labels < ids.shape[1]))
+    labels = torch.stack(both, dim=1)
+    return {"places": mask} | _labelled(kind, labels.masked_fill((labels < 0) | (labels >= ids.shape[1]), MISSING))
 
 
-_TARGETS = {
-    "classification": _classes,
-    "regression": _numbers,
-    "multi_label": _flags,
-    "token_classification": _tokens,
-    "multiple_choice": _choices,
-    "question_answering": _answers,
-}
-"""Kind of task -> function of (batch, flat positions of all tokens, number of the model's outputs)."""
+_OF_ARCHITECTURE = {TEXTS: _texts, TOKENS: _tokens, ANSWERS: _answers, CHOICES: _choices}
+"""Architecture -> function of (kind of task, batch, flat positions of all tokens, number of the model's outputs)."""
 
 
-def _labelled(labels: Tensor, given: Tensor) -> Batch:
-    """The labels of all rows [R], and the numbers of those that have one. 0 stands where there is none."""
-    numbers = given.nonzero().squeeze(1)
-    return {"labels": labels.masked_fill(~given, 0), "labelled": numbers}
+def _labels(batch: Mapping[str, Tensor], shape: tuple[int, ...], missing: float) -> Tensor:
+    """The labels of a batch; `missing` for all rows of a batch without labels."""
+    given = batch.get("labels")
+    none = torch.full(shape, missing, device=batch["input_ids"].device)
+    return none if given is None else _shaped("labels", given, shape)
+
+
+def _labelled(kind: Kind, labels: Tensor) -> Batch:
+    """The labels of all rows [R] that the kind makes of them, and the numbers of the rows that have one. 0 stands where
+    there is none."""
+    rows = torch.from_numpy(kind.loss_targets(labels.detach().cpu().numpy())).to(labels.device)
+    given = ~rows.isnan() if rows.is_floating_point() else rows != MISSING
+    return {"labels": rows.masked_fill(~given, 0), "labelled": given.nonzero().squeeze(1)}
 
 
 def _learned(batch: Mapping[str, Tensor], shape: tuple[int, ...]) -> Batch:

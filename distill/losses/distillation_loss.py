@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from distill.errors import ConfigError
-from distill.losses.collated import batch_of, kind_of
+from distill.losses.collated import batch_of, kind_named, kind_of
 from distill.losses.objective import Objective
 from distill.losses.terms import Loss, Term, named
 from distill.models.compatible import misfit
@@ -38,9 +38,12 @@ class DistillationLoss(nn.Module):
             None, layer m of M is compared with the teacher's layer at the same relative depth (Jiao et al. 2020, arXiv
             1909.10351, section 3.1).
         pooling: how `terms.Pooled` makes one vector of the hidden states of a text: mean, cls or max.
+        kind: name of the kind of task in `distill.data.task_types.KINDS`, such as reranking, where the student's config
+            cannot tell it from another kind with the same head. None is the one that transformers trains such a model
+            for.
 
     Raises:
-        ConfigError: for models or terms that do not fit each other.
+        ConfigError: for models, terms or a kind that do not fit each other.
     """
 
     def __init__(
@@ -51,11 +54,13 @@ class DistillationLoss(nn.Module):
         *,
         layer_map: Sequence[int] | None = None,
         pooling: str = "mean",
+        kind: str | None = None,
     ) -> None:
         super().__init__()
         teachers = [teacher] if isinstance(teacher, nn.Module) else list(teacher or ())
-        self._kind = kind_of(student)
-        _check(student, teachers, self._kind)
+        found = kind_of(student)
+        _check(student, teachers, found)
+        self._kind = found if kind is None else kind_named(kind, found)
         for each in teachers:
             each.eval()
         rows: dict[str, Any] = {}

@@ -1,8 +1,8 @@
 """The training loss: a weighted sum of terms over one batch.
 
 It is a module, so that data-parallel training wraps student and loss together. It returns the **sum** of each term over
-the batch. The engine divides these by the rows of all processes and parts of a step, so that neither accumulation nor
-the number of processes changes a gradient.
+the batch. The training loop divides these by the rows of all processes and parts of a step, so that neither
+accumulation nor the number of processes changes a gradient.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Objective(nn.Module):
     some rows have no label, `labelled` `[N]` are the numbers of the rows that have one, and terms against labels leave
     out the others. Where rows compare a text with all texts of the batch, `no_negatives` `[R, R]` flags the texts that
     terms against labels leave out. Terms on margins need `pairs` `[P, 2]`, the pairs of its rows with the same query; P
-    may be 0. If a process encodes only some of the rows whose targets the batch has, `own` are their numbers. If it has
+    may be 0. If a process encodes only some of the rows whose labels the batch has, `own` are their numbers. If it has
     flat positions `words` `[W]`, the outputs at these positions are compared, `[W, outputs]`.
 
     Args:
@@ -261,11 +261,11 @@ class Objective(nn.Module):
 
     def _head_sums(self, terms: dict[str, Term], student: Tensor, teachers: list[Tensor], labels: Tensor) -> Tensor:
         logits = families.mlm_logits(self.student, student)
-        targets = {"labels": labels}
+        compared = {"labels": labels}
         if any(term.compare_with == "teacher" for term in terms.values()):
             pairs = zip(self.teachers, teachers, strict=True)
-            targets["teacher"] = averaged([_teacher_logits(*pair) for pair in pairs], self.weights)
-        return torch.stack([term.loss(logits, targets[term.compare_with]).sum().float() for term in terms.values()])
+            compared["teacher"] = averaged([_teacher_logits(*pair) for pair in pairs], self.weights)
+        return torch.stack([term.loss(logits, compared[term.compare_with]).sum().float() for term in terms.values()])
 
 
 def _arithmetic(model: nn.Module, like: Tensor) -> AbstractContextManager[Any]:

@@ -7,14 +7,17 @@ its own as `loss`. The defaults are those of `conf/term/`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from distill import losses
-from distill.config.feature_kinds import GATES, KINDS, FeatureKind
+from distill.config.feature_kinds import GATES, KINDS, LOGITS, VECTORS, FeatureKind
+from distill.config.instantiate import bind
+from distill.config.stages import Term as Settings
+from distill.data.task_types import Kind
 from distill.errors import ConfigError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -54,6 +57,32 @@ class Term:
         if self.layers == "uniform":
             return list(enumerate(kept or [round((m + 1) * teacher / student) - 1 for m in range(student)]))
         return [(student - 1, teacher - 1 if self.teacher_layer is None else self.teacher_layer)]
+
+
+def bound(settings: Mapping[str, Settings], task: Kind | None = None) -> dict[str, Term]:
+    """The terms of a stage that have a weight above 0, with loss functions bound to their hyper-parameters.
+
+    Args:
+        settings: name -> term, as in `stages.STAGE.terms`.
+        task: the kind of task that the stage trains on; None for a corpus. Terms on vectors are left out unless it
+            outputs vectors, and terms on logits with a teacher have its `teacher_weight`.
+    """
+    terms = {
+        name: Term(
+            t.weight, t.features, t.compare_with, t.positions, bind(t.loss, "loss"), t.layers, t.teacher_layer, t.heads
+        )
+        for name, t in settings.items()
+        if t.weight > 0
+    }
+    if task is None:
+        return terms
+    return {
+        name: replace(term, weight=term.weight * task.teacher_weight)
+        if term.kind is LOGITS and term.compare_with == "teacher"
+        else term
+        for name, term in terms.items()
+        if task.separate or term.kind is not VECTORS
+    }
 
 
 def SoftTargets(weight: float = 1.0, temperature: float = 2.0, *, positions: str = "masked") -> Term:

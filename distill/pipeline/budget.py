@@ -17,12 +17,11 @@ from typing import Any
 from distill.compression.pruning.search import out_of_reach
 from distill.config import Evaluate, Export, Prune, Quantize, Train
 from distill.config.plan import TEACHER, Plan, Step
+from distill.deploy.export.quantized import FLOAT32
 from distill.deploy.export.untrained import Form
 from distill.models import teacher
 from distill.pipeline.context import Context
-from distill.pipeline.stages.prune import search_of
-from distill.pipeline.stages.quantize import FLOAT32
-from distill.pipeline.stages.serving_variant import form_of
+from distill.pipeline.stages.shape_search import form_of, search_of
 from distill.pipeline.train_steps import time_estimate
 from distill.runtime.storage import run_folder
 

@@ -244,10 +244,10 @@ def _made(ctx: Context, step: Step, own: dict[str, Any]) -> dict[str, Any]:
     from distill.inference import memory
     from distill.pipeline.stages import RUN
 
-    together = step.kind == "train"
-    if not together and not ctx.machine.main:
+    all_processes = step.kind == "train"
+    if not all_processes and not ctx.machine.main:
         return {}
-    with memory.peak(ctx.machine.device.type) as used, ctx.machine.working(together):
+    with memory.peak(ctx.machine.device.type) as used, ctx.machine.working(all_processes):
         manifest = RUN[step.kind](ctx, step)
     if ctx.machine.main:
         ctx.folder.complete(step, manifest | {"peak_memory_mib": used()} | own)

@@ -74,7 +74,7 @@ class Machine:
         if self.waiting is not None:
             torch.distributed.barrier(group=self.waiting)
 
-    def alone(self) -> Machine:
+    def single_process(self) -> Machine:
         """The machine for a process that works by itself while the others do other work, and prints only if it is the
         main process."""
         console = self.console if self.main else Console(quiet=True)
@@ -108,9 +108,9 @@ class Machine:
             )
 
     @contextmanager
-    def working(self, together: bool) -> Iterator[None]:
-        """Use the threads of one of all processes within the block or, if not `together`, of the main process alone."""
-        torch.set_num_threads(self.shared_threads if together else self.threads)
+    def working(self, all_processes: bool) -> Iterator[None]:
+        """Use the threads of one of several processes within the block or, if not all work, of the main process."""
+        torch.set_num_threads(self.shared_threads if all_processes else self.threads)
         try:
             yield
         finally:

@@ -42,7 +42,7 @@ class Feed:
     """Collates the batches of steps.
 
     Args:
-        together: whether `collate` gets the rows of all processes, and encodes the rows of its own process.
+        global_batch: whether `collate` gets the rows of all processes, and encodes the rows of its own process.
         device_tokens: maximum tokens of a part, found before an interruption; None for `batch.device_tokens`.
     """
 
@@ -53,12 +53,12 @@ class Feed:
         batch: Batch,
         groups: np.ndarray | None,
         accelerator: Accelerator,
-        together: bool,
+        global_batch: bool,
         device_tokens: int | None = None,
     ) -> None:
         self._collate, self._lengths, self._groups = collate, lengths, groups
-        self._rank: int = 0 if together else accelerator.process_index
-        self._world: int = 1 if together else accelerator.num_processes
+        self._rank: int = 0 if global_batch else accelerator.process_index
+        self._world: int = 1 if global_batch else accelerator.num_processes
         self._alone = accelerator.num_processes == 1
         self.device_tokens = device_tokens or batch.device_tokens
 

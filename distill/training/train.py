@@ -68,7 +68,7 @@ def train(
     state_folder: Path,
     console: Console | None,
     groups: np.ndarray | None = None,
-    together: bool = False,
+    global_batch: bool = False,
     tracker: Tracker | None = None,
     after_step: Callable[[int], None] = lambda step: None,
 ) -> Trained:
@@ -85,7 +85,7 @@ def train(
         console: for progress; None for no progress.
         groups: `[rows]` number of the group of each row, whose rows are batched together; None without groups.
         tracker: of the run; gets every row of the log, with the learning rate.
-        together: whether `collate` gets the rows of all processes, and encodes the rows of its own process.
+        global_batch: whether `collate` gets the rows of all processes, and encodes the rows of its own process.
         after_step: called in each process with the number of steps done; it must leave the student as it finds it.
 
     Raises:
@@ -111,7 +111,7 @@ def train(
     guard, began = guards.Guard(optimizer, accelerator.device), time.monotonic()
     written = began
 
-    feed = Feed(collate, lengths, settings.batch, groups, accelerator, together, (saved or {}).get("device_tokens"))
+    feed = Feed(collate, lengths, settings.batch, groups, accelerator, global_batch, (saved or {}).get("device_tokens"))
 
     def write_checkpoint() -> None:
         if accelerator.is_main_process:

@@ -170,14 +170,14 @@ def test_an_export_that_is_not_what_was_made_is_removed(
 
     few = ["limit=smoke", "limit.steps=2", "tasks=docstrings", "tasks.names=[order]", "output=out"]
     stages = ["pipeline=[finetune_teacher,finetune,export]", "stages.export.quantized=null"]
-    verified = export._verified
+    verified = export.verified
 
     def spoilt(exported: Any, *rest: Any) -> Any:
         file = exported[0].copy.path / "model.safetensors"
         save_file({name: value + 0.5 for name, value in load_file(file).items()}, file, {"format": "pt"})
         return verified(exported, *rest)
 
-    monkeypatch.setattr(export, "_verified", spoilt)
+    monkeypatch.setattr(export, "verified", spoilt)
     with pytest.raises(UserError, match="in a fresh process that differ from the model's"):
         run(tmp_path, "task", *few, *stages, "stages.export.evaluated=null")
     assert (tmp_path / "out" / "finetune" / "order").is_dir()

@@ -1,5 +1,5 @@
-"""What code outside of the package adds: a backend, a scheme, a loss and a family, each in one file (tests/outside.py),
-without a change to distill."""
+"""What code outside of the package adds: a backend, a scheme, a loss, a kind of task and a family, without a change to
+distill. The first three are in one file (tests/outside.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from distill.compression.quantization.quantize import FITS, MAKE
 from distill.config import instantiate
 from distill.config.backends import BACKENDS, Backend
 from distill.config.schemes import SCHEMES, Scheme
+from distill.data.task_types import KINDS, MISSING
+from distill.data.task_types.classification import CLASSIFICATION
+from distill.data.task_types.multi_label import MULTI_LABEL
 from distill.deploy.export import untrained
+from distill.errors import ConfigError
 from distill.inference import runners
 from distill.models.families.records import FAMILIES, STUDENTS
 from distill.models.families.roberta import ROBERTA
@@ -164,6 +168,36 @@ def test_a_setting_names_a_loss_that_was_added(monkeypatch: pytest.MonkeyPatch) 
     assert len(list(instantiate.refusals(node, "loss", "loss"))) == 1
     monkeypatch.setitem(instantiate.PLACES, "loss", (*instantiate.PLACES["loss"], "outside.absolute"))
     assert instantiate.bind(node, "loss")(torch.ones(2, 3), torch.zeros(2, 3)).tolist() == [0.5, 0.5]
+
+
+def test_a_kind_of_task_is_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ordered grades: output k of K - 1 is the logit that a grade is above k, as in ordinal regression by K - 1 binary
+    classifiers (Frank and Hall 2001). The loss learns of it from the record alone."""
+
+    def flags(grades: np.ndarray) -> np.ndarray:
+        above = grades[:, None] > np.arange(3)
+        return np.where(grades[:, None] == MISSING, MISSING, above).ravel()
+
+    record = replace(CLASSIFICATION, name="ordinal", rows=MULTI_LABEL.rows, loss_targets=flags)
+    teacher = tiny.model("bert", "SequenceClassification", std=0.3, num_labels=3, **SIZES)
+    student = distill.student(teacher, layers=1).eval()
+    terms = [distill.terms.Supervised(), distill.terms.SoftTargets(temperature=1.0)]
+    with pytest.raises(ConfigError, match="kind: got ordinal; must be classification or multi_label or "):
+        distill.DistillationLoss(student, teacher, terms, kind="ordinal")
+    monkeypatch.setitem(KINDS, record.name, record)
+    loss = distill.DistillationLoss(student, teacher, terms, kind="ordinal")
+
+    ids = torch.randint(5, 60, (5, 7), generator=torch.Generator().manual_seed(0))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.tensor([0, 3, MISSING, 1, 2])}
+    _, parts = loss(batch)
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    mine, theirs = (model(**inputs).logits.double() for model in (student, teacher))
+    above = torch.tensor([[0, 0, 0], [1, 1, 1], [1, 0, 0], [1, 1, 0]]).double()
+    supervised = torch.nn.BCEWithLogitsLoss()(mine[[0, 1, 3, 4]], above)
+    bce = torch.nn.functional.binary_cross_entropy_with_logits
+    soft = bce(mine, theirs.sigmoid()) - bce(theirs, theirs.sigmoid())  # KL of Bernoulli distributions
+    torch.testing.assert_close(parts["supervised"].double(), supervised, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(parts["soft_targets"].double(), soft, atol=1e-6, rtol=1e-5)
 
 
 def test_a_family_is_a_record(monkeypatch: pytest.MonkeyPatch) -> None:

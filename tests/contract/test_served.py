@@ -20,7 +20,7 @@ from distill.data.encode import Encoded
 from distill.deploy.export import untrained
 from distill.deploy.export.untrained import Form
 from distill.inference.timing import TASK_ROWS
-from distill.pipeline.stages import serving_variant
+from distill.pipeline.stages import shape_search
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 FLOATS = [Form("torch", "fp32"), Form("torch", "bf16")]
@@ -47,7 +47,7 @@ def param(form: Form) -> Any:
 @pytest.mark.parametrize("form", [param(form) for form in EVERY])
 def test_a_model_is_built_in_every_form(form: Form) -> None:
     config = TINY["config"]("bert", hidden_size=32, num_attention_heads=2, num_labels=3)
-    runner = serving_variant.runner(context(), "a", form, config)
+    runner = untrained.runner("a", form, config, device="cpu", threads=1)
     mask = np.array([[1] * 7, [1] * 4 + [0] * 3])
     batch = {"input_ids": np.full((2, 7), 900), "attention_mask": mask, "token_type_ids": np.zeros((2, 7), np.int64)}
     found = runner.run(batch)
@@ -70,7 +70,7 @@ def test_a_model_is_built_in_every_form(form: Form) -> None:
     ],
 )
 def test_the_form_that_will_serve(given: list[str], device: str, form: Form) -> None:
-    assert serving_variant.form_of(context(*given, device=device)) == form
+    assert shape_search.form_of(context(*given, device=device)) == form
 
 
 def test_speedups_of_a_quantized_form_are_over_the_fastest_in_float32() -> None:
@@ -84,10 +84,10 @@ def test_speedups_of_a_quantized_form_are_over_the_fastest_in_float32() -> None:
 def test_inputs_are_as_long_as_the_texts_of_the_tasks(target: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.array([3, 5, 9])
     encoded = Encoded(np.ones(lengths.sum(), np.int64), np.concatenate([[0], lengths.cumsum()]), None, None)
-    monkeypatch.setattr(serving_variant, "_sampled", lambda ctx: [(1, encoded)])
+    monkeypatch.setattr(shape_search, "_sampled", lambda ctx: [(1, encoded)])
     ctx = context("target.speedup=null", target)
     ctx.given = SimpleNamespace(tokenizer=SimpleNamespace(pad_token_id=0, padding_side="right"))
-    found = serving_variant.batches(ctx)
+    found = shape_search.batches(ctx)
     rows = np.concatenate([batch["attention_mask"].sum(1) for batch in found])
     assert len(rows) == TASK_ROWS
     assert {*rows} <= {3, 5, 9}
@@ -96,5 +96,5 @@ def test_inputs_are_as_long_as_the_texts_of_the_tasks(target: str, most: int, mo
 
 
 def test_inputs_of_a_given_shape() -> None:
-    (batch,) = serving_variant.batches(context("target.shape=[2,16]"))
+    (batch,) = shape_search.batches(context("target.shape=[2,16]"))
     assert batch["input_ids"].shape == (2, 16)

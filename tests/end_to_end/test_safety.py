@@ -18,8 +18,9 @@ import pytest
 
 import distill
 from distill.config.schemes import ONNX
+from distill.deploy.export import quantized
 from distill.errors import UserError
-from distill.pipeline.stages import prune, quantize, vocabulary
+from distill.pipeline.stages import prune, vocabulary
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMOKE = ("recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]")
@@ -266,8 +267,8 @@ def test_a_model_that_fails_its_proof_is_not_there(
 def test_a_quantized_model_that_fails_its_proof_is_not_there(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quantize, "export_onnx", lambda folder, path: path.write_bytes(b"others"))
-    monkeypatch.setattr(quantize, "onnx_parity", fail)
+    monkeypatch.setattr(quantized, "export_onnx", lambda folder, path: path.write_bytes(b"others"))
+    monkeypatch.setattr(quantized, "onnx_parity", fail)
     stages = ("stages.quantize.start=finetune_teacher", "stages.quantize.schemes=[onnxruntime]")
     run(tmp_path, "distilbert", *TASK, "pipeline=[finetune_teacher,quantize]", *stages)
     manifest = json.loads((tmp_path / "run" / "quantize" / "manifest.json").read_text())

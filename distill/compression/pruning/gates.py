@@ -174,7 +174,7 @@ class Movement(Gates):
         for kind, score in self.score.items():
             share = 1 - (1 - self.keep[kind]) * (1 - (1 - progress) ** 3)
             count = max(1, round(share * score.shape[1]))
-            # The first of equal scores, as in `choose.most_important`, so that pruning keeps what training kept.
+            # The first of equal scores, as in `select_kept.most_important`, so that pruning keeps what training kept.
             best = score.detach().sort(dim=1, descending=True, stable=True).indices[:, :count]
             gates[kind] = torch.zeros_like(score).scatter(1, best, 1.0) + (score - score.detach())
         return self.layout.masks(gates)

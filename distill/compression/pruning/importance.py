@@ -6,7 +6,7 @@ Scores are comparable only within a kind (heads with heads), and there across la
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,13 +156,12 @@ def masked(model: Any, heads: list[Tensor], ffn: list[Tensor], hidden: Tensor | 
     def mask_ffn(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return (inputs[0] * ffn[number][:, None].to(inputs[0].dtype), *inputs[1:])
 
-    handles = [families.encoder(model).register_forward_pre_hook(start)]
-    for layer in dict.fromkeys(families.layers(model)):
-        handles += [layer.register_forward_pre_hook(begin_layer), layer.register_forward_hook(end_layer)]
-        handles.append(layer.get_submodule(record.layer.attention_output).register_forward_pre_hook(mask_heads))
-        handles.append(layer.get_submodule(record.layer.ffn_out).register_forward_pre_hook(mask_ffn))
-    try:
+    paths = {record.layer.attention_output: mask_heads, record.layer.ffn_out: mask_ffn}
+    with ExitStack() as hooks:
+        hooks.enter_context(families.encoder(model).register_forward_pre_hook(start))
+        for layer in dict.fromkeys(families.layers(model)):
+            hooks.enter_context(layer.register_forward_pre_hook(begin_layer))
+            hooks.enter_context(layer.register_forward_hook(end_layer))
+            for path, mask in paths.items():
+                hooks.enter_context(layer.get_submodule(path).register_forward_pre_hook(mask))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -7,7 +7,7 @@ the weights, except gates of layers.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -92,17 +92,13 @@ def _narrowed(model: Any, hidden: Tensor | None, where: Sequence[Cut] | None) ->
         bias = getattr(module, "bias", None)
         return ((result if bias is None else result + bias) * hidden).to(output.dtype)
 
-    handles = []
-    for cut in places(model) if where is None else where:
-        if cut.axis == "in":
-            handles.append(cut.module.register_forward_pre_hook(read))
-        else:
-            handles.append(cut.module.register_forward_hook(written if cut.axis == "out" else normed))
-    try:
+    with ExitStack() as hooks:
+        for cut in places(model) if where is None else where:
+            if cut.axis == "in":
+                hooks.enter_context(cut.module.register_forward_pre_hook(read))
+            else:
+                hooks.enter_context(cut.module.register_forward_hook(written if cut.axis == "out" else normed))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
@@ -130,14 +126,12 @@ def _skipped(model: Any, gates: Tensor | None) -> Iterator[None]:
         first = gate * first + (1 - gate) * given.to(first.dtype)
         return (first, *output[1:]) if isinstance(output, tuple) else first
 
-    handles = [families.encoder(model).register_forward_pre_hook(start)]
-    for layer in dict.fromkeys(families.layers(model)):
-        handles += [layer.register_forward_pre_hook(begin), layer.register_forward_hook(end)]
-    try:
+    with ExitStack() as hooks:
+        hooks.enter_context(families.encoder(model).register_forward_pre_hook(start))
+        for layer in dict.fromkeys(families.layers(model)):
+            hooks.enter_context(layer.register_forward_pre_hook(begin))
+            hooks.enter_context(layer.register_forward_hook(end))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @dataclass
@@ -187,13 +181,12 @@ def skipping(model: Any, skips: Skips) -> Iterator[None]:
         return run
 
     layers = dict.fromkeys(families.layers(model))
-    handle = families.encoder(model).register_forward_pre_hook(begin)
     for layer in layers:
         layer.forward = replacing(layer.forward)
     try:
-        yield
+        with families.encoder(model).register_forward_pre_hook(begin):
+            yield
     finally:
-        handle.remove()
         for layer in layers:
             del layer.forward
 

@@ -68,8 +68,7 @@ def pruned(model: Any, kept: Kept) -> Any:
         model = keeping_width(model)
     sizes = _sizes(model, kept)
     config = student.student_config(model.config, kept.layers, None, sizes)
-    whole = list(kept.layers) == list(range(families.depth(model)))
-    cut = copy.deepcopy(model) if whole else student.from_teacher(model, kept.layers, init="teacher_layers", seed=0)
+    cut = only_layers(model, kept.layers)
     removals = list(cuts(cut, kept))
     if not any(len(removal.removed) for removal in removals):
         return cut.train(model.training)
@@ -79,6 +78,13 @@ def pruned(model: Any, kept: Kept) -> Any:
     built.load_state_dict(cut.state_dict())
     built.tie_weights()
     return built.to(model.device).train(model.training)
+
+
+def only_layers(model: Any, layers: Sequence[int]) -> Any:
+    """A copy of the model with only these layers."""
+    if list(layers) == list(range(families.depth(model))):
+        return copy.deepcopy(model)
+    return student.from_teacher(model, layers, init="teacher_layers", seed=0)
 
 
 def remove_channels(removals: Iterable[Cut]) -> None:

@@ -8,15 +8,18 @@ gradient. Only the ONNX file omits the pruned channels.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from distill.compression.pruning.importance import Importance
-from distill.compression.pruning.prune import Cut, Kept, cuts, everything, remove_channels
-from distill.models import families, student
+from distill.compression.pruning.importance import Batch, Importance
+from distill.compression.pruning.prune import Cut, Kept, cuts, everything, only_layers, remove_channels
+from distill.compression.pruning.reconstruct import refitted
+from distill.compression.pruning.search import Shape
+from distill.compression.pruning.sensitivity import Sensitivity
+from distill.models import families
 
 STEP = 8
 """FFN channels of a layer are kept in multiples of this, at which matrix units run at full speed."""
@@ -57,12 +60,18 @@ def _highest(scores: Tensor, mean: int, step: int, same: bool) -> list[Tensor]:
 
 def zeroed(model: Any, kept: Kept) -> Any:
     """A copy of `model` with only the kept layers, and zeros as the weights of heads and FFN channels not kept."""
-    whole = list(kept.layers) == list(range(families.depth(model)))
-    result = copy.deepcopy(model) if whole else student.from_teacher(model, kept.layers, init="teacher_layers", seed=0)
+    result = only_layers(model, kept.layers)
     with torch.no_grad():
         for removal in cuts(result, kept):
             _set_to_zero(removal)
     return result.train(model.training)
+
+
+def zeroed_to(model: Any, measured: Sensitivity, shape: Shape, batches: Iterable[Batch], heads: int | None) -> Any:
+    """As `sensitivity.cut_to`, with zeros in place of a smaller model. `heads`: on average per layer; all when None."""
+    scores = measured.with_grams(model, batches)
+    kept = anywhere(model, measured.layers[shape.layers], scores, heads or families.heads(model), shape.ffn)
+    return zeroed(model if scores.grams is None else refitted(model, kept, scores.grams), kept)
 
 
 def _set_to_zero(removal: Cut) -> None:

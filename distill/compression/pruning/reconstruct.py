@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -57,15 +58,13 @@ def gram_matrices(model: Any, batches: Iterable[Batch]) -> list[tuple[Tensor, Te
             x = torch.cat([x, x.new_ones(len(x), 1)], 1)
         grams[module] = grams.get(module, 0) + x.T @ x
 
-    handles = [module.register_forward_pre_hook(accumulate) for module in modules]
-    try:
+    with ExitStack() as hooks:
+        for module in modules:
+            hooks.enter_context(module.register_forward_pre_hook(accumulate))
         for batch in batches:
             real = batch["attention_mask"].bool()
             tokens += int(real.sum())
             families.logits(model, batch)
-    finally:
-        for handle in handles:
-            handle.remove()
     for gram in grams.values():
         gram /= tokens
     return [(grams[attention], grams[ffn]) for attention, ffn in _output_projections(model)]

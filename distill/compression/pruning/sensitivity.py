@@ -5,7 +5,7 @@ The measurements are stored, so that an interrupted run resumes and all targets 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -64,6 +64,10 @@ class Sensitivity:
     """Number of layers -> the layers to keep."""
     losses: Losses | None
     """None where the settings or trained gates give the sizes."""
+
+    def with_grams(self, model: Any, batches: Iterable[Batch]) -> Importance:
+        """The scores, with Gram matrices of the model on the batches if its weights are to be refitted."""
+        return replace(self.scores, grams=gram_matrices(model, batches) if self.refit else None)
 
 
 @dataclass(frozen=True)
@@ -277,6 +281,12 @@ def cut(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn:
     """The model pruned to the most important channels of `layers`; refitted if `scores` has Gram matrices."""
     kept = most_important(model, layers, scores, hidden, ffn)
     return pruned(model if scores.grams is None else refitted(model, kept, scores.grams), kept)
+
+
+def cut_to(model: Any, measured: Sensitivity, shape: Shape, batches: Iterable[Batch]) -> Any:
+    """The model pruned to a shape by what was measured of it; `batches` are those of the measurement."""
+    scores = measured.with_grams(model, batches)
+    return cut(model, measured.layers[shape.layers], scores, shape.hidden, shape.ffn)
 
 
 def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int, rate: float = RATE) -> Any:

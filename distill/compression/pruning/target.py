@@ -133,14 +133,9 @@ class Search:
         return found["shape"], found[REFERENCE] / found["shape"]
 
     @functools.cached_property
-    def _sizes(self) -> dict[Shape, float]:
-        return {}
-
-    def size(self, shape: Shape) -> float:
-        """Size of a model's float32 weights, in MiB."""
-        if shape not in self._sizes:
-            self._sizes[shape] = size_mib_of(config_of(self.config, shape))
-        return self._sizes[shape]
+    def size(self) -> Callable[[Shape], float]:
+        """Shape -> size of a model's float32 weights, in MiB."""
+        return functools.cache(lambda shape: size_mib_of(config_of(self.config, shape)))
 
     def expected(self, shape: Shape) -> dict[str, Any]:
         """Predicted time and speedup of a shape, and the conditions they hold for."""

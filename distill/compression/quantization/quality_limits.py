@@ -6,7 +6,7 @@ import functools
 import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,11 @@ class Limits:
         return f"{lost[worst]:.1f} points of recall of {worst}, more than max_recall_drop={self.recall_drop:g}"
 
 
+def limits_of(drop: float | None, recall_drop: float | None, task: Task, smoke: bool) -> Limits:
+    """The maximum losses on a task: none under limit=smoke, and on a task that is not in the headline."""
+    return Limits() if smoke or not task.in_headline else Limits(drop, recall_drop)
+
+
 def _score(task: Task | None, predictions: retained.Predictions) -> float:
     assert task is not None
     return retained.macro_score(retained.scores(predictions, {task.name: task.metrics}))
@@ -138,7 +143,7 @@ def _recalls(task: Task, predictions: retained.Predictions) -> dict[str, tuple[f
 
 
 @dataclass(frozen=True)
-class Made:
+class Quantized:
     """A quantized model, of one task or of several."""
 
     floats: list[str]
@@ -167,11 +172,7 @@ def source_of(folder: Path, tokenizer: Any, data: TaskData, examples: int, max_l
     encoded = data.encoded(data.train.select(drawn), tokenizer, max_length)
     left = tokenizer.padding_side == "left"
     rows = [pad(encoded, [row], tokenizer.pad_token_id, left) for row in range(min(examples, len(encoded.sequences)))]
-    development = {
-        split: replace(data.encoded(split_rows, tokenizer, max_length), labels=data.truth(split_rows))
-        for split, split_rows in data.development.items()
-    }
-    return Source(folder, tokenizer, data, rows, development)
+    return Source(folder, tokenizer, data, rows, data.scored(data.development, tokenizer, max_length))
 
 
 def guarded(
@@ -181,7 +182,7 @@ def guarded(
     floats: Floats,
     limits: Limits,
     log: Callable[[str], None],
-) -> Made:
+) -> Quantized:
     """Quantize into the folder `out`, leaving modules in float until the model loses no more than the limits.
 
     The number of modules in float is doubled, from the most sensitive one on, up to half of them; modules whose sizes
@@ -197,13 +198,13 @@ def guarded(
         with progress.waiting(f"quantizing, {scheme.backend} {scheme.scheme}"):
             MAKE[scheme.name](start, out / scheme.file, [*floats.always, *kept], source.rows)
         if limits == Limits():
-            return Made(unfit, [])
+            return Quantized(unfit, [])
         run = load(scheme, out / scheme.file, floats.machine)
         with progress.waiting(f"scoring, {scheme.backend} {scheme.scheme}"):
             after = quality(run, source, row_by_row=scheme.row_by_row)
         lost = limits.exceeded(floats.quality, after)
         if lost is None:
-            return Made(unfit + kept, [after.score])
+            return Quantized(unfit + kept, [after.score])
         log(f"{scheme.backend} {scheme.scheme} loses {lost} with {len(kept)} modules left in float")
         order = [name for name in floats.order(scheme) if name not in unfit]
         half = len(order) // 2
@@ -214,7 +215,7 @@ def guarded(
 
 def guarded_heads(
     scheme: Scheme, out: Path, floats: Sequence[Floats], limits: Sequence[Limits], log: Callable[[str], None]
-) -> Made:
+) -> Quantized:
     """As `guarded`, for the file with the encoder and the heads of several tasks. No task may lose more than its
     limits.
 
@@ -234,7 +235,7 @@ def guarded_heads(
         names = list(dict.fromkeys(name for part in kept for name in part))
         MAKE[scheme.name](out / ONNX, out / scheme.file, ["heads", *floats[0].always, *names], rows)
         if all(limit == Limits() for limit in limits):
-            return Made([], [])
+            return Quantized([], [])
         run, more, scores = load(scheme, out / scheme.file, floats[0].machine), list[tuple[int, str]](), list[float]()
         for number, (each, limit) in enumerate(zip(floats, limits, strict=True)):
             part = _columns(run, ends[number], ends[number + 1])
@@ -244,7 +245,7 @@ def guarded_heads(
             if lost is not None:
                 more.append((number, lost))
         if not more:
-            return Made(names, [*scores])
+            return Quantized(names, [*scores])
         for number, lost in more:
             task, order = floats[number].source.data.task.name, floats[number].order(scheme)
             log(f"{scheme.backend} {scheme.scheme} loses {lost} on {task} with {len(names)} modules left in float")
@@ -261,11 +262,15 @@ def _columns(run: Run, start: int, end: int) -> Run:
 
 def load(scheme: Scheme, path: Path, machine: Machine) -> Run:
     """The quantized model at `path`, as a function from a batch to logits that do not depend on the other rows."""
-    device = machine.device.type
-    run = runners.load(
-        scheme.scheme, path, backend=scheme.backend, scheme=scheme.scheme, device=device, threads=machine.threads
+    return runners.load(
+        scheme.scheme,
+        path,
+        backend=scheme.backend,
+        scheme=scheme.scheme,
+        device=machine.device.type,
+        threads=machine.threads,
+        row_by_row=scheme.row_by_row,
     ).run
-    return runners.alone(run) if scheme.row_by_row else run
 
 
 def quality(run: Run, source: Source, row_by_row: bool = False) -> Quality:

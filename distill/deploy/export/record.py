@@ -10,8 +10,8 @@ from typing import Any
 from distill import __version__
 from distill.config.backends import BACKENDS
 from distill.config.schemes import Scheme
-from distill.data.task import Task
-from distill.data.task_types import KINDS, Kind, kind_of_model
+from distill.data.task import Task, task_of_model
+from distill.data.task_types import KINDS, Kind
 from distill.errors import ConfigError, DataError
 from distill.models.families import max_length
 from distill.models.families.foreign import check_adapter
@@ -104,14 +104,12 @@ def write_quantized(folder: Path, name: str, model: Any, tokenizer: Any, scheme:
 
     Nothing is written for other models, whose folder only transformers loads.
     """
-    config, architecture = model.config, architecture_of([type(model).__name__])
+    architecture = architecture_of([type(model).__name__])
     if architecture not in (TEXTS, TOKENS):
         return
-    kind = kind_of_model(getattr(config, "problem_type", None), config.num_labels, architecture)
-    labels = tuple(str(config.id2label[number]) for number in range(config.num_labels)) if kind.named else ()
     entries = (Entry("torch", "fp32", "."), Entry(scheme.backend, scheme.scheme, scheme.file))
-    longest = min(tokenizer.model_max_length, max_length(config), LONGEST)
-    write(folder, Record(name, kind, labels, ("text",), longest, entries))
+    longest = min(tokenizer.model_max_length, max_length(model.config), LONGEST)
+    write(folder, of_task(task_of_model(name, model.config, architecture, ("text",)), longest, entries))
 
 
 def located(folder: str | Path) -> Path:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from distill.compression.pruning.search import Shape, estimated, margin_lost
 from distill.compression.pruning.sensitivity import Sensitivity
 from distill.compression.pruning.target import Search, config_of, shape_of
-from distill.compression.pruning.times import timer
+from distill.compression.pruning.times import Times, timer
 from distill.compression.quantization.quantize import MAKE, always_float
 from distill.config import Target
 from distill.config.backends import BACKENDS
@@ -22,7 +23,7 @@ from distill.deploy.export.onnx import export_onnx
 from distill.errors import ConfigError
 from distill.inference import latency
 from distill.inference.artifact import batches_of, by_length, scheme_named
-from distill.inference.runners import Batch, Runner, alone, load, runs_here, torch_run
+from distill.inference.runners import Batch, Runner, load, runs_here, torch_run
 from distill.inference.timing import TASK_BATCH, TASK_ROWS
 from distill.models import families
 from distill.runtime.machine import cores
@@ -45,6 +46,30 @@ class Form:
 
 
 TORCH = Form("torch", "fp32")
+
+
+def form_named(scheme: str) -> Form:
+    """The form of a quantization scheme. Raises ConfigError for an unknown name."""
+    found = scheme_named(scheme)
+    return Form(found.backend, found.scheme, scheme)
+
+
+def form_of(target: Target, made: Iterable[str], *, cuda: bool, bf16: bool) -> Form:
+    """The form that a target is about: its scheme, or the form in which this machine serves fastest.
+
+    Args:
+        made: names of the schemes that the recipe quantizes in.
+        bf16: whether it serves in bfloat16, as on a GPU.
+    """
+    if target.speedup is target.latency_ms is target.scheme is None:
+        return TORCH  # times then only decide between shapes of equal loss
+    schemes = (SCHEMES[name] for name in made)
+    ranks = {scheme.cpu_rank: scheme.name for scheme in schemes if scheme.cpu_rank is not None and not cuda}
+    wanted = target.scheme or (ranks[min(ranks)] if ranks else None)
+    if wanted in SCHEMES:
+        return form_named(wanted)
+    return Form("torch", wanted or ("bf16" if bf16 else "fp32"))
+
 
 REPEATS = 5
 """Rounds of timing."""
@@ -83,9 +108,15 @@ def runner(name: str, form: Form, config: Any, *, device: str, threads: int) -> 
         folder = Path(temporary) / "model"
         model.save_pretrained(folder)
         path = _made(form, folder, Path(temporary), always_float(model))
-        loaded = load(name, path, backend=form.backend, scheme=form.scheme, device=device, threads=threads)
-    row_by_row = form.key is not None and SCHEMES[form.key].row_by_row
-    return replace(loaded, run=alone(loaded.run)) if row_by_row else loaded
+        return load(
+            name,
+            path,
+            backend=form.backend,
+            scheme=form.scheme,
+            device=device,
+            threads=threads,
+            row_by_row=form.key is not None and SCHEMES[form.key].row_by_row,
+        )
 
 
 def _made(form: Form, folder: Path, out: Path, floats: Sequence[str]) -> Path:
@@ -101,45 +132,56 @@ def _made(form: Form, folder: Path, out: Path, floats: Sequence[str]) -> Path:
     return path
 
 
+def random_tokens(batches: Iterable[Batch]) -> list[Batch]:
+    """The batches with other tokens, which are in the small vocabulary of the models that are timed."""
+    random = np.random.default_rng(0)
+    return [batch | {"input_ids": random.integers(5, VOCABULARY, batch["input_ids"].shape)} for batch in batches]
+
+
 def search_in(
     form: Form,
     config: Any,
     shapes: Sequence[Shape],
-    inputs: Sequence[Batch],
-    parts: int,
+    times: Times,
+    teacher: Callable[[], Any],
     *,
     device: str,
     threads: int,
     folder: Path,
     log: Callable[[str], None],
-    repeats: int = REPEATS,
+    conditions: Mapping[str, Any] = MappingProxyType({}),
+    checked: bool = True,
 ) -> Search:
-    """The search for a shape of models that will serve in a form, whose speedups are over a model of this config.
+    """The search for a shape of models that will serve in a form.
 
     Args:
-        config: of the model to be pruned.
-        inputs: the batches that are timed, whose tokens are below `VOCABULARY`.
-        parts: number by which the time of all inputs is divided.
+        config: of the models to be pruned.
+        times: times models, whose tokens are below `VOCABULARY`.
+        teacher: returns the config of the model over which speedups are.
+        device: of torch.
+        threads: of the CPU.
         folder: where times are stored.
+        conditions: further conditions under which stored times are used again.
+        checked: whether the chosen shape is timed itself.
     """
 
-    def build(name: str, shape: Shape) -> Runner:
+    def built(name: str, form: Form, config: Any, shape: Shape) -> Runner:
         return runner(name, form, config_of(config, shape), device=device, threads=threads)
 
     def teachers() -> list[Runner]:
-        whole = config_of(config, shape_of(config))
-        return [runner(f"{f.backend} {f.scheme}", f, whole, device=device, threads=threads) for f in references(form)]
+        whole = teacher()
+        return [built(f"{f.backend} {f.scheme}", f, whole, shape_of(whole)) for f in references(form)]
 
     return Search(
         config,
         shapes,
-        build,
+        lambda name, shape: built(name, form, config, shape),
         teachers,
-        timer(inputs, parts, repeats=repeats, log=log),
-        {"device": device, "threads": threads, **asdict(form)},
+        times,
+        {"device": device, "threads": threads, **asdict(form), **conditions},
         folder,
-        checked=True,
-        log=log,
+        checked,
+        log,
     )
 
 
@@ -161,19 +203,18 @@ def reached(
     Raises:
         ConfigError: if no shape meets the target, in the words of its settings.
     """
-    single, chosen = target.latency_ms is not None, None if scheme is None else scheme_named(scheme)
-    form = TORCH if chosen is None else Form(chosen.backend, chosen.scheme, scheme)
-    pad_id, random = model.config.pad_token_id or 0, np.random.default_rng(0)
-    rows = by_length(batches_of(collated, pad_id), pad_id, 1 if single else TASK_BATCH, TASK_ROWS)
-    inputs = [row | {"input_ids": random.integers(5, VOCABULARY, row["input_ids"].shape)} for row in rows]
+    single, form = target.latency_ms is not None, TORCH if scheme is None else form_named(scheme)
+    pad_id = model.config.pad_token_id or 0
+    inputs = by_length(batches_of(collated, pad_id), pad_id, 1 if single else TASK_BATCH, TASK_ROWS)
+    parts = sum(len(batch["input_ids"]) for batch in inputs) if single else 1
     assert found.losses is not None
     with tempfile.TemporaryDirectory() as folder:
         search = search_in(
             form,
             model.config,
             shapes,
-            inputs,
-            sum(len(row["input_ids"]) for row in rows) if single else 1,
+            timer(random_tokens(inputs), parts, repeats=REPEATS, log=log),
+            lambda: model.config,
             device=model.device.type,
             threads=threads or cores(),
             folder=Path(folder),

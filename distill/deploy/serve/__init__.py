@@ -21,7 +21,7 @@ from distill.deploy.export.record import Heads as HeadsRecord
 from distill.deploy.serve.heads import Head, Heads
 from distill.deploy.serve.model import Model
 from distill.errors import ConfigError, DataError
-from distill.inference.runners import Batch, Run, alone, one_pass
+from distill.inference.runners import Batch, Run, by_row, one_pass
 from distill.inference.runners import load as load_runner
 from distill.models import families, teacher
 from distill.models.families import sentence, vectors
@@ -87,10 +87,10 @@ def load(
     if stored is None:
         stored = _plain(folder, max_length, say)
     if not isinstance(stored, HeadsRecord):
-        return _model(folder, folder, stored, None, backend, scheme, device, threads, max_length)
+        return _model(folder, stored, None, backend, scheme, device, threads, max_length)
     records = [_of_head(folder / head) for head in stored.heads]
     first = replace(records[0], artifacts=stored.artifacts)
-    model = _model(folder, folder / stored.heads[0], first, stored, backend, scheme, device, threads, max_length)
+    model = _model(folder, first, stored, backend, scheme, device, threads, max_length)
     heads = {
         name: Head(r.kind, r.labels, r.threshold, r.artifacts[0].temperature or 1.0)
         for name, r in zip(stored.heads, records, strict=True)
@@ -109,7 +109,6 @@ def _of_head(folder: Path) -> Record:
 
 def _model(
     folder: Path,
-    part: Path,
     stored: Record,
     several: HeadsRecord | None,
     backend: str | None,
@@ -118,7 +117,8 @@ def _model(
     threads: int | None,
     max_length: int | None,
 ) -> Model:
-    """The model of a folder. `part`: the folder with config and tokenizer; `several`: the record of several heads."""
+    """The model of a folder. `several`: the record of several heads, of which the first has config and tokenizer."""
+    part = folder if several is None else folder / several.heads[0]
     config = teacher.read_config(part, "folder")
     tokenizer = _tokenizer(part, config)
     record = replace(stored, max_length=_length(stored.max_length, max_length, families.max_length(config)))
@@ -141,7 +141,7 @@ def _model(
         record.threshold,
         record.columns,
         tokenizer,
-        alone(run) if row_by_row else run,
+        by_row(run) if row_by_row else run,
         row_by_row,
         entry.temperature or 1.0,
         _prompt(folder, record),

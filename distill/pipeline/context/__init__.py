@@ -49,10 +49,10 @@ class Context:
         """Teachers and student that the user gives, with their tokenizers."""
         return GivenModels(self.config, self.machine, self.folder.path, lambda: self.texts[0], self.plan.given_student)
 
-    def alone(self) -> Context:
+    def single_process(self) -> Context:
         """This run for a process that works by itself while the others do other work, and never waits for them."""
         own = copy.copy(self)
-        given, machine = copy.copy(self.given), self.machine.alone()
+        given, machine = copy.copy(self.given), self.machine.single_process()
         object.__setattr__(own, "machine", machine)
         object.__setattr__(given, "machine", machine)
         own.__dict__["given"] = given

@@ -11,7 +11,7 @@ from distill.config.plan import Step
 from distill.runtime.storage import run_folder
 from distill.runtime.storage.run_folder import STATE
 
-TARGETS = ".targets"
+TEACHER_LOGITS = ".targets"
 """Suffix of the folder with a teacher's logits for the training rows of every task."""
 MEASURED = ".measured"
 """Suffix of the folder with the measurements of a prune stage, which all its targets share."""
@@ -80,9 +80,9 @@ class RunFolder:
         """Store the fingerprints of given models and data, by the folder of each pending step."""
         run_folder.write_json(self.path / BEGUN, self._begun | given)
 
-    def targets(self, name: str) -> Path:
+    def teacher_logits(self, name: str) -> Path:
         """Folder of teacher logits. `name`: the teacher step's folder, or the name of the given model."""
-        return self.path / f"{name}{TARGETS}"
+        return self.path / f"{name}{TEACHER_LOGITS}"
 
     def times(self, step: Step) -> Path:
         """Folder of the times that a prune stage measured, which all its targets share."""
@@ -101,7 +101,7 @@ class RunFolder:
 
     def forget(self, step: Step) -> None:
         """Remove all files of a step, the measurements of its stage, and the decisions that depend on them."""
-        for ending in ("", STATE, TARGETS):
+        for ending in ("", STATE, TEACHER_LOGITS):
             run_folder.remove(self.path / f"{step.folder}{ending}", self.path)
         run_folder.remove(self.measured(step), self.path)
         if step.first_pruner is step:
@@ -121,7 +121,7 @@ class RunFolder:
         self.forget_corpus()
         run_folder.remove(self.path / TRANSFER, self.path)
         # The files of a step with a target are one level deeper.
-        for pattern in (f"*{TARGETS}", f"*/*{TARGETS}"):
+        for pattern in (f"*{TEACHER_LOGITS}", f"*/*{TEACHER_LOGITS}"):
             for folder in self.path.glob(pattern):
                 run_folder.remove(folder, self.path)
 

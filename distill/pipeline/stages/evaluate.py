@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,24 +16,17 @@ from distill.config.plan import Step
 from distill.config.schemes import packages
 from distill.data.development_split import aside
 from distill.data.encode import Encoded
-from distill.data.tasks import TaskData
-from distill.errors import reason
 from distill.evaluation import disagreements, model_results
 from distill.evaluation.lengths import of_rows
 from distill.inference import energy, latency, runners, timing, variants
-from distill.inference.mixture import average
-from distill.inference.predict import predict
 from distill.inference.variants import Variant
 from distill.pipeline.context import Context
 from distill.pipeline.stages import cold_start
 from distill.pipeline.stages.load_variants import Loader, variants_of
+from distill.pipeline.stages.predictions import failing, predictions
 from distill.report import headline
-from distill.runtime import progress
 from distill.runtime.storage import run_folder
 from distill.runtime.versions import environment, installed
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
@@ -46,14 +39,11 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     outputs, development = ({variant.name: dict[Any, Any]() for variant in all_variants} for _ in range(2))
     lengths: dict[tuple[str, str], np.ndarray] = {}
     for task, data in ctx.tasks.items():
-        scored = [variant for variant in all_variants if variant.scored and variant.name not in failed]
-        file, of_choice = folder / f"{task}.npz", aside(data)
-        for name, split, logits, labels in _predictions(loader, file, scored, data, data.reported, failed):
-            outputs[name][task, split] = (logits, labels)
-        scored = [variant for variant in scored if variant.name not in failed]
-        for name, split, logits, labels in _predictions(loader, file, scored, data, of_choice, failed):
-            development[name][task, split] = (logits, labels)
-        lengths |= {(task, s): of_rows(e) for s, e in _encoded(ctx, data, ctx.given.tokenizer, data.reported).items()}
+        for found, splits in ((outputs, data.reported), (development, aside(data))):
+            for name, split, logits, labels in predictions(loader, data, splits, failed):
+                found[name][task, split] = (logits, labels)
+        encoded = data.scored(data.reported, ctx.given.tokenizer, ctx.config.tasks.max_length)
+        lengths |= {(task, split): of_rows(rows) for split, rows in encoded.items()}
     fixed = ctx.plan.has_target and ctx.config.target.shape != timing.OWN
     shapes = timing.shapes(settings.shapes, ctx.config.target.shape if fixed else None)
     working = [variant for variant in all_variants if variant.name not in failed]
@@ -76,7 +66,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         models.append(model_results.identity(variant) | row)
     manifest = {"seconds": time.monotonic() - began, "environment": _environment(ctx), "command": ctx.command}
     manifest |= {"version": __version__, "models": models, "coverage": ctx.coverage}
-    manifest |= {"kept": {name: made["kept"] for name, made in loader.made.items()}}
+    manifest |= {"kept": {name: made["kept"] for name, made in loader.own_files.items()}}
     manifest |= {"statistics": model_results.compared(measured)}
     run_folder.write_json(ctx.folder.path / run_folder.DISAGREEMENTS, list(_disagreements(measured, manifest)))
     return manifest
@@ -114,83 +104,6 @@ def _same_conditions(ctx: Context, step: Step, folder: Path) -> None:
     run_folder.write_json(file, now)
 
 
-def _encoded(ctx: Context, data: TaskData, tokenizer: Any, splits: Mapping[str, Dataset]) -> dict[str, Encoded]:
-    """Split -> its encoded rows."""
-    return {
-        split: replace(
-            data.encoded(split_rows, tokenizer, ctx.config.tasks.max_length),
-            labels=data.truth(split_rows),
-        )
-        for split, split_rows in splits.items()
-    }
-
-
-def _predictions(
-    loader: Loader,
-    file: Path,
-    scored: list[Variant],
-    data: TaskData,
-    splits: Mapping[str, Dataset],
-    failed: dict[str, str],
-) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
-    """(variant, split, logits, labels) of one task. Logits are stored in `file`, from which a stopped run resumes."""
-    ctx = loader.ctx
-    logits: dict[str, np.ndarray] = {}
-    encoded = {id(t): _encoded(ctx, data, t, splits) for t in ctx.every_tokenizer}
-    if file.is_file():
-        with np.load(file, allow_pickle=False) as stored:
-            logits = dict(stored)
-    for variant in scored:
-        for split, rows_of_split in splits.items():
-            inputs = [encoded[id(tokenizer)][split] for tokenizer in loader.tokenizers(variant)]
-            if (key := f"{variant.name}|{split}") in logits:
-                continue
-            ctx.machine.log(f"evaluate/{data.task.name}: {variant.name}, {len(rows_of_split)} rows of {split}")
-            try:
-                logits[key] = _logits(loader, variant, data.task.name, inputs)
-            except Exception as error:
-                # The report shows a failed variant as such, but needs the reference.
-                if variant.name == variants.REFERENCE or isinstance(error, OSError):
-                    raise
-                failed[variant.name] = reason(error)
-                break
-            run_folder.write_arrays(file, logits)
-    for variant in scored:
-        for split, split_rows in encoded[id(ctx.given.tokenizer)].items():
-            assert split_rows.labels is not None
-            if variant.name not in failed:
-                yield variant.name, split, logits[f"{variant.name}|{split}"], split_rows.labels
-
-
-def _logits(loader: Loader, variant: Variant, task: str, inputs: list[Encoded]) -> np.ndarray:
-    """Logits [rows, C] of a variant, in batches of the size at which it is timed at the tasks' own lengths.
-
-    `inputs`: the task's rows, encoded for each of the variant's models. Raises ValueError for logits that are not
-    finite.
-    """
-    ctx, by_model = loader.ctx, []
-    for runner, tokenizer, encoded in zip(loader.parts(variant, task), loader.tokenizers(variant), inputs, strict=True):
-        with progress.counted(f"scoring {variant.name}", len(encoded.sequences)) as done:
-            run, left = _counting(runner.run, done), tokenizer.padding_side == "left"
-            outputs = predict(run, encoded, pad_id=tokenizer.pad_token_id, left=left, rows=timing.TASK_BATCH)
-        by_model.append(outputs[:, ctx.columns(task)] if loader.whole(variant) else outputs)
-    logits = average(by_model, ctx.shares(variant.step, task) if len(by_model) > 1 else None)
-    if not np.isfinite(logits).all():
-        raise ValueError("its logits are not finite")
-    return logits
-
-
-def _counting(run: runners.Run, done: Callable[[int], None]) -> runners.Run:
-    """`run`, which calls `done` with the rows of each batch."""
-
-    def counted(batch: runners.Batch) -> np.ndarray:
-        outputs = run(batch)
-        done(len(outputs))
-        return outputs
-
-    return counted
-
-
 def _times(
     loader: Loader, settings: Evaluate, shapes: list[list[int]], compared: list[Variant], failed: dict[str, str]
 ) -> timing.Timed:
@@ -203,20 +116,15 @@ def _times(
     tokenizers = {variant.name: loader.tokenizers(variant) for variant in compared}
     readers, loaded = timing.Readers(tokenizers, ctx.every_tokenizer), list[runners.Runner]()
     for variant in compared:
-        try:
+        with failing(variant, failed):
             runner = loader.timed(variant)
             runner.run(readers.synthetic(variant.name, [1, settings.shapes[0][1]]))
             loaded.append(runner)
-        except Exception as error:
-            if variant.name == variants.REFERENCE or isinstance(error, OSError):
-                raise
-            failed[variant.name] = reason(error)
 
     def own_rows(tokenizer: Any) -> list[tuple[int, Encoded]]:
-        return [
-            (d.texts, next(iter(_encoded(ctx, d, tokenizer, d.reported).values())).sequences)
-            for d in ctx.tasks.values()
-        ]
+        longest = ctx.config.tasks.max_length
+        first = ((data, next(iter(data.reported.values()))) for data in ctx.tasks.values())
+        return [(data.texts, data.encoded(rows, tokenizer, longest).sequences) for data, rows in first]
 
     limit, meter = ctx.config.limit, energy.meter(ctx.machine.device.type == "cuda")
     timed = timing.timed(

@@ -16,7 +16,7 @@ from distill.inference import runners, variants
 from distill.inference.predict import in_windows
 from distill.inference.variants import Variant
 from distill.pipeline.context import Context
-from distill.pipeline.stages import quantize
+from distill.pipeline.stages.quantize import Models, quantize_models
 from distill.runtime.machine import detect_precision
 
 
@@ -60,30 +60,26 @@ class Loader:
         return self.ctx.folder.of(self.step)
 
     @cached_property
-    def made(self) -> dict[str, dict[str, Any]]:
-        """Folder below the step's -> what `quantize.made` returns for it: the step makes its missing files first."""
-        return {made: self._make(made) for made in dict.fromkeys(v.made for v in self.variants if v.made is not None)}
+    def own_files(self) -> dict[str, dict[str, Any]]:
+        """Folder below the step's -> what `quantize_models` returns for it: the step makes its missing files first."""
+        folders = dict.fromkeys(variant.made for variant in self.variants if variant.made is not None)
+        return {folder: self._own_files(folder) for folder in folders}
 
-    def _make(self, made: str) -> dict[str, Any]:
+    def _own_files(self, folder: str) -> dict[str, Any]:
         """The quantized files and ONNX files of the models that no quantize step quantizes.
 
         The teacher is quantized without limits on its loss, and the baseline with the limits of its student.
         """
-        ctx, group = self.ctx, [variant for variant in self.variants if variant.made == made]
+        ctx, group = self.ctx, [variant for variant in self.variants if variant.made == folder]
         start, settings = group[0].step, self._quantization
         schemes = tuple(dict.fromkeys(variant.key for variant in group if variant.key in SCHEMES))
-        onnx, members = any(variant.file == ONNX for variant in group), len(ctx.checkpoints(start))
-        results = [
-            quantize.made(
-                ctx,
-                quantize.Models(
-                    start, self.folder / part, f"{self.step.folder}/{part}", settings, schemes, number,
-                    limited=group[0].role != "teacher", onnx=onnx,
-                ),
-                None if schemes else self._timed(group[0], {}),
-            )
-            for number, part in enumerate(_parts(made, members))
-        ]  # fmt: skip
+        limited, onnx = group[0].role != "teacher", any(variant.file == ONNX for variant in group)
+        tasks = None if schemes else self._timed(group[0], {})
+        results = []
+        for member, part in enumerate(_parts(folder, len(ctx.checkpoints(start)))):
+            name = f"{self.step.folder}/{part}"
+            models = Models(start, self.folder / part, name, settings, schemes, member, limited, onnx)
+            results.append(quantize_models(ctx, models, tasks))
         return results[0] | {"failed": {name: text for result in results for name, text in result["failed"].items()}}
 
     @property
@@ -97,7 +93,7 @@ class Loader:
         """Which schemes failed, and which modules are in float, of the files that a variant is one of."""
         if variant.quantized is not None:
             return self.ctx.folder.manifest(variant.quantized)
-        return {"failed": {}, "kept": {}} if variant.made is None else self.made[variant.made]
+        return {"failed": {}, "kept": {}} if variant.made is None else self.own_files[variant.made]
 
     def failures(self) -> Iterator[tuple[str, str]]:
         """(name, reason) of each variant whose file could not be made."""
@@ -136,21 +132,19 @@ class Loader:
 
     def parts(self, variant: Variant, task: str) -> list[runners.Runner]:
         """Each model of a variant for a task: several for an ensemble."""
-        models = zip(self.paths(variant, task), self.tokenizers(variant), strict=True)
-        return [self._runner(variant, path, tokenizer) for path, tokenizer in models]
-
-    def _runner(self, variant: Variant, path: Path, tokenizer: Any) -> runners.Runner:
-        machine = self.ctx.machine
-        runner = runners.load(
-            variant.name,
-            path,
-            backend=variant.backend,
-            scheme=variant.scheme,
-            device=machine.device.type,
-            threads=machine.threads,
-        )
-        run = runners.alone(runner.run) if variant.row_by_row else runner.run
-        return replace(runner, run=in_windows(run, tokenizer, self.window(variant)))
+        machine, found = self.ctx.machine, []
+        for path, tokenizer in zip(self.paths(variant, task), self.tokenizers(variant), strict=True):
+            runner = runners.load(
+                variant.name,
+                path,
+                backend=variant.backend,
+                scheme=variant.scheme,
+                device=machine.device.type,
+                threads=machine.threads,
+                row_by_row=variant.row_by_row,
+            )
+            found.append(replace(runner, run=in_windows(runner.run, tokenizer, self.window(variant))))
+        return found
 
     def window(self, variant: Variant) -> int | None:
         """Number of tokens of the windows in which a variant reads long texts; None if it reads whole texts."""
@@ -171,10 +165,7 @@ class Loader:
         return runners.one_pass(variant.name, folders, scheme=variant.scheme, device=device, threads=threads)
 
     def _timed_on(self, variant: Variant, task: str) -> runners.Runner:
-        parts = self.parts(variant, task)
-        return (
-            parts[0] if len(parts) == 1 else runners.together(variant.name, parts, self.ctx.shares(variant.step, task))
-        )
+        return runners.ensemble(variant.name, self.parts(variant, task), self.ctx.shares(variant.step, task))
 
     def timed_tasks(self, variant: Variant) -> list[str]:
         """The tasks whose models' time and size are reported together: all where the student has one encoder for all.
@@ -190,6 +181,6 @@ class Loader:
         return [max(tasks, key=lambda task: len(in_float.get(task, {}).get(variant.key or "", [])))]
 
 
-def _parts(made: str, members: int) -> list[str]:
+def _parts(folder: str, members: int) -> list[str]:
     """Folders below the step's: one for each teacher of an ensemble."""
-    return [made] if members == 1 else [f"{made}/{number + 1}" for number in range(members)]
+    return [folder] if members == 1 else [f"{folder}/{number + 1}" for number in range(members)]

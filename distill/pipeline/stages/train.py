@@ -8,9 +8,9 @@ from typing import Any
 from distill.config import Train
 from distill.config.plan import Step
 from distill.pipeline.context import Context
-from distill.pipeline.stages.prune import goal_of_gates
+from distill.pipeline.stages.shape_search import goal_of_gates
 from distill.pipeline.train_steps.corpus import on_corpus
-from distill.pipeline.train_steps.prepare import forget_training
+from distill.pipeline.train_steps.prepare import forget_training, write_manifest
 from distill.pipeline.train_steps.tasks import on_all_tasks, on_task
 from distill.pipeline.train_steps.teacher_logits import learned_weights
 from distill.runtime.storage import run_folder
@@ -24,12 +24,12 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     """Train the step's models and save them in its folder. Returns the manifest."""
     settings: Train = step.settings
     if settings.role != "teacher" or len(ctx.given.teachers) == 1:
-        return _trained(ctx, step, settings, 0, step.folder)
+        return _trained(ctx, step, 0, step.folder)
     members = [str(number + 1) for number in range(len(ctx.given.teachers))]
     parts = []
     for number, member in enumerate(members):
         name = f"{step.folder}/{member}"
-        _trained(ctx, step, settings, number, name)
+        _trained(ctx, step, number, name)
         parts.append(run_folder.read_json(ctx.folder.path / name / run_folder.MANIFEST))
     manifest: dict[str, Any] = {"members": members} | _sum([part for part in parts if "skipped" not in part])
     if all("skipped" in part for part in parts):
@@ -43,11 +43,12 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     return manifest
 
 
-def _trained(ctx: Context, step: Step, settings: Train, member: int, name: str) -> dict[str, Any]:
+def _trained(ctx: Context, step: Step, member: int, name: str) -> dict[str, Any]:
     """Train one model on the corpus, or one on each task, in the folder `name`. Returns the manifest.
 
     What finished is not trained again: a run may be stopped between the training and the end of its step.
     """
+    settings: Train = step.settings
     finished = run_folder.finished(ctx.folder.path / name)
     ctx.machine.wait()  # until every process has looked
     if finished:
@@ -55,10 +56,10 @@ def _trained(ctx: Context, step: Step, settings: Train, member: int, name: str) 
         manifest: dict[str, Any] = run_folder.read_json(ctx.folder.path / name / run_folder.MANIFEST)
         return manifest
     if settings.data == "corpus":
-        return on_corpus(ctx, step, settings, member, name)
+        return on_corpus(ctx, step, member, name)
     if ctx.shares_encoder(settings):
-        manifest = {"tasks": list(ctx.tasks), **on_all_tasks(ctx, step, settings, name)}
-        manifest = _written(ctx, name, manifest)
+        manifest = {"tasks": list(ctx.tasks), **on_all_tasks(ctx, step, name)}
+        manifest = write_manifest(ctx, name, manifest)
         forget_training(ctx, name)
         return manifest
     parts, goal = {}, goal_of_gates(ctx, step) if settings.gates.trained else None
@@ -66,14 +67,14 @@ def _trained(ctx: Context, step: Step, settings: Train, member: int, name: str) 
     for task in ctx.tasks.keys() - pending:
         forget_training(ctx, f"{name}/{task}")
     for own, task in _divided(ctx, settings, pending):
-        on_task(own, step, settings, ctx.tasks[task], member, f"{name}/{task}", goal)
+        on_task(own, step, ctx.tasks[task], member, f"{name}/{task}", goal)
     ctx.machine.wait()
     for task in ctx.tasks:
         parts[task] = run_folder.read_json(ctx.folder.path / name / task / run_folder.MANIFEST)
     manifest = {"tasks": list(parts)} | _sum(list(parts.values()))
     if goal is not None:
         manifest |= {"choice": goal.choice, "expected": {t: p["expected"] for t, p in parts.items() if "expected" in p}}
-    return _written(ctx, name, manifest)
+    return write_manifest(ctx, name, manifest)
 
 
 def _divided(ctx: Context, settings: Train, pending: list[str]) -> list[tuple[Context, str]]:
@@ -82,11 +83,11 @@ def _divided(ctx: Context, settings: Train, pending: list[str]) -> list[tuple[Co
     steps = {task: max(settings.min_steps, settings.epochs * len(ctx.tasks[task].train) / batch) for task in ctx.tasks}
     ctx.machine.wait()  # until every process has read which are pending
     # Of all tasks: a training that goes on must be computed as it began, whatever else has finished in between.
-    if together(steps, processes):
+    if one_by_one(steps, processes):
         return [(ctx, task) for task in pending]
     shares = divided({task: steps[task] for task in pending}, processes)
     ctx.machine.log(f"tasks of each process: {'; '.join(', '.join(share) or 'none' for share in shares)}")
-    return [(ctx.alone(), task) for task in shares[ctx.machine.accelerator.process_index]]
+    return [(ctx.single_process(), task) for task in shares[ctx.machine.accelerator.process_index]]
 
 
 def divided(cost: Mapping[str, float], processes: int) -> list[list[str]]:
@@ -103,21 +104,13 @@ def divided(cost: Mapping[str, float], processes: int) -> list[list[str]]:
     return shares
 
 
-def together(cost: Mapping[str, float], processes: int) -> bool:
-    """Whether all processes train every task together.
+def one_by_one(cost: Mapping[str, float], processes: int) -> bool:
+    """Whether all processes train the tasks one by one, each of them together.
 
     They do if giving each task to one process would take more than `SLOWEST` times as long as an even division.
     """
     longest = max(sum(cost[task] for task in share) for share in divided(cost, processes))
     return processes == 1 or longest > SLOWEST * sum(cost.values()) / processes
-
-
-def _written(ctx: Context, name: str, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Write the manifest to the folder `name`."""
-    if ctx.machine.main:
-        run_folder.write_json(ctx.folder.path / name / run_folder.MANIFEST, manifest)
-    ctx.machine.wait()
-    return manifest
 
 
 def _sum(manifests: list[dict[str, Any]]) -> dict[str, Any]:

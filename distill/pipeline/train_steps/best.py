@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from distill.config import Train
+from distill.config.plan import Step
 from distill.data.development_split import aside
 from distill.data.tasks import TaskData
 from distill.evaluation import metrics
@@ -85,13 +86,12 @@ def moments(total: int, count: int) -> frozenset[int]:
     return frozenset(max(1, round(total * (1 + number / count) / 2)) for number in range(1, count + 1))
 
 
-def best(
-    ctx: Context, settings: Train, model: nn.Module, data: TaskData, tokenizer: Any, total: int, name: str
-) -> Best:
+def best(ctx: Context, step: Step, model: nn.Module, data: TaskData, tokenizer: Any, total: int, name: str) -> Best:
     """The scorer for `Train.best_of` of the model that is trained in folder `name` for `total` steps.
 
     A task whose development rows are the reported rows has no moments.
     """
+    settings: Train = step.settings
     splits = aside(data) if settings.best_of > 1 else {}
     if settings.best_of > 1 and not splits:
         ctx.machine.log(f"{name}: there are no development rows but the reported ones; the model at the end is kept")

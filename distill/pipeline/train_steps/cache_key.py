@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from distill.config import Config, Train
@@ -89,10 +88,4 @@ def identity(ctx: Context, source: Source) -> str:
     if isinstance(source, Given):
         return ctx.fingerprint("teacher" if source is TEACHER else "student")
     manifest = ctx.folder.manifest(source)
-    return str(manifest.get(KEY) or run_folder.fingerprint([manifest, _files(ctx.folder.of(source))]))
-
-
-def _files(folder: Path) -> list[list[str]]:
-    """Path and content hash of all files of a finished step but the hidden ones."""
-    every = (file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith("."))
-    return [[file.relative_to(folder).as_posix(), file_hashes.sha256(file)] for file in every]
+    return str(manifest.get(KEY) or run_folder.fingerprint([manifest, file_hashes.of_folder(ctx.folder.of(source))]))

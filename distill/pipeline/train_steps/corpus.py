@@ -17,41 +17,37 @@ from distill.data.collate import mask_tokens, pad, token_weights
 from distill.data.encode import Encoded
 from distill.deploy.export.embedder import PROJECTION
 from distill.losses.objective import Objective
+from distill.losses.terms import bound
 from distill.models import teacher
 from distill.pipeline.context import Context
 from distill.pipeline.context.write import write_model
 from distill.pipeline.train_steps.layer_map import origin
 from distill.pipeline.train_steps.prepare import (
-    Arrays,
-    Collate,
     forget_training,
     frozen,
     prepared,
     summary,
-    terms,
     total_steps,
     trained,
     uses_head,
+    write_manifest,
 )
-from distill.runtime.storage import run_folder
+from distill.training.feed import Arrays, Collate
 
 
-def on_corpus(ctx: Context, step: Step, settings: Train, member: int, name: str) -> dict[str, Any]:
+def on_corpus(ctx: Context, step: Step, member: int, name: str) -> dict[str, Any]:
     """Train a step's model and write it to the folder `name`. Returns its manifest.
 
     Args:
         member: index of the teacher in an ensemble, if teachers are trained.
     """
+    settings: Train = step.settings
     start = ctx.checkpoints(step.start)[member]
     torch.manual_seed(ctx.config.seed)
     model, has_head = teacher.load_mlm(start)
     if settings.skip_if_mlm_head and has_head:
-        manifest = {"skipped": "the teacher has a language-model head"}
-        if ctx.machine.main:
-            run_folder.write_json(ctx.folder.path / name / run_folder.MANIFEST, manifest)
-        ctx.machine.wait()
-        return manifest
-    model = prepared(ctx, step, settings, model)
+        return write_manifest(ctx, name, {"skipped": "the teacher has a language-model head"})
+    model = prepared(ctx, step, model)
     folders = [] if step.teacher is None else ctx.checkpoints(step.teacher)
     teachers = [frozen(ctx, teacher.load_mlm(folder)[0]) for folder in folders]
     weights = [1.0] if step.teacher is None else ctx.shares(step.teacher)
@@ -59,11 +55,11 @@ def on_corpus(ctx: Context, step: Step, settings: Train, member: int, name: str)
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
     pooling, copied = teacher.pooling(ctx.given.teacher), origin(ctx, step, None)
     objective = Objective(
-        model, terms(settings), teachers, pooling, weights, kept=copied.layers, channels=copied.channels
+        model, bound(settings.terms), teachers, pooling, weights, kept=copied.layers, channels=copied.channels
     )
-    collate = _collate(ctx, step, settings, corpus, model)
-    total = total_steps(ctx, step, settings, encoded.lengths)
-    done = trained(ctx, step, name, settings, objective, encoded.lengths, collate, ctx.config.seed, total)
+    collate = _collate(ctx, step, corpus, model)
+    total = total_steps(ctx, step, encoded.lengths)
+    done = trained(ctx, step, name, objective, encoded.lengths, collate, ctx.config.seed, total)
     manifest = summary(done) | {"corpus": source, "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
     _save(ctx, name, model, manifest, ctx.tokenizer(step, member), _projection(objective))
     return manifest
@@ -75,8 +71,9 @@ def _projection(objective: Objective) -> Tensor | None:
     return objective.projections.get_parameter(f"{pooled}.weight") if pooled in objective.projections else None
 
 
-def _collate(ctx: Context, step: Step, settings: Train, corpus: Encoded | Aligned, model: Any) -> Collate:
+def _collate(ctx: Context, step: Step, corpus: Encoded | Aligned, model: Any) -> Collate:
     """A function from row numbers and epoch to a padded and masked batch, as `Objective` describes it."""
+    settings: Train = step.settings
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
     tokenizer = ctx.tokenizer(step)  # on a corpus all teachers have the same tokenizer
     specials = np.array(sorted(set(tokenizer.all_special_ids)))

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from distill.compression.pruning.importance import Importance
-from distill.compression.pruning.prune import pruned
 from distill.compression.pruning.search import Shape
-from distill.compression.pruning.select_kept import most_important, top
-from distill.compression.pruning.sensitivity import Sensitivity, read
+from distill.compression.pruning.select_kept import top
+from distill.compression.pruning.sensitivity import Sensitivity, cut, read
 from distill.config.plan import Given, Step
 from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
@@ -120,9 +119,7 @@ def mean_scores(scores: list[Importance]) -> Importance:
 def cut_for_all(ctx: Context, step: Step, model: Any) -> Any:
     """The model cut to the shape of the prune step that a step names in `shape_of`. Weights are not refitted."""
     average = averaged(ctx, step)
-    shape = average.shape
-    kept = most_important(model, average.layers, average.scores, shape.hidden, shape.ffn)
-    return pruned(model, kept)
+    return cut(model, average.layers, average.scores, average.shape.hidden, average.shape.ffn)
 
 
 def with_head(ctx: Context, cutter: Step, data: TaskData, folder: Path, pad_id: int) -> Any:

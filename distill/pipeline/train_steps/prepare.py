@@ -20,7 +20,6 @@ from distill.config.instantiate import bind
 from distill.config.plan import STUDENT, Step
 from distill.config.stages import BASE_WIDTH
 from distill.losses.shared_encoder import Trainable
-from distill.losses.terms import Term
 from distill.models import families, student, teacher
 from distill.models.student.shape import setting
 from distill.models.student.training import aligned_vocabulary, quick_on_cpu
@@ -29,16 +28,15 @@ from distill.pipeline.train_steps.layer_map import cut_for_all
 from distill.runtime.storage import run_folder
 from distill.runtime.storage.run_folder import STATE
 from distill.training import batching
+from distill.training.feed import Collate
 
 FOLDS = ".folds"
 """Suffix of the folder with the logits of each fold, until the logits of all folds are stored beside the model."""
 
-Arrays = dict[str, np.ndarray]
-Collate = Callable[[np.ndarray, int], Arrays]
 
-
-def prepared(ctx: Context, step: Step, settings: Train, model: Any) -> Any:
+def prepared(ctx: Context, step: Step, model: Any) -> Any:
     """The model to train: `model`, or what is built or cut from it, with the stage's dropout and frozen parameters."""
+    settings: Train = step.settings
     if settings.shape_of is not None:
         model = cut_for_all(ctx, step, model)
     if settings.build_student:
@@ -72,21 +70,9 @@ def frozen(ctx: Context, model: nn.Module) -> nn.Module:
     return model.eval().requires_grad_(False).to(ctx.machine.device, dtype)
 
 
-def terms(settings: Train) -> dict[str, Term]:
-    """Name -> term, for all terms with a weight above 0, with loss functions bound to their hyper-parameters."""
-    return {
-        name: Term(
-            t.weight, t.features, t.compare_with, t.positions, bind(t.loss, "loss"), t.layers, t.teacher_layer, t.heads
-        )
-        for name, t in settings.terms.items()
-        if t.weight > 0
-    }
-
-
-def total_steps(
-    ctx: Context, step: Step, settings: Train, lengths: np.ndarray, groups: np.ndarray | None = None
-) -> int:
+def total_steps(ctx: Context, step: Step, lengths: np.ndarray, groups: np.ndarray | None = None) -> int:
     """Number of optimizer steps of a training on rows of these `lengths` [rows]: see `Train.epochs`."""
+    settings: Train = step.settings
     share = ctx.epochs.get(step.target, 1.0)
     epochs = share * settings.epochs * compression(ctx, step) ** settings.scale_with_compression.epochs
     limits = [steps for steps in (settings.steps, ctx.config.limit.steps) if steps is not None]
@@ -118,22 +104,22 @@ def trained(
     ctx: Context,
     step: Step,
     name: str,
-    settings: Train,
     objective: Trainable,
     lengths: np.ndarray,
     collate: Collate,
     seed: int,
     total: int,
     groups: np.ndarray | None = None,
-    together: bool = False,
+    global_batch: bool = False,
     after_step: Callable[[int], None] = lambda step: None,
 ) -> training.Trained:
     """Train the student of an objective in place. `name`: its folder, relative to the run folder.
 
-    `total`: number of optimizer steps. Rows with the same of `groups` [rows] are batched together. `together` and
-    `after_step`: see `engine.train`.
+    `total`: number of optimizer steps. Rows with the same of `groups` [rows] are batched together. `global_batch` and
+    `after_step`: see `training.train`.
     """
-    lr = learning_rate(ctx, step, settings)
+    settings: Train = step.settings
+    lr = learning_rate(ctx, step)
     ctx.machine.log(f"{name}: learning rate {lr:.2g}")
     named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     named = [(name, p) for name, p in named if not name.startswith("gates.")]
@@ -161,19 +147,20 @@ def trained(
             state_folder=state_folder(ctx, name),
             console=ctx.machine.console,
             groups=groups,
-            together=together,
+            global_batch=global_batch,
             tracker=ctx.machine.tracker,
             after_step=after_step,
         )
 
 
-def learning_rate(ctx: Context, step: Step, settings: Train) -> float:
+def learning_rate(ctx: Context, step: Step) -> float:
     """`optimizer.lr` if it is set, else base_lr x 384 / width of the given model that the step's lineage starts from,
     and for pruned models this x `compression` to the power of `scale_with_compression.lr`.
 
     The best learning rate of Adam for weight matrices is inversely proportional to the width (Yang et al. 2022, arXiv
     2203.03466, table 8). Deviation: the embeddings, norms and biases, for which it is constant there, get the same.
     """
+    settings: Train = step.settings
     if (lr := settings.optimizer.get("lr")) is not None:
         return float(lr)
     given = ctx.given.student if step.lineage[-1] is STUDENT else ctx.given.teacher
@@ -191,6 +178,14 @@ def forget_training(ctx: Context, name: str) -> None:
     if ctx.machine.main:
         for ending in (STATE, FOLDS):
             run_folder.remove(ctx.folder.path / f"{name}{ending}", ctx.folder.path)
+
+
+def write_manifest(ctx: Context, name: str, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Write the manifest to the folder `name`. Returns it, in every process once it is written."""
+    if ctx.machine.main:
+        run_folder.write_json(ctx.folder.path / name / run_folder.MANIFEST, manifest)
+    ctx.machine.wait()
+    return manifest
 
 
 def summary(done: training.Trained) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from distill.compression.pruning.masks import merge
 from distill.compression.quantization.fake_quantization import faked
 from distill.compression.quantization.quantize import linears
 from distill.config import NO_TEACHER, Train, Transfer
-from distill.config.feature_kinds import LOGITS, VECTORS
 from distill.config.plan import TEACHER, Step
 from distill.data.collate import pairs, task_batch
 from distill.data.encode import Encoded
@@ -27,12 +26,12 @@ from distill.data.task_model import load_for
 from distill.data.task_types import labelled
 from distill.data.task_types.answers import narrowed
 from distill.data.task_types.retrieval import no_negatives
-from distill.data.task_types.task_type import Kind, group_numbers
+from distill.data.task_types.task_type import group_numbers
 from distill.data.tasks import TaskData, soft_outputs_of
 from distill.data.windows import split, windows
 from distill.losses.objective import Objective
 from distill.losses.shared_encoder import SharedObjective, joined, share_encoder
-from distill.losses.terms import Term
+from distill.losses.terms import bound
 from distill.models import teacher
 from distill.models.families.embedding import width_of
 from distill.models.families.head import stored_head
@@ -43,30 +42,27 @@ from distill.pipeline.train_steps.best import best
 from distill.pipeline.train_steps.folds import CrossFitted, in_folds
 from distill.pipeline.train_steps.layer_map import UNKNOWN, origin, with_head
 from distill.pipeline.train_steps.prepare import (
-    Arrays,
-    Collate,
     forget_training,
     frozen,
     prepared,
     summary,
-    terms,
     total_steps,
     trained,
 )
 from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, cross_fitted, held_out, learned_outputs
 from distill.pipeline.train_steps.transfer import extended, makes
 from distill.training import Trained, batching
+from distill.training.feed import Arrays, Collate
 
 
-def on_task(
-    ctx: Context, step: Step, settings: Train, data: TaskData, member: int, name: str, goal: Goal | None = None
-) -> None:
+def on_task(ctx: Context, step: Step, data: TaskData, member: int, name: str, goal: Goal | None = None) -> None:
     """Train a step's model of one task and write it to the folder `name`.
 
     Args:
         member: index of the teacher in an ensemble, if teachers are trained.
         goal: what the step's gates are trained to reach; None without gates.
     """
+    settings: Train = step.settings
     torch.manual_seed(ctx.config.seed + member)
     tokenizer = ctx.tokenizer(step, member)
     head = stored_head(ctx.checkpoints(step.start, data.task.name)[member])
@@ -79,12 +75,12 @@ def on_task(
         return
 
     def fit(part: TaskData, folder: str) -> tuple[Any, Trained]:
-        model, done, *_ = _fitted(ctx, step, settings, part, member, folder, tokenizer, None)
+        model, done, *_ = _fitted(ctx, step, part, member, folder, tokenizer, None)
         return model, done
 
     # First the folds: the state from which the whole model's training resumes is not the one at its end.
     folds = in_folds(ctx, name, data, settings.folds, tokenizer, fit) if settings.folds > 1 else None
-    model, done, gates, manifest = _fitted(ctx, step, settings, data, member, name, tokenizer, goal)
+    model, done, gates, manifest = _fitted(ctx, step, data, member, name, tokenizer, goal)
     if folds is not None:
         done.seconds, done.tokens = done.seconds + folds.seconds, done.tokens + folds.tokens
         manifest = manifest | {"folds": {"rows": folds.rows, "seconds": folds.seconds}}
@@ -94,7 +90,6 @@ def on_task(
 def _fitted(
     ctx: Context,
     step: Step,
-    settings: Train,
     data: TaskData,
     member: int,
     name: str,
@@ -104,22 +99,22 @@ def _fitted(
     """A trained model of a task, the result of its training, its gates, which are folded into its weights, and entries
     of the manifest about its transfer set, the sizes that random gates leave open and the moment that is kept."""
     # Teachers of an ensemble differ in their seed, so that naming a model twice gives two different teachers.
-    seed = ctx.config.seed + member
+    settings, seed = step.settings, ctx.config.seed + member
     torch.manual_seed(seed)
-    model = prepared(ctx, step, settings, _start(ctx, step, data, member, tokenizer))
+    model = prepared(ctx, step, _start(ctx, step, data, member, tokenizer))
     if data.task.kind.separate and settings.role != "teacher":
         model.to_width(width_of(ctx.given.teacher))
-    of_task = training_data(ctx, step, settings, data, tokenizer)
+    of_task = training_data(ctx, step, data, tokenizer)
     gates = None if goal is None else gates_for(settings.gates.kind, model, goal)
     if goal is not None and gates is None:
         ctx.machine.log(f"{name}: the target cuts nothing that {settings.gates.kind} has gates on, so none are trained")
     in_int8 = linears(model) if settings.quantization_aware else []
     ids, total = of_task.rows.encoded.ids, of_task.rows.steps
-    kept = best(ctx, settings, model, data, tokenizer, total, name)
+    kept = best(ctx, step, model, data, tokenizer, total, name)
     with only_used_embeddings(model, ids, [tokenizer.pad_token_id, *kept.tokens]), faked(model, in_int8):
         objective, collate, after = of_task.objective(model, gates), of_task.collate, kept.after_step
-        lengths, groups, together = of_task.rows.encoded.lengths, of_task.rows.groups, of_task.together
-        done = trained(ctx, step, name, settings, objective, lengths, collate, seed, total, groups, together, after)
+        lengths, groups, wide = of_task.rows.encoded.lengths, of_task.rows.groups, of_task.global_batch
+        done = trained(ctx, step, name, objective, lengths, collate, seed, total, groups, wide, after)
         moment = kept.restore(lambda text: ctx.machine.log(f"{name}: {text}"))
     done.seconds += of_task.seconds
     if gates is not None:
@@ -128,7 +123,7 @@ def _fitted(
     return model, done, gates, of_task.rows.transfer | sizes | moment
 
 
-def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[str, Any]:
+def on_all_tasks(ctx: Context, step: Step, name: str) -> dict[str, Any]:
     """Train one encoder with a head for each task on all tasks at once. Returns the manifest of each task's model.
 
     The models are written to folders below `name`, whole and with the same encoder in each, so that all other code
@@ -137,8 +132,8 @@ def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[s
     tokenizer, models, parts = ctx.tokenizer(step), [], []
     for data in ctx.tasks.values():
         torch.manual_seed(ctx.config.seed)
-        models.append(prepared(ctx, step, settings, _start(ctx, step, data, 0, tokenizer)))
-        parts.append(training_data(ctx, step, settings, data, tokenizer))
+        models.append(prepared(ctx, step, _start(ctx, step, data, 0, tokenizer)))
+        parts.append(training_data(ctx, step, data, tokenizer))
     share_encoder(models)
     lengths = [of_task.rows.encoded.lengths for of_task in parts]
     ends = np.cumsum([0, *map(len, lengths)])
@@ -150,13 +145,13 @@ def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[s
     ids = np.concatenate([of_task.rows.encoded.ids for of_task in parts])
     with only_used_embeddings(models[0], ids, [tokenizer.pad_token_id]):
         objective = SharedObjective([each.objective(model, None) for each, model in zip(parts, models, strict=True)])
-        seed, groups = ctx.config.seed, _together([of_task.rows.groups for of_task in parts])
+        seed, groups = ctx.config.seed, _all_groups([of_task.rows.groups for of_task in parts])
         every = np.concatenate(lengths)
         own = np.concatenate(
             [np.arange(len(part)) < of_task.rows.own for part, of_task in zip(lengths, parts, strict=True)]
         )
-        total = total_steps(ctx, step, settings, every[own], None if groups is None else groups[own])
-        done = trained(ctx, step, name, settings, objective, every, collate, seed, total, groups)
+        total = total_steps(ctx, step, every[own], None if groups is None else groups[own])
+        done = trained(ctx, step, name, objective, every, collate, seed, total, groups)
     done.seconds += sum(of_task.seconds for of_task in parts)
     for task, model, of_task in zip(ctx.tasks, models, parts, strict=True):
         if ctx.machine.main:
@@ -167,7 +162,7 @@ def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[s
     return summary(done)
 
 
-def _together(groups: list[np.ndarray | None]) -> np.ndarray | None:
+def _all_groups(groups: list[np.ndarray | None]) -> np.ndarray | None:
     """The groups of the rows of all tasks, with other numbers for each task; None if terms compare no groups."""
     given = [group for group in groups if group is not None]
     if not given:
@@ -187,7 +182,7 @@ class TrainingData:
     """(model, gates) -> its loss."""
     seconds: float
     """Time that the teacher's logits took."""
-    together: bool
+    global_batch: bool
     """Whether each process computes the loss of all rows of a step, of which it encodes a part."""
 
 
@@ -208,15 +203,16 @@ class TrainingRows:
     """Entry of the manifest about the transfer set; empty without."""
 
 
-def rows_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any, paired: bool) -> TrainingRows:
+def rows_of(ctx: Context, step: Step, data: TaskData, tokenizer: Any, paired: bool) -> TrainingRows:
     """The rows on which a step's model of a task is trained. `paired`: whether a term compares the rows of a query."""
+    settings: Train = step.settings
     longest, kind = ctx.config.tasks.max_length, data.task.kind
     rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
     encoded = data.encoded(rows, tokenizer, longest)
     if settings.role == "teacher" and ctx.config.teacher.window is not None:
         encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
     groups = group_numbers(rows[data.task.columns[0]]) if paired else None
-    total = total_steps(ctx, step, settings, encoded.lengths, groups)
+    total = total_steps(ctx, step, encoded.lengths, groups)
     own = TrainingRows(data, rows, encoded, len(encoded), total, groups, {})
     taught = step.teacher is not None and ctx.config.teacher.kind != NO_TEACHER
     if not settings.transfer or not taught or not makes(kind) or ctx.config.transfer.times == 0:
@@ -244,44 +240,44 @@ def _own_passes(transfer: Transfer) -> float:
     return transfer.passes
 
 
-def training_data(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any) -> TrainingData:
+def training_data(ctx: Context, step: Step, data: TaskData, tokenizer: Any) -> TrainingData:
     """The training data of a task for a step's model."""
     kind = data.task.kind
-    bound_terms = terms_of(kind, settings)
+    bound_terms = bound(step.settings.terms, kind)
     paired = any(term.kind.paired for term in bound_terms.values())
-    rows = rows_of(ctx, step, settings, data, tokenizer, paired)
+    rows = rows_of(ctx, step, data, tokenizer, paired)
     data, encoded, groups = rows.data, rows.encoded, rows.groups
     inside, began = any(term.kind.inside for term in bound_terms.values()), time.monotonic()
-    teachers, targets = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
+    teachers, learned = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
     seconds = time.monotonic() - began
 
     in_batch = kind.separate and kind.grouped and any(term.compare_with == "labels" for term in bound_terms.values())
     texts = [group_numbers(rows.rows[column]) for column in data.task.columns] if in_batch else None
-    if targets is not None and encoded.words is not None:
+    if learned is not None and encoded.words is not None:
         # A teacher with another tokenizer may have truncated words that the student has.
-        encoded = replace(encoded, words=encoded.words.only(np.asarray(targets.any(axis=1))))
+        encoded = replace(encoded, words=encoded.words.only(np.asarray(learned.any(axis=1))))
         rows = replace(rows, encoded=encoded)
 
     # The texts of all rows are compared, whichever process encodes them.
     rank, world = ctx.machine.accelerator.process_index, ctx.machine.accelerator.num_processes
-    together = kind.separate and world > 1
+    global_batch = kind.separate and world > 1
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
-        own = np.arange(rank, len(rows), world) if together else np.arange(len(rows))
+        own = np.arange(rank, len(rows), world) if global_batch else np.arange(len(rows))
         encoded_rows = rows[own] if len(own) else rows[:1]
         padded, numbers = task_batch(encoded, encoded_rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
         batch: Arrays = dict(padded)
-        if together:
+        if global_batch:
             batch["own"], numbers = own, rows
         batch["labels"] = kind.loss_targets(encoded.labels[numbers])
         if not (given := labelled(batch["labels"])).all():
             batch["labelled"] = np.flatnonzero(given)
         if inside:
             batch["real"] = np.flatnonzero(batch["attention_mask"])[: None if len(own) else 0]
-        if targets is not None:
+        if learned is not None:
             width = padded["input_ids"].shape[1]
-            batch["teacher_logits"] = targets[numbers] if encoded.spans is None else narrowed(targets[numbers], width)
+            batch["teacher_logits"] = learned[numbers] if encoded.spans is None else narrowed(learned[numbers], width)
         if texts is not None:
             batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], encoded.labels[numbers])
         if groups is not None:
@@ -304,18 +300,7 @@ def training_data(ctx: Context, step: Step, settings: Train, data: TaskData, tok
             label_rows=kind.label_rows,
         )
 
-    return TrainingData(rows, collate, objective, seconds, together)
-
-
-def terms_of(kind: Kind, settings: Train) -> dict[str, Term]:
-    """The terms of a stage on a task of a kind."""
-    return {
-        name: replace(term, weight=term.weight * kind.teacher_weight)
-        if term.kind is LOGITS and term.compare_with == "teacher"
-        else term
-        for name, term in terms(settings).items()
-        if kind.separate or term.kind is not VECTORS
-    }
+    return TrainingData(rows, collate, objective, seconds, global_batch)
 
 
 def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any) -> Any:

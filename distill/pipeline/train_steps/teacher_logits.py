@@ -22,9 +22,10 @@ from distill.models import families
 from distill.pipeline.context import Context
 from distill.pipeline.context.fingerprints import of_inputs
 from distill.pipeline.train_steps import cache_key
-from distill.pipeline.train_steps.prepare import Arrays, frozen
+from distill.pipeline.train_steps.prepare import frozen
 from distill.pipeline.train_steps.transfer import makes
 from distill.runtime.storage import cache, run_folder
+from distill.training.feed import Arrays
 
 LOGITS = "logits.npy"
 
@@ -43,7 +44,7 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     """
     task = data.task.name
     name = source.name if isinstance(source, Given) else source.folder
-    folder = ctx.folder.targets(name) / task
+    folder = ctx.folder.teacher_logits(name) / task
     of_student = isinstance(source, Step) and source.of_student
     window = None if of_student else ctx.config.teacher.window
     teachers = [cache_key.identity(ctx, source), ctx.shares(source, task), window]

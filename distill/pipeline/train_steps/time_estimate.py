@@ -18,10 +18,11 @@ from distill.data.collate import task_batch
 from distill.data.encode import Encoded
 from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
+from distill.losses.terms import bound
 from distill.models.hooks import outputs_of
 from distill.models.student.training import only_used_embeddings, quick_on_cpu
 from distill.pipeline.context import Context
-from distill.pipeline.train_steps.prepare import frozen, terms, total_steps
+from distill.pipeline.train_steps.prepare import frozen, total_steps
 from distill.pipeline.train_steps.transfer import makes
 from distill.training import batching
 
@@ -43,15 +44,15 @@ def _of_task(ctx: Context, step: Step, data: TaskData) -> float:
     batches = batching.epoch_batches(encoded.lengths, settings.batch, seed=ctx.config.seed, epoch=0)
     spaced = np.linspace(0, len(batches) - 1, WARM + STEPS).astype(int)
     timed = [batches[number] for number in np.random.default_rng(0).permutation(spaced)]
-    total = total_steps(ctx, step, settings, encoded.lengths)
+    total = total_steps(ctx, step, encoded.lengths)
     one = _step_seconds(ctx, step, data, encoded, timed)
     if step.teacher is None:
         return total * one
     forward = _teacher_seconds(ctx, step.teacher, data, encoded, timed)
-    if any(term.kind.inside for term in terms(settings).values()):
+    if any(term.kind.inside for term in bound(settings.terms).values()):
         return total * (one + forward)
     name = step.teacher.folder if isinstance(step.teacher, Step) else step.teacher.name
-    labelled = (ctx.folder.targets(name) / data.task.name).is_dir()
+    labelled = (ctx.folder.teacher_logits(name) / data.task.name).is_dir()
     return total * one + (0.0 if labelled else forward * _labelled(ctx, settings, data, total, len(batches)))
 
 

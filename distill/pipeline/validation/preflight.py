@@ -17,7 +17,7 @@ from distill.models.families.head import stored_head
 from distill.models.families.record import UNBOUNDED
 from distill.models.student.shape import projects, setting
 from distill.pipeline.context import Context
-from distill.pipeline.stages.prune import check_reach
+from distill.pipeline.stages.shape_search import check_reach
 from distill.pipeline.validation.models import (
     check_activation,
     check_architecture,

@@ -53,6 +53,12 @@ def sha256(file: Path) -> str:
     return found
 
 
+def of_folder(folder: Path) -> list[list[str]]:
+    """Path below the folder and hash of each file in it, but of hidden ones."""
+    every = (file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith("."))
+    return [[file.relative_to(folder).as_posix(), sha256(file)] for file in every]
+
+
 @functools.cache
 def of_code(folder: Path) -> str:
     """Hash of the sources of a package, because other sources may make something else of the same file."""

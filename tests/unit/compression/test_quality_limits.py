@@ -21,22 +21,22 @@ from distill.compression.quantization.quality_limits import (
     Limits,
     Quality,
     Source,
+    limits_of,
     load,
     quality,
     recall_losses,
     score_losses,
 )
 from distill.compression.quantization.quantize import MAKE, linears
-from distill.config import Quantize
 from distill.config.schemes import ONNX, SCHEMES
 from distill.data.encode import Encoded
 from distill.data.task import Task
 from distill.data.task_types import KINDS
+from distill.deploy.export import quantized as exported
 from distill.deploy.export.onnx import export_onnx
 from distill.inference.latency import synthetic
 from distill.inference.runners import torch_runner
 from distill.models import teacher
-from distill.pipeline.stages import quantize
 
 Make = Callable[..., Path]
 HURT = "bert.encoder.layer.1.attention.output.dense"
@@ -44,7 +44,7 @@ HURT = "bert.encoder.layer.1.attention.output.dense"
 
 @pytest.fixture(autouse=True)
 def _exports_are_made_once(export_once: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantize, "export_onnx", export_once)
+    monkeypatch.setattr(exported, "export_onnx", export_once)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def machine() -> Any:
 
 def quantized(scheme: str | list[str], limit: float | None, source: Source, out: Path, machine: Any) -> dict[str, Any]:
     schemes = [scheme] if isinstance(scheme, str) else scheme
-    return quantize.quantized(schemes, source, out, Limits(limit), machine, "quantize/own")
+    return exported.quantized(schemes, [source], out, [Limits(limit)], machine, lambda text: None)
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_no_head_of_several_may_lose_more_than_its_limits(machine: Any, folder: 
     out.mkdir()
 
     def made(*limits: Limits) -> dict[str, Any]:
-        return quantize.quantized_heads(["onnxruntime"], sources, out, [*limits], machine, "quantize/shared")
+        return exported.quantized(["onnxruntime"], sources, out, limits, machine, lambda text: None, one_encoder=True)
 
     def scores() -> list[float]:
         run = load(scheme, out / scheme.file, machine)
@@ -182,7 +182,7 @@ def test_a_full_disk_is_not_a_scheme_that_failed(
 ) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(classifier(), num_hidden_layers=1)  # a layer takes 2 s
     source = source_of(saved(model, classifier(), tmp_path / "model"))
-    monkeypatch.setattr(quantize, "export_onnx", export_onnx)  # itself, not a copy of what it made before
+    monkeypatch.setattr(exported, "export_onnx", export_onnx)  # itself, not a copy of what it made before
     with small_disk(20_000), pytest.raises((OSError, SafetensorError)):
         quantized(scheme, None, source, tmp_path, machine)
 
@@ -201,7 +201,7 @@ def test_a_scheme_that_stays_over_the_limit_is_refused_and_removed(machine: Any,
 def test_tasks_outside_the_headline_and_smoke_runs_set_no_limit(in_headline: bool, smoke: bool, limited: bool) -> None:
     """Whatever a task is called."""
     task = Task("wnli", KINDS["classification"], ("text",), ("no", "yes"), (), in_headline=in_headline)
-    limits = quantize.limits_of(Quantize(max_drop=0.5, max_recall_drop=3), task, smoke)
+    limits = limits_of(0.5, 3, task, smoke)
     assert limits == (Limits(0.5, 3) if limited else Limits())
 
 
@@ -243,7 +243,7 @@ def test_a_failed_export_is_reported_for_each_scheme_that_needs_it(
     def lacking(*_: Any) -> None:
         raise RuntimeError("no operator for it\nand more")
 
-    monkeypatch.setattr(quantize, "export_onnx", lacking)
+    monkeypatch.setattr(exported, "export_onnx", lacking)
     both = ["onnxruntime", "onnxruntime_static"]
     made = quantized(both, None, source_of(folder), tmp_path, machine)
     said = "RuntimeError: no operator for it"

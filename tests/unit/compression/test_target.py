@@ -20,7 +20,7 @@ from distill.config import Prune, Target, load_config
 from distill.config.plan import resolve
 from distill.errors import ConfigError
 from distill.pipeline.context.folder import RunFolder
-from distill.pipeline.stages import prune
+from distill.pipeline.stages import shape_search
 from distill.runtime.storage import run_folder
 
 SIZES = {"vocab_size": 500, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
@@ -37,12 +37,12 @@ def check(tmp_path: Path) -> Any:
         ctx: Any = SimpleNamespace(config=settings, plan=resolve(settings), machine=machine, folder=RunFolder(tmp_path))
         config = BertConfig(**SIZES, num_hidden_layers=4)
         for step in ctx.plan.of(Prune):
-            search = prune.search_of(ctx, step, config)
+            search = shape_search.search_of(ctx, step, config)
             widths = [(shape.hidden, shape.ffn) for shape in search.shapes]
             times = {"fixed": [[h, f, 0.5] for h, f in widths], "layer": [[h, f, 1.0] for h, f in widths]}
             of = {"conditions": search.conditions, "model": "bert", "head": 8, "reference": 4.5}
             run_folder.write_json(search.folder / TIMES, of | times)
-            prune.check_reach(ctx, step, config)
+            shape_search.check_reach(ctx, step, config)
 
     return call
 

@@ -12,13 +12,13 @@ from distill.config.plan import EMBEDDER, SHARED_HEADS
 from distill.config.schemes import SCHEMES
 from distill.data.task import own_name, renamed
 from distill.pipeline import validation
-from distill.pipeline.context.folder import CORPUS, MEASURED, TARGETS, TRANSFER
+from distill.pipeline.context.folder import CORPUS, MEASURED, TEACHER_LOGITS, TRANSFER
 from distill.pipeline.train_steps.prepare import FOLDS
 from distill.pipeline.validation.tasks import tasks
 from distill.runtime.storage.run_folder import BEST, STATE
 
 WRONG = [
-    *(f"sales{ending}" for ending in (STATE, TARGETS, MEASURED, FOLDS, ".TARGETS", ".json", ".lock", ".npz")),
+    *(f"sales{ending}" for ending in (STATE, TEACHER_LOGITS, MEASURED, FOLDS, ".TARGETS", ".json", ".lock", ".npz")),
     *(CORPUS, TRANSFER, BEST, EMBEDDER, SHARED_HEADS, "Export", "report", "manifest.json", "README.md"),
     *(str(scheme.file).partition("/")[0] for scheme in SCHEMES.values()),
     *("CON", "nul", "Aux.txt", "com1.csv", "LPT9"),

@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification
 from distill.config.backends import BACKENDS
 from distill.inference import cost
 from distill.inference.latency import synthetic
-from distill.inference.runners import alone, in_turn, one_pass, openvino_runner, runs_here, torch_runner
+from distill.inference.runners import by_row, in_turn, one_pass, openvino_runner, runs_here, torch_runner
 
 Make = Callable[..., Path]
 
@@ -133,10 +133,10 @@ def test_alone_runs_each_row_without_the_others_and_without_padding() -> None:
         "attention_mask": np.array([[1, 1, 0], [0, 1, 1]]),  # padded on the right and on the left
     }
     per_token = False
-    assert alone(run)(batch).tolist() == [[15], [11]]
+    assert by_row(run)(batch).tolist() == [[15], [11]]
     assert seen == [([[7, 8]], [[1, 1]]), ([[5, 6]], [[1, 1]])]
     per_token = True
-    assert alone(run)(batch)[:, :, 0].tolist() == [[7, 8, 0], [0, 5, 6]]
+    assert by_row(run)(batch)[:, :, 0].tolist() == [[7, 8, 0], [0, 5, 6]]
 
 
 @pytest.mark.parametrize("scheme", ["fp32", "bf16"])

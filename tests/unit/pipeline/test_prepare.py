@@ -32,7 +32,7 @@ def ctx(tmp_path: Path) -> Any:
 FINETUNED = Step("finetune_teacher", Train(role="teacher"), sources={"start": (TEACHER,)})
 
 
-def compressed(ctx: Any, **settings: Any) -> tuple[Any, Step, Train]:
+def compressed(ctx: Any, **settings: Any) -> tuple[Any, Step]:
     """A training of a pruned model with half the layers and a quarter of the FFN of its teacher."""
     config = '{"model_type": "bert", "num_hidden_layers": 6, "hidden_size": 64, "intermediate_size": 256}'
     folder = Path(ctx.given.teacher)
@@ -41,17 +41,17 @@ def compressed(ctx: Any, **settings: Any) -> tuple[Any, Step, Train]:
     ctx.tasks = {"a": None}
     ctx.folder = SimpleNamespace(manifest=lambda step: {"shape": {"layers": 3, "hidden": 64, "ffn": 64}})
     ctx.config = SimpleNamespace(limit=Limit(steps=settings.pop("limit", None)), seed=0)
-    return ctx, train(prune(FINETUNED)), Train(batch=Batch(tokens=64), **settings)
+    return ctx, replace(train(prune(FINETUNED)), settings=Train(batch=Batch(tokens=64), **settings))
 
 
 def test_cut_is_the_ratio_of_the_weights_of_the_layers(ctx: Any) -> None:
-    ctx, step, _ = compressed(ctx)
+    ctx, step = compressed(ctx)
     assert compression(ctx, step) == pytest.approx(2 * (4 * 64 + 2 * 256) / (4 * 64 + 2 * 64))
     assert compression(ctx, train(TEACHER)) == 1
 
 
 def test_cut_of_models_that_were_pruned_twice_is_over_the_unpruned_ones(ctx: Any) -> None:
-    ctx, once, _ = compressed(ctx)
+    ctx, once = compressed(ctx)
     folder, sources = ctx.checkpoint(None, None), []
     ctx.checkpoint = lambda source, task: sources.append(source) or folder
     again = train(prune(once, "again"))
@@ -79,16 +79,14 @@ def test_steps_follow_from_rows_and_cut(settings: dict[str, Any], steps: int, ct
 def test_a_target_that_the_budget_is_not_enough_for_is_trained_for_fewer_epochs(
     settings: dict[str, Any], ctx: Any
 ) -> None:
-    ctx, step, train_settings = compressed(ctx, **settings)
+    ctx, step = compressed(ctx, **settings)
     ctx.epochs[step.target] = 0.5
-    assert total_steps(ctx, step, train_settings, np.full(80, 8)) == 10
+    assert total_steps(ctx, step, np.full(80, 8)) == 10
     ctx.epochs = {"another target": 0.5}
-    assert total_steps(ctx, step, train_settings, np.full(80, 8)) == 20
+    assert total_steps(ctx, step, np.full(80, 8)) == 20
 
 
 def test_learning_rate_follows_from_width_and_cut(ctx: Any) -> None:
-    ctx, step, settings = compressed(
-        ctx, base_lr=1e-4, scale_with_compression=ScaleWithCompression(lr=0.5), optimizer={}
-    )
-    assert learning_rate(ctx, step, settings) == pytest.approx(1e-4 * 384 / 64 * 2)
-    assert learning_rate(ctx, step, replace(settings, optimizer={"lr": 3e-4})) == 3e-4
+    ctx, step = compressed(ctx, base_lr=1e-4, scale_with_compression=ScaleWithCompression(lr=0.5), optimizer={})
+    assert learning_rate(ctx, step) == pytest.approx(1e-4 * 384 / 64 * 2)
+    assert learning_rate(ctx, replace(step, settings=replace(step.settings, optimizer={"lr": 3e-4}))) == 3e-4

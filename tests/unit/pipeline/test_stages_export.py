@@ -23,13 +23,14 @@ from distill.runtime.storage import run_folder
 
 
 def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def exported(ctx: Any, step: Any, task: str, out: Path) -> list[Any]:
+    def exported(ctx: Any, step: Any, task: str, out: Path, measured: Any) -> list[Any]:
         if task == "second":
             raise OSError("no space left")
         out.mkdir(parents=True)
         return []
 
     monkeypatch.setattr(export, "_export", exported)
+    monkeypatch.setattr(export, "measured_of", lambda ctx, step: None)
     rows = Dataset.from_dict({"text": ["a kettle sings"]})
     data = TaskData(Task("first", KINDS["classification"], ("text",), ("a", "b"), ()), rows, {"validation": rows}, {})
     settings = config.load_config(["recipe=task", "limit=smoke"])

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from distill import config
+from distill.config.plan import Step
 from distill.pipeline.stages import train
-from distill.pipeline.stages.train import SLOWEST, divided, together
+from distill.pipeline.stages.train import SLOWEST, divided, one_by_one
 from distill.runtime.storage import run_folder
 
 
@@ -26,7 +27,7 @@ def test_every_task_has_one_process_and_no_process_takes_much_longer(seed: int) 
     # A process gets its last task when it has the least, which is at most an even share.
     longest = max(sum(cost[task] for task in share) for share in shares)
     assert longest <= even + max(cost.values())
-    assert together(cost, processes) == (longest > SLOWEST * even)
+    assert one_by_one(cost, processes) == (longest > SLOWEST * even)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_every_task_has_one_process_and_no_process_takes_much_longer(seed: int) 
     ],
 )
 def test_tasks_side_by_side(cost: dict[str, float], processes: int, shares: list[list[str]] | None) -> None:
-    assert (None if together(cost, processes) else divided(cost, processes)) == shares
+    assert (None if one_by_one(cost, processes) else divided(cost, processes)) == shares
 
 
 def test_a_training_goes_on_as_it_began_after_others_have_finished() -> None:
@@ -53,7 +54,7 @@ def test_a_training_goes_on_as_it_began_after_others_have_finished() -> None:
 
     class Alone:
         machine, tasks = Machine, {name: SimpleNamespace(train=range(40)) for name in ("a", "b")}
-        alone = staticmethod(lambda: "alone")
+        single_process = staticmethod(lambda: "alone")
 
     settings = config.Train(epochs=1)
     assert train._divided(cast(Any, Alone), settings, ["a", "b"]) == [("alone", "a")]
@@ -72,6 +73,8 @@ def test_the_states_of_a_shared_encoder_stay_until_its_manifest_is_written(
     folder = SimpleNamespace(path=tmp_path)
     ctx = SimpleNamespace(machine=machine, folder=folder, tasks={"a": 1}, shares_encoder=lambda settings: True)
 
+    step = Step("finetune", config.Train(data="tasks"))
+
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -79,9 +82,9 @@ def test_the_states_of_a_shared_encoder_stay_until_its_manifest_is_written(
     with monkeypatch.context() as patched:
         patched.setattr(run_folder, "write_json", killed)
         with pytest.raises(KeyboardInterrupt):
-            train._trained(cast(Any, ctx), cast(Any, None), config.Train(data="tasks"), 0, "finetune")
+            train._trained(cast(Any, ctx), step, 0, "finetune")
     assert (tmp_path / "finetune.state" / "5").is_dir()
-    manifest = train._trained(cast(Any, ctx), cast(Any, None), config.Train(data="tasks"), 0, "finetune")
+    manifest = train._trained(cast(Any, ctx), step, 0, "finetune")
     assert not (tmp_path / "finetune.state").exists()
     monkeypatch.setattr(train, "on_all_tasks", killed)
-    assert train._trained(cast(Any, ctx), cast(Any, None), config.Train(data="tasks"), 0, "finetune") == manifest
+    assert train._trained(cast(Any, ctx), step, 0, "finetune") == manifest

@@ -172,8 +172,8 @@ def test_a_given_head_is_used_without_folds(ctx: Any, monkeypatch: pytest.Monkey
     ctx.checkpoints, ctx.given = lambda source, task: [given], SimpleNamespace(teachers=[str(given)])
     lines: list[str] = []
     ctx.machine = SimpleNamespace(log=lines.append, main=True, wait=lambda: None)
-    settings = replace(FINETUNED.settings, skip_if_head=True)
-    tasks.on_task(ctx, FINETUNED, settings, DATA, 0, NAME)
+    step = replace(FINETUNED, settings=replace(FINETUNED.settings, skip_if_head=True))
+    tasks.on_task(ctx, step, DATA, 0, NAME)
     assert lines[-1] == f"{NAME}: no model is trained, so there are no folds, and students learn its own outputs"
     assert teacher_logits.cross_fitted(ctx, FINETUNED, "a") is None
     assert teacher_logits.cross_fitted(ctx, TEACHER, "a") is None

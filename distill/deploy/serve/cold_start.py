@@ -1,0 +1,88 @@
+"""Cold start and memory of an artifact: a new process loads it as a user does, and predicts once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import distill
+from distill.data.task import Task
+from distill.deploy.export import record
+
+
+def measured(
+    task: Task,
+    checkpoint: Path,
+    artifact: Path | None,
+    backend: str,
+    scheme: str,
+    *,
+    max_length: int,
+    device: str,
+    threads: int,
+    inside: Path,
+) -> tuple[dict[str, float | None], str]:
+    """`cold_start_ms`, milliseconds from the start of the process to its first prediction, and `memory_mib`, the MiB
+    that are resident then. Both are None, with the reason in the second value, if it does not load there.
+
+    Args:
+        task: whose model it is.
+        checkpoint: folder of the model, with its tokenizer.
+        artifact: the file or folder that the backend loads; the checkpoint itself when None.
+        inside: folder for temporary files, in which files of the same run need no copy.
+    """
+    # Without symbolic links, because one out of a folder is refused when it is loaded.
+    suffix = f".{os.getpid()}.distill-tmp"  # a temporary name, which the next run removes if this one is killed
+    with tempfile.TemporaryDirectory(dir=inside, prefix=".served.", suffix=suffix) as name:
+        folder = Path(name)
+        for part in checkpoint.iterdir():
+            _put(part, folder / part.name)
+        place = "." if artifact is None else f"artifact{artifact.suffix}"
+        if artifact is not None:
+            _put(artifact, folder / place)
+        record.write(folder, record.of_task(task, max_length, [record.Entry(backend, scheme, place)]))
+        milliseconds, line, error = _answer([name, backend, scheme, device, str(threads)])
+    if not line:
+        return {"cold_start_ms": None, "memory_mib": None}, error
+    return {"cold_start_ms": milliseconds, "memory_mib": json.loads(line)["memory_mib"]}, ""
+
+
+def _put(source: Path, target: Path) -> None:
+    """Put a file or a folder at another place, as another link to the same files where the file system has them."""
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=_link)
+    else:
+        _link(source, target)
+
+
+def _link(source: str | Path, target: str | Path) -> str | Path:
+    try:
+        os.link(Path(source).resolve(), target)
+    except OSError:
+        shutil.copy(source, target)
+    return target
+
+
+def _answer(arguments: list[str]) -> tuple[float, str, str]:
+    """Milliseconds until `distill.deploy.serve.fresh` prints its line, that line, and the last line of its errors."""
+    path = os.pathsep.join(filter(None, [str(Path(distill.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "distill.deploy.serve.fresh", *arguments]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
+    began = time.perf_counter()
+    with (
+        tempfile.TemporaryFile("w+") as errors,  # not a pipe, which a library's warnings could fill
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as process,
+    ):
+        assert process.stdout is not None
+        # Libraries may print lines before it.
+        line = next((line for line in process.stdout if line.startswith('{"memory_mib"')), "")
+        milliseconds = 1000 * (time.perf_counter() - began)
+        process.wait()
+        errors.seek(0)
+        return milliseconds, line, (errors.read().strip().splitlines() or ["no message"])[-1]
