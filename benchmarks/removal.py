@@ -23,7 +23,7 @@ from distill.compression.pruning.importance import Batch, Loss
 from distill.compression.pruning.prune import everything, pruned
 from distill.compression.pruning.select_kept import mean_loss, without_each
 from distill.compression.pruning.sensitivity import in_precision
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.runtime.machine import cores, detect_precision
 from distill.runtime.storage.run_folder import write_json
 from distill.runtime.versions import hardware
@@ -55,7 +55,7 @@ def benchmark(config: BertConfig, rows: int, length: int, threads: int, repeats:
     model, everyone = BertForSequenceClassification(config).eval(), range(config.num_hidden_layers)
     ids = torch.randint(config.vocab_size, (rows, length))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.arange(rows) % 2}
-    loss = in_precision(detect_precision("auto", torch.device("cpu")), KINDS["classification"])
+    loss = in_precision(detect_precision("auto", torch.device("cpu")), TASK_TYPES["classification"])
     ways: dict[str, Callable[..., dict[int, float]]] = {
         "copies": copies,
         "skipping": partial(without_each, removable=everyone),

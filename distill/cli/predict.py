@@ -18,7 +18,7 @@ from distill.runtime.cells import csv_line, json_line
 
 if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
     from distill.cli.texts import Source
-    from distill.data.task_types import Kind
+    from distill.data.task_types import TaskType
     from distill.deploy.export.record import Record
 
 PROG = "python -m distill.predict"
@@ -114,16 +114,16 @@ def _predicted(model: Any, texts: Any, batch_size: int, source: Source, done: in
     return predictions
 
 
-def _kind(folder: Path, record: Record | None) -> Kind:
+def _kind(folder: Path, record: Record | None) -> TaskType:
     """The kind of a model folder. For a folder without a record, its head decides."""
-    from distill.data.task_types import KINDS, kind_of_model
+    from distill.data.task_types import TASK_TYPES, kind_of_model
     from distill.models.families.head import stored_head
 
     if record is not None:
         return record.kind
     head = stored_head(folder)
     if head is None:
-        return KINDS["classification"]  # refused when it is loaded
+        return TASK_TYPES["classification"]  # refused when it is loaded
     return kind_of_model(head.problem, head.outputs, head.architecture)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # these take a second to import, and --help must not wait for
     import pyarrow as pa
 
     from distill.data.files import Table
-    from distill.data.task_types import Kind
+    from distill.data.task_types import TaskType
     from distill.deploy.export.record import Record
 
 _AT_ONCE = 1024
@@ -51,7 +51,7 @@ class Source:
     """Guesses, for the user to read before they are used."""
 
 
-def source(options: argparse.Namespace, record: Record | None, kind: Kind) -> Source:
+def source(options: argparse.Namespace, record: Record | None, kind: TaskType) -> Source:
     """The texts that the options name. `record`: None for a folder whose columns are unknown.
 
     Raises:
@@ -72,7 +72,7 @@ def source(options: argparse.Namespace, record: Record | None, kind: Kind) -> So
     return Source(names, _of_file(table, read, text, choices), table.rows.num_rows, table.where, (*table.notes, *notes))
 
 
-def _without_file(options: argparse.Namespace, record: Record | None, kind: Kind) -> Source:
+def _without_file(options: argparse.Namespace, record: Record | None, kind: TaskType) -> Source:
     for name in ("text", "text_pair", "choices", "separator"):
         if (value := getattr(options, name)) is not None:
             option = f"--{name.replace('_', '-')}"
@@ -126,7 +126,7 @@ def _decoded(line: bytes, place: str) -> str:
         raise DataError(f"{place}: {wrong}; must be UTF-8 text; convert it to UTF-8") from error
 
 
-def _read(options: argparse.Namespace, table: Table, kind: Kind) -> Table:
+def _read(options: argparse.Namespace, table: Table, kind: TaskType) -> Table:
     """The table as a run reads it: with lists in place of the text of lists, for kinds that take lists."""
     if not (kind.per_token or kind.choices):
         return table
@@ -137,7 +137,7 @@ def _read(options: argparse.Namespace, table: Table, kind: Kind) -> Table:
 
 
 def _columns(
-    options: argparse.Namespace, record: Record | None, table: Table, kind: Kind
+    options: argparse.Namespace, record: Record | None, table: Table, kind: TaskType
 ) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     """The text columns and those of the choices: those of the options, those of the task, or the most likely ones; and
     whether they are guessed. All rows are checked."""

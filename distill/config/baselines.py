@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from distill.config import NO_TEACHER, Baseline, Config, Stage, Train
-from distill.config.feature_kinds import KINDS
+from distill.config.feature_kinds import FEATURE_KINDS
 
 OWN = (
     *("kind", "role", "start", "teacher", "terms", "transfer", "skip_if_mlm_head", "skip_if_head", "gates"),
@@ -53,6 +53,6 @@ def _on_soft_labels(config: Config, name: str) -> Stage:
         label: term
         for terms in of_students[:1]
         for label, term in terms.items()
-        if term.compare_with == "teacher" and (kind := KINDS.get(term.features)) is not None and kind.head
+        if term.compare_with == "teacher" and (kind := FEATURE_KINDS.get(term.features)) is not None and kind.head
     }
     return replace(stage, terms=outputs | stage.terms, skip_if_head=False)

@@ -111,7 +111,7 @@ VECTORS = FeatureKind(
     head=True,
 )
 
-KINDS: dict[str, FeatureKind] = {
+FEATURE_KINDS: dict[str, FeatureKind] = {
     kind.name: kind for kind in (LOGITS, MARGINS, VECTORS, HIDDEN, POOLED, RELATIONS, SCORES)
 }
 """Values of the setting `features` of a term."""

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from distill.config.allowed import above, at_least, members, one_of
-from distill.config.feature_kinds import KINDS
+from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.schemes import default
 
 
@@ -18,7 +18,7 @@ class Term:
 
     weight: float = field(default=1.0, metadata=at_least(0, "drop the term with weight 0"))
     """Factor in the weighted sum."""
-    features: str = field(default="logits", metadata=one_of(*KINDS, advice="see conf/term"))
+    features: str = field(default="logits", metadata=one_of(*FEATURE_KINDS, advice="see conf/term"))
     """The features that are compared: logits; margins (between the outputs for two documents of the same query, of
     rerankers); vectors (the outputs of embedders); hidden (states); pooled (one vector per text, as a sentence embedder
     computes it); relations (of tokens among queries, among keys and among values); scores (of attention, before the

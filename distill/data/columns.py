@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.data.kind_of import kind_of, stated_of
-from distill.data.task_types import KINDS, Columns, Kind
+from distill.data.task_types import TASK_TYPES, Columns, TaskType
 from distill.data.task_types.multiple_choice import MULTIPLE_CHOICE, first_of, fits, is_choices, numbered, sizes_of
 from distill.data.task_types.question_answering import QUESTION_ANSWERING, is_answers, is_extractive
 from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
@@ -122,14 +122,14 @@ def columns_of(
     return Columns(text, label, task_type, flag=flag_of(sample, label, task_type, head))
 
 
-def flag_of(table: pa.Table, label: Sequence[str], task_type: Kind, head: Head | None) -> str:
+def flag_of(table: pa.Table, label: Sequence[str], task_type: TaskType, head: Head | None) -> str:
     """The only label of a head with one output that is a probability, if the label column tells by 0 and 1 which rows
     have it; else nothing."""
-    problem = KINDS["multi_label"].problem
+    problem = TASK_TYPES["multi_label"].problem
     if head is None or (head.outputs, head.problem, task_type.name, len(label)) != (1, problem, "multi_label", 1):
         return ""
     column = table[label[0]]
-    if not KINDS["classification"].accepts(column.type):
+    if not TASK_TYPES["classification"].accepts(column.type):
         return ""
     found = {value.lower() for value in distinct(label_names(column))}
     return (head.labels or ("LABEL_0",))[0] if found and found <= {"0", "1", "true", "false"} else ""
@@ -303,8 +303,8 @@ def _check_header(name: str, table: pa.Table, key: str, file: str) -> None:
 def _few_values(column: pa.ChunkedArray) -> bool:
     """Whether a column has lists, or so few different values that they repeat."""
     if is_list(column.type):
-        return KINDS["multi_label"].accepts(column.type)
-    if pa.types.is_null(column.type) or not KINDS["classification"].accepts(column.type):
+        return TASK_TYPES["multi_label"].accepts(column.type)
+    if pa.types.is_null(column.type) or not TASK_TYPES["classification"].accepts(column.type):
         return False
     return 2 <= pc.count_distinct(column).as_py() <= MOST_REPEATED * len(column)
 

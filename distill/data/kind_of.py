@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.task_types import KINDS, Kind
+from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.task_types.numerals import decimal_commas, is_code, with_points
 from distill.data.task_types.regression import numeric
 from distill.data.task_types.sets import is_joined
@@ -38,34 +38,34 @@ _CODES = re.compile(r"(?<![a-z])(code|icd\d*|zip|plz|postcode|version)(?![a-z])"
 
 def kind_of(
     settings: config.Task, table: pa.Table, text: Sequence[str], label: Sequence[str], head: Head | None, stated: Stated
-) -> Kind:
+) -> TaskType:
     """The kind of a task with these columns."""
     if settings.kind is not None:
-        return KINDS[settings.kind]
+        return TASK_TYPES[settings.kind]
     if any(is_words(table[name].type) for name in text) or is_spans(table[label[0]].type):
         return TOKEN_CLASSIFICATION
     column = table[label[0]]
     if len(label) > 1 or (is_list(column.type) and not _is_single(column, head)):
-        return KINDS["multi_label"]
+        return TASK_TYPES["multi_label"]
     if head is not None and head.architecture == VECTORS:
         if len(text) == 2 and _numeric(column):
-            return KINDS["retrieval" if [name.lower() for name in text] in QUERIES else "embedding"]
+            return TASK_TYPES["retrieval" if [name.lower() for name in text] in QUERIES else "embedding"]
         head = None  # the encoder of an embedder, which gets a head for the task
-    if head is not None and head.problem == KINDS["multi_label"].problem:
-        return KINDS["multi_label"]
+    if head is not None and head.problem == TASK_TYPES["multi_label"].problem:
+        return TASK_TYPES["multi_label"]
     if (head is None or head.outputs == 1) and [name.lower() for name in text] in QUERIES and _numeric(column):
-        return KINDS["reranking"]
+        return TASK_TYPES["reranking"]
     if head is not None:
-        return KINDS["regression" if head.outputs == 1 else "classification"]
+        return TASK_TYPES["regression" if head.outputs == 1 else "classification"]
     if _is_number(column, stated):
-        return KINDS["regression"]
-    return KINDS["multi_label" if is_joined(column, stated) else "classification"]
+        return TASK_TYPES["regression"]
+    return TASK_TYPES["multi_label" if is_joined(column, stated) else "classification"]
 
 
 def _is_single(column: pa.ChunkedArray, head: Head | None) -> bool:
     """Whether the labels in lists of one are the classes of a teacher that outputs one of several classes."""
     classes = head is not None and head.architecture == TEXTS and head.outputs > 1
-    if not classes or head is None or head.problem == KINDS["multi_label"].problem:
+    if not classes or head is None or head.problem == TASK_TYPES["multi_label"].problem:
         return False
     return bool(pc.all(pc.equal(pc.list_value_length(column), 1)).as_py())
 
@@ -87,7 +87,7 @@ def stated_of(
 
 def _numeric(column: pa.ChunkedArray) -> bool:
     """Whether a label column contains numbers. A few mistakes are allowed, which are refused later with their row."""
-    if not KINDS["regression"].accepts(column.type):
+    if not TASK_TYPES["regression"].accepts(column.type):
         return False
     values, bad = _numbers(column)
     return bool(bad.sum() <= MOST_MISTAKES * (~np.isnan(values) & ~bad).sum())

@@ -30,7 +30,7 @@ from distill.data.splits import (
     without_leaks,
 )
 from distill.data.task import Task
-from distill.data.task_types import KINDS, Columns, Kind, flat, labelled
+from distill.data.task_types import TASK_TYPES, Columns, TaskType, flat, labelled
 from distill.data.task_types.question_answering import ALWAYS, answerable
 from distill.data.task_types.task_type import OPTIONS, SOFT, check_texts, is_list
 from distill.data.task_types.written import names as label_names
@@ -166,7 +166,7 @@ def _apart(
     return splits
 
 
-def _check_settings(settings: config.Task, task_type: Kind, key: str) -> None:
+def _check_settings(settings: config.Task, task_type: TaskType, key: str) -> None:
     """Raise ConfigError for settings of another kind of task."""
     unfit = [metric for metric in settings.metrics or () if metric not in task_type.all_metrics]
     if unfit:
@@ -176,7 +176,7 @@ def _check_settings(settings: config.Task, task_type: Kind, key: str) -> None:
         )
     for name in OPTIONS:
         if getattr(settings, name) and name not in task_type.settings:
-            other = next(each.name for each in KINDS.values() if name in each.settings)
+            other = next(each.name for each in TASK_TYPES.values() if name in each.settings)
             raise ConfigError(
                 f"{key}.{name}: got {getattr(settings, name)}; must be null for {task_type.name}; leave it out, or set "
                 f"{quoting.setting(f'{key}.kind', other)}"
@@ -222,9 +222,11 @@ def _check_columns(table: Table, columns: Columns, key: str) -> None:
             "training rows do; add or rename it"
         )
     for name in columns.label:
-        task_type = KINDS["classification"] if columns.flagged else columns.kind
+        task_type = TASK_TYPES["classification"] if columns.flagged else columns.kind
         given = table.rows[name].type
-        alone = columns.kind is KINDS["classification"] and is_list(given) and not pa.types.is_nested(given.value_type)
+        alone = (
+            columns.kind is TASK_TYPES["classification"] and is_list(given) and not pa.types.is_nested(given.value_type)
+        )
         if not task_type.accepts(given) and not alone:
             raise DataError(
                 f"{where}: got {given} in column {name}; must be {task_type.form} for {columns.kind.name}; "
@@ -243,7 +245,7 @@ def prepared(table: Table, columns: Columns) -> tuple[Table, list[str]]:
 def read_labels(
     settings: config.Task, tables: Mapping[str, Table], columns: Columns, head: Head | None, key: str
 ) -> tuple[dict[str, pa.ChunkedArray], list[str]]:
-    """Split -> column of labels as `Kind.encode` takes it, and how labels were read, in lines for the user.
+    """Split -> column of labels as `TaskType.encode` takes it, and how labels were read, in lines for the user.
 
     Args:
         tables: as from `prepared`.
@@ -334,7 +336,7 @@ def _range(allowed: list[float] | None, train: Split | None) -> tuple[float, flo
     return float(np.nanmin(values)), float(np.nanmax(values))
 
 
-def _threshold(task_type: Kind, splits: Mapping[str, Split], notes: list[str], name: str) -> float:
+def _threshold(task_type: TaskType, splits: Mapping[str, Split], notes: list[str], name: str) -> float:
     """The probability above which there is no answer: without such questions in the training rows, never."""
     if not task_type.extractive:
         return 0.5

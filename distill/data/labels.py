@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from distill import config
 from distill.data.task import Task
-from distill.data.task_types import Kind, sorted_names
+from distill.data.task_types import TaskType, sorted_names
 from distill.data.task_types.multi_label import MULTI_LABEL
 from distill.data.task_types.written import WHOLE, spelled_alike
 from distill.errors import ConfigError
@@ -35,7 +35,7 @@ class Labels:
 
 def labels_of(
     settings: config.Task,
-    task_type: Kind,
+    task_type: TaskType,
     columns: Mapping[str, pa.ChunkedArray],
     head: Head | None,
     key: str,
@@ -83,7 +83,7 @@ def labels_of(
     return _of_head(head, in_files, key)
 
 
-def _names(task_type: Kind, columns: Mapping[str, pa.ChunkedArray]) -> set[str]:
+def _names(task_type: TaskType, columns: Mapping[str, pa.ChunkedArray]) -> set[str]:
     """The names of all labels of the training rows, or of all rows without training rows."""
     return set().union(*map(task_type.names, [columns["train"]] if "train" in columns else columns.values()))
 

@@ -9,13 +9,15 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data.files import Table
 from distill.data.labels import Labels
-from distill.data.task_types import Kind
+from distill.data.task_types import TaskType
 from distill.data.task_types.task_type import is_list, is_text
 from distill.errors import ConfigError
 from distill.runtime import quoting
 
 
-def soft_outputs(settings: config.Task, task_type: Kind, labels: Labels, table: Table, key: str) -> np.ndarray | None:
+def soft_outputs(
+    settings: config.Task, task_type: TaskType, labels: Labels, table: Table, key: str
+) -> np.ndarray | None:
     """[n, outputs] of the training rows in `table`, NaN for rows without; None if the settings name no soft labels.
 
     Args:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from distill.data.files import Table
-from distill.data.task_types import Columns, Kind, flat, labelled, targets_in
+from distill.data.task_types import Columns, TaskType, flat, labelled, targets_in
 from distill.errors import DataError
 from distill.runtime import quoting
 
@@ -181,7 +181,7 @@ def with_labels(split: Split, notes: list[str], name: str) -> Split:
     return Split(split.table, split.rows[flags])
 
 
-def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], task_type: Kind) -> None:
+def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], task_type: TaskType) -> None:
     """Raise DataError for a split with too few labelled rows, and for training rows that all have the same label."""
     for split, part in splits.items():
         where = ", ".join(tables.get(split, tables.get("train", next(iter(tables.values())))).files)

@@ -13,7 +13,7 @@ import yaml
 
 from distill import config
 from distill.config import names
-from distill.data.task_types import Kind, kind_of_model
+from distill.data.task_types import TaskType, kind_of_model
 
 UNNAMED = ("train", "training", "data", "dataset")
 """Names of files that do not name a task. It is named after their folder."""
@@ -24,7 +24,7 @@ class Task:
     """A task: its kind, columns, labels and metrics."""
 
     name: str
-    kind: Kind
+    kind: TaskType
     columns: tuple[str, ...]
     """The text column, or the two columns of a text pair."""
     labels: tuple[str, ...]

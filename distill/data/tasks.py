@@ -24,7 +24,7 @@ from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, is_own, renamed
-from distill.data.task_types import KINDS, SECONDS, labelled, targets_in
+from distill.data.task_types import SECONDS, TASK_TYPES, labelled, targets_in
 from distill.data.task_types.task_type import SOFT, as_list
 from distill.data.transfer import normalized
 from distill.errors import ConfigError, DataError
@@ -321,7 +321,7 @@ def pinned_revision(settings: config.Task) -> str | None:
 def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, Table]]:
     """Rows with the task's columns and meaningless labels."""
     sentences: Iterator[str] = cycle(docstrings.sample(200))
-    task_type = KINDS[settings.kind or "classification"]
+    task_type = TASK_TYPES[settings.kind or "classification"]
     labels = settings.labels or [str(number) for number in range(docstrings.CLASSES)]
     settings = replace(
         settings,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from distill import config
 from distill.data.columns import columns_of, text_columns
 from distill.data.files import Table
-from distill.data.task_types import KINDS, Columns
+from distill.data.task_types import TASK_TYPES, Columns
 from distill.models.families.head import Head
 from distill.models.families.record import VECTORS
 
@@ -32,7 +32,7 @@ def completed(
         key: setting of the task, e.g. `tasks`, for messages.
     """
     others = [table for split, table in tables.items() if split != "train"]
-    embeds = KINDS[settings.kind].separate if settings.kind else head is not None and head.architecture == VECTORS
+    embeds = TASK_TYPES[settings.kind].separate if settings.kind else head is not None and head.architecture == VECTORS
     if "train" not in tables or not others or not embeds:
         return None, tables
     columns, train = columns_of(settings, others[0].rows, head, key, others[0].files[0]), tables["train"]

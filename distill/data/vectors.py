@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from distill.data.task_types import Kind, targets_in
+from distill.data.task_types import TaskType, targets_in
 from distill.models.families.head import Head
 
 
-def prompts_of(task_type: Kind, head: Head | None) -> tuple[str, ...]:
+def prompts_of(task_type: TaskType, head: Head | None) -> tuple[str, ...]:
     """The prompts of the teacher, an embedder, before queries and before documents, or before every text of other
     tasks; empty without prompts."""
     if head is None or not task_type.separate:

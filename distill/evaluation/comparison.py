@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distill.data.task import Task, task_of_model
-from distill.data.task_types import MISSING, Kind, labelled
+from distill.data.task_types import MISSING, TaskType, labelled
 from distill.errors import ConfigError, DataError
 from distill.evaluation import chance, resamples, retained
 from distill.inference.artifact import Model, class_names_of, config_of, count, inputs_in
@@ -42,7 +42,7 @@ def task_of(model: Model, metrics: Sequence[str] | None) -> Task:
     return replace(task, metrics=tuple(metrics or task.metrics))
 
 
-def truth_of(kind: Kind, labels: Sequence[str], batches: Sequence[Batch]) -> np.ndarray:
+def truth_of(kind: TaskType, labels: Sequence[str], batches: Sequence[Batch]) -> np.ndarray:
     """The labels of all rows, [n] or [n, labels], in the form that metrics take. Rows and tokens without a label are
     left out.
 
@@ -74,7 +74,7 @@ def _check(labels: np.ndarray, count: int) -> None:
         )
 
 
-def outputs_of(kind: Kind, run: Run, batches: Sequence[Batch]) -> np.ndarray:
+def outputs_of(kind: TaskType, run: Run, batches: Sequence[Batch]) -> np.ndarray:
     """Outputs [n, C] of all rows with a label, in the order of `truth_of`. For multiple choice, C is the largest number
     of choices, and choices that a row lacks are `ABSENT`."""
     parts = []

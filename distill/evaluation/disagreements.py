@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distill.data.task import Task
-from distill.data.task_types import SECONDS, Kind, labelled
+from distill.data.task_types import SECONDS, TaskType, labelled
 from distill.data.tasks import targets_of
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ def short(text: str, most: int = CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def label_of(kind: Kind, target: np.ndarray, names: Sequence[str], divided: Any) -> str | float | None:
+def label_of(kind: TaskType, target: np.ndarray, names: Sequence[str], divided: Any) -> str | float | None:
     """The label of a row: names of labels, a number, a choice, the answers in a context, or the spans of a text in
     words; None without one.
 
     Args:
         target: [1] or [1, labels] of the row, as the kind encodes it.
-        divided: the row as `Kind.answer` takes it, of kinds with `divide`.
+        divided: the row as `TaskType.answer` takes it, of kinds with `divide`.
     """
     if not labelled(target)[0]:
         return None
@@ -55,13 +55,13 @@ def label_of(kind: Kind, target: np.ndarray, names: Sequence[str], divided: Any)
 
 
 def listed(
-    kind: Kind,
+    kind: TaskType,
     outputs: Sequence[tuple[np.ndarray, float]],
     texts: Sequence[Any],
     targets: np.ndarray | None,
     names: Sequence[str],
 ) -> list[tuple[Any, ...]]:
-    """For each row its label, as from `label_of`, and what `Kind.answer` returns for it, of each model.
+    """For each row its label, as from `label_of`, and what `TaskType.answer` returns for it, of each model.
 
     Args:
         outputs: of each model [R, C] of the rows, or of the words of texts, and its threshold.
@@ -77,7 +77,7 @@ def listed(
     return list(zip(labels, *answers, strict=True))
 
 
-def readable(kind: Kind) -> bool:
+def readable(kind: TaskType) -> bool:
     """Whether the rows of a kind are listed. Words and pairs of vectors are not."""
     return not kind.per_token and not kind.separate
 

@@ -6,7 +6,7 @@ all rows. The scores on 10,000 resamples are its values for sums in which each r
 
 A metric takes predictions and labels of one form: class numbers `[N]`, numbers `[N]`, 0 and 1 for each label `[N, K]`,
 codes of tags `[N]` with labels of `spans.TAGGED`, scores of documents `[N]` with labels of `task_type.GROUPED`, or the
-values of `Kind.grade` `[N, K]` for answers and for retrieval.
+values of `TaskType.grade` `[N, K]` for answers and for retrieval.
 
 A metric is 0 where it is not defined: F1 without a positive prediction, or a correlation of a constant column.
 scikit-learn does the same with a warning. Its own functions are not used, because they check their arguments for longer
@@ -156,7 +156,7 @@ def _spans(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _graded(column: int, graded: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """[N, 2] a value of each row from `Kind.grade`, and 1."""
+    """[N, 2] a value of each row from `TaskType.grade`, and 1."""
     return _stacked(graded[:, column], np.ones(len(graded)))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from distill.data.task_types import Kind
+from distill.data.task_types import TaskType
 from distill.data.task_types.spans import TAGGED, types_of
 from distill.evaluation import metrics, resamples
 from distill.evaluation.lengths import terciles
@@ -16,7 +16,7 @@ from distill.evaluation.significance import mcnemar, right
 
 
 def compared(
-    kind: Kind,
+    kind: TaskType,
     predictions: Sequence[np.ndarray],
     judged: Sequence[np.ndarray],
     truth: np.ndarray | None,
@@ -31,7 +31,7 @@ def compared(
 
     Args:
         predictions: of A and B, [R] or [R, labels] as metrics take them. R is the number of rows or of their words.
-        judged: of A and B, what metrics take besides the truth: the predictions, or values of `Kind.grade` [R, K].
+        judged: of A and B, what metrics take besides the truth: the predictions, or values of `TaskType.grade` [R, K].
         truth: [R] or [R, labels] as metrics take it; None without labels.
         chosen: [R] whether each row, or the text of each word, has a label.
         owners: [R] number of each row, or of the text of each word, from 0 to n - 1.
@@ -61,14 +61,14 @@ def compared(
     return result | {"classes": classes(kind, a, b, owners, truth, names)}
 
 
-def metrics_of(kind: Kind) -> tuple[str, ...]:
+def metrics_of(kind: TaskType) -> tuple[str, ...]:
     """The metrics that are compared: accuracy, which McNemar's test compares, if it is defined, and the kind's metrics;
     of words all metrics."""
     accuracy = [name for name in kind.all_metrics if name == "accuracy"]
     return kind.all_metrics if kind.per_token else tuple(dict.fromkeys((*accuracy, *kind.metrics)))
 
 
-def agreement(kind: Kind, a: np.ndarray, b: np.ndarray, owners: np.ndarray) -> dict[str, Any]:
+def agreement(kind: TaskType, a: np.ndarray, b: np.ndarray, owners: np.ndarray) -> dict[str, Any]:
     """How often two predictions are the same, in percent, with its 95% interval (Wilson's); of numbers, their
     correlations and mean absolute difference.
 
@@ -120,7 +120,7 @@ def scores(names: Sequence[str], a: np.ndarray, b: np.ndarray, truth: np.ndarray
 
 
 def classes(
-    kind: Kind, a: np.ndarray, b: np.ndarray, owners: np.ndarray, truth: np.ndarray | None, names: Sequence[str]
+    kind: TaskType, a: np.ndarray, b: np.ndarray, owners: np.ndarray, truth: np.ndarray | None, names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """For each label, or type of span: how often it is in the truth, and how often each model predicts it. With a truth
     also recall and F1 of both in percent, which are None for a label that does not occur. Empty without labels.

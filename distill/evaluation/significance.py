@@ -140,7 +140,7 @@ def right(
 
     Args:
         names: of the task's metrics.
-        same: of its kind, see `Kind.same`.
+        same: of its kind, see `TaskType.same`.
         predictions: of the task alone.
     """
     if tuple(names) == ("exact_match",):

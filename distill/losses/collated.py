@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from distill.data.task_types import KINDS, MISSING, Kind, kind_of_model
+from distill.data.task_types import MISSING, TASK_TYPES, TaskType, kind_of_model
 from distill.errors import ConfigError, DataError
 from distill.models import families
 from distill.models.families.head import REGRESSION, SEVERAL, architecture_of
@@ -27,7 +27,7 @@ _OTHERS = ("inputs_embeds", "position_ids", "decoder_input_ids", "decoder_attent
 """Inputs of models that the loss does not pass on."""
 
 
-def kind_of(model: nn.Module, name: str = "student") -> Kind | None:
+def kind_of(model: nn.Module, name: str = "student") -> TaskType | None:
     """The kind of task that a model of transformers has a head for; None for a masked language model.
 
     `name` is that of the argument, for messages.
@@ -47,20 +47,22 @@ def kind_of(model: nn.Module, name: str = "student") -> Kind | None:
     )
 
 
-def kind_named(name: str, found: Kind | None) -> Kind:
+def kind_named(name: str, found: TaskType | None) -> TaskType:
     """The kind of task of this name, for a model of which `kind_of` finds another that has the same head.
 
     Raises:
         ConfigError: for an unknown kind, and for one whose models have another head.
     """
-    alike = [] if found is None else [kind.name for kind in KINDS.values() if kind.architecture == found.architecture]
+    alike = (
+        [] if found is None else [kind.name for kind in TASK_TYPES.values() if kind.architecture == found.architecture]
+    )
     if name not in alike:
         known = " or ".join(alike) or "None"
         raise ConfigError(f"kind: got {name}; must be {known} for a model with this head; choose another")
-    return KINDS[name]
+    return TASK_TYPES[name]
 
 
-def batch_of(kind: Kind | None, outputs: int, batch: Mapping[str, Tensor]) -> Batch:
+def batch_of(kind: TaskType | None, outputs: int, batch: Mapping[str, Tensor]) -> Batch:
     """A batch for `Objective`, from a batch with `input_ids` [B, L] ([B, choices, L] of multiple choice),
     `attention_mask`, which is all ones if it is left out, and:
 
@@ -126,15 +128,15 @@ def _flags(batch: Mapping[str, Tensor], outputs: int) -> Tensor:
 
 
 _OF_PROBLEM = {REGRESSION: _numbers, SEVERAL: _flags}
-"""`Kind.problem` -> function of (batch, number of outputs) for the labels of texts; `_classes` for any other."""
+"""`TaskType.problem` -> function of (batch, number of outputs) for the labels of texts; `_classes` for any other."""
 
 
-def _texts(kind: Kind, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+def _texts(kind: TaskType, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
     labels = _OF_PROBLEM.get(kind.problem or "", _classes)(batch, outputs)
     return _labelled(kind, labels) | _learned(batch, (len(labels), outputs))
 
 
-def _tokens(kind: Kind, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+def _tokens(kind: TaskType, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
     """Rows are the tokens with a label; of a batch without labels, all tokens."""
     shape = batch["input_ids"].shape
     if "labels" in batch:
@@ -147,13 +149,13 @@ def _tokens(kind: Kind, batch: Mapping[str, Tensor], real: Tensor, outputs: int)
     return parts | {name: values.flatten(0, 1)[parts["words"]] for name, values in learned.items()}
 
 
-def _choices(kind: Kind, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+def _choices(kind: TaskType, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
     count, most = batch["input_ids"].shape[:2]
     groups = torch.arange(count * most, device=real.device).view(count, most)
     return {"groups": groups} | _labelled(kind, _classes(batch, most)) | _learned(batch, (count, most))
 
 
-def _answers(kind: Kind, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+def _answers(kind: TaskType, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
     """Rows are the starts and the ends of the answers, in turn. Every token may be one."""
     if "teacher_logits" in batch:
         raise DataError("batch: got teacher_logits; must be left out of question answering; pass the teacher itself")
@@ -176,7 +178,7 @@ def _labels(batch: Mapping[str, Tensor], shape: tuple[int, ...], missing: float)
     return none if given is None else _shaped("labels", given, shape)
 
 
-def _labelled(kind: Kind, labels: Tensor) -> Batch:
+def _labelled(kind: TaskType, labels: Tensor) -> Batch:
     """The labels of all rows [R] that the kind makes of them, and the numbers of the rows that have one. 0 stands where
     there is none."""
     rows = torch.from_numpy(kind.loss_targets(labels.detach().cpu().numpy())).to(labels.device)

@@ -38,9 +38,9 @@ class DistillationLoss(nn.Module):
             None, layer m of M is compared with the teacher's layer at the same relative depth (Jiao et al. 2020, arXiv
             1909.10351, section 3.1).
         pooling: how `terms.Pooled` makes one vector of the hidden states of a text: mean, cls or max.
-        kind: name of the kind of task in `distill.data.task_types.KINDS`, such as reranking, where the student's config
-            cannot tell it from another kind with the same head. None is the one that transformers trains such a model
-            for.
+        kind: name of the kind of task, one of `distill.data.task_types.TASK_TYPES`, such as reranking, where the config
+            of the student cannot tell it from another kind with the same head. With None it is the kind for which
+            transformers trains such a model.
 
     Raises:
         ConfigError: for models, terms or a kind that do not fit each other.

@@ -14,10 +14,10 @@ from typing import Any
 from torch import Tensor
 
 from distill import losses
-from distill.config.feature_kinds import GATES, KINDS, LOGITS, VECTORS, FeatureKind
+from distill.config.feature_kinds import FEATURE_KINDS, GATES, LOGITS, VECTORS, FeatureKind
 from distill.config.instantiate import bind
 from distill.config.stages import Term as Settings
-from distill.data.task_types import Kind
+from distill.data.task_types import TaskType
 from distill.errors import ConfigError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -44,7 +44,7 @@ class Term:
 
     @property
     def kind(self) -> FeatureKind:
-        return GATES if self.features == GATES.name else KINDS[self.features]
+        return GATES if self.features == GATES.name else FEATURE_KINDS[self.features]
 
     def pairs(self, student: int, teacher: int, kept: Sequence[int] | None = None) -> list[tuple[int, int]]:
         """Pairs (student's layer, teacher's layer) that are compared, counted from 0, for models of these depths.
@@ -59,7 +59,7 @@ class Term:
         return [(student - 1, teacher - 1 if self.teacher_layer is None else self.teacher_layer)]
 
 
-def bound(settings: Mapping[str, Settings], task: Kind | None = None) -> dict[str, Term]:
+def bound(settings: Mapping[str, Settings], task: TaskType | None = None) -> dict[str, Term]:
     """The terms of a stage that have a weight above 0, with loss functions bound to their hyper-parameters.
 
     Args:

@@ -19,7 +19,7 @@ from distill.compression.quantization.quantize import FITS, MAKE
 from distill.config import instantiate
 from distill.config.backends import BACKENDS, Backend
 from distill.config.schemes import SCHEMES, Scheme
-from distill.data.task_types import KINDS, MISSING
+from distill.data.task_types import MISSING, TASK_TYPES
 from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.multi_label import MULTI_LABEL
 from distill.deploy.export import untrained
@@ -184,7 +184,7 @@ def test_a_kind_of_task_is_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     terms = [distill.terms.Supervised(), distill.terms.SoftTargets(temperature=1.0)]
     with pytest.raises(ConfigError, match="kind: got ordinal; must be classification or multi_label or "):
         distill.DistillationLoss(student, teacher, terms, kind="ordinal")
-    monkeypatch.setitem(KINDS, record.name, record)
+    monkeypatch.setitem(TASK_TYPES, record.name, record)
     loss = distill.DistillationLoss(student, teacher, terms, kind="ordinal")
 
     ids = torch.randint(5, 60, (5, 7), generator=torch.Generator().manual_seed(0))

@@ -16,7 +16,7 @@ from hydra.core.config_store import ConfigStore
 from distill import config
 from distill.config import Limit, Stage, Tasks
 from distill.data import formats
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import load_tasks
 from distill.pipeline import stages
 from distill.runtime.storage import run_folder
@@ -68,8 +68,8 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
         scores = shifted / shifted.sum(axis=1, keepdims=True)
         return np.where(scores.max(axis=1) > 0.6, scores.argmax(axis=1), 0)
 
-    kind = replace(KINDS["classification"], name="cautious", decode=cautious)
-    monkeypatch.setitem(KINDS, kind.name, kind)
+    kind = replace(TASK_TYPES["classification"], name="cautious", decode=cautious)
+    monkeypatch.setitem(TASK_TYPES, kind.name, kind)
     monkeypatch.setitem(config.STAGES, "stamp", Stamp)
     monkeypatch.setitem(stages.RUN, "stamp", stamp)
     for name in ("stamp_schema.yaml", "stamp.yaml"):  # which are removed again

@@ -16,7 +16,7 @@ from distill.data.encode import alternating, encode_choices, encode_texts, encod
 from distill.data.questions import encode_questions
 from distill.data.task import Task
 from distill.data.task_model import load_for
-from distill.data.task_types import ABSENT, KINDS
+from distill.data.task_types import ABSENT, TASK_TYPES
 from distill.data.task_types.token_classification import words_of
 from distill.inference.predict import predict
 from distill.inference.runners import torch_run
@@ -49,17 +49,17 @@ TARGETS: dict[str, np.ndarray] = {
 
 
 def test_every_kind_has_targets() -> None:
-    assert TARGETS.keys() == KINDS.keys()
-    assert LABELS.keys() == {name for name, kind in KINDS.items() if kind.named}
+    assert TARGETS.keys() == TASK_TYPES.keys()
+    assert LABELS.keys() == {name for name, kind in TASK_TYPES.items() if kind.named}
 
 
 QUICK = ("bert", "modernbert")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in FAMILIES])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TASK_TYPES)
 def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: Path) -> None:
-    record, labels = KINDS[kind], LABELS.get(kind, ())
+    record, labels = TASK_TYPES[kind], LABELS.get(kind, ())
     if record.architecture in families.FAMILIES[name].without:
         pytest.skip(f"transformers has no class {record.architecture} for it")
     task = Task("own", record, ("text",) if record.divide else ("text", "other"), labels, record.metrics)
@@ -78,7 +78,7 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
         encoded = encode_words(pairs, [np.array(words_of(text)) for text in pairs], tokenizer, 24)
     if record.choices:  # the last questions have one choice fewer
         pairs = [(text, texts[1][n : n + 3] if n < 6 else texts[1][:2]) for n, text in enumerate(texts[0])]
-        encoded = encode_choices([KINDS[kind].divide(pair) for pair in pairs], tokenizer, 24)
+        encoded = encode_choices([TASK_TYPES[kind].divide(pair) for pair in pairs], tokenizer, 24)
     if record.extractive:
         encoded = encode_questions([text[:12] for text in texts[0]], texts[1], tokenizer, 24)
         pairs = [(text[:12], context) for text, context in pairs]

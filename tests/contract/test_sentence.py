@@ -19,7 +19,7 @@ import distill
 from distill.cli.compare.models import outputs_of
 from distill.cli.compare.rows import Rows
 from distill.data.files import Table
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.errors import DataError
 from distill.models import teacher
 from distill.models.families import vectors
@@ -203,7 +203,7 @@ def test_a_comparison_puts_the_default_prompt_before_both_texts(embedder: Any) -
     stored = {"prompts": {"code": "c: "}, "default_prompt_name": "code"}
     folder = embedder({"max_seq_length": 40}, stored)
     table = Table(pa.table({"a": TEXTS[:2], "b": TEXTS[2:4]}), ("file",), ())
-    made = outputs_of(distill.load(folder), KINDS["embedding"], Rows(table, ("a", "b")), 2)  # type: ignore[arg-type]
+    made = outputs_of(distill.load(folder), TASK_TYPES["embedding"], Rows(table, ("a", "b")), 2)  # type: ignore[arg-type]
     expected = np.concatenate([there(folder, TEXTS[:2]), there(folder, TEXTS[2:4])], axis=1)
     np.testing.assert_allclose(made, expected, atol=2e-5)
 

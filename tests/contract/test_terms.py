@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from distill import config, losses
 from distill.config import Stage, Term
-from distill.config.feature_kinds import KINDS
+from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.instantiate import PLACES, bind
 from distill.pipeline import validation
 from distill.pipeline.stages import RUN
@@ -40,7 +40,7 @@ WHERE = {
 
 
 FEATURES = {name: yaml.safe_load((CONF / "term" / f"{name}.yaml").read_text())["features"] for name in TERMS}
-STAGE = {name: "pretrain" if KINDS[features].rows else "finetune" for name, features in FEATURES.items()}
+STAGE = {name: "pretrain" if FEATURE_KINDS[features].rows else "finetune" for name, features in FEATURES.items()}
 """Term -> stage that it is added to: a few are of tasks alone."""
 EVERY_TERM = tuple(f"+term@stages.{STAGE[name]}.terms.more_{name}={name}" for name in TERMS)
 """All terms, added to one recipe: composing takes long, and once is enough."""
@@ -64,7 +64,7 @@ def put(group: str, option: str) -> Any:
 
 def test_every_loss_and_every_kind_has_a_term_and_every_term_a_loss() -> None:
     files = {name: yaml.safe_load((CONF / "term" / f"{name}.yaml").read_text()) for name in TERMS}
-    assert {term["features"] for term in files.values()} == KINDS.keys()
+    assert {term["features"] for term in files.values()} == FEATURE_KINDS.keys()
     assert {term["loss"]["_target_"] for term in files.values()} == {f"distill.losses.{n}" for n in losses.__all__}
 
 

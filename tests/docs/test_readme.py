@@ -20,7 +20,7 @@ from hydra.core.override_parser.types import Override
 from distill.cli import advise, predict
 from distill.cli.compare import command as compare
 from distill.config import load_config
-from distill.config.feature_kinds import KINDS
+from distill.config.feature_kinds import FEATURE_KINDS
 from distill.deploy import serve
 from distill.pipeline import validation
 from tests import tiny
@@ -193,7 +193,7 @@ def test_the_package_is_not_installed_by_its_name() -> None:
 
 def test_architecture_lists_every_kind_of_term() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
-    assert [kind.name for kind in KINDS.values() if f"| `{kind.name}` | {kind.compares} |" not in text] == []
+    assert [kind.name for kind in FEATURE_KINDS.values() if f"| `{kind.name}` | {kind.compares} |" not in text] == []
 
 
 def test_the_tree_has_the_rooms_in_their_order() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import distill
 from distill import config
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.errors import UserError
 from distill.models.families.head import stored_head
 from distill.pipeline import validation
@@ -53,7 +53,7 @@ def write(file: Path, columns: dict[str, Sequence[Any]]) -> Path:
 
 
 def test_every_kind_has_labels() -> None:
-    assert LABELS.keys() == {name for name, kind in KINDS.items() if kind.prepare is None and not kind.separate}
+    assert LABELS.keys() == {name for name, kind in TASK_TYPES.items() if kind.prepare is None and not kind.separate}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     if kind == "reranking":
         columns = {"query": [TINY["SENTENCES"][i // 8] for i in range(COUNT)], "document": SUBJECTS} | columns
         del columns["body"]
-    margins = ["stages.recover.terms.margins.weight=0.5"] * KINDS[kind].grouped
+    margins = ["stages.recover.terms.margins.weight=0.5"] * TASK_TYPES[kind].grouped
     file = write(tmp_path / "tickets.csv", columns)
     # Of these rows without labels, the copies are of training rows or of rows that are set aside.
     texts = {name: [*values, *(f"{value}, again" for value in values)] for name, values in columns.items()}
@@ -72,7 +72,7 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     more = [f"transfer.files={unlabelled}", "limit.steps=8", "stages.prune.dimensions=[layers]"]
     results = run(tmp_path, "prune", *SMALL, *margins, *more, f"tasks.train={file}")
     settings = json.loads((tmp_path / "out" / "export" / "tickets" / "config.json").read_text())
-    assert settings["problem_type"] == KINDS[kind].problem
+    assert settings["problem_type"] == TASK_TYPES[kind].problem
     names = NAMES.get(kind)
     if names is not None:
         assert settings["id2label"] == {str(number): name for number, name in enumerate(names)}
@@ -86,7 +86,7 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     assert any(note.startswith("tickets: text from ") and kind in note for note in results["notes"])
     assert any("set aside for validation, by a hash of their text" in note for note in results["notes"])
     manifest = run_folder.read_json(tmp_path / "out" / "recover" / "tickets" / run_folder.MANIFEST)
-    assert ("margins" in manifest["log"][-1]["terms"]) == KINDS[kind].grouped
+    assert ("margins" in manifest["log"][-1]["terms"]) == TASK_TYPES[kind].grouped
     made = manifest["transfer"]
     assert made["sources"].keys() == {"files", "edits", *(["pairs"] if kind == "reranking" else [])}
     assert made["held_out"] >= rows["validation"]
@@ -95,7 +95,7 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     assert f"{made['sources']['files']:,} of transfer.files" in note
     scores = [model["scores"]["tickets"] for model in results["models"] if model["scores"].get("tickets")]
     assert len(scores) >= 4  # teacher and student, each in float32 and int8
-    assert all(score.keys() == {*KINDS[kind].metrics} for score in scores)
+    assert all(score.keys() == {*TASK_TYPES[kind].metrics} for score in scores)
     model = distill.load(tmp_path / "out" / "export" / "tickets")
     assert model.labels == (names or ())
     given = [("a query", "a document")] if kind == "reranking" else ["the small boat"]
@@ -129,7 +129,7 @@ def test_a_given_teacher_with_the_tasks_head_is_used_as_it_is(kind: str, run: An
 
     order = ["Other", "billing", "FRAUD"]
     names = {"id2label": dict(enumerate(order)), "label2id": {name: number for number, name in enumerate(order)}}
-    problem = {} if kind == "multi_label" else {"problem_type": KINDS[kind].problem}  # which many teachers lack
+    problem = {} if kind == "multi_label" else {"problem_type": TASK_TYPES[kind].problem}  # which many teachers lack
     given = TINY["save"](
         tmp_path / "given", "bert", "SequenceClassification", length=64, num_labels=3, std=0.3, **names, **problem
     )
@@ -161,7 +161,7 @@ def test_a_given_teacher_with_the_tasks_head_is_used_as_it_is(kind: str, run: An
     np.testing.assert_array_equal(logits(same), logits(given))
     heads = [stored_head(folder) for folder in (taken, same)]
     assert [head.labels for head in heads if head] == [("fraud", "other", "billing"), ("Other", "billing", "FRAUD")]
-    assert [head.problem for head in heads if head] == [KINDS[kind].problem] * 2
+    assert [head.problem for head in heads if head] == [TASK_TYPES[kind].problem] * 2
 
 
 @pytest.mark.slow

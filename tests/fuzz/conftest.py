@@ -50,7 +50,7 @@ class Outcome:
 Command = Callable[[Sequence[str]], Outcome]
 
 
-KINDS = {"test_configs": "command lines", "test_files": "files of rows", "test_folders": "model folders"}
+TASK_TYPES = {"test_configs": "command lines", "test_files": "files of rows", "test_folders": "model folders"}
 """Module -> what its cases are."""
 
 
@@ -61,7 +61,10 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
     yield counts
     if "FUZZ_OUTPUT" not in os.environ or request.session.testsfailed > failed:
         return
-    file, row = Path(os.environ["FUZZ_OUTPUT"]).absolute(), {"kind": KINDS[request.module.__name__.rpartition(".")[2]]}
+    file, row = (
+        Path(os.environ["FUZZ_OUTPUT"]).absolute(),
+        {"kind": TASK_TYPES[request.module.__name__.rpartition(".")[2]]},
+    )
     with FileLock(Path(tempfile.gettempdir()) / "distill-fuzz.lock"):
         stored = run_folder.read_json(file)["rows"] if file.is_file() else []
         rows = [each for each in stored if each["kind"] != row["kind"]]

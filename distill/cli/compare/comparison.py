@@ -13,7 +13,7 @@ from distill.cli.compare.models import columns_of, common, kinds_of, lengths_of,
 from distill.cli.compare.result import sentences
 from distill.cli.compare.rows import Rows, Targets, read_rows, targets
 from distill.cli.texts import check_width
-from distill.data.task_types import KINDS, Kind, labelled
+from distill.data.task_types import TASK_TYPES, TaskType, labelled
 from distill.data.task_types.embedding import cosines
 from distill.errors import printable
 from distill.evaluation import paired
@@ -111,7 +111,7 @@ def _described(model: Model, lengths: np.ndarray) -> dict[str, Any]:
 
 
 def _scored(
-    kind: Kind,
+    kind: TaskType,
     models: Sequence[Model],
     outputs: Sequence[np.ndarray],
     rows: Rows,
@@ -138,7 +138,7 @@ def _scored(
 
 
 def _differences(
-    kind: Kind,
+    kind: TaskType,
     models: Sequence[Model],
     outputs: Sequence[np.ndarray],
     rows: Rows,
@@ -170,6 +170,6 @@ def _differences(
     ]
 
 
-def answered(kind: Kind) -> Kind:
+def answered(kind: TaskType) -> TaskType:
     """The kind of the outputs that are compared: those of embedders are cosines, which are numbers."""
-    return KINDS["regression"] if kind.separate else kind
+    return TASK_TYPES["regression"] if kind.separate else kind

@@ -13,7 +13,7 @@ import numpy as np
 from distill.cli.compare.rows import Rows
 from distill.data.labels import head_order
 from distill.data.task import Task
-from distill.data.task_types import Kind
+from distill.data.task_types import TaskType
 from distill.data.vectors import prompts_of
 from distill.errors import ConfigError, reworded
 from distill.models.families.head import Head, stored_head, without_defaults
@@ -66,7 +66,7 @@ def _named(name: str) -> AbstractContextManager[None]:
     return reworded(lambda line: re.sub("^(folder|backend)(?=:)", lambda found: words[found[0]], line))
 
 
-def kinds_of(models: Sequence[Model]) -> tuple[Kind, Kind]:
+def kinds_of(models: Sequence[Model]) -> tuple[TaskType, TaskType]:
     """The kinds of two models. A folder that was not exported states only `problem_type`, if that: where the other's
     kind fits its outputs, as a reranker's does a regression's, it is of that kind."""
     a, b = models
@@ -80,7 +80,9 @@ def kinds_of(models: Sequence[Model]) -> tuple[Kind, Kind]:
     return kinds[0], kinds[1]
 
 
-def common(kinds: tuple[Kind, Kind], labels: tuple[Sequence[str], Sequence[str]]) -> tuple[Head, tuple[int, ...]]:
+def common(
+    kinds: tuple[TaskType, TaskType], labels: tuple[Sequence[str], Sequence[str]]
+) -> tuple[Head, tuple[int, ...]]:
     """The labels of two models, A and B, in the order of A, and for each of them its output of B.
 
     Labels are matched by name. Where one model has no names, its outputs are those of the other in order.
@@ -105,14 +107,14 @@ def common(kinds: tuple[Kind, Kind], labels: tuple[Sequence[str], Sequence[str]]
     return head, order
 
 
-def _head(kind: Kind, labels: Sequence[str], others: Sequence[str]) -> Head:
+def _head(kind: TaskType, labels: Sequence[str], others: Sequence[str]) -> Head:
     """The outputs of a model. They have no names where they are numbered, unless the other model has the same names."""
     numbered = set(labels) != set(others) and list(labels) == [str(number) for number in range(len(labels))]
     names = () if numbered else without_defaults(tuple(labels))
     return Head(len(labels) or kind.outputs, names, kind.problem, kind.architecture)
 
 
-def outputs_of(model: Model, kind: Kind, rows: Rows, batch_size: int) -> np.ndarray:
+def outputs_of(model: Model, kind: TaskType, rows: Rows, batch_size: int) -> np.ndarray:
     """Outputs [n, C] of all rows as from `Model.outputs`, of which those of a regression are the numbers that the model
     predicts; of embedders [n, 2 D] the vectors of both texts, which for retrieval follow the prompts in the model's
     folder."""
@@ -144,7 +146,7 @@ def lengths_of(model: Model, rows: Rows) -> np.ndarray:
     return np.array(counts, np.int64)
 
 
-def _sequences(kind: Kind, row: Any) -> list[Any]:
+def _sequences(kind: TaskType, row: Any) -> list[Any]:
     """The texts and pairs of texts that a model encodes for a row."""
     if kind.choices and kind.divide is not None:
         first, seconds = kind.divide(row)

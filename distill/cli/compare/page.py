@@ -7,7 +7,7 @@ from typing import Any
 
 from distill.cli.compare.comparison import answered
 from distill.cli.compare.result import probability
-from distill.data.task_types import KINDS, Kind
+from distill.data.task_types import TASK_TYPES, TaskType
 from distill.evaluation.disagreements import short
 from distill.report.headline import counted
 from distill.report.page import Block, Bullets, Heading, Headline, Paragraph, section, sections
@@ -67,7 +67,7 @@ def scores(comparison: Comparison) -> Table | None:
         "Percent (correlations times 100). The interval is that of the difference, from a paired bootstrap over the "
         "rows. It does not include the variance between training seeds."
     ]
-    if KINDS[comparison["kind"]].per_token:
+    if TASK_TYPES[comparison["kind"]].per_token:
         notes.append(
             "span_f1 is that of spans, accuracy that of the tags of words; a row is a text with all its words."
         )
@@ -112,7 +112,7 @@ def classes(comparison: Comparison, whole: bool) -> Table | None:
     if comparison["scores"] is not None:
         columns = ("Class", "Rows", *columns[1:], "Recall A", "Recall B", "F1 A", "F1 B")
     notes = [f"{len(every) - len(shown):,} smaller classes are on the page."] if len(shown) < len(every) else []
-    if KINDS[comparison["kind"]].per_token:
+    if TASK_TYPES[comparison["kind"]].per_token:
         notes.append("A class is a type of span, and its rows are the spans of this type.")
     return Table("By class", columns, rows, 1, notes)
 
@@ -126,7 +126,7 @@ def lengths(comparison: Comparison) -> Table:
         agreed = number(same["percent"]) if "percent" in same else number(same["pearson"], 3)
         quality = [number((own[model] or {}).get(metric)) for metric in metrics for model in "ab"]
         rows.append((f"{group['from']} to {group['to']}", f"{group['rows']:,}", agreed, *quality))
-    kind = KINDS[comparison["kind"]]
+    kind = TASK_TYPES[comparison["kind"]]
     compared = "Same prediction %" if answered(kind).same else "Pearson of A and B"
     agreed = "Same tag %" if kind.per_token else compared
     columns = ("Tokens", "Rows", agreed, *(f"{metric} {model}" for metric in metrics for model in "AB"))
@@ -137,7 +137,7 @@ def lengths(comparison: Comparison) -> Table:
 
 
 def differences(comparison: Comparison, whole: bool) -> Table:
-    kind, every = KINDS[comparison["kind"]], comparison["differences"]
+    kind, every = TASK_TYPES[comparison["kind"]], comparison["differences"]
     rows: list[Row] = []
     for each in every if whole else every[:_TEXTS]:
         text = " / ".join(" ".join(text.split()) for text in each["texts"])
@@ -158,7 +158,7 @@ def differences(comparison: Comparison, whole: bool) -> Table:
     return Table("Where they differ most", ("Text", "Row", "Label", "A", "B", "Difference"), rows, 5, notes)
 
 
-def _difference(kind: Kind) -> str:
+def _difference(kind: TaskType) -> str:
     if kind.per_token:
         return "of the probabilities of a word's tags, 0 to 1; the largest of the words of the text"
     if kind.extractive:

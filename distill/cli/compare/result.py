@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.report.headline import counted
 
 LEVEL = 0.05
@@ -65,7 +65,7 @@ def _agreement(comparison: dict[str, Any]) -> str:
         low, high = values["ci95"]
         ends = f"95% interval {low:.1f} to {high:.1f}"
         return f"The predictions are the same on {values['percent']:.1f}% of {rows} ({ends})."
-    compared = "cosines of the two texts of" if KINDS[comparison["kind"]].separate else "predictions for"
+    compared = "cosines of the two texts of" if TASK_TYPES[comparison["kind"]].separate else "predictions for"
     return (
         f"The {compared} {rows} have a Pearson correlation of {values['pearson']:.3f}, a Spearman correlation of "
         f"{values['spearman']:.3f} and a mean absolute difference of {values['mean_absolute_difference']:.3g}."

@@ -20,7 +20,7 @@ from distill.data.files import Table, read
 from distill.data.labelled import label_column, prepared, read_labels, usable_rows
 from distill.data.labels import labels_of
 from distill.data.meant import accepted, with_lists
-from distill.data.task_types import Columns, Kind
+from distill.data.task_types import Columns, TaskType
 from distill.data.task_types.multiple_choice import check, choices_of
 from distill.data.task_types.task_type import check_texts
 from distill.data.task_types.token_classification import is_words
@@ -131,7 +131,7 @@ def _joined(table: Table, column: str) -> Table:
 
 
 @options()
-def targets(rows: Rows, settings: config.Task, kind: Kind, head: Head) -> Targets:
+def targets(rows: Rows, settings: config.Task, kind: TaskType, head: Head) -> Targets:
     """The targets of the rows, for outputs in the order of `head`.
 
     A column that is neither set nor named as a label is used only if it contains labels of the models.

@@ -26,7 +26,7 @@ from distill.config import Prune
 from distill.config.instantiate import bind
 from distill.config.stages import BASE_WIDTH
 from distill.data.collate import task_batch
-from distill.data.task_types import MISSING, Kind, labelled
+from distill.data.task_types import MISSING, TaskType, labelled
 from distill.data.tasks import TaskData, targets_of
 from distill.inference.predict import batches
 from distill.losses import supervised
@@ -322,12 +322,12 @@ def _constant_loss(batches: list[Batch]) -> float:
     return max(-(shares * shares.clamp(min=1e-9).log()).sum().item(), 1e-6)
 
 
-def row_loss(kind: Kind, model: nn.Module, batch: Batch) -> Tensor:
+def row_loss(kind: TaskType, model: nn.Module, batch: Batch) -> Tensor:
     """The loss on the label of each row [R] that the kind of task makes of the model's outputs."""
     return supervised(kind.on_labels(working(outputs_of(model, batch))), batch["labels"])
 
 
-def in_precision(precision: str, kind: Kind) -> Loss:
+def in_precision(precision: str, kind: TaskType) -> Loss:
     """`row_loss` in the precision of training: bf16 is twice as fast and exact enough to rank sizes."""
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:

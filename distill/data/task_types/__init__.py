@@ -16,7 +16,7 @@ from distill.data.task_types.task_type import (
     SECONDS,
     WORDS,
     Columns,
-    Kind,
+    TaskType,
     Where,
     Words,
     flat,
@@ -29,12 +29,12 @@ from distill.models.families.record import ABSENT, TEXTS
 
 __all__ = [
     "ABSENT",
-    "KINDS",
     "MISSING",
     "SECONDS",
+    "TASK_TYPES",
     "WORDS",
     "Columns",
-    "Kind",
+    "TaskType",
     "Where",
     "Words",
     "flat",
@@ -44,7 +44,7 @@ __all__ = [
     "targets_in",
 ]
 
-KINDS: dict[str, Kind] = {
+TASK_TYPES: dict[str, TaskType] = {
     task_type.name: task_type
     for task_type in (
         CLASSIFICATION,
@@ -61,7 +61,7 @@ KINDS: dict[str, Kind] = {
 """Setting `tasks.kind` -> its record."""
 
 
-def kind_of_model(problem: str | None, outputs: int, architecture: str = TEXTS) -> Kind:
+def kind_of_model(problem: str | None, outputs: int, architecture: str = TEXTS) -> TaskType:
     """The kind of a model that is known only by the `problem_type` of its config, its number of outputs, and its
     architecture.
 
@@ -69,7 +69,7 @@ def kind_of_model(problem: str | None, outputs: int, architecture: str = TEXTS) 
     labels. It then has one label, and the sigmoid of the output is its probability.
     """
     if architecture != TEXTS:
-        return next(task_type for task_type in KINDS.values() if task_type.architecture == architecture)
+        return next(task_type for task_type in TASK_TYPES.values() if task_type.architecture == architecture)
     if problem == MULTI_LABEL.problem:
         return MULTI_LABEL
     return REGRESSION if outputs == 1 else CLASSIFICATION

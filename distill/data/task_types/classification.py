@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from distill.data.task_types.soft import log_probabilities
 from distill.data.task_types.task_type import (
     MISSING,
-    Kind,
+    TaskType,
     Where,
     Words,
     distinct,
@@ -76,7 +76,7 @@ def _flags(values: np.ndarray, labels: int) -> np.ndarray:
     return flags
 
 
-CLASSIFICATION = Kind(
+CLASSIFICATION = TaskType(
     name="classification",
     summary="chooses one of several classes",
     problem="single_label_classification",

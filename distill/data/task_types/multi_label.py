@@ -13,7 +13,7 @@ from distill.data.task_types.sets import read_sets
 from distill.data.task_types.soft import log_odds
 from distill.data.task_types.task_type import (
     MISSING,
-    Kind,
+    TaskType,
     Where,
     Words,
     equal_rows,
@@ -123,7 +123,7 @@ def _flags(values: np.ndarray, labels: int) -> np.ndarray:
     return values.astype(np.bool_)
 
 
-MULTI_LABEL = Kind(
+MULTI_LABEL = TaskType(
     name="multi_label",
     summary="chooses any number of labels",
     problem="multi_label_classification",

@@ -19,7 +19,7 @@ from distill.data.task_types.task_type import (
     MISSING,
     SECONDS,
     Columns,
-    Kind,
+    TaskType,
     Where,
     is_list,
     is_text,
@@ -221,7 +221,7 @@ def _brief(answer: dict[str, Any]) -> str:
     return f"{answer['choice']} {answer['score']:.2f}"
 
 
-MULTIPLE_CHOICE = Kind(
+MULTIPLE_CHOICE = TaskType(
     name="multiple_choice",
     summary="chooses one of several answers to a question",
     problem="regression",  # of one output: transformers refuses any other

@@ -14,7 +14,7 @@ import pyarrow as pa
 from distill.data.task_types.answers import END, FIRST, NONE, PROBABILITY, grades, no_answer
 from distill.data.task_types.task_type import (
     Columns,
-    Kind,
+    TaskType,
     Texts,
     Where,
     as_list,
@@ -239,7 +239,7 @@ def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.where(same, 0.0, 1 - shared / np.maximum(either, 1))
 
 
-QUESTION_ANSWERING = Kind(
+QUESTION_ANSWERING = TaskType(
     name="question_answering",
     summary="finds the answer to a question in a context",
     problem="single_label_classification",

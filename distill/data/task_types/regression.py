@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.task_types.numerals import PLAIN, read_numbers
-from distill.data.task_types.task_type import Kind, Where, Words, is_number, is_text
+from distill.data.task_types.task_type import TaskType, Where, Words, is_number, is_text
 from distill.errors import DataError
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -78,7 +78,7 @@ def _brief(answer: dict[str, Any]) -> str:
     return f"{answer['score']:.4g}"
 
 
-REGRESSION = Kind(
+REGRESSION = TaskType(
     name="regression",
     summary="outputs a number",
     problem="regression",

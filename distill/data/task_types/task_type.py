@@ -91,7 +91,7 @@ def sorted_names(names: set[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class TaskType:
     """A kind of task. A model outputs [n, outputs] numbers for n rows, which are texts or, with `per_token`, words."""
 
     name: str
@@ -223,7 +223,7 @@ class Columns:
     """The text column, or the two columns of a text pair."""
     label: tuple[str, ...]
     """The label column, or several columns of 0 and 1."""
-    kind: Kind
+    kind: TaskType
     choices: tuple[str, ...] = ()
     """The column with the choices of each row, or several with one each."""
     first: int = 0
@@ -238,7 +238,7 @@ class Columns:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """Columns that `Kind.prepare` adds."""
+        """Columns that `TaskType.prepare` adds."""
         return (WORDS,) if self.kind.per_token else (SECONDS,) if self.kind.choices else ()
 
     @property
@@ -290,7 +290,7 @@ def group_numbers(texts: Sequence[str]) -> np.ndarray:
 
 
 def recalled(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, np.ndarray]:
-    """Label -> [n, 2] whether a row has it in prediction and truth, and in the truth: see `Kind.recalled`.
+    """Label -> [n, 2] whether a row has it in prediction and truth, and in the truth: see `TaskType.recalled`.
 
     predicted, truth: class numbers [n], or 0 and 1 [n, labels].
     """

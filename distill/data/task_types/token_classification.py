@@ -31,8 +31,8 @@ from distill.data.task_types.task_type import (
     WORDS,
     Columns,
     Given,
-    Kind,
     Stated,
+    TaskType,
     Where,
     Words,
     distinct,
@@ -366,7 +366,7 @@ def _recalled(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -
     return {types[n]: columns[:, n] for n in np.flatnonzero(columns[:, :, 1].any(axis=0))}
 
 
-TOKEN_CLASSIFICATION = Kind(
+TOKEN_CLASSIFICATION = TaskType(
     name="token_classification",
     summary="finds spans with labels in a text",
     problem="single_label_classification",

@@ -11,7 +11,7 @@ from distill import __version__
 from distill.config.backends import BACKENDS
 from distill.config.schemes import Scheme
 from distill.data.task import Task, task_of_model
-from distill.data.task_types import KINDS, Kind
+from distill.data.task_types import TASK_TYPES, TaskType
 from distill.errors import ConfigError, DataError
 from distill.models.families import max_length
 from distill.models.families.foreign import check_adapter
@@ -55,7 +55,7 @@ class Record:
     """The facts that a user of an exported folder needs besides its models."""
 
     task: str
-    kind: Kind
+    kind: TaskType
     labels: tuple[str, ...]
     """Names of the outputs; empty for a number."""
     columns: tuple[str, ...]
@@ -202,11 +202,13 @@ def _record(content: Any) -> Record:
     _check("schema", content["schema"], content["schema"] == SCHEMA)
     kind, labels, longest, threshold = (content[key] for key in ("kind", "labels", "max_length", "threshold"))
     _check("task", content["task"], isinstance(content["task"], str))
-    _check("kind", kind, kind in list(KINDS))
-    _check("labels", labels, _texts(labels) and bool(labels) == KINDS[kind].named and len(set(labels)) == len(labels))
+    _check("kind", kind, kind in list(TASK_TYPES))
+    _check(
+        "labels", labels, _texts(labels) and bool(labels) == TASK_TYPES[kind].named and len(set(labels)) == len(labels)
+    )
     _check("columns", content["columns"], _texts(content["columns"]) and len(content["columns"]) in (1, 2))
     _check("max_length", longest, type(longest) is int and longest > 0)
-    below = _number(threshold) and (threshold < 1 or KINDS[kind].extractive)  # 1: every question has an answer
+    below = _number(threshold) and (threshold < 1 or TASK_TYPES[kind].extractive)  # 1: every question has an answer
     _check("threshold", threshold, below and 0 < threshold <= 1)
     ends, artifacts, choices = content["range"], content["artifacts"], content.get("choices", [])
     _check("choices", choices, _texts(choices))
@@ -214,7 +216,7 @@ def _record(content: Any) -> Record:
     _check("artifacts", artifacts, isinstance(artifacts, list) and bool(artifacts))
     return Record(
         content["task"],
-        KINDS[kind],
+        TASK_TYPES[kind],
         tuple(labels),
         tuple(content["columns"]),
         longest,

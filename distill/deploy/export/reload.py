@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy
 
-KINDS = ("ForTokenClassification", "ForMultipleChoice", "ForQuestionAnswering")
+HEADS = ("ForTokenClassification", "ForMultipleChoice", "ForQuestionAnswering")
 """Parts of class names of transformers; any other model classifies texts."""
 
 Run = Callable[[dict[str, Any]], Any]
@@ -73,7 +73,7 @@ def torch_folder(path: str) -> Run:
     import transformers
 
     names = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or []
-    kind = next((kind for kind in KINDS if any(kind in name for name in names)), "ForSequenceClassification")
+    kind = next((kind for kind in HEADS if any(kind in name for name in names)), "ForSequenceClassification")
     auto = getattr(transformers, f"AutoModel{kind}")
     # By default a model quantized by bitsandbytes is loaded onto a GPU, if there is one.
     given = {"device_map": {"": "cpu"}}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.task_types import Kind
+from distill.data.task_types import TaskType
 from distill.deploy.serve.model import Model, Texts, scaled
 
 
@@ -17,7 +17,7 @@ from distill.deploy.serve.model import Model, Texts, scaled
 class Head:
     """The predictions of a head."""
 
-    kind: Kind
+    kind: TaskType
     labels: tuple[str, ...]
     """Names of its outputs; empty for a number."""
     threshold: float

@@ -11,7 +11,7 @@ import numpy as np
 
 from distill.data.encode import encode_choices, encode_texts, encode_words
 from distill.data.questions import encode_questions
-from distill.data.task_types import Kind
+from distill.data.task_types import TaskType
 from distill.data.task_types.answers import COLUMNS
 from distill.errors import DataError
 from distill.inference.predict import predict
@@ -29,7 +29,7 @@ class Model:
     """A model in one scheme on one backend, from `distill.load`."""
 
     folder: Path
-    kind: Kind
+    kind: TaskType
     labels: tuple[str, ...]
     """Names of the outputs; empty for a number."""
     backend: str
@@ -67,7 +67,7 @@ class Model:
         return self._outputs(texts, self._rows(texts), batch_size)
 
     def _rows(self, texts: Texts) -> list[Any]:
-        """The rows as `Kind.answer` takes them; empty for kinds whose rows are texts or pairs."""
+        """The rows as `TaskType.answer` takes them; empty for kinds whose rows are texts or pairs."""
         if self.kind.divide is None:
             return []
         if self.kind.choices:

@@ -15,7 +15,7 @@ from distill.compression.pruning.gates import parameter_groups
 from distill.compression.pruning.search import Shape
 from distill.compression.pruning.target import shape_of
 from distill.config import Train
-from distill.config.feature_kinds import KINDS
+from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.instantiate import bind
 from distill.config.plan import STUDENT, Step
 from distill.config.stages import BASE_WIDTH
@@ -60,7 +60,7 @@ def prepared(ctx: Context, step: Step, model: Any) -> Any:
 
 def uses_head(settings: Train) -> bool:
     """Whether a term with a weight needs the output of the model's head."""
-    return any(KINDS[term.features].head and term.weight > 0 for term in settings.terms.values())
+    return any(FEATURE_KINDS[term.features].head and term.weight > 0 for term in settings.terms.values())
 
 
 def frozen(ctx: Context, model: nn.Module) -> nn.Module:

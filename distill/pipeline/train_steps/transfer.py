@@ -13,7 +13,7 @@ import pyarrow as pa
 from distill.config.plan import TEACHER
 from distill.data.similar import similar_words
 from distill.data.task_model import load_for
-from distill.data.task_types import MISSING, Kind
+from distill.data.task_types import MISSING, TaskType
 from distill.data.task_types.task_type import SOFT
 from distill.data.tasks import TaskData
 from distill.data.transfer import Pool, Row, made
@@ -39,7 +39,7 @@ SIMILAR = 8
 ROWS = "rows.json"
 
 
-def makes(kind: Kind) -> bool:
+def makes(kind: TaskType) -> bool:
     """Whether transfer sets are made for a kind of task: one whose rows are texts or pairs."""
     return kind.architecture == TEXTS
 

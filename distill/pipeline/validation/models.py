@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from distill.config import NO_TEACHER, Prune, Quantize, Train
-from distill.config.feature_kinds import KINDS
+from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.plan import Step, tokenizer_of
 from distill.config.schemes import SCHEMES
-from distill.data.task_types import Kind, labelled
+from distill.data.task_types import TaskType, labelled
 from distill.data.tasks import soft_outputs_of, targets_of
 from distill.deploy.export import cross_encoder
 from distill.errors import ConfigError, DataError, refusing
@@ -61,7 +61,7 @@ def check_architecture(ctx: Context) -> Iterator[str]:
         yield from _unfit_for_kind(ctx, kind)
 
 
-def _unfit_for_kind(ctx: Context, kind: Kind) -> Iterator[str]:
+def _unfit_for_kind(ctx: Context, kind: TaskType) -> Iterator[str]:
     """Reasons why the weights or the models of the run do not fit a kind of task."""
     if ctx.config.teacher.weights == "learned" and (kind.per_token or kind.extractive):
         yield f"teacher.weights: got learned; must be numbers or null for {kind.name}; set them, or leave it out"
@@ -121,7 +121,7 @@ def check_margins(ctx: Context, steps: list[Step]) -> Iterator[str]:
         for step in steps
         if isinstance(step.settings, Train)
         for label, term in step.settings.terms.items()
-        if term.weight > 0 and KINDS[term.features].paired
+        if term.weight > 0 and FEATURE_KINDS[term.features].paired
     }
     name, kind = next(iter(tasks.items()))
     for key, term in keys.items():

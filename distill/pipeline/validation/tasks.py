@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from distill.config import Task, Tasks, names
 from distill.data.task import chosen, is_own
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.pipeline.validation.rules import existing, nearest
 from distill.pipeline.validation.system import system_files
 from distill.runtime import quoting
@@ -73,15 +73,15 @@ def _task(key: str, task: Task) -> Iterator[str]:
     if task.train is None and task.hub is None and not task.docstrings:
         yield f"{key}.train: got nothing; must be a file with labelled rows; set {key}.train=FILE"
     yield from _files(key, task)
-    kinds = [KINDS[task.kind]] if task.kind in KINDS else list(KINDS.values())
+    kinds = [TASK_TYPES[task.kind]] if task.kind in TASK_TYPES else list(TASK_TYPES.values())
     metrics = list(dict.fromkeys(metric for kind in kinds for metric in kind.all_metrics))
     for metric in task.metrics or []:
         if metric not in metrics:
             yield f"{key}.metrics: got {metric}; must be of {', '.join(metrics)}; {nearest(metric, metrics)}"
     if task.metrics == []:
         yield f"{key}.metrics: got []; must be one or more of {', '.join(metrics)}; leave it out for those of its kind"
-    if task.kind is not None and task.kind not in KINDS:
-        yield f"{key}.kind: got {task.kind}; must be {' or '.join(KINDS)}; null chooses it by the labels"
+    if task.kind is not None and task.kind not in TASK_TYPES:
+        yield f"{key}.kind: got {task.kind}; must be {' or '.join(TASK_TYPES)}; null chooses it by the labels"
     if task.threshold is not None and not 0 < task.threshold < 1:
         yield f"{key}.threshold: got {task.threshold:g}; must be between 0 and 1; 0.5 is the default"
     if task.prompts is not None and len(task.prompts) != 2:
@@ -126,7 +126,7 @@ def _labels(key: str, task: Task) -> Iterator[str]:
         yield f"{key}.choices: got {choices}; must be the name of a column, or a list of them; correct it"
     if task.label is not None and not several and not isinstance(task.label, str):
         yield f"{key}.label: got {task.label}; must be the name of a column; correct it"
-    if task.kind in KINDS and KINDS[task.kind].per_token and task.text_pair is not None:
+    if task.kind in TASK_TYPES and TASK_TYPES[task.kind].per_token and task.text_pair is not None:
         yield f"{key}.text_pair: got {task.text_pair}; must be null for {task.kind}; leave it out"
     if task.text is None and task.text_pair is not None:
         yield f"{key}.text: got nothing; must be set where {key}.text_pair is; set {key}.text=COLUMN"

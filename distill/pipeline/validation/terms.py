@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distill.config import Term, Train
-from distill.config.feature_kinds import KINDS, FeatureKind
+from distill.config.feature_kinds import FEATURE_KINDS, FeatureKind
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
         yield f"{key}.terms: got none with a weight; must be at least one; e.g. +term@{key}.terms.mlm=mlm"
     for label, term in weighted.items():
         # An unknown kind is refused by the rule of `features`.
-        if (kind := KINDS.get(term.features)) is None:
+        if (kind := FEATURE_KINDS.get(term.features)) is None:
             continue
         where = f"{key}.terms.{label}"
         yield from _compared(where, key, term, kind, stage, facts)
@@ -113,7 +113,7 @@ def _inside_on_tasks(where: str, term: Term, kind: FeatureKind, facts: TermFacts
 
 def _teacher(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[str]:
     if facts.own_tokens and stage.data == "corpus" and kind.own_tokens is None:
-        names = " or ".join(other.name for other in KINDS.values() if other.own_tokens is not None)
+        names = " or ".join(other.name for other in FEATURE_KINDS.values() if other.own_tokens is not None)
         yield (
             f"{where}.features: got {kind.name}; must be {names} where student.tokenizer is set: the "
             f"tokens differ, and so do {kind.name}; drop the term with ~{where}"

@@ -20,7 +20,7 @@ from distill.cli.compare import command as command
 from distill.cli.compare import models, page
 from distill.cli.compare.comparison import compare
 from distill.config import Task
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.deploy.export import record
 from distill.errors import UserError
 from distill.inference import latency
@@ -176,7 +176,7 @@ def test_several_labels_are_compared_as_sets(model: Save, tmp_path: Path) -> Non
 
 
 def test_labels_without_names_are_matched_by_number() -> None:
-    kind = KINDS["classification"]
+    kind = TASK_TYPES["classification"]
 
     def order(a: Sequence[str], b: Sequence[str]) -> tuple[Sequence[str], tuple[int, ...]]:
         head, numbers = models.common((kind, kind), (a, b))
@@ -220,7 +220,7 @@ def test_a_plain_teacher_is_of_the_kind_of_its_export(model: Save, tmp_path: Pat
     exported = tmp_path / "export"
     shutil.copytree(teacher, exported)
     artifacts = (record.Entry("torch", "fp32", "."),)
-    record.write(exported, record.Record("judged", KINDS["reranking"], (), ("query", "passage"), 32, artifacts))
+    record.write(exported, record.Record("judged", TASK_TYPES["reranking"], (), ("query", "passage"), 32, artifacts))
     file = tmp_path / "judged.csv"
     lines = [f"{TINY['SENTENCES'][n // 4]},{TINY['SENTENCES'][n % 8]},{int(n % 4 == 1)}" for n in range(16)]
     file.write_text("\n".join(["query,passage,relevance", *lines]))

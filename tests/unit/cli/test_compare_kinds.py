@@ -17,7 +17,7 @@ import distill
 from distill.cli.compare import command as command
 from distill.cli.compare import models, page
 from distill.cli.compare.comparison import compare
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.deploy.export import record
 from distill.errors import UserError
 from distill.inference import latency
@@ -44,7 +44,9 @@ def pair_of_models(folder: Path, head: str, **settings: Any) -> tuple[Path, Path
 
 def export(folder: Path, kind: str, columns: Sequence[str], choices: Sequence[str] = ()) -> None:
     artifacts = (record.Entry("torch", "fp32", "."),)
-    record.write(folder, record.Record("own", KINDS[kind], (), tuple(columns), 64, artifacts, choices=tuple(choices)))
+    record.write(
+        folder, record.Record("own", TASK_TYPES[kind], (), tuple(columns), 64, artifacts, choices=tuple(choices))
+    )
 
 
 def write(folder: Path, rows: Sequence[dict[str, Any]]) -> str:

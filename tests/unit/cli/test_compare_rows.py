@@ -12,7 +12,7 @@ import pytest
 
 from distill import config
 from distill.cli.compare.rows import Rows, options, read_rows, targets
-from distill.data.task_types import KINDS, MISSING
+from distill.data.task_types import MISSING, TASK_TYPES
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
 from distill.runtime.quoting import setting
@@ -41,7 +41,7 @@ def test_rejected_rows_are_not_compared(tmp_path: Path) -> None:
 
 def test_rows_without_a_gold_label_have_no_target(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, label=[0, 1, 2, -1] * 3)
-    given = targets(rows, config.Task(), KINDS["classification"], CLASSES)
+    given = targets(rows, config.Task(), TASK_TYPES["classification"], CLASSES)
     assert given.values is not None
     assert np.array_equal(given.values, [0, 1, 2, MISSING] * 3)
     assert given.notes == ("3 rows whose label is -1 have no label",)
@@ -50,7 +50,7 @@ def test_rows_without_a_gold_label_have_no_target(tmp_path: Path) -> None:
 def test_what_could_be_two_things_is_refused_without_an_option_that_does_not_exist(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, label=[0, 1, -1] * 4)
     with pytest.raises(DataError) as caught:
-        targets(rows, config.Task(), KINDS["classification"], CLASSES)
+        targets(rows, config.Task(), TASK_TYPES["classification"], CLASSES)
     assert "-1 may be a label, or stand for rows without one" in str(caught.value)
     assert "tasks." not in str(caught.value)
     assert "--labels" not in str(caught.value)

@@ -18,7 +18,7 @@ import distill
 from distill.cli.compare import command as command
 from distill.cli.compare import models, page
 from distill.cli.compare.comparison import compare
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.spans import TAGGED
 from distill.data.task_types.token_classification import words_of
 from distill.deploy.export import record
@@ -59,7 +59,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Save:
 
 def exported(folder: Path, columns: tuple[str, ...]) -> Path:
     artifacts = (record.Entry("torch", "fp32", "."),)
-    record.write(folder, record.Record("places", KINDS["token_classification"], TAGS, columns, 24, artifacts))
+    record.write(folder, record.Record("places", TASK_TYPES["token_classification"], TAGS, columns, 24, artifacts))
     return folder
 
 
@@ -229,7 +229,7 @@ def test_the_interval_resamples_texts(model: Save) -> None:
     for _ in range(5000):
         rows = draws.integers(0, 30, 30)
         values.append(100 * np.concatenate([same[row] for row in rows]).mean())
-    found = agreement(KINDS["token_classification"], a, b, text)
+    found = agreement(TASK_TYPES["token_classification"], a, b, text)
     assert found["ci95"] == pytest.approx(np.percentile(values, [2.5, 97.5]), abs=0.8)
     assert found["spans"] == pytest.approx(100 * METRICS["span_f1"](a, np.array([*zip(b, text, strict=True)], TAGGED)))
 

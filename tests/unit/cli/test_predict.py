@@ -18,7 +18,7 @@ import pytest
 
 import distill
 from distill.cli import predict
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.deploy.export.record import Entry, Record, write
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
@@ -39,14 +39,14 @@ def tickets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported classifier of the column `body`."""
     folder = TINY["save"](tmp_path_factory.mktemp("tickets"), "bert", "SequenceClassification", **LABELS)
     artifacts = (Entry("torch", "fp32", "."),)
-    write(folder, Record("tickets", KINDS["classification"], ("boat", "storm"), ("body",), 32, artifacts))
+    write(folder, Record("tickets", TASK_TYPES["classification"], ("boat", "storm"), ("body",), 32, artifacts))
     return folder
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported multi-label classifier of the columns `q` and `s`."""
-    kind = KINDS["multi_label"]
+    kind = TASK_TYPES["multi_label"]
     folder = TINY["save"](
         tmp_path_factory.mktemp("pairs"), "bert", "SequenceClassification", problem_type=kind.problem, **LABELS
     )

@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distill.cli import predict
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.deploy.export.record import Entry, Record, write
 from distill.runtime.cells import cell, harmless
 
@@ -56,9 +56,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
         columns: tuple[str, ...] = ("text",),
         choices: tuple[str, ...] = (),
     ) -> tuple[int, str, str]:
-        named = ("a", "b") if KINDS[kind].named else ()
+        named = ("a", "b") if TASK_TYPES[kind].named else ()
         Path("model").mkdir(exist_ok=True)
-        record = Record("t", KINDS[kind], named, columns, 32, (Entry("torch", "fp32", "."),), 0.5, None, choices)
+        record = Record("t", TASK_TYPES[kind], named, columns, 32, (Entry("torch", "fp32", "."),), 0.5, None, choices)
         write(Path("model"), record)
         source = io.TextIOWrapper(io.BytesIO(stdin or b""))
         source.isatty = lambda: stdin is None  # type: ignore[method-assign]
@@ -391,7 +391,7 @@ def test_a_closed_or_full_stream_is_one_message(redirection: str, tmp_path: Path
     (tmp_path / "config.json").write_text("{}")
     write(
         tmp_path,
-        Record("t", KINDS["classification"], ("a", "b"), ("text",), 32, (Entry("torch", "fp32", "."),)),
+        Record("t", TASK_TYPES["classification"], ("a", "b"), ("text",), 32, (Entry("torch", "fp32", "."),)),
     )
     text = "" if redirection == "<&-" else "a"
     code = f"""

@@ -13,11 +13,11 @@ from distill.compression.pruning.importance import Importance, fisher, magnitude
 from distill.compression.pruning.prune import everything, pruned
 from distill.compression.pruning.select_kept import by_loss, mean_loss, most_important, without_each
 from distill.compression.pruning.sensitivity import row_loss as loss_of_kind
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.models import families
 from tests.tiny import SHAPES
 
-row_loss = functools.partial(loss_of_kind, KINDS["classification"])
+row_loss = functools.partial(loss_of_kind, TASK_TYPES["classification"])
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24, "num_labels": 3}
 
 

@@ -31,7 +31,7 @@ from distill.compression.quantization.quantize import MAKE, linears
 from distill.config.schemes import ONNX, SCHEMES
 from distill.data.encode import Encoded
 from distill.data.task import Task
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.deploy.export import quantized as exported
 from distill.deploy.export.onnx import export_onnx
 from distill.inference.latency import synthetic
@@ -91,7 +91,7 @@ def source_of(folder: Path, name: str = "own") -> Source:
     assert 0.1 < labels.mean() < 0.9
     encoded = Encoded(ids.ravel().astype(np.int32), np.arange(0, ids.size + 1, 16), types.ravel(), labels)
     rows = [{key: value[i : i + 1] for key, value in batch.items()} for i in range(48)]
-    data: Any = SimpleNamespace(task=Task(name, KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",)))
+    data: Any = SimpleNamespace(task=Task(name, TASK_TYPES["classification"], ("text",), ("no", "yes"), ("accuracy",)))
     return Source(folder, teacher.load_tokenizer(folder), data, rows, {"validation": encoded})
 
 
@@ -200,7 +200,7 @@ def test_a_scheme_that_stays_over_the_limit_is_refused_and_removed(machine: Any,
 )
 def test_tasks_outside_the_headline_and_smoke_runs_set_no_limit(in_headline: bool, smoke: bool, limited: bool) -> None:
     """Whatever a task is called."""
-    task = Task("wnli", KINDS["classification"], ("text",), ("no", "yes"), (), in_headline=in_headline)
+    task = Task("wnli", TASK_TYPES["classification"], ("text",), ("no", "yes"), (), in_headline=in_headline)
     limits = limits_of(0.5, 3, task, smoke)
     assert limits == (Limits(0.5, 3) if limited else Limits())
 
@@ -266,7 +266,7 @@ def measured(rows: int, wrong: int, task: Task) -> Quality:
 @pytest.mark.parametrize(("rows", "wrong", "refused"), [(40, 2, False), (4000, 200, True), (4000, 0, False)])
 def test_a_loss_that_may_be_noise_exceeds_no_limit(rows: int, wrong: int, refused: bool) -> None:
     """Five percent of 40 rows are as many as of 4,000, but their interval includes 0."""
-    task = Task("own", KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",))
+    task = Task("own", TASK_TYPES["classification"], ("text",), ("no", "yes"), ("accuracy",))
     before, after = measured(rows, 0, task), measured(rows, wrong, task)
     assert (Limits(2.0).exceeded(before, after) is not None) == refused
     assert (Limits(None, 2.0).exceeded(before, after) is not None) == refused
@@ -284,7 +284,7 @@ def sampled(wrong: float, task: Task) -> Quality:
 
 def test_losses_on_resamples_are_those_of_scipy() -> None:
     """The interval of a paired percentile bootstrap, of the mean over splits and of the recall over all their rows."""
-    task = Task("own", KINDS["classification"], ("text",), ("no", "yes"), ("f1",))
+    task = Task("own", TASK_TYPES["classification"], ("text",), ("no", "yes"), ("f1",))
     before, after = sampled(0.1, task), sampled(0.2, task)
     splits = [(labels, ours, after.predictions[key][0]) for key, (ours, labels) in before.predictions.items()]
     indices = tuple(np.arange(len(labels)) for labels, *_ in splits)
@@ -326,7 +326,7 @@ def test_losses_on_resamples_are_those_of_scipy() -> None:
 
 
 def test_a_resample_without_a_label_has_no_recall() -> None:
-    task = Task("own", KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",))
+    task = Task("own", TASK_TYPES["classification"], ("text",), ("no", "yes"), ("accuracy",))
     labels = np.array([1, 0, 0])
     before, after = (Quality(0.0, {}, {("own", "test"): (p, labels)}, task) for p in (labels, np.zeros(3, np.int64)))
     losses = recall_losses("yes", before, after)
@@ -335,6 +335,6 @@ def test_a_resample_without_a_label_has_no_recall() -> None:
 
 
 def test_a_score_that_is_no_number_exceeds_every_limit() -> None:
-    task = Task("own", KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",))
+    task = Task("own", TASK_TYPES["classification"], ("text",), ("no", "yes"), ("accuracy",))
     before = measured(40, 0, task)
     assert Limits(50.0).exceeded(before, Quality(float("nan"), before.recalls, before.predictions, task)) is not None

@@ -21,11 +21,11 @@ from distill.compression.pruning.sensitivity import LESSON, Sensitivity, Subject
 from distill.compression.pruning.sensitivity import row_loss as loss_of_kind
 from distill.config import Prune
 from distill.data.task import Task
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import TaskData
 from distill.models import families, teacher
 
-row_loss = functools.partial(loss_of_kind, KINDS["classification"])
+row_loss = functools.partial(loss_of_kind, TASK_TYPES["classification"])
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
 
@@ -33,7 +33,7 @@ def rows(count: int, labels: int) -> TaskData:
     """A task whose label is a letter in the text; with as many labels as rows it is the row's number."""
     texts = [f"it is {chr(ord('a') + n % labels % 26)}" for n in range(count)]
     data = Dataset.from_dict({"text": texts, "label": [n % labels for n in range(count)]})
-    return TaskData(Task("own", KINDS["classification"], ("text",), ("a", "b"), ("accuracy",)), data, {}, {})
+    return TaskData(Task("own", TASK_TYPES["classification"], ("text",), ("a", "b"), ("accuracy",)), data, {}, {})
 
 
 @pytest.fixture

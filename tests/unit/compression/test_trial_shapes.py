@@ -16,7 +16,7 @@ from distill.compression.pruning.search import Shape, finalists
 from distill.compression.pruning.sensitivity import Sensitivity, Subject, cut
 from distill.compression.pruning.trial_shapes import LEAST, TEMPERATURE, trial
 from distill.data.task import Task
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import TaskData
 from distill.models import teacher
 
@@ -36,7 +36,7 @@ def subject(tmp_path: Path) -> Subject:
     folder = TINY["save"](tmp_path, "bert", "SequenceClassification", num_labels=2)
     texts = [f"it is {chr(ord('a') + n % 26)} {n}" for n in range(200)]
     data = Dataset.from_dict({"text": texts, "label": [n % 2 for n in range(200)]})
-    task = TaskData(Task("own", KINDS["classification"], ("text",), ("a", "b"), ("accuracy",)), data, {}, {})
+    task = TaskData(Task("own", TASK_TYPES["classification"], ("text",), ("a", "b"), ("accuracy",)), data, {}, {})
     model, tokenizer = teacher.load_classifier(folder, 2), teacher.load_tokenizer(folder)
     with torch.no_grad():  # outputs that differ from row to row
         model.classifier.weight.mul_(100.0)

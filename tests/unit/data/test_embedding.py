@@ -22,7 +22,7 @@ from distill.data.labelled import labelled_rows
 from distill.data.splits import targets_of
 from distill.data.task import Task
 from distill.data.task_model import load_for
-from distill.data.task_types import ABSENT, KINDS, MISSING
+from distill.data.task_types import ABSENT, MISSING, TASK_TYPES
 from distill.data.task_types.embedding import SCALE
 from distill.data.task_types.retrieval import no_negatives
 from distill.data.tasks import TaskData
@@ -36,7 +36,7 @@ from distill.models.families.head import Head
 from distill.models.families.record import VECTORS
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-EMBEDDING, RETRIEVAL = KINDS["embedding"], KINDS["retrieval"]
+EMBEDDING, RETRIEVAL = TASK_TYPES["embedding"], TASK_TYPES["retrieval"]
 EMBEDDER = Head(16, (), None, VECTORS, ("query: ", "passage: "))
 ROWS, WIDTH = 5, 4
 
@@ -285,11 +285,11 @@ def test_an_embedder_as_the_teacher_decides_the_kind() -> None:
     judged = table([row | {"relevance": int(row["relevance"])} for row in QUERIES])
     plain = config.Task()
     assert columns_of(plain, judged.rows, EMBEDDER, "tasks", "f").kind is RETRIEVAL
-    assert columns_of(plain, judged.rows, None, "tasks", "f").kind is KINDS["reranking"]
+    assert columns_of(plain, judged.rows, None, "tasks", "f").kind is TASK_TYPES["reranking"]
     assert columns_of(plain, pairs().rows, EMBEDDER, "tasks", "f").kind is EMBEDDING
-    assert columns_of(plain, pairs().rows, None, "tasks", "f").kind is KINDS["regression"]
+    assert columns_of(plain, pairs().rows, None, "tasks", "f").kind is TASK_TYPES["regression"]
     named = table([{"text": text, "label": n % 2} for n, text in enumerate(TINY["SENTENCES"])])
-    assert columns_of(plain, named.rows, EMBEDDER, "tasks", "f").kind is KINDS["classification"]
+    assert columns_of(plain, named.rows, EMBEDDER, "tasks", "f").kind is TASK_TYPES["classification"]
     read = labelled_rows("own", plain, {"train": judged}, EMBEDDER, "tasks")
     assert read.task.prompts == ("query: ", "passage: ")
     assert labelled_rows("own", plain, {"train": pairs()}, EMBEDDER, "tasks").task.prompts == ()

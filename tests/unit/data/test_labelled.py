@@ -15,7 +15,7 @@ from distill import config
 from distill.data.files import Table
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.splits import MOST_ASIDE, Split, hashes, targets_of
-from distill.data.task_types import KINDS, MISSING
+from distill.data.task_types import MISSING, TASK_TYPES
 from distill.errors import ConfigError, DataError, UserError
 from distill.models.families.head import Head
 from distill.pipeline.validation.tasks import tasks
@@ -58,7 +58,7 @@ def refused(splits: dict[str, Rows], **settings: Any) -> str:
 
 def test_a_kind_of_ones_own_has_the_settings_of_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, other in (("stars", "regression"), ("queue", "classification")):
-        monkeypatch.setitem(KINDS, name, replace(KINDS[other], name=name))
+        monkeypatch.setitem(TASK_TYPES, name, replace(TASK_TYPES[other], name=name))
     rows = {"train": {"text": TEXTS, "label": [i % 5 for i in range(COUNT)]}}
     assert load(rows, kind="stars", range=[-1.0, 7.0]).task.range == (-1.0, 7.0)
     assert load(rows, kind="queue", labels=list("43210")).task.labels == tuple("43210")
@@ -74,8 +74,8 @@ def test_settings_name_a_metric_of_ones_own_that_the_kind_lists(monkeypatch: pyt
     settings = config.Tasks(train="train.csv", metrics=["accuracy", "mine"])
     assert "metrics: got mine" in refused({"train": TICKETS}, metrics=["mine"])
     assert any("metrics: got mine" in line for line in tasks(settings))
-    kind = KINDS["classification"]
-    monkeypatch.setitem(KINDS, kind.name, replace(kind, all_metrics=(*kind.all_metrics, "mine")))
+    kind = TASK_TYPES["classification"]
+    monkeypatch.setitem(TASK_TYPES, kind.name, replace(kind, all_metrics=(*kind.all_metrics, "mine")))
     assert load({"train": TICKETS}, metrics=["accuracy", "mine"]).task.metrics == ("accuracy", "mine")
     assert not list(tasks(settings))
 

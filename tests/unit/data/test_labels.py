@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from distill import config
 from distill.data.labels import Labels, check_head, head_order, labels_of
 from distill.data.task import Task
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head, stored_head
 from distill.models.families.record import TEXTS, TOKENS
@@ -22,7 +22,7 @@ from distill.models.families.record import TEXTS, TOKENS
 
 def labels(values: list[Any], head: Head | None = None, kind: str = "classification", **settings: Any) -> Labels:
     columns = {"train": pa.chunked_array([pa.array(values)])}
-    return labels_of(config.Task(**settings), KINDS[kind], columns, head, "tasks")
+    return labels_of(config.Task(**settings), TASK_TYPES[kind], columns, head, "tasks")
 
 
 def head(*names: str, outputs: int | None = None, problem: str | None = None) -> Head:
@@ -42,14 +42,14 @@ def test_without_a_head_labels_are_sorted() -> None:
 
 def test_labels_are_those_of_the_training_rows() -> None:
     columns = {split: pa.chunked_array([pa.array(values)]) for split, values in (("train", ["a"]), ("test", ["b"]))}
-    assert labels_of(config.Task(), KINDS["classification"], columns, None, "tasks").names == ("a",)
+    assert labels_of(config.Task(), TASK_TYPES["classification"], columns, None, "tasks").names == ("a",)
     del columns["train"]
-    assert labels_of(config.Task(), KINDS["classification"], columns, None, "tasks").names == ("b",)
+    assert labels_of(config.Task(), TASK_TYPES["classification"], columns, None, "tasks").names == ("b",)
 
 
 def test_columns_of_0_and_1_keep_their_order() -> None:
     columns = {"train": pa.chunked_array([pa.array([["b"], ["a"]])])}
-    got = labels_of(config.Task(), KINDS["multi_label"], columns, None, "tasks", ("b", "never", "a"))
+    got = labels_of(config.Task(), TASK_TYPES["multi_label"], columns, None, "tasks", ("b", "never", "a"))
     assert got.names == got.spelled == ("b", "never", "a")
 
 
@@ -76,7 +76,7 @@ BY_HEAD: list[tuple[list[Any], Head, tuple[str, ...], tuple[str, ...]]] = [
 def test_a_head_orders_labels(values: list[Any], of: Head, names: tuple[str, ...], spelled: tuple[str, ...]) -> None:
     got = labels(values, of)
     assert (got.names, got.spelled) == (names, spelled)
-    targets = KINDS["classification"].encode(pa.chunked_array([pa.array(values)]), got.spelled, str, "tasks.label")
+    targets = TASK_TYPES["classification"].encode(pa.chunked_array([pa.array(values)]), got.spelled, str, "tasks.label")
     assert targets.min() >= 0
 
 
@@ -119,7 +119,7 @@ def test_listed_labels_are_the_outputs() -> None:
 
 
 def task(*names: str, kind: str = "classification") -> Task:
-    return Task("t", KINDS[kind], ("text",), names, ())
+    return Task("t", TASK_TYPES[kind], ("text",), names, ())
 
 
 MULTI, SINGLE = "multi_label_classification", "single_label_classification"

@@ -12,7 +12,7 @@ from distill import config
 from distill.data.files import Table
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.splits import Split, targets_of
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.offsets import UNITS
 from distill.data.task_types.spans import parted, types_of
 from distill.data.task_types.token_classification import words_of
@@ -20,7 +20,7 @@ from distill.errors import UserError
 from distill.models.families.head import Head
 from distill.models.families.record import TOKENS
 
-KIND = KINDS["token_classification"]
+KIND = TASK_TYPES["token_classification"]
 COUNT = 20
 
 

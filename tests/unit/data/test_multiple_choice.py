@@ -15,7 +15,7 @@ import pytest
 
 from distill.config import Limit, Task, Tasks
 from distill.data.encode import encode_choices, encode_texts
-from distill.data.task_types import ABSENT, KINDS, MISSING, SECONDS
+from distill.data.task_types import ABSENT, MISSING, SECONDS, TASK_TYPES
 from distill.data.task_types.multiple_choice import numbered
 from distill.data.tasks import Loaded, load_tasks, targets_of
 from distill.errors import ConfigError, DataError
@@ -25,7 +25,7 @@ from distill.pipeline.validation.tasks import tasks as problems
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 COUNT = 40
-KIND = KINDS["multiple_choice"]
+KIND = TASK_TYPES["multiple_choice"]
 
 
 def question(number: int) -> tuple[str, list[str], int]:

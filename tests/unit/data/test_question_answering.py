@@ -17,7 +17,7 @@ import torch
 from distill import config
 from distill.data.files import Table, read
 from distill.data.labelled import labelled_rows
-from distill.data.task_types import KINDS, Columns, labelled
+from distill.data.task_types import TASK_TYPES, Columns, labelled
 from distill.data.task_types.answers import (
     BEST,
     COLUMNS,
@@ -299,8 +299,8 @@ def test_texts_are_found_in_the_context() -> None:
 
 def test_which_files_are_of_question_answering() -> None:
     classes = FACTS | {"answer": ["yes", "no"] * 18}
-    assert loaded(classes, label="answer").task.kind is KINDS["classification"]
-    assert loaded(FACTS, kind="classification", label="answer").task.kind is KINDS["classification"]
+    assert loaded(classes, label="answer").task.kind is TASK_TYPES["classification"]
+    assert loaded(FACTS, kind="classification", label="answer").task.kind is TASK_TYPES["classification"]
     renamed = {"q": FACTS["question"], "passage": FACTS["context"], "a": FACTS["answer"]}
     named = {"text": "q", "text_pair": "passage", "label": "a"}
     assert loaded(renamed, kind=KIND.name, **named).task.columns == ("q", "passage")

@@ -14,7 +14,7 @@ import torch
 from scipy.special import expit, rel_entr, softmax
 
 from distill import config, losses
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import load_tasks, soft_outputs_of
 from distill.errors import ConfigError, DataError, UserError
 from distill.pipeline.train_steps import teacher_logits
@@ -29,7 +29,7 @@ def column(values: list[Any], kind: pa.DataType | None = None) -> pa.ChunkedArra
 
 
 def outputs(kind: str, values: pa.ChunkedArray) -> np.ndarray:
-    soft = KINDS[kind].soft
+    soft = TASK_TYPES[kind].soft
     assert soft is not None
     return soft(values, NUMBERS, lambda row: f"t.jsonl, row {row + 1}", "soft")
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from distill.data.task_types import KINDS, MISSING, Kind, labelled
+from distill.data.task_types import MISSING, TASK_TYPES, TaskType, labelled
 from distill.data.task_types.answers import COLUMNS
 from distill.errors import DataError
 from distill.evaluation.metrics import METRICS, score
@@ -117,22 +117,22 @@ ROWS = {
         [pa.bool_(), pa.list_(pa.float64()), pa.struct({"a": TEXTS}), pa.binary(), pa.date32()],
     ),
 }
-"""Kind -> what it must do. Kinds that prepare their files are in test_words.py, test_multiple_choice.py and
+"""TaskType -> what it must do. Kinds that prepare their files are in test_words.py, test_multiple_choice.py and
 test_question_answering.py."""
 ROWS["reranking"] = ROWS["embedding"] = ROWS["retrieval"] = ROWS["regression"]
 
 
 def test_every_kind_has_a_row() -> None:
-    assert {*ROWS} == {name for name, kind in KINDS.items() if kind.prepare is None}
-    assert all(name == kind.name for name, kind in KINDS.items())
+    assert {*ROWS} == {name for name, kind in TASK_TYPES.items() if kind.prepare is None}
+    assert all(name == kind.name for name, kind in TASK_TYPES.items())
 
 
 def each(field: str) -> list[Any]:
-    return [(KINDS[name], row, item) for name, row in ROWS.items() for item in getattr(row, field)]
+    return [(TASK_TYPES[name], row, item) for name, row in ROWS.items() for item in getattr(row, field)]
 
 
 @pytest.mark.parametrize(("kind", "row", "case"), each("encoded"))
-def test_values_become_targets(kind: Kind, row: Row, case: tuple[pa.ChunkedArray, list[Any]]) -> None:
+def test_values_become_targets(kind: TaskType, row: Row, case: tuple[pa.ChunkedArray, list[Any]]) -> None:
     values, expected = case
     assert kind.accepts(values.type)
     targets = kind.encode(values, row.labels, where, "tasks.label")
@@ -144,7 +144,7 @@ def test_values_become_targets(kind: Kind, row: Row, case: tuple[pa.ChunkedArray
 
 @pytest.mark.parametrize(("kind", "row", "case"), each("refused"))
 def test_a_value_that_is_no_label_is_refused_with_its_row(
-    kind: Kind, row: Row, case: tuple[pa.ChunkedArray, str]
+    kind: TaskType, row: Row, case: tuple[pa.ChunkedArray, str]
 ) -> None:
     values, message = case
     assert kind.accepts(values.type)
@@ -156,30 +156,30 @@ def test_a_value_that_is_no_label_is_refused_with_its_row(
 
 
 @pytest.mark.parametrize(("kind", "row", "unfit"), each("types"))
-def test_columns_of_other_types_are_not_accepted(kind: Kind, row: Row, unfit: pa.DataType) -> None:
+def test_columns_of_other_types_are_not_accepted(kind: TaskType, row: Row, unfit: pa.DataType) -> None:
     assert not kind.accepts(unfit)
 
 
 def test_booleans_are_labels() -> None:
     values = column([True, False, None])
-    encoded = KINDS["classification"].encode(values, ("false", "true"), where, "tasks.label")
+    encoded = TASK_TYPES["classification"].encode(values, ("false", "true"), where, "tasks.label")
     assert encoded.tolist() == [1, 0, MISSING]
     flags = column([[True], [False, True]])
-    assert KINDS["multi_label"].encode(flags, ("false", "true"), where, "tasks.label").tolist() == [[0, 1], [1, 1]]
+    assert TASK_TYPES["multi_label"].encode(flags, ("false", "true"), where, "tasks.label").tolist() == [[0, 1], [1, 1]]
 
 
-def width(kind: Kind) -> int:
+def width(kind: TaskType) -> int:
     """Outputs of a row with three labels, with three choices, of a question, or two vectors."""
     return COLUMNS if kind.extractive else 8 if kind.separate else 3 if kind.named or kind.choices else 1
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", TASK_TYPES)
 def test_metrics_of_a_kind_exist_and_take_its_predictions(name: str) -> None:
-    kind = KINDS[name]
+    kind = TASK_TYPES[name]
     assert set(kind.metrics) <= set(kind.all_metrics) <= set(METRICS)
     outputs = np.random.default_rng(0).normal(size=(40, width(kind)))
     labels = ("O", "B-X", "I-X")[: outputs.shape[1] if kind.named else 0]
-    predicted = kind.decode(abs(outputs) if kind.decode is KINDS["regression"].decode else outputs, labels, 0.5)
+    predicted = kind.decode(abs(outputs) if kind.decode is TASK_TYPES["regression"].decode else outputs, labels, 0.5)
     if kind.per_token:
         targets = np.empty(1, object)
         targets[0] = outputs.argmax(1)
@@ -216,7 +216,7 @@ def gradient(value: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
 def test_cross_entropy_over_rows_of_multi_label_is_binary(outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
     student, _ = outputs
     labels = torch.arange(21).reshape(7, 3) % 2
-    rows = KINDS["multi_label"].rows(student)
+    rows = TASK_TYPES["multi_label"].rows(student)
     assert rows.shape == (21, 2)
     values = supervised(rows, labels.ravel())
     expected = torch.nn.functional.binary_cross_entropy_with_logits(student, labels.double(), reduction="none")
@@ -229,7 +229,7 @@ def test_soft_targets_over_rows_of_multi_label_are_those_of_bernoulli_distributi
     temperature: float, outputs: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
     student, teacher = outputs
-    kind = KINDS["multi_label"]
+    kind = TASK_TYPES["multi_label"]
     values = soft_targets(kind.rows(student), kind.rows(teacher), temperature=temperature)
     p, q = torch.sigmoid(teacher / temperature), torch.sigmoid(student / temperature)
     expected = temperature**2 * (p * torch.log(p / q) + (1 - p) * torch.log((1 - p) / (1 - q)))
@@ -240,7 +240,7 @@ def test_soft_targets_over_rows_of_multi_label_are_those_of_bernoulli_distributi
 
 def test_losses_of_the_other_kinds(outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
     student, teacher = outputs
-    classes, numbers = KINDS["classification"].rows, KINDS["regression"].rows
+    classes, numbers = TASK_TYPES["classification"].rows, TASK_TYPES["regression"].rows
     p, q = torch.softmax(teacher, -1), torch.softmax(student, -1)
     labels = torch.arange(7) % 3
     expected = -torch.log(q[torch.arange(7), labels])
@@ -253,19 +253,21 @@ def test_losses_of_the_other_kinds(outputs: tuple[torch.Tensor, torch.Tensor]) -
     torch.testing.assert_close(soft_targets(numbers(one), numbers(other), temperature=3.0), square)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", TASK_TYPES)
 def test_rows_of_numpy_are_those_of_torch(name: str, outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
     _, given = outputs
-    given = given.repeat(1, 3)[:, : 6 if KINDS[name].extractive else width(KINDS[name])]
-    tolerance = 1e-5 if KINDS[name].separate else 0  # those of torch are float32
-    np.testing.assert_allclose(KINDS[name].rows(given.numpy()), KINDS[name].rows(given).numpy(), rtol=0, atol=tolerance)
+    given = given.repeat(1, 3)[:, : 6 if TASK_TYPES[name].extractive else width(TASK_TYPES[name])]
+    tolerance = 1e-5 if TASK_TYPES[name].separate else 0  # those of torch are float32
+    np.testing.assert_allclose(
+        TASK_TYPES[name].rows(given.numpy()), TASK_TYPES[name].rows(given).numpy(), rtol=0, atol=tolerance
+    )
 
 
 def test_a_reranker_learns_relevance_from_labels_and_scores_from_a_teacher(
     outputs: tuple[torch.Tensor, torch.Tensor],
 ) -> None:
     student, teacher = outputs[0][:, :1], outputs[1][:, :1]
-    kind, targets = KINDS["reranking"], np.array([0, 1, 3, 0.5, NAN, 0, -1], np.float32)
+    kind, targets = TASK_TYPES["reranking"], np.array([0, 1, 3, 0.5, NAN, 0, -1], np.float32)
     relevant = kind.loss_targets(targets)
     assert relevant.tolist() == [0, 1, 1, 1, MISSING, 0, 0]
     given = torch.from_numpy(labelled(targets))
@@ -281,16 +283,16 @@ def test_a_reranker_learns_relevance_from_labels_and_scores_from_a_teacher(
 @pytest.mark.parametrize("name", ROWS)
 def test_targets_have_one_entry_for_each_row(name: str) -> None:
     """A loss takes rows and flat targets in the same order."""
-    kind, row = KINDS[name], ROWS[name]
+    kind, row = TASK_TYPES[name], ROWS[name]
     values, _ = row.encoded[0]
     targets = kind.encode(values, row.labels, where, "tasks.label")
     rows = kind.on_labels(torch.zeros((len(targets), 8 if kind.separate else len(row.labels) or 1)))
     assert len(rows) == kind.loss_targets(targets).size == targets.size
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", TASK_TYPES)
 def test_equal_outputs_do_not_differ(name: str) -> None:
-    kind = KINDS[name]
+    kind = TASK_TYPES[name]
     outputs = np.random.default_rng(0).normal(size=(5, width(kind)))
     other = outputs + np.array([[0], [1], [0], [0], [-2]]) * np.eye(1, outputs.shape[1])
     np.testing.assert_allclose(kind.difference(outputs, outputs), 0, atol=1e-12)
@@ -301,10 +303,10 @@ def test_equal_outputs_do_not_differ(name: str) -> None:
 def test_a_label_is_output_above_the_threshold(threshold: float) -> None:
     outputs = np.linspace(-6, 6, 121).reshape(-1, 1).repeat(2, 1)
     expected = 1 / (1 + np.exp(-outputs)) > threshold
-    np.testing.assert_array_equal(KINDS["multi_label"].decode(outputs, ("a", "b"), threshold), expected)
+    np.testing.assert_array_equal(TASK_TYPES["multi_label"].decode(outputs, ("a", "b"), threshold), expected)
 
 
 def test_predictions_of_the_other_kinds_have_no_threshold() -> None:
     outputs = np.random.default_rng(0).normal(size=(9, 4))
-    np.testing.assert_array_equal(KINDS["classification"].decode(outputs, tuple("abcd"), 0.9), outputs.argmax(1))
-    np.testing.assert_array_equal(KINDS["regression"].decode(outputs[:, :1], (), 0.9), outputs[:, 0])
+    np.testing.assert_array_equal(TASK_TYPES["classification"].decode(outputs, tuple("abcd"), 0.9), outputs.argmax(1))
+    np.testing.assert_array_equal(TASK_TYPES["regression"].decode(outputs[:, :1], (), 0.9), outputs[:, 0])

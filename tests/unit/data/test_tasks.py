@@ -14,7 +14,7 @@ import pytest
 
 from distill import config
 from distill.config import Limit
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import load_tasks
 from distill.errors import ConfigError, DataError
 
@@ -75,7 +75,7 @@ def test_glue_is_the_nine_tasks() -> None:
         assert list(task.rows) == ["train", *splits]
         assert task.hub == f"nyu-mll/glue/{name}"
         assert task.in_headline == (name != "wnli")
-        assert task.kind in KINDS
+        assert task.kind in TASK_TYPES
 
 
 def test_existing_splits_are_loaded_and_missing_ones_are_in_the_coverage(folder: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from onnx import numpy_helper
 
 from distill.compression.quantization.quantize import onnxruntime_dynamic
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.deploy import serve
 from distill.deploy.export import recheck
 from distill.deploy.export.record import Entry, Record, write
@@ -46,7 +46,7 @@ def copy(exported: Path, tmp_path: Path) -> Path:
 def proved(folder: Path, flags: str | None) -> None:
     entries = (Entry("torch", "fp32", "."), Entry("onnxruntime", "int8", "model_int8.onnx"))
     labels = ("boat", "baker")
-    write(folder, Record("t", KINDS["classification"], labels, ("body",), 40, entries, proved_on=flags))
+    write(folder, Record("t", TASK_TYPES["classification"], labels, ("body",), 40, entries, proved_on=flags))
 
 
 def overflow(file: Path) -> None:

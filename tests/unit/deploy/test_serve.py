@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import distill
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.deploy import serve
 from distill.deploy.export.proof import plain_logits
 from distill.deploy.export.record import FILE, Entry, Heads, Record, located, read, write
@@ -24,7 +24,11 @@ Folders = dict[str, Path]
 
 def recorded(folder: Path, *entries: Entry, **more: Any) -> Path:
     """The folder with a record of the model `bert`."""
-    task: dict[str, Any] = {"kind": KINDS["classification"], "labels": ("boat", "baker", "storm"), "columns": ("body",)}
+    task: dict[str, Any] = {
+        "kind": TASK_TYPES["classification"],
+        "labels": ("boat", "baker", "storm"),
+        "columns": ("body",),
+    }
     artifacts = entries or (Entry("torch", "fp32", "."),)
     write(folder, Record("tickets", max_length=40, artifacts=artifacts, **(task | more)))
     return folder
@@ -148,7 +152,7 @@ def test_labels_above_the_threshold(share: float, folders: Folders, sentences: l
     near = int(share * len(ordered)) + np.arange(-2, 3)
     below = near[(ordered[near + 1] - ordered[near]).argmax()]
     threshold = float(ordered[below : below + 2].mean())
-    recorded(folder, kind=KINDS["multi_label"], labels=("a", "b", "c"), threshold=threshold)
+    recorded(folder, kind=TASK_TYPES["multi_label"], labels=("a", "b", "c"), threshold=threshold)
     model = serve.load(folder)
     for prediction, row in zip(model.predict(sentences), scores, strict=True):
         assert np.allclose(list(prediction["scores"].values()), row, atol=1e-9)
@@ -175,7 +179,7 @@ def test_a_temperature_changes_no_label(
 ) -> None:
     folder, predictions = Path(shutil.copytree(folders["multi_label"], tmp_path / "copy")), []
     for entry in (Entry("torch", "fp32", "."), Entry("torch", "fp32", ".", temperature=temperature)):
-        recorded(folder, entry, kind=KINDS["multi_label"], labels=("a", "b", "c"), threshold=threshold)
+        recorded(folder, entry, kind=TASK_TYPES["multi_label"], labels=("a", "b", "c"), threshold=threshold)
         predictions.append(serve.load(folder).predict(sentences))
     assert [p["labels"] for p in predictions[0]] == [p["labels"] for p in predictions[1]]
     assert predictions[0] != predictions[1]
@@ -202,7 +206,7 @@ def test_a_folder_without_a_record_has_the_kind_of_its_config(folders: Folders) 
 
 def test_the_record_is_read_as_it_was_written(copy: Path) -> None:
     entries = (Entry("torch", "fp32", "."), Entry("onnxruntime", "int8", "onnx/x.onnx", 1.13, 8, 128, 0.99, 1.4))
-    record = Record("t", KINDS["regression"], (), ("q", "s"), 64, entries, 0.5, (1.0, 5.0))
+    record = Record("t", TASK_TYPES["regression"], (), ("q", "s"), 64, entries, 0.5, (1.0, 5.0))
     write(copy, record)
     assert read(copy) == record
     assert not {"ms", "temperature"} & json.loads((copy / FILE).read_text())["artifacts"][0].keys()

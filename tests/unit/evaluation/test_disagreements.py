@@ -9,13 +9,13 @@ import pytest
 from datasets import Dataset, Features, Sequence, Value
 
 from distill.data.task import Task
-from distill.data.task_types import KINDS, SECONDS
+from distill.data.task_types import SECONDS, TASK_TYPES
 from distill.data.task_types.answers import COLUMNS
 from distill.evaluation.disagreements import CHARACTERS, disagreements, readable
 
 
 def task(kind: str, labels: tuple[str, ...] = (), columns: tuple[str, ...] = ("text",)) -> Task:
-    return Task("own", KINDS[kind], columns, labels, KINDS[kind].metrics)
+    return Task("own", TASK_TYPES[kind], columns, labels, TASK_TYPES[kind].metrics)
 
 
 def rows(labels: list[Any], **columns: list[Any]) -> Dataset:
@@ -74,6 +74,6 @@ def test_answers() -> None:
     assert found["student"].startswith("fox")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TASK_TYPES)
 def test_words_and_vectors_are_not_listed(kind: str) -> None:
-    assert readable(KINDS[kind]) == (kind not in ("token_classification", "embedding", "retrieval"))
+    assert readable(TASK_TYPES[kind]) == (kind not in ("token_classification", "embedding", "retrieval"))

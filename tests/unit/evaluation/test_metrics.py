@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.task_type import grouped
 from distill.errors import UserError
 from distill.evaluation.metrics import METRICS, finite, score
@@ -126,9 +126,11 @@ def test_rankings_without_a_relevant_document_score_nothing() -> None:
 def test_recall_of_each_label_equals_scikit_learn() -> None:
     predicted, labels = _sample(2, 5)
     expected = sk.recall_score(labels, predicted, average=None)
-    names, recalls = tuple("abcdef"), KINDS["classification"].recalls
+    names, recalls = tuple("abcdef"), TASK_TYPES["classification"].recalls
     assert {name: percent for name, (percent, _) in recalls(predicted, labels, names).items()} == pytest.approx(
         dict(zip(names, 100 * expected, strict=False))
     )
     flags = np.eye(6, dtype=np.int64)
-    assert KINDS["multi_label"].recalls(flags[predicted], flags[labels], names) == recalls(predicted, labels, names)
+    assert TASK_TYPES["multi_label"].recalls(flags[predicted], flags[labels], names) == recalls(
+        predicted, labels, names
+    )

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, recall_score
 
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.evaluation.paired import agreement, classes, compared, scores
 
-KIND = KINDS["classification"]
+KIND = TASK_TYPES["classification"]
 
 
 def test_interval_is_that_of_the_mean_paired_difference() -> None:
@@ -57,7 +57,7 @@ def test_recall_and_f1_are_those_of_scikit_learn() -> None:
 def test_a_label_that_does_not_occur_has_no_value() -> None:
     predicted, truth = np.zeros((3, 2), np.int64), np.zeros((3, 2), np.int64)
     predicted[0, 1] = 1
-    rows = classes(KINDS["multi_label"], predicted, truth, np.arange(3), truth, "ab")
+    rows = classes(TASK_TYPES["multi_label"], predicted, truth, np.arange(3), truth, "ab")
     assert [row["a"] for row in rows] == [{"recall": None, "f1": None}, {"recall": None, "f1": 0}]
     assert rows[1]["predicted"] == {"a": 1, "b": 0}
 

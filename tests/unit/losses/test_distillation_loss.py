@@ -18,7 +18,7 @@ from transformers import TrainingArguments
 import distill
 from distill import config, losses
 from distill.config.instantiate import bind
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.errors import ConfigError, DataError
 from distill.losses import terms
 from distill.losses.collated import batch_of
@@ -181,7 +181,7 @@ def test_it_is_the_step_of_a_training_stage_to_the_last_bit(kind: str) -> None:
     loss, parts = loss_fn(batch)
     loss.backward()
 
-    task = None if kind == "masked_lm" else KINDS[kind]
+    task = None if kind == "masked_lm" else TASK_TYPES[kind]
     rows = {} if task is None else {"rows": task.rows, "label_rows": task.on_labels}
     objective = Objective(theirs, wanted | label, [teacher], kept=[0, 2], **rows)
     weights = torch.tensor([term.weight for term in objective.terms.values()])

@@ -17,7 +17,7 @@ import torch
 from distill.config import Teacher
 from distill.data.task import Task
 from distill.data.task_model import load_for
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.errors import ConfigError, DataError
 from distill.models import families, teacher
 from distill.models.families.head import Head, stored_head
@@ -124,7 +124,7 @@ def test_a_new_classifier_head_depends_only_on_the_seed(name: str, tiny_model, t
 
 def test_a_classifier_is_float32_and_has_its_problem_type(tiny_model, tmp_path: Path) -> None:
     tiny_model("bert").bfloat16().save_pretrained(tmp_path)
-    number = Task("similarity", KINDS["regression"], ("text",), (), ("pearson",))
+    number = Task("similarity", TASK_TYPES["regression"], ("text",), (), ("pearson",))
     regression, classes = load_for(number, tmp_path), teacher.load_classifier(tmp_path, 2)
     assert regression.dtype == classes.dtype == torch.float32
     assert regression.config.problem_type == "regression"
@@ -349,7 +349,7 @@ def test_outputs_are_put_in_the_order_of_the_tasks_labels(name: str, tiny_model:
     model = tiny_model(name, "SequenceClassification")
     model.config.id2label, model.config.label2id = {0: "Cat", 1: "dog", 2: "COW"}, {"Cat": 0, "dog": 1, "COW": 2}
     model.save_pretrained(tmp_path)
-    task = Task("animals", KINDS["classification"], ("text",), ("cow", "cat", "dog"), ("accuracy",))
+    task = Task("animals", TASK_TYPES["classification"], ("text",), ("cow", "cat", "dog"), ("accuracy",))
     ordered = load_for(task, tmp_path, pad_id=1)
     assert ordered.config.id2label == {0: "cow", 1: "cat", 2: "dog"}
     batch = {"input_ids": torch.tensor([[0, 5, 6, 7, 2]]), "attention_mask": torch.ones(1, 5, dtype=torch.int64)}
@@ -416,7 +416,7 @@ def test_a_teacher_for_other_labels_gets_a_new_head(name: str, tmp_path: Path) -
     assert folder == str(tmp_path / "headless")
     assert stored_head(folder) is None
     torch.manual_seed(0)
-    task = Task("t", KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",))
+    task = Task("t", TASK_TYPES["classification"], ("text",), ("no", "yes"), ("accuracy",))
     model, whole = load_for(task, folder), teacher.load_classifier(before, 3)
     head, kept = families.head_of(model), whole.state_dict()
     others = {key: value for key, value in model.state_dict().items() if not key.startswith(f"{head}.")}

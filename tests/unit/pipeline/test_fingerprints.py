@@ -15,7 +15,7 @@ import pytest
 from datasets import Dataset
 
 from distill.data.task import Task
-from distill.data.task_types import KINDS, SECONDS, WORDS
+from distill.data.task_types import SECONDS, TASK_TYPES, WORDS
 from distill.data.tasks import TaskData
 from distill.models.families import vectors
 from distill.pipeline.context.fingerprints import model_files, of_inputs, of_models, of_tasks
@@ -128,7 +128,7 @@ def data(**changes: Any) -> TaskData:
     """A task whose rows are texts in words with second texts: each kind reads a part of this."""
     rows = changes.pop("rows", {}) | {}
     columns = {"text": ["a b", "c"], WORDS: [[0, 1, 2, 3], [0, 1]], SECONDS: [["x"], ["y"]], "label": [0, 1]} | rows
-    task = Task("own", KINDS["classification"], ("text",), ("a", "b"), ("accuracy",))
+    task = Task("own", TASK_TYPES["classification"], ("text",), ("a", "b"), ("accuracy",))
     train = Dataset.from_dict(columns)
     return TaskData(replace(task, **changes), train, {}, {"validation": train})
 
@@ -136,7 +136,7 @@ def data(**changes: Any) -> TaskData:
 CHANGES: list[dict[str, Any]] = [
     {"labels": ("b", "a")},
     {"labels": ("a", "b", "c")},
-    {"kind": KINDS["multi_label"]},
+    {"kind": TASK_TYPES["multi_label"]},
     {"prompts": ("query: ", "")},
     {"prompts": ("", "query: ")},
     {"choices": ("c1", "c2")},

@@ -15,7 +15,7 @@ from distill.compression.pruning.sensitivity import Sensitivity, stored
 from distill.config import Prune, Student, Train
 from distill.config.plan import TEACHER, Source, Step
 from distill.data.task import Task
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.models import families, teacher
 from distill.models.student import half_depth
 from distill.pipeline.train_steps.layer_map import (
@@ -173,7 +173,7 @@ def test_a_task_gets_the_encoder_for_all_tasks_and_its_own_head(name: str, tmp_p
         for parameter in cut.parameters():
             parameter.add_(0.1)  # trained
     cut.save_pretrained(tmp_path / "general")
-    task: Any = SimpleNamespace(task=Task("a", KINDS["classification"], ("text",), ("x", "y", "z"), ("accuracy",)))
+    task: Any = SimpleNamespace(task=Task("a", TASK_TYPES["classification"], ("text",), ("x", "y", "z"), ("accuracy",)))
     found = with_head(ctx, step, task, tmp_path / "general", TINY["PADDING"])
     trained = {key: value for key, value in families.encoder(cut).state_dict().items() if "pooler" not in key}
     assert trained

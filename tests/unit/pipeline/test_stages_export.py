@@ -13,7 +13,7 @@ from distill import config
 from distill.config.plan import resolve
 from distill.config.schemes import file_of
 from distill.data.task import Task
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import TaskData
 from distill.inference import timing
 from distill.pipeline import collect
@@ -32,7 +32,9 @@ def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatc
     monkeypatch.setattr(export, "_export", exported)
     monkeypatch.setattr(export, "measured_of", lambda ctx, step: None)
     rows = Dataset.from_dict({"text": ["a kettle sings"]})
-    data = TaskData(Task("first", KINDS["classification"], ("text",), ("a", "b"), ()), rows, {"validation": rows}, {})
+    data = TaskData(
+        Task("first", TASK_TYPES["classification"], ("text",), ("a", "b"), ()), rows, {"validation": rows}, {}
+    )
     settings = config.load_config(["recipe=task", "limit=smoke"])
     run_folder.claim(tmp_path / "run")
     tasks, machine = {"first": data, "second": data}, SimpleNamespace(log=print)

@@ -18,7 +18,7 @@ from rich.console import Console
 from distill.config import Train
 from distill.config.plan import TEACHER, Step
 from distill.data.task import Task
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import TaskData
 from distill.errors import ConfigError, Stopped
 from distill.models import teacher
@@ -39,7 +39,7 @@ COUNT, NAME = 4, "finetune_teacher/a"
 def rows(texts: list[str]) -> TaskData:
     """A task of pairs, whose second texts are all different."""
     columns = {"text": texts, "other": WORDS[: len(texts)], "label": [number % 2 for number in range(len(texts))]}
-    task = Task("a", KINDS["classification"], ("text", "other"), ("x", "y"), ("accuracy",))
+    task = Task("a", TASK_TYPES["classification"], ("text", "other"), ("x", "y"), ("accuracy",))
     return TaskData(task, Dataset.from_dict(columns), {}, {})
 
 
@@ -180,9 +180,9 @@ def test_a_given_head_is_used_without_folds(ctx: Any, monkeypatch: pytest.Monkey
     teacher.load_classifier(ctx.folder.path / NAME, 2)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(TASK_TYPES))
 def test_only_kinds_whose_rows_are_texts_or_pairs_have_folds(kind: str, ctx: Any) -> None:
-    ctx.tasks = {"a": replace(DATA, task=replace(DATA.task, kind=KINDS[kind]))}
+    ctx.tasks = {"a": replace(DATA, task=replace(DATA.task, kind=TASK_TYPES[kind]))}
     if kind in ("classification", "multi_label", "regression", "reranking"):
         check_folds(ctx, [FINETUNED])
         return

@@ -13,14 +13,16 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from distill.config import Config, Teacher, Term, Train
 from distill.data.task import Task
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.errors import ConfigError
 from distill.models.student.training import only_used_embeddings
 from distill.pipeline.validation import models
 
 
 def context(kind: str, teachers: int, window: int | None) -> Any:
-    task = Task("own", KINDS[kind], ("text",), ("a", "b") if KINDS[kind].named else (), KINDS[kind].metrics)
+    task = Task(
+        "own", TASK_TYPES[kind], ("text",), ("a", "b") if TASK_TYPES[kind].named else (), TASK_TYPES[kind].metrics
+    )
     return SimpleNamespace(
         config=Config(teacher=Teacher(window=window)),
         given=SimpleNamespace(teachers=["x"] * teachers),
@@ -29,10 +31,10 @@ def context(kind: str, teachers: int, window: int | None) -> Any:
 
 
 @pytest.mark.parametrize(("teachers", "window"), [(1, None), (2, None), (1, 64)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TASK_TYPES)
 def test_only_outputs_that_can_be_averaged_are(kind: str, teachers: int, window: int | None) -> None:
     """The softmax over classes has no meaning for labels that do not exclude each other."""
-    refused = not KINDS[kind].averaged and (teachers, window) != (1, None)
+    refused = not TASK_TYPES[kind].averaged and (teachers, window) != (1, None)
     if not refused:
         models.check_rows(context(kind, teachers, window), [])
         return
@@ -40,7 +42,7 @@ def test_only_outputs_that_can_be_averaged_are(kind: str, teachers: int, window:
         models.check_rows(context(kind, teachers, window), [])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TASK_TYPES)
 def test_margins_are_refused_for_tasks_without_queries(kind: str) -> None:
     step = SimpleNamespace(stage="s", settings=Train(terms={"m": Term(features="margins"), "x": Term(weight=0)}))
     without = SimpleNamespace(stage="s", settings=Train(terms={"m": Term(weight=0, features="margins"), "x": Term()}))

@@ -8,7 +8,7 @@ import pytest
 
 from distill.config import load_config
 from distill.data.task import Task
-from distill.data.task_types import KINDS
+from distill.data.task_types import TASK_TYPES
 from distill.pipeline import validation
 from distill.pipeline.validation.shared import _tasks, unlike
 
@@ -89,7 +89,10 @@ def test_settings_that_need_an_encoder_for_each_task_are_refused(
 
 def made(**tasks: tuple[str, tuple[str, ...]]) -> dict[str, Task]:
     """Tasks by name, each with its kind and columns."""
-    return {n: Task(n, KINDS[kind], columns, ("a", "b"), KINDS[kind].metrics) for n, (kind, columns) in tasks.items()}
+    return {
+        n: Task(n, TASK_TYPES[kind], columns, ("a", "b"), TASK_TYPES[kind].metrics)
+        for n, (kind, columns) in tasks.items()
+    }
 
 
 def test_tasks_must_classify_the_same_texts() -> None:

@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from distill.config import Term, Train
-from distill.config.feature_kinds import KINDS
+from distill.config.feature_kinds import FEATURE_KINDS
 from distill.losses.feature_rows import ROWS
 from distill.models.hooks import Features
 from distill.pipeline.validation.terms import TermFacts, terms
@@ -24,20 +24,20 @@ def problems(term: Term, data: str = "corpus", facts: TermFacts = PLAIN) -> list
 
 
 def test_every_kind_that_compares_layers_has_a_function_for_its_rows() -> None:
-    assert ROWS.keys() == {kind.name for kind in KINDS.values() if kind.inside}
+    assert ROWS.keys() == {kind.name for kind in FEATURE_KINDS.values() if kind.inside}
     known = {f.name for f in fields(Features)}
-    for kind in KINDS.values():
+    for kind in FEATURE_KINDS.values():
         assert kind.compares
         assert set(kind.fields) <= known
         assert set(kind.rows) <= {"masked", "all"}
         assert kind.inside or not (kind.layers or kind.projected or kind.by_head)
 
 
-@pytest.mark.parametrize("features", KINDS)
+@pytest.mark.parametrize("features", FEATURE_KINDS)
 @pytest.mark.parametrize("data", ["corpus", "tasks"])
 def test_every_kind_is_valid_in_a_plain_stage(features: str, data: str) -> None:
     found = problems(Term(features=features, positions="all", layers="last"), data)
-    assert bool(found) == (data == "corpus" and not KINDS[features].rows)
+    assert bool(found) == (data == "corpus" and not FEATURE_KINDS[features].rows)
 
 
 CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
