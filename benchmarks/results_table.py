@@ -87,7 +87,16 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 def read(root: Path) -> dict[str, Results]:
     """Name -> results of every committed run; DataError for an invalid one."""
-    return {_name(root, path.parent): read_one(path) for path in sorted((root / RESULTS).rglob("results.json"))}
+    return {_name(root, path.parent): _today(path) for path in sorted((root / RESULTS).rglob("results.json"))}
+
+
+def _today(path: Path) -> Results:
+    """The results of a run, whose command has today's names of settings."""
+    results = read_one(path)
+    command = results["command"]
+    for before, now in RENAMED.items():
+        command = re.sub(rf"\.{before}\b", f".{now}", command)
+    return results | {"command": command}
 
 
 def _name(root: Path, folder: Path) -> str:
@@ -168,8 +177,6 @@ def front_part(name: str, runs: dict[str, Results]) -> str:
     columns = ("Model", "Retained %", "Retained above chance %", "Measured speedup")
     table = measured_part(Table("Front", columns, rows, 1, _front_notes(runs[name], seeds, ends)))
     command = re.sub(r"\btasks\.path=\S+", "tasks.path=GLUE", runs[name]["command"])
-    for before, now in RENAMED.items():
-        command = re.sub(rf"\.{before}\b", f".{now}", command)
     links = (
         f"All variants, tasks and intervals: [{RESULTS}]({RESULTS}/README.md#{name.replace('/', '')}). "
         f"Numbers: [results.json]({RESULTS / name}/results.json). "

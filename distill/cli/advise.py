@@ -48,7 +48,7 @@ class Row:
     """Backend and scheme."""
     milliseconds: float
     speedup: float
-    """Over the teacher's fastest float32 form."""
+    """Over the teacher's fastest float32 variant."""
     weights: float
     """Weights of its layers, as a share of the teacher's weights."""
     size_mib: float
@@ -79,8 +79,8 @@ def settings(teacher: str, file: Path | None, speedups: Sequence[float], columns
 
 
 def advise(config: Config) -> Advice:
-    """Time the teacher in its float32 forms and in the form that will serve, and for each speedup the model with the
-    most weights that reaches it, all in the same rounds. Models have random weights, on which times do not depend.
+    """Time the teacher in its float32 variants and in the variant that will serve, and for each speedup the model with
+    the most weights that reaches it, all in the same rounds. Models have random weights, on which times do not depend.
 
     Raises UserError for a teacher or a file that cannot be used.
     """
@@ -141,7 +141,7 @@ def show(advice: Advice, again: str) -> None:
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    table = Table("Model", "Form", "ms", "Speedup", "Weights of its layers", "MiB in float32", box=None)
+    table = Table("Model", "Variant", "ms", "Speedup", "Weights of its layers", "MiB in float32", box=None)
     for row in advice.rows:
         cells = [f"{row.milliseconds:.2f}", f"{row.speedup:.2f}x", f"{100 * row.weights:.0f}%", f"{row.size_mib:.0f}"]
         table.add_row(row.model, row.form, *cells)

@@ -47,11 +47,11 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
    interpolated losses. The margin of a model is how far its loss is below that of the best constant prediction. The
    share of the margin that a shape retains is estimated as the product of the shares of its dimensions. Below 5% of
    the margin, loss no longer separates sizes; they are extrapolated, and used only if no other shape is fast enough.
-2. On this machine models are timed in the form that will serve (`target.scheme`: on a CPU OpenVINO int8 or, where it
+2. On this machine models are timed in the variant that will serve (`target.scheme`: on a CPU OpenVINO int8 or, where it
    is not installed, ONNX Runtime int8), at the lengths of the tasks' texts or at `target.shape`. Up to four hidden
    sizes and three FFN sizes are timed, with one layer and with three; times of the sizes between them are
-   interpolated. Speedups are over the teacher's fastest float32 form. Recipes that do not quantize are timed in torch
-   float32, and so is their teacher.
+   interpolated. Speedups are over the teacher's fastest float32 variant. Recipes that do not quantize are timed in
+   torch float32, and so is their teacher.
 3. One shape is chosen for all tasks: of those that meet the target, the one that retains the largest estimated share
    of the margin (geometric mean over tasks). A model of this shape is then timed itself, beside the teacher, and if it
    misses the target, times are corrected and another shape is chosen. Shapes of a single layer are taken only if no

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
@@ -156,12 +155,18 @@ def register() -> None:
         store.store(group="stage", name=f"{kind}_schema", node=node)
     for name, path in recipes().items():
         group, _, leaf = f"recipe/{name}".rpartition("/")
-        store.store(group=group, name=leaf, node=yaml.safe_load(path.read_text(encoding="utf-8")), package="_global_")
+        content = typed.from_yaml(path.read_text(encoding="utf-8"), Config, str(path))
+        store.store(group=group, name=leaf, node=content, package="_global_")
 
 
 def words(arguments: Sequence[str]) -> list[str]:
     """The words of a command line, changed so that Hydra reads them as they were meant; see `typed`."""
     return typed.words(arguments, Config)
+
+
+def named_today(key: str) -> str:
+    """The dotted name of a setting, with today's name in place of each earlier one; see `typed.RENAMED`."""
+    return typed.named_today(key, Config)
 
 
 def load_config(overrides: list[str]) -> Config:

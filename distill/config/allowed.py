@@ -26,34 +26,34 @@ rules for its members by name, in which `*` stands for any name."""
 
 
 def above(low: float, advice: str, *, below: float = math.inf) -> Metadata:
-    """Numbers between two others that are not allowed themselves."""
+    """The setting must be a number between two others. The two themselves are refused."""
     words = f"> {low}" if below == math.inf else f"between {low} and {below}"
     return matching(lambda value: isinstance(value, int | float) and low < value < below, words, advice)
 
 
 def at_least(low: float, advice: str, *, at_most: float = math.inf, words: str | None = None) -> Metadata:
-    """Finite numbers from one to another."""
+    """The setting must be a finite number from `low` to `at_most`."""
     words = words or (f">= {low}" if at_most == math.inf else f"from {low} to {at_most}")
     return matching(lambda x: isinstance(x, int | float) and low <= x <= at_most and math.isfinite(x), words, advice)
 
 
 def one_of(*names: str, advice: str, words: str | None = None) -> Metadata:
-    """Names."""
+    """The setting must be one of these names."""
     return matching(lambda value: value in names, words or f"{', '.join(names[:-1])} or {names[-1]}", advice)
 
 
 def pattern(regular: str, words: str, advice: str) -> Metadata:
-    """Texts that a regular expression matches as a whole."""
+    """The setting must be a text that a regular expression matches as a whole."""
     return matching(lambda x: isinstance(x, str) and re.fullmatch(regular, x) is not None, words, advice)
 
 
 def matching(valid: Callable[[Any], bool], words: str, advice: str) -> Metadata:
-    """Values for which a function is true."""
+    """The setting must be a value for which a function is true."""
     return {Rule: Rule(valid, words, advice)}
 
 
 def members(rules: Mapping[str, Metadata]) -> Metadata:
-    """Mappings, by the rules for their members."""
+    """The setting is a mapping, each member of which has a rule."""
     return {Rule: {name: metadata[Rule] for name, metadata in rules.items()}}
 
 

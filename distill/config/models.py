@@ -85,7 +85,7 @@ class Target:
     """Requirements that pruned models must meet."""
 
     speedup: Any = field(default=None, metadata=above(1, "2 is twice as fast as the teacher"))
-    """Speedup over the teacher's fastest float32 form. A list, here or below, makes one model for each number."""
+    """Speedup over the teacher's fastest float32 variant. A list, here or below, makes one model for each number."""
     latency_ms: Any = field(
         default=None, metadata=above(0, "it is the time of one text, or of one batch of target.shape")
     )
@@ -100,9 +100,9 @@ class Target:
     )
     """Percent of the teacher's macro score. Of several pruned models, the report names the fastest that keeps it."""
     scheme: str | None = None
-    """Form in which the pruned models will serve and which is timed: one of `stages.*.schemes`, or fp32 or bf16 (in
-    torch, compared with the teacher in the same form). When null: on a CPU openvino or else onnxruntime, if the recipe
-    makes it; fp32 otherwise, and on a GPU bf16."""
+    """Variant in which the pruned models will serve and which is timed: one of `stages.*.schemes`, or fp32 or bf16 (in
+    torch, compared with the teacher in the same variant). When null: on a CPU openvino or else onnxruntime, if the
+    recipe makes it; fp32 otherwise, and on a GPU bf16."""
     shape: Any = "own"
     """Inputs with which models are timed: own (texts as long as the tasks' own, in batches of up to eight or, for
     `latency_ms`, one at a time) or [batch size, length in tokens]."""

@@ -22,6 +22,7 @@ from hydra.errors import HydraException
 from omegaconf._utils import get_yaml_loader
 
 from distill.config import data, stages
+from distill.errors import ConfigError
 from distill.runtime import quoting
 
 FLAGS_WITH_VALUE = frozenset(
@@ -59,6 +60,9 @@ def from_yaml(text: str, schema: Any, file: str) -> Any:
     Args:
         schema: the type of what is in the file.
         file: its name, for warnings about settings that are called by an earlier name.
+
+    Raises:
+        ConfigError: for a setting that is there twice, by its earlier name and by today's.
     """
     loader = get_yaml_loader()(text)
     try:
@@ -76,8 +80,12 @@ def _keep(node: yaml.Node, kind: Any, in_list: bool, file: str) -> None:
         for part in node.value:
             _keep(part, _element(kind), True, file)
     elif isinstance(node, yaml.MappingNode):
+        written = {name.value for name, _ in node.value}
         for name, part in node.value:
-            name.value = _today(kind, name.value, f"{file}, line {name.start_mark.line + 1}")
+            place, before = f"{file}, line {name.start_mark.line + 1}", name.value
+            name.value = _today(kind, before, place)
+            if name.value != before and name.value in written:
+                raise ConfigError(f"{place}: got {before} beside {name.value}; must be one of them; remove {before}")
             _keep(part, kind if name.tag.endswith(":merge") else _below(kind, str(name.value)), False, file)
     elif holds_text(kind) and (in_list or not node.tag.endswith(":null")):
         node.tag = "tag:yaml.org,2002:str"
@@ -93,12 +101,22 @@ def parsed(word: str) -> Override | None:
 
 
 def _today(kind: Any, name: Any, where: str) -> Any:
-    """Today's name of a setting below a setting of a type. A warning names it where an earlier name is used."""
+    """The name that a setting of a group has today. A warning says it where an earlier one is used.
+
+    `kind` is the type of the group.
+    """
     now = RENAMED.get(name) if isinstance(name, str) else None
     if now is None or _below(kind, name) is not None or _below(kind, now) is None:
         return name
     warnings.warn(f"{where}: got {name}; is now {now}; name it so", FutureWarning, stacklevel=2)
     return now
+
+
+def named_today(key: str, schema: Any) -> str:
+    """The dotted name of a setting below `schema`, with today's name in place of each earlier one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return ".".join(_names_today(key.split("."), schema, key))
 
 
 def _names_today(names: Sequence[str], schema: Any, where: str) -> Iterator[str]:
@@ -158,7 +176,7 @@ def _word(word: str, schema: type, sweep: bool) -> str:
     parts = parts if any(parts) else [value]  # a comma alone separates nothing
     if len(parts) > 1 and not sweep:
         return word
-    meant = f"{key}=" + ",".join(_meant(part, kind, False) for part in parts)
+    meant = f"{key}=" + ",".join(_meant(part, kind, False, key) for part in parts)
     new = parsed(meant)
     # A word with the same value keeps its form, and the run its folder. Where a text is declared, 401 is "401".
     same = repr if kind is data.Texts else _leaves
@@ -174,15 +192,17 @@ def _leaves(value: Any) -> Any:
     return repr(value) if isinstance(value, bool) or value is None else str(value)
 
 
-def _meant(value: str, kind: Any, in_list: bool) -> str:
-    """A value, or a part of one, in Hydra's grammar."""
+def _meant(value: str, kind: Any, in_list: bool, key: str) -> str:
+    """A value of the setting `key`, or a part of one, in Hydra's grammar."""
     if _encloses(value, "["):
-        inner = [_meant(part, _element(kind), True) for part in elements(value[1:-1])] if value[1:-1].strip() else []
+        inner = (
+            [_meant(part, _element(kind), True, key) for part in elements(value[1:-1])] if value[1:-1].strip() else []
+        )
         return f"[{','.join(inner)}]"
     if _encloses(value, "{"):
         pairs = [_split(part, ":") for part in elements(value[1:-1])] if value[1:-1].strip() else []
-        named = [(_today(kind, pair[0].strip(), value), ":".join(pair[1:]).strip()) for pair in pairs]
-        return "{" + ",".join(f"{name}:{_meant(part, _below(kind, name), False)}" for name, part in named) + "}"
+        named = [(_today(kind, pair[0].strip(), key), ":".join(pair[1:]).strip()) for pair in pairs]
+        return "{" + ",".join(f"{name}:{_meant(part, _below(kind, name), False, key)}" for name, part in named) + "}"
     if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
     read = parsed(f"a={value}")

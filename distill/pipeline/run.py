@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from distill.config import Config, Evaluate, Export, load_config, words
+from distill.config import Config, Evaluate, Export, load_config, named_today, words
 from distill.config.plan import EMBEDDER, SHARED_HEADS, Step, resolve
 from distill.data.tasks import check_files
 from distill.errors import ConfigError, UserError, discreet, printable, refuse
@@ -335,7 +335,8 @@ def _same_settings(folder: Path, config: Config) -> None:
                 f"{file}: got another content than the run wrote; must be unchanged, because it has the settings of "
                 "the run; remove it if this is the command that began the run, else set output=NEW_FOLDER"
             )
-        before = {k: v for k, v in flatten(run_folder.read_json(file)).items() if k not in FREE}
+        stored = flatten(run_folder.read_json(file))
+        before = {named_today(k): v for k, v in stored.items() if k not in FREE}
         changed = sorted(k for k in now.keys() | before.keys() if now.get(k) != before.get(k))
         if changed:
             raise ConfigError(

@@ -91,8 +91,8 @@ def command(text: str) -> list[Block]:
 
 
 def section(table: Table | None) -> list[Block]:
-    """A table with its title; nothing for a table that is absent or has no rows."""
-    return [Heading(table.title), table] if table is not None and table.rows else []
+    """A table with its title; nothing for a table that is absent, or that has neither rows nor notes."""
+    return [Heading(table.title), table] if table is not None and (table.rows or table.notes) else []
 
 
 def sections(every: Iterable[Table | None]) -> list[Block]:

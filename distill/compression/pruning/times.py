@@ -21,7 +21,7 @@ BUSY, TRIES = 0.2, 3
 """Relative spread of repeated timings above which the machine is considered busy, and the number of attempts then."""
 
 Build = Callable[[str, Shape], Runner]
-"""(name, shape) -> a model of this shape with random weights, in the form that will serve."""
+"""(name, shape) -> a model of this shape with random weights, in the variant that will serve."""
 Times = Callable[[Sequence[Runner]], dict[str, float]]
 """Runners -> milliseconds of each by name, all timed in the same rounds."""
 

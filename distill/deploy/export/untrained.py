@@ -1,4 +1,4 @@
-"""Models of any size with random weights, in the form that will serve, to be timed before anything is trained."""
+"""Models of any size with random weights, in the variant that will serve, to be timed before anything is trained."""
 
 from __future__ import annotations
 

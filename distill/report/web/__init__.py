@@ -1,6 +1,6 @@
 """`report.html`: one file that filters variants with sliders. It runs from disk and loads nothing.
 
-Its data is JSON that Python computed, in which its script draws, sorts and filters.
+Python computes its data, as JSON. Its script draws, sorts and filters them.
 The figure is drawn by plotly.js, whose script is in the package `plotly` and is copied into the page.
 """
 

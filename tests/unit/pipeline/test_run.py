@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +15,7 @@ import pytest
 
 from distill.config import Config, load_config
 from distill.config.plan import Step, resolve
+from distill.config.typed import RENAMED
 from distill.errors import UserError
 from distill.pipeline import run as pipeline
 from distill.pipeline.context import fingerprints
@@ -172,3 +175,16 @@ def test_a_full_disk_is_an_error_that_the_user_can_correct(
     monkeypatch.setattr(pipeline, "run_pipeline", failing)
     with pytest.raises(kind, match=re.escape(os.strerror(number))):
         pipeline.run("recipe=distilbert", "limit=smoke")
+
+
+def test_a_run_whose_settings_had_earlier_names_goes_on(tmp_path: Path) -> None:
+    settings = load_config(["recipe=task", "tasks.train=x.csv"])
+    stored = json.dumps(asdict(settings))
+    for before, now in RENAMED.items():
+        assert f'"{now}"' in stored
+        stored = stored.replace(f'"{now}"', f'"{before}"')
+    (tmp_path / pipeline.SETTINGS).write_text(stored)
+    pipeline._same_settings(tmp_path, settings)
+    (tmp_path / pipeline.SETTINGS).write_text(stored.replace('"against": "teacher"', '"against": "labels"'))
+    with pytest.raises(UserError, match=r"compare_with: got teacher; must be labels as when"):
+        pipeline._same_settings(tmp_path, settings)
