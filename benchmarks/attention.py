@@ -27,7 +27,7 @@ from distill.runtime.versions import hardware
 
 TOKENS = 4096
 LENGTHS = (16, 32, 64, 128, 256, 512)
-TASK_TYPES = ("sdpa", "eager", "quick")
+KERNELS = ("sdpa", "eager", "quick")
 SIZES = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536, "num_hidden_layers": 2}
 
 
@@ -42,12 +42,12 @@ def main() -> None:
     rows = []
     for dropout in (0.1, 0.0):
         config = BertConfig(**SIZES, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-        runners = [Runner(kind, "torch", "fp32", _step(config, kind, bf16)) for kind in TASK_TYPES]
+        runners = [Runner(kind, "torch", "fp32", _step(config, kind, bf16)) for kind in KERNELS]
         for length in LENGTHS:
             times = latency.measure(runners, [_batch(config, length)], repeats=arguments.repeats)
             milliseconds = {name: np.asarray(values) for (name, _), values in times.items()}
             row: dict[str, Any] = {"dropout": dropout, "length": length, "rows": TOKENS // length}
-            for kind in TASK_TYPES:
+            for kind in KERNELS:
                 speedup = float(np.median(milliseconds["sdpa"] / milliseconds[kind]))
                 row[kind] = {"ms": float(np.median(milliseconds[kind])), "speedup": speedup}
             print(row, flush=True)

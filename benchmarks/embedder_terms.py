@@ -33,7 +33,7 @@ LAYERS = [0, 2, 4]
 WEIGHTS = ((20.0, 1.0), (1.0, 1.0), (0.0, 1.0), (20.0, 20.0))
 """Of the term on similarities, and of that on vectors."""
 METRICS = {"embedding": "Spearman", "retrieval": "MRR"}
-TASK_TYPES = {"texts": "embedding", "similarities": "embedding", "questions": "retrieval"}
+KIND_OF = {"texts": "embedding", "similarities": "embedding", "questions": "retrieval"}
 """File of rows -> kind of the task."""
 
 
@@ -56,7 +56,7 @@ def main() -> None:
             run_folder.read_json(arguments.output)["rows"] if arguments.output and arguments.output.is_file() else []
         )
         measured["rows"] = []
-        for name, weights, seed in itertools.product(TASK_TYPES, WEIGHTS, range(arguments.seeds)):
+        for name, weights, seed in itertools.product(KIND_OF, WEIGHTS, range(arguments.seeds)):
             case = {"rows": name, "weights": list(weights), "seed": seed}
             known = [row for row in before if row.items() >= case.items()]
             measured["rows"] += known or [case | distilled(folder, name, weights, seed)]
@@ -130,7 +130,7 @@ def distilled(folder: Path, name: str, weights: tuple[float, float], seed: int) 
     distill.run(
         "recipe=task", "teacher=embedded", f"student.name={folder / 'student'}", f"seed={seed}",
         "tasks=own", f"tasks.train={folder / name}.csv", f"tasks.validation={scored}", f"tasks.development={scored}",
-        "tasks.name=rows", f"tasks.kind={TASK_TYPES[name]}", "pipeline=[finetune_teacher,finetune]",
+        "tasks.name=rows", f"tasks.kind={KIND_OF[name]}", "pipeline=[finetune_teacher,finetune]",
         "stages.finetune.min_steps=0", f"stages.finetune.terms.soft_targets.weight={weights[0]}",
         f"stages.finetune.terms.vectors.weight={weights[1]}", "transfer=none",
         f"cache.dir={folder / 'cache'}", f"output={output}",
@@ -141,10 +141,10 @@ def distilled(folder: Path, name: str, weights: tuple[float, float], seed: int) 
     ours, theirs = (
         [_vectors(output / stage / "rows", column) for column in texts] for stage in ("finetune", "finetune_teacher")
     )
-    score = _search if TASK_TYPES[name] == "retrieval" else _correlation
+    score = _search if KIND_OF[name] == "retrieval" else _correlation
     both = zip(np.concatenate(ours), np.concatenate(theirs), strict=True)
     return {
-        "metric": METRICS[TASK_TYPES[name]],
+        "metric": METRICS[KIND_OF[name]],
         "score": score(*ours, labels),
         "teacher_score": score(*theirs, labels),
         "cosine": 100 * float(np.mean([one @ other for one, other in both])),

@@ -49,7 +49,7 @@ def main() -> None:
 def benchmark(config: Any, repeats: int) -> dict[str, Any]:
     """Medians of both ways in seconds, the median of their ratios, and whether the files are the same.
 
-    A graph that the process remembers is read from the cache again in each round.
+    Before each export the process forgets its graphs, so that a kept one is read from the cache.
     """
     seconds: dict[str, list[float]] = {"captured": [], "filled": []}
     with tempfile.TemporaryDirectory() as temporary:

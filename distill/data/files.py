@@ -352,12 +352,15 @@ def _joined(files: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _cast(file: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
+    chosen = table.select(schema.names)
+    if chosen.schema.equals(schema):  # a cast loses rows of a key that is always null
+        return chosen
     try:
-        return table.select(schema.names).cast(schema)
+        return chosen.cast(schema)
     except pa.ArrowException as error:
         raise DataError(
-            f"{file}: got values that are not of the types in the other files ({reason(error)}); must be; "
-            "write each column as one type in all files"
+            f"{file}: got values of other types than in the other files ({reason(error)}); must be of one type in each "
+            "column; write each column as one type in all files"
         ) from error
 
 

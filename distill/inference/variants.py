@@ -114,7 +114,7 @@ def variants(
 
 
 def _floats(of: Variant, supported: Supported) -> Iterator[Variant]:
-    """A model's checkpoint as it is. `of`: the model in torch float32."""
+    """The variants that a model's checkpoint serves unchanged. `of`: the model in torch float32."""
     for scheme in ("fp32", *supported.torch):
         yield replace(of, scheme=scheme)
     for scheme in supported.compiled:

@@ -47,19 +47,28 @@ def kind_of(model: nn.Module, name: str = "student") -> TaskType | None:
     )
 
 
-def kind_named(name: str, found: TaskType | None) -> TaskType:
+def kind_named(name: str, found: TaskType | None, outputs: int) -> TaskType:
     """The kind of task of this name, for a model of which `kind_of` finds another that has the same head.
 
     Raises:
-        ConfigError: for an unknown kind, and for one whose models have another head.
+        ConfigError: for an unknown kind, and for one whose models have another head or number of outputs.
     """
-    alike = (
-        [] if found is None else [kind.name for kind in TASK_TYPES.values() if kind.architecture == found.architecture]
-    )
+    alike = [kind.name for kind in TASK_TYPES.values() if found is not None and _has_head(kind, found, outputs)]
     if name not in alike:
         known = " or ".join(alike) or "None"
-        raise ConfigError(f"kind: got {name}; must be {known} for a model with this head; choose another")
+        raise ConfigError(
+            f"kind: got {name}; must be {known} for a model with this head and {outputs} outputs; choose another"
+        )
     return TASK_TYPES[name]
+
+
+def _has_head(kind: TaskType, found: TaskType, outputs: int) -> bool:
+    """Whether models of a kind have the head of a model of which `found` is known, and its number of outputs."""
+    if kind.architecture != found.architecture or kind.architecture != TEXTS:
+        return kind.architecture == found.architecture
+    if kind.named:
+        return outputs > 1 or kind.problem == SEVERAL  # one output is a number, or the one label of several
+    return outputs == kind.outputs
 
 
 def batch_of(kind: TaskType | None, outputs: int, batch: Mapping[str, Tensor]) -> Batch:

@@ -60,7 +60,8 @@ class DistillationLoss(nn.Module):
         teachers = [teacher] if isinstance(teacher, nn.Module) else list(teacher or ())
         found = kind_of(student)
         _check(student, teachers, found)
-        self._kind = found if kind is None else kind_named(kind, found)
+        outputs = getattr(student.config, "num_labels", 0)
+        self._kind = found if kind is None else kind_named(kind, found, outputs)
         for each in teachers:
             each.eval()
         rows: dict[str, Any] = {}

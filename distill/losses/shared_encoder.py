@@ -51,8 +51,8 @@ def tokens_in(batch: Mapping[str, np.ndarray]) -> int:
 class SharedObjective(nn.Module):
     """The loss of all tasks: the sum of each term over the rows of every task in a batch.
 
-    A batch has the arrays of each task as `joined` names them. A task without rows in it is left out. The engine
-    divides the sums by the number of rows of all tasks together, so that a task weighs in proportion to its rows.
+    A batch has the arrays of each task as `joined` names them. A task without rows in it is left out. The training
+    loop divides the sums by the number of rows of all tasks together, so that a task weighs in proportion to its rows.
 
     Args:
         objectives: one for each task, with the same terms and with students that share their encoder.

@@ -16,9 +16,10 @@ from distill.runtime.quoting import short
 
 STARTS = ("start", "start_offset", "begin", "start_char", "startOffset", "from")
 ENDS = ("end", "end_offset", "end_char", "endOffset", "to")
-TYPES = ("label", "type", "entity", "tag", "labels", "entity_group", "category", "class")
+TYPES = ("label", "labels", "type", "entity", "tag", "entity_group", "category", "class")
 TEXTS = ("text", "value", "surface_form", "mention", "quote")
-"""Names of the first character, the end, the type and the words of a span, in the order in which they are tried."""
+"""Names of the first character, the end, the type and the words of a span, in the order in which they are tried. Tools
+that write `labels` may write what they are beside it, such as `"type": "labels"`."""
 
 UNITS: dict[str, Callable[[str], int]] = {
     "characters": lambda character: 1,

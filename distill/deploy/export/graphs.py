@@ -6,14 +6,18 @@ the sizes of a model alone, and models that differ in their weights share it.
 
 from __future__ import annotations
 
+import inspect
 import tempfile
+import threading
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from distill.runtime.storage import cache, run_folder
+from distill.runtime.storage import cache, checksums, run_folder
+from distill.runtime.versions import source_hash
 
 PART = "graphs"
 """Folder of the user's cache."""
@@ -23,11 +27,11 @@ machine."""
 _FILE = "graph.onnx"
 _PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnx-ir")
 """Packages whose code decides about a graph."""
-_FORM = 1
-"""Increased when the same model gets another graph from `_captured`, or is changed otherwise before its export."""
 _MOST = 32
 """Number of graphs that the process remembers."""
 _remembered: dict[str, bytes] = {}
+_one_at_a_time = threading.Lock()
+"""torch and onnx_ir change modules and graphs while they capture and optimize."""
 
 
 def program(model: Any, tensors: Mapping[str, Any], outputs: list[str], sizes: Mapping[str, Any]) -> Any:
@@ -43,6 +47,23 @@ def program(model: Any, tensors: Mapping[str, Any], outputs: list[str], sizes: M
     import torch
 
     weights = _weights(model)
+    with _one_at_a_time:
+        graph = _graph(model, weights, tensors, outputs, sizes)
+        filled = torch.onnx.ONNXProgram(onnx_ir.from_proto(onnx.ModelProto.FromString(graph)), None)
+        names = filled.model.graph.initializers
+        filled.apply_weights({name: weights[name] for name in names if name in weights})
+        filled.optimize()
+    return filled
+
+
+def _graph(
+    model: Any,
+    weights: Mapping[str, Any],
+    tensors: Mapping[str, Any],
+    outputs: list[str],
+    sizes: Mapping[str, Any],
+) -> bytes:
+    """The graph of a model, as from `_captured`: remembered, from the cache, or captured now."""
     key = _key(model, weights, tensors, outputs, sizes)
     graph = _remembered.get(key) or _kept(key)
     if graph is None:
@@ -51,11 +72,7 @@ def program(model: Any, tensors: Mapping[str, Any], outputs: list[str], sizes: M
     _remembered[key] = graph
     while len(_remembered) > _MOST:
         del _remembered[next(iter(_remembered))]
-    filled = torch.onnx.ONNXProgram(onnx_ir.from_proto(onnx.ModelProto.FromString(graph)), None)
-    names = filled.model.graph.initializers
-    filled.apply_weights({name: weights[name] for name in names if name in weights})
-    filled.optimize()
-    return filled
+    return graph
 
 
 def forget() -> None:
@@ -79,10 +96,12 @@ def _key(
     """A hash of what a graph depends on. Names of labels and of the folder do not matter."""
     config = {name: value for name, value in model.config.to_dict().items() if name not in ("label2id", "id2label")}
     config.pop("_name_or_path", None)
-    code = [type(model).__module__, str(model), model.config._attn_implementation]
+    source = inspect.getsourcefile(type(model))
+    code = [source_hash(), checksums.sha256(Path(source)) if source else None]
+    built = [type(model).__module__, str(model), model.config._attn_implementation]
     inputs = {name: _form(value) for name, value in tensors.items()}
-    content = [code, config, {name: _form(value) for name, value in weights.items()}, inputs, outputs, sizes]
-    return run_folder.fingerprint([_FORM, [version(name) for name in _PACKAGES], repr(content)])
+    content = [built, config, {name: _form(value) for name, value in weights.items()}, inputs, outputs, sizes]
+    return run_folder.fingerprint([code, [version(name) for name in _PACKAGES], repr(content)])
 
 
 def _form(tensor: Any) -> str:
@@ -138,12 +157,15 @@ def _release(captured: Any) -> None:
 
 
 def _kept(key: str) -> bytes | None:
-    with tempfile.TemporaryDirectory() as temporary:
+    """The graph in the cache; None if it is not there or cannot be read."""
+    with suppress(OSError), tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / PART
         return (folder / _FILE).read_bytes() if cache.take(PART, key, folder) else None
+    return None
 
 
 def _keep(key: str, graph: bytes) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
+    """Store a graph in the cache, where that is possible: later exports can do without it."""
+    with suppress(OSError), tempfile.TemporaryDirectory() as temporary:
         (Path(temporary) / _FILE).write_bytes(graph)
         cache.keep(PART, key, Path(temporary))

@@ -97,7 +97,10 @@ def note() -> str | None:
 def _chosen() -> Path:
     if _settings.root is not None:
         return _settings.root
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "distill"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "distill"
+    except RuntimeError:  # a user without a home folder
+        return Path(os.devnull) / "distill"  # where nothing is found, and nothing can be written
 
 
 def _foreign(folder: Path) -> bool:
@@ -201,7 +204,7 @@ def take(part: str, key: str | None, target: Path) -> bool:
     Raises:
         OSError: if the disk of `target` is full.
     """
-    if key is None or not _settings.most or not ((entry := root() / part / key) / FILES).is_file():
+    if key is None or not _settings.most or not os.path.isfile((entry := root() / part / key) / FILES):
         return False
     try:
         hashes: dict[str, str] = run_folder.read_json(entry / FILES)
@@ -234,7 +237,7 @@ def keep(part: str, key: str | None, source: Path) -> bool:
     if key is None or not _settings.most:
         return False
     entry = root() / part / key
-    if (entry / FILES).is_file():
+    if os.path.isfile(entry / FILES):
         return True
     if (size := _size(source)) > _settings.most or not _can_write(root() / part):
         return False
@@ -245,7 +248,7 @@ def keep(part: str, key: str | None, source: Path) -> bool:
             _copy(source, temporary / CONTENT)
             run_folder.write_json(temporary / FILES, _hashes(temporary / CONTENT))
     except (OSError, UserError):  # no space, or another run was faster
-        return (entry / FILES).is_file()
+        return os.path.isfile(entry / FILES)
     trim()
     return True
 

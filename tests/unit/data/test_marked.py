@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.offsets import UNITS
 from distill.data.task_types.spans import parted, types_of
 from distill.data.task_types.token_classification import words_of
+from distill.data.tasks import load_tasks
 from distill.errors import UserError
 from distill.models.families.head import Head
 from distill.models.families.record import TOKENS
@@ -190,3 +193,17 @@ def test_spans_in_scripts_without_spaces() -> None:
         np.eye(3)[[0, 0, 0, 1, 2]] * 9, ("O", "B-LOC", "I-LOC"), 0.5, [("我住在北京", words_of("我住在北京"))]
     )
     assert [span["text"] for span in answer["spans"]] == ["北京"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"type": "labels"}, {"entity": "x"}, {"tag": "y"}, {"label": None}, {"note": None}],
+    ids=lambda other: next(iter(other)),
+)
+def test_the_labels_of_a_span_are_its_label_whatever_stands_beside_them(other: dict[str, Any], tmp_path: Path) -> None:
+    """Label Studio writes what it labels as `type`, and tools write keys that are always null."""
+    spans = [{"start": 0, "end": 3, "labels": ["PER"], **other}, {"start": 8, "end": 11, "labels": ["PER"]}]
+    rows = [{"text": f"Ann met Bob {number}", "label": spans} for number in range(60)]
+    (tmp_path / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (task,) = load_tasks(config.Tasks(train=str(tmp_path / "train.jsonl")), config.Limit(), 0).tasks.values()
+    assert {*task.task.labels} == {"O", "B-PER", "I-PER"}

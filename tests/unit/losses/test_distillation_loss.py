@@ -375,3 +375,10 @@ def test_a_trainer_of_transformers_takes_the_loss(tmp_path: Path) -> None:
 def test_the_public_names_are_these() -> None:
     assert distill.DistillationLoss is DistillationLoss
     assert distill.terms is terms
+
+
+@pytest.mark.parametrize(("kind", "outputs"), [("reranking", 3), ("regression", 3), ("classification", 1)])
+def test_a_kind_of_another_number_of_outputs_is_refused(kind: str, outputs: int, tiny_model: Any) -> None:
+    student = tiny_model("bert", "SequenceClassification", num_labels=outputs)
+    with pytest.raises(ConfigError, match=f"kind: got {kind}; must be .* with this head and {outputs} outputs"):
+        DistillationLoss(student, None, [terms.Supervised()], kind=kind)
