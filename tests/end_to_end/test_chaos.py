@@ -25,7 +25,7 @@ SHORT = (
 
 @pytest.mark.slow
 def test_a_disturbed_run_ends_as_an_undisturbed_one() -> None:
-    more = (*SHORT, "stages.quantize.schemes=[onnxruntime]")
+    more = (*SHORT, "stages.quantize.schemes=[bitsandbytes]")
     row = chaos.disturbed("minilmv2", 1, 4, 1, random.Random(5), *more)
     assert (row["lost"], row["different"]) == ([], [])
     assert len(row["disturbances"]) >= 2

@@ -51,7 +51,7 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             pytest.param(*case, marks=pytest.mark.slow)
             for case in [
                 ("deberta-v2", "TokenClassification"),
-                ("modernbert", "QuestionAnswering"),
+                ("modernbert", "SequenceClassification"),
                 ("albert", "MultipleChoice"),
                 ("mpnet", "SequenceClassification"),
             ]
