@@ -385,7 +385,7 @@ def test_name_with_the_characters_of_a_glob_is_a_name(tmp_path: Path) -> None:
     [
         (b'{"a": 1}', b'{"b": 1}', r"two\.jsonl: got columns \['b'\]; must be \['a'\], as in .*one\.jsonl"),
         (b'{"a": 1}', b'{"a": "x"}', r"two\.jsonl: got string in column 'a'; must be int64"),
-        (b'{"a": 9007199254740993}', b'{"a": 0.5}', r"one\.jsonl: got values that are not of the types"),
+        (b'{"a": 9007199254740993}', b'{"a": 0.5}', r"one\.jsonl: got values of other types than in the other files"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(first: bytes, second: bytes, expected: str, tmp_path: Path) -> None:
