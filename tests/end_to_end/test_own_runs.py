@@ -56,9 +56,8 @@ def test_every_kind_has_labels() -> None:
     assert LABELS.keys() == {name for name, kind in TASK_TYPES.items() if kind.prepare is None and not kind.separate}
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(name, marks=[pytest.mark.slow] * (name != "multi_label")) for name in LABELS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LABELS)
 def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> None:
     columns: dict[str, Sequence[Any]] = {"body": SUBJECTS, "label": LABELS[kind]}
     if kind == "reranking":
