@@ -140,7 +140,7 @@ def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
 
 def ensemble(name: str, runners: Sequence[Runner], weights: Sequence[float]) -> Runner:
     """The weighted mean of the runners' probabilities. Each gets its own part of a `joined` batch. A single runner is
-    returned as it is."""
+    returned unchanged."""
     if len(runners) == 1:
         return runners[0]
 
@@ -154,7 +154,7 @@ def ensemble(name: str, runners: Sequence[Runner], weights: Sequence[float]) -> 
 
 def joined(parts: Sequence[Batch]) -> Batch:
     """One batch from those of several runners: `0.input_ids` is the input of the first runner. A single batch is
-    returned as it is."""
+    returned unchanged."""
     if len(parts) == 1:
         return parts[0]
     return {f"{number}.{key}": value for number, part in enumerate(parts) for key, value in part.items()}

@@ -1,4 +1,4 @@
-"""ONNX graphs without weights. Capturing one takes a second for each layer, so they are kept; filling one is quick.
+"""ONNX graphs without weights. Capturing one takes more than a second for each layer; filling one is quick.
 
 `torch.export` traces a model with fake tensors, which have sizes but no values. A graph thus depends on the code and
 the sizes of a model alone, and models that differ in their weights share it.
@@ -47,8 +47,14 @@ def program(model: Any, tensors: Mapping[str, Any], outputs: list[str], sizes: M
     import torch
 
     weights = _weights(model)
+    arguments = {
+        "kwargs": dict(tensors),
+        "input_names": list(tensors),
+        "output_names": outputs,
+        "dynamic_shapes": dict(sizes),
+    }
     with _one_at_a_time:
-        graph = _graph(model, weights, tensors, outputs, sizes)
+        graph = _graph(model, weights, arguments)
         filled = torch.onnx.ONNXProgram(onnx_ir.from_proto(onnx.ModelProto.FromString(graph)), None)
         names = filled.model.graph.initializers
         filled.apply_weights({name: weights[name] for name in names if name in weights})
@@ -56,18 +62,12 @@ def program(model: Any, tensors: Mapping[str, Any], outputs: list[str], sizes: M
     return filled
 
 
-def _graph(
-    model: Any,
-    weights: Mapping[str, Any],
-    tensors: Mapping[str, Any],
-    outputs: list[str],
-    sizes: Mapping[str, Any],
-) -> bytes:
+def _graph(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any]) -> bytes:
     """The graph of a model, as from `_captured`: remembered, from the cache, or captured now."""
-    key = _key(model, weights, tensors, outputs, sizes)
+    key = _key(model, weights, arguments)
     graph = _remembered.get(key) or _kept(key)
     if graph is None:
-        graph = _captured(model, weights, tensors, outputs, sizes)
+        graph = _captured(model, weights, arguments)
         _keep(key, graph)
     _remembered[key] = graph
     while len(_remembered) > _MOST:
@@ -86,51 +86,33 @@ def _weights(model: Any) -> dict[str, Any]:
     return {name: value.detach() for name, value in named}
 
 
-def _key(
-    model: Any,
-    weights: Mapping[str, Any],
-    tensors: Mapping[str, Any],
-    outputs: list[str],
-    sizes: Mapping[str, Any],
-) -> str:
-    """A hash of what a graph depends on. Names of labels and of the folder do not matter."""
+def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+    """A hash of what a graph depends on. Names of labels and of the folder do not matter.
+
+    `arguments`: of `torch.onnx.export`.
+    """
     config = {name: value for name, value in model.config.to_dict().items() if name not in ("label2id", "id2label")}
     config.pop("_name_or_path", None)
     source = inspect.getsourcefile(type(model))
     code = [source_hash(), checksums.sha256(Path(source)) if source else None]
     built = [type(model).__module__, str(model), model.config._attn_implementation]
-    inputs = {name: _form(value) for name, value in tensors.items()}
-    content = [built, config, {name: _form(value) for name, value in weights.items()}, inputs, outputs, sizes]
+    shapes = [{name: _shape(value) for name, value in each.items()} for each in (weights, arguments["kwargs"])]
+    content = [built, config, shapes, arguments["output_names"], arguments["dynamic_shapes"]]
     return run_folder.fingerprint([code, [version(name) for name in _PACKAGES], repr(content)])
 
 
-def _form(tensor: Any) -> str:
+def _shape(tensor: Any) -> str:
     return f"{tensor.dtype} {[*tensor.shape]}"
 
 
-def _captured(
-    model: Any,
-    weights: Mapping[str, Any],
-    tensors: Mapping[str, Any],
-    outputs: list[str],
-    sizes: Mapping[str, Any],
-) -> bytes:
+def _captured(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any]) -> bytes:
     """The graph of a model as an ONNX file, which says of each of the weights that it is elsewhere."""
     import onnx_ir
     import torch
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
-        captured = torch.onnx.export(
-            model,
-            kwargs=dict(tensors),
-            input_names=list(tensors),
-            output_names=outputs,
-            dynamic_shapes=dict(sizes),
-            dynamo=True,
-            optimize=False,
-            verbose=False,
-        )
+        captured = torch.onnx.export(model, **arguments, dynamo=True, optimize=False, verbose=False)
     assert captured is not None
     _release(captured)
     graph = captured.model.graph

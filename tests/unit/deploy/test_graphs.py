@@ -92,7 +92,9 @@ def test_a_graph_of_another_model_gives_the_file_of_its_own(
 def test_a_model_that_computes_something_else_has_its_own_graph(other: dict[str, Any], tiny_model: Make) -> None:
     def key(head: str = "SequenceClassification", **settings: Any) -> str:
         model = tiny_model("bert", head, **settings)
-        return graphs._key(model, graphs._weights(model), {}, ["logits"], {})
+        return graphs._key(
+            model, graphs._weights(model), {"kwargs": {}, "output_names": ["logits"], "dynamic_shapes": {}}
+        )
 
     assert key() == key(seed=1)
     assert key() == key(id2label={0: "a", 1: "b", 2: "c"})
