@@ -1,4 +1,5 @@
-"""Settings and fixtures of all tests: no network, few threads, and one cache kept between test sessions.
+"""Settings and fixtures of all tests: no network, few threads, one cache kept between test sessions, and settings that
+are composed once.
 
 The cache contains data that is slow to compute and depends only on installed packages: harvested docstrings,
 font lists.
@@ -7,11 +8,13 @@ font lists.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import gc
 import hashlib
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -121,6 +124,53 @@ def _once(
             shutil.copyfile(copy, path)
 
     return once
+
+
+_VALUE = re.compile(r"(?!hydra\.)[a-z_][\w.]*=")
+"""A word of a command line that sets a value or chooses a file of a group, and adds or deletes nothing."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def composed_once() -> Iterator[Any]:
+    """Hydra merges the same files once; the values of a test are then set in a copy, by Hydra's own function.
+
+    Merging takes half a second, and hundreds of tests need the settings of a recipe. A test of the merging itself has
+    the fixture `real_compose`.
+    """
+    import hydra
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    from distill.config import folder
+
+    compose, groups, merged = hydra.compose, {path.name for path in folder("conf").iterdir()} | {"recipe"}, {}
+
+    def once(name: str, overrides: list[str]) -> Any:
+        values = [word for word in overrides if _VALUE.match(word) and word.partition("=")[0] not in groups]
+        files = tuple(word for word in overrides if word not in values)
+        if any("hydra." in word for word in files):
+            return compose(name, overrides)
+        if files not in merged:
+            merged[files] = compose(name, [*files])
+        settings = copy.deepcopy(merged[files])
+        try:
+            ConfigLoaderImpl._apply_overrides_to_config(OverridesParser.create().parse_overrides(values), settings)
+        except HydraException:
+            return compose(name, overrides)  # with the message of a run
+        return settings
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hydra, "compose", once)
+        yield compose
+
+
+@pytest.fixture
+def real_compose(composed_once: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra reads and merges its files, as in a run."""
+    import hydra
+
+    monkeypatch.setattr(hydra, "compose", composed_once)
 
 
 class Reported(dict[str, Any]):

@@ -1,27 +1,19 @@
-"""Tiny models of every family, and settings that are composed once.
+"""Tiny models of every family.
 
 All parameters are random, so that a test fails if one of them is left out.
 """
 
 from __future__ import annotations
 
-import copy
 import gc
-import re
 import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import hydra
 import pytest
 import torch
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from torch import Tensor
-
-from distill.config import folder
 
 _TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 classifier, sentences = _TINY["classifier"], _TINY["sentences"]
@@ -53,41 +45,3 @@ def _imported_is_kept() -> None:
     """Exclude what is imported from later garbage collections: there is a full one in each training."""
     gc.collect()
     gc.freeze()
-
-
-_VALUE = re.compile(r"(?!hydra\.)[a-z_][\w.]*=")
-"""A word of a command line that sets a value or chooses a file of a group, and adds or deletes nothing."""
-
-
-@pytest.fixture(scope="session", autouse=True)
-def composed_once() -> Iterator[Any]:
-    """Hydra merges the same files once; the values of a test are then set in a copy, by Hydra's own function.
-
-    Merging takes half a second, and hundreds of tests need the settings of a recipe. A test of the merging itself has
-    the fixture `real_compose`.
-    """
-    compose, groups, merged = hydra.compose, {path.name for path in folder("conf").iterdir()} | {"recipe"}, {}
-
-    def once(name: str, overrides: list[str]) -> Any:
-        values = [word for word in overrides if _VALUE.match(word) and word.partition("=")[0] not in groups]
-        files = tuple(word for word in overrides if word not in values)
-        if any("hydra." in word for word in files):
-            return compose(name, overrides)
-        if files not in merged:
-            merged[files] = compose(name, [*files])
-        settings = copy.deepcopy(merged[files])
-        try:
-            ConfigLoaderImpl._apply_overrides_to_config(OverridesParser.create().parse_overrides(values), settings)
-        except HydraException:
-            return compose(name, overrides)  # with the message of a run
-        return settings
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hydra, "compose", once)
-        yield compose
-
-
-@pytest.fixture
-def real_compose(composed_once: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hydra reads and merges its files, as in a run."""
-    monkeypatch.setattr(hydra, "compose", composed_once)

@@ -32,6 +32,8 @@ NEAR, CHECKS = 0.03, 3
 
 PARTS, SMOKE_PARTS = 16, 3
 """Number of candidate sizes for hidden and for FFN channels; and the same under limit=smoke."""
+KNOTS, SMOKE_KNOTS = (HIDDEN_SIZES, FFN_SIZES), (2, 2)
+"""Numbers of hidden and of FFN sizes that are timed; and the same under limit=smoke."""
 
 
 def shape_of(config: Any) -> Shape:
@@ -93,7 +95,7 @@ class Search:
     checked: bool
     """Whether the chosen shape is timed itself."""
     log: Callable[[str], None]
-    knots: tuple[int, int] = (HIDDEN_SIZES, FFN_SIZES)
+    knots: tuple[int, int] = KNOTS
     """Numbers of hidden and of FFN sizes that are timed."""
 
     @property

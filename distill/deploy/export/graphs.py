@@ -1,21 +1,26 @@
 """ONNX graphs without weights. Capturing one takes more than a second for each layer; filling one is quick.
 
 `torch.export` traces a model with fake tensors, which have sizes but no values. A graph thus depends on the code and
-the sizes of a model alone, and models that differ in their weights share it.
+the sizes of a model alone, and models that differ in their weights share it. In most families the numbers of FFN
+channels and of tokens are sizes of weights and of nothing else. A graph of a model that differs in them alone is
+resized, and used if it outputs what the model outputs.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import tempfile
 import threading
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from distill.models.student.shape import setting
 from distill.runtime.storage import cache, checksums, run_folder
 from distill.runtime.versions import source_hash
 
@@ -27,8 +32,14 @@ machine."""
 _FILE = "graph.onnx"
 _PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnx-ir")
 """Packages whose code decides about a graph."""
-_MOST = 32
+_MOST = 64
 """Number of graphs that the process remembers."""
+_RESIZED = ("intermediate_size", "vocab_size")
+"""Sizes, by their common names, on which hardly any graph depends but by its weights."""
+_LARGEST = 1 << 30
+"""Bytes of the largest model that is compared before a resized graph is used."""
+_TOLERANCE = 1e-4
+"""Largest difference of its outputs; about 1e-6 is usual."""
 _remembered: dict[str, bytes] = {}
 _one_at_a_time = threading.Lock()
 """torch and onnx_ir change modules and graphs while they capture and optimize."""
@@ -42,9 +53,6 @@ def program(model: Any, tensors: Mapping[str, Any], outputs: list[str], sizes: M
         outputs: names of the outputs.
         sizes: the dynamic sizes of each input, as `dynamic_shapes` of `torch.export.export`.
     """
-    import onnx
-    import onnx_ir
-    import torch
 
     weights = _weights(model)
     arguments = {
@@ -54,25 +62,85 @@ def program(model: Any, tensors: Mapping[str, Any], outputs: list[str], sizes: M
         "dynamic_shapes": dict(sizes),
     }
     with _one_at_a_time:
-        graph = _graph(model, weights, arguments)
-        filled = torch.onnx.ONNXProgram(onnx_ir.from_proto(onnx.ModelProto.FromString(graph)), None)
-        names = filled.model.graph.initializers
-        filled.apply_weights({name: weights[name] for name in names if name in weights})
-        filled.optimize()
+        key, like = _key(model, weights, arguments), _key(model, weights, arguments, resizable=True)
+        if (graph := _found(key)) is None:
+            if (other := _found(like)) is not None and (filled := _resized(other, model, weights, tensors)) is not None:
+                return filled
+            graph = _captured(model, weights, arguments)
+            for name in (key, like):
+                _remember(name, graph)
+                _keep(name, graph)
+        return _filled(graph, weights)
+
+
+def _filled(graph: bytes, weights: Mapping[str, Any]) -> Any:
+    """The optimized `torch.onnx.ONNXProgram` of a graph with these weights."""
+    import onnx
+    import onnx_ir
+    import torch
+
+    filled = torch.onnx.ONNXProgram(onnx_ir.from_proto(onnx.ModelProto.FromString(graph)), None)
+    names = filled.model.graph.initializers
+    filled.apply_weights({name: weights[name] for name in names if name in weights})
+    filled.optimize()
     return filled
 
 
-def _graph(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any]) -> bytes:
-    """The graph of a model, as from `_captured`: remembered, from the cache, or captured now."""
-    key = _key(model, weights, arguments)
+def _resized(graph: bytes, model: Any, weights: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
+    """The program of a graph of a model with other sizes `_RESIZED`; None if its outputs are not the model's.
+
+    Args:
+        tensors: example inputs.
+    """
+    import numpy as np
+    import onnx
+    import onnxruntime
+    import torch
+    from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+    proto = onnx.ModelProto.FromString(graph)
+    pairs = {
+        pair
+        for tensor in proto.graph.initializer
+        if tensor.name in weights
+        for pair in zip(tensor.dims, weights[tensor.name].shape, strict=True)
+    }
+    resized = {before: now for before, now in pairs if before != now}
+    if {before for before, now in pairs if resized.get(before, now) != now}:
+        return None
+    for tensor in proto.graph.initializer:
+        tensor.dims[:] = [resized.get(size, size) for size in tensor.dims]
+    for value in [*proto.graph.value_info, *proto.graph.output]:
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_value in resized:
+                size.dim_value = resized[size.dim_value]
+    filled = _filled(proto.SerializeToString(), weights)
+    if (content := filled.model_proto).ByteSize() > _LARGEST:
+        return None
+    with torch.no_grad():
+        outputs = model(**tensors)
+    wanted = [value.numpy() for value in (outputs if isinstance(outputs, tuple) else outputs.values())]
+    try:
+        session = onnxruntime.InferenceSession(content.SerializeToString(), providers=["CPUExecutionProvider"])
+        found = session.run(None, {name: value.numpy() for name, value in tensors.items()})
+    except (errors.Fail, errors.InvalidGraph, errors.RuntimeException, errors.InvalidArgument):
+        return None
+    same = len(found) == len(wanted) and all(map(partial(np.allclose, atol=_TOLERANCE), found, wanted))
+    return filled if same else None
+
+
+def _found(key: str) -> bytes | None:
+    """The graph of a model, as from `_captured`, that is remembered or in the cache."""
     graph = _remembered.get(key) or _kept(key)
-    if graph is None:
-        graph = _captured(model, weights, arguments)
-        _keep(key, graph)
+    if graph is not None:
+        _remember(key, graph)
+    return graph
+
+
+def _remember(key: str, graph: bytes) -> None:
     _remembered[key] = graph
     while len(_remembered) > _MOST:
         del _remembered[next(iter(_remembered))]
-    return graph
 
 
 def forget() -> None:
@@ -86,10 +154,13 @@ def _weights(model: Any) -> dict[str, Any]:
     return {name: value.detach() for name, value in named}
 
 
-def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any], *, resizable: bool = False) -> str:
     """A hash of what a graph depends on. Names of labels and of the folder do not matter.
 
-    `arguments`: of `torch.onnx.export`.
+    Args:
+        arguments: of `torch.onnx.export`.
+        resizable: whether models that differ in the sizes `_RESIZED` alone have one key. A size that is also another
+            number of the config counts.
     """
     config = {name: value for name, value in model.config.to_dict().items() if name not in ("label2id", "id2label")}
     config.pop("_name_or_path", None)
@@ -97,8 +168,11 @@ def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any]) -
     code = [source_hash(), checksums.sha256(Path(source)) if source else None]
     built = [type(model).__module__, str(model), model.config._attn_implementation]
     shapes = [{name: _shape(value) for name, value in each.items()} for each in (weights, arguments["kwargs"])]
-    content = [built, config, shapes, arguments["output_names"], arguments["dynamic_shapes"]]
-    return run_folder.fingerprint([code, [version(name) for name in _PACKAGES], repr(content)])
+    content = repr([built, config, shapes, arguments["output_names"], arguments["dynamic_shapes"]])
+    for name in _RESIZED if resizable else ():
+        number = rf"(?<![\w.]){setting(model.config, name)}(?![\w.])"
+        content = re.sub(number, name, content) if len(re.findall(number, repr(config))) == 1 else content
+    return run_folder.fingerprint([code, [version(name) for name in _PACKAGES], content])
 
 
 def _shape(tensor: Any) -> str:

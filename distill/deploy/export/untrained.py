@@ -13,7 +13,7 @@ import numpy as np
 
 from distill.compression.pruning.search import Shape, estimated, margin_lost
 from distill.compression.pruning.sensitivity import Sensitivity
-from distill.compression.pruning.target import Search, config_of, shape_of
+from distill.compression.pruning.target import KNOTS, Search, config_of, shape_of
 from distill.compression.pruning.times import Times, timer
 from distill.compression.quantization.quantize import MAKE, always_float
 from distill.config import Target
@@ -151,6 +151,7 @@ def search_in(
     log: Callable[[str], None],
     conditions: Mapping[str, Any] = MappingProxyType({}),
     checked: bool = True,
+    knots: tuple[int, int] = KNOTS,
 ) -> Search:
     """The search for a shape of models that will serve in a form.
 
@@ -163,6 +164,7 @@ def search_in(
         folder: where times are stored.
         conditions: further conditions under which stored times are used again.
         checked: whether the chosen shape is timed itself.
+        knots: numbers of hidden and of FFN sizes that are timed.
     """
 
     def built(name: str, form: Form, config: Any, shape: Shape) -> Runner:
@@ -170,6 +172,7 @@ def search_in(
 
     def teachers() -> list[Runner]:
         whole = teacher()
+        whole.num_labels = config.num_labels  # so that they share a graph; times do not depend on it
         return [built(f"{f.backend} {f.scheme}", f, whole, shape_of(whole)) for f in references(form)]
 
     return Search(
@@ -182,6 +185,7 @@ def search_in(
         folder,
         checked,
         log,
+        knots,
     )
 
 

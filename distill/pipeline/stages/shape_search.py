@@ -12,7 +12,16 @@ import numpy as np
 
 from distill.compression.pruning.goal import Goal
 from distill.compression.pruning.search import Shape, evenness
-from distill.compression.pruning.target import PARTS, SMOKE_PARTS, Search, candidates, requested_shape, shape_of
+from distill.compression.pruning.target import (
+    KNOTS,
+    PARTS,
+    SMOKE_KNOTS,
+    SMOKE_PARTS,
+    Search,
+    candidates,
+    requested_shape,
+    shape_of,
+)
 from distill.compression.pruning.times import timer
 from distill.config import Prune, Quantize
 from distill.config.plan import Step
@@ -100,6 +109,7 @@ def search_of(ctx: Context, step: Step, whole: Any, start: Any = None) -> Search
         log=lambda text: log(f"{text}, {form.backend} {form.scheme}"),
         conditions={"inputs": sizes, "processor": processor(machine)},
         checked=not limit.smoke,
+        knots=SMOKE_KNOTS if limit.smoke else KNOTS,
     )
 
 

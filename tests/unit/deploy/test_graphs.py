@@ -76,6 +76,46 @@ def test_a_graph_of_another_model_gives_the_file_of_its_own(
 
 
 @pytest.mark.parametrize(
+    ("family", "head", "number"),
+    [
+        ("bert", "SequenceClassification", 1),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ("modernbert", "SequenceClassification", 2),
+                ("deberta-v2", "TokenClassification", 1),
+                ("distilbert", "QuestionAnswering", 1),
+            ]
+        ),
+    ],
+)
+def test_a_graph_is_resized_where_nothing_but_weights_depends_on_a_size(
+    family: str, head: str, number: int, save: Save, captures: list[str], tmp_path: Path
+) -> None:
+    """In ModernBERT the FFN channels are split in halves, whose size is a constant of the graph."""
+    export_onnx(save("one", family, head, num_labels=2, intermediate_size=24), tmp_path / "one.onnx")
+    other = save("other", family, head, num_labels=2, intermediate_size=40, vocab_size=70)
+    graphs.forget()
+    export_onnx(other, tmp_path / "resized.onnx")
+    assert len(captures) == number
+    with cache.using(tmp_path / "another"):
+        graphs.forget()
+        export_onnx(other, tmp_path / "own.onnx")
+    assert (tmp_path / "resized.onnx").read_bytes() == (tmp_path / "own.onnx").read_bytes()
+
+
+@pytest.mark.parametrize("sizes", [{"intermediate_size": 16}, {"vocab_size": 24}])
+def test_a_graph_is_not_resized_where_another_size_is_the_same_number(sizes: dict[str, int], tiny_model: Make) -> None:
+    def key(**settings: Any) -> str:
+        model = tiny_model("bert", "SequenceClassification", **settings)
+        arguments = {"kwargs": {}, "output_names": ["logits"], "dynamic_shapes": {}}
+        return graphs._key(model, graphs._weights(model), arguments, resizable=True)
+
+    assert key() == key(intermediate_size=40, vocab_size=70)
+    assert key() != key(**sizes)
+
+
+@pytest.mark.parametrize(
     "other",
     [
         {"layers": 1},
@@ -104,8 +144,8 @@ def test_a_model_that_computes_something_else_has_its_own_graph(other: dict[str,
 def test_a_damaged_graph_is_captured_again(save: Save, captures: list[str], tmp_path: Path) -> None:
     folder = save("model")
     export_onnx(folder, tmp_path / "before.onnx")
-    (stored,) = (tmp_path / "cache" / graphs.PART).rglob(graphs._FILE)
-    stored.write_bytes(stored.read_bytes()[:-9])
+    for stored in (tmp_path / "cache" / graphs.PART).rglob(graphs._FILE):
+        stored.write_bytes(stored.read_bytes()[:-9])
     graphs.forget()
     export_onnx(folder, tmp_path / "after.onnx")
     assert len(captures) == 2
