@@ -28,6 +28,8 @@ from typing import Any
 
 import pytest
 
+from tests.forked import PYTHON
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Set before torch, transformers or matplotlib is imported; every process a test starts inherits it.
@@ -233,7 +235,9 @@ def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterato
         _, *form = arguments  # the folder and its form
         if tuple(form) in measured:
             return measured[tuple(form)]
-        answer = measure(arguments)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(sys, "executable", PYTHON)
+            answer = measure(arguments)
         if answer[1]:  # what does not load may load for the next model
             measured[tuple(form)] = answer
         return answer

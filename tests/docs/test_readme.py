@@ -7,7 +7,6 @@ import re
 import runpy
 import shlex
 import subprocess
-import sys
 from argparse import ArgumentParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +23,7 @@ from distill.config.feature_kinds import FEATURE_KINDS
 from distill.deploy import serve
 from distill.pipeline import validation
 from tests import tiny
+from tests.forked import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -124,7 +124,7 @@ def test_commands_are_found() -> None:
 @pytest.mark.parametrize("arguments", COMMANDS)
 def test_command_is_accepted(arguments: list[str], work: Path) -> None:
     if {"--help", "--cfg"} & {*arguments}:
-        done = subprocess.run([sys.executable, "-m", "distill", *arguments], capture_output=True, text=True, cwd=work)
+        done = subprocess.run([PYTHON, "-m", "distill", *arguments], capture_output=True, text=True, cwd=work)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "--help" in arguments or "pipeline:" in done.stdout
         return

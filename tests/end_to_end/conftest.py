@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +16,8 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import pytest
+
+from tests.forked import PYTHON
 
 TOKEN = "hf_of_the_test"
 LARGE = (".safetensors", ".onnx")
@@ -202,7 +203,7 @@ def predicted(tmp_path: Path) -> Callable[[Path, Path], list[dict[str, Any]]]:
     """`predicted(folder, file)`: the lines that `python -m distill.predict` writes for a file."""
 
     def call(folder: Path, file: Path) -> list[dict[str, Any]]:
-        command = [sys.executable, "-m", "distill.predict", str(folder), "--file", str(file)]
+        command = [PYTHON, "-m", "distill.predict", str(folder), "--file", str(file)]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]

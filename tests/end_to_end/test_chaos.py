@@ -7,6 +7,7 @@ import json
 import os
 import random
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from benchmarks import chaos
 from distill import config
+from tests.forked import PYTHON
 
 SHORT = (
     "tasks.names=[order]",
@@ -24,7 +26,8 @@ SHORT = (
 
 
 @pytest.mark.slow
-def test_a_disturbed_run_ends_as_an_undisturbed_one() -> None:
+def test_a_disturbed_run_ends_as_an_undisturbed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", PYTHON)
     more = (*SHORT, "stages.quantize.schemes=[bitsandbytes]")
     row = chaos.disturbed("minilmv2", 1, 4, 1, random.Random(5), *more)
     assert (row["lost"], row["different"]) == ([], [])

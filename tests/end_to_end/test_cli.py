@@ -14,6 +14,7 @@ import pytest
 
 from distill.config import recipes
 from distill.errors import SIGNALS
+from tests.forked import PYTHON
 
 RECIPE = "recipe=distilbert"
 NAMES = ", ".join(recipes())
@@ -41,7 +42,7 @@ def distill(folder: Path, *arguments: str, trap: Path | None = None, **environme
     paths = [str(trap)] if trap else []
     environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
-        [sys.executable, "-m", "distill", *arguments],
+        [sys.executable if trap else PYTHON, "-m", "distill", *arguments],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -353,6 +354,7 @@ def test_a_setting_calls_no_other_function(trap: Path, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.usefixtures("real_compose")
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [

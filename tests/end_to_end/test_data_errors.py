@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from distill.errors import UserError
 from distill.models import teacher
 from distill.pipeline.context.folder import BEGUN
 from distill.runtime.storage import checksums, run_folder
+from tests.forked import PYTHON
 
 COUNT = 40
 ANIMALS = ("heron", "otter", "badger", "newt")
@@ -220,7 +220,7 @@ def test_the_command_line_prints_the_error_and_exits_with_2(
     glue: Path, corpus: Path, given: Path, tmp_path: Path
 ) -> None:
     file = write(glue, "rte", "train", with_cell(rte("train"), "label", 7, 2))
-    command = [sys.executable, "-m", "distill", "recipe=distilbert", *settings(glue, corpus, given)]
+    command = [PYTHON, "-m", "distill", "recipe=distilbert", *settings(glue, corpus, given)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     expected = f"{file}, row 8: got label '2'; must be one of 0, 1; correct the row, or list all labels in "
     expected += "tasks.each.rte.labels\n"

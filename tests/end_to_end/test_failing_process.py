@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from tests.forked import PYTHON
 
 pytestmark = pytest.mark.slow
 SCRIPT = """
@@ -79,7 +80,7 @@ torch.distributed.destroy_process_group()
 
 def test_a_folder_that_processes_do_not_share_is_refused(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(APART)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "script.py"]
+    command = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "script.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     for rank in "01":
@@ -99,7 +100,7 @@ def test_a_folder_that_processes_do_not_share_is_refused(tmp_path: Path) -> None
 def test_the_others_end_soon(how: str, code: int, said: str, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "script.py", how,
+        PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "script.py", how,
         "recipe=prune", "limit=smoke", "limit.steps=12", "tasks.names=[order]", "output=one", "threads=1",
         "pipeline=[finetune_teacher,prune]", "target.speedup=null", "student.num_hidden_layers=2",
     ]  # fmt: skip

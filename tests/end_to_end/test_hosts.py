@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from tests.forked import PYTHON
+
 pytestmark = pytest.mark.slow
 NAMES, ADDRESSES, PORT = ("distill-a", "distill-b"), ("10.213.77.1", "10.213.77.2"), 29_577
 
@@ -47,7 +49,7 @@ def test_two_hosts_train_as_one_process_does(hosts: None, tmp_path: Path) -> Non
         "recipe=distilbert", "limit=smoke", "precision=fp32", "threads=1", "pipeline=[adapt,pretrain]",
         "stages.pretrain.batch.tokens=512",
     ]  # fmt: skip
-    one = [sys.executable, "-m", "distill", *settings, "output=one"]
+    one = [PYTHON, "-m", "distill", *settings, "output=one"]
     subprocess.run(one, cwd=tmp_path, check=True, capture_output=True, timeout=250)
     running = []
     for number, (name, link) in enumerate(zip(NAMES, ("link-a", "link-b"), strict=True)):
@@ -56,7 +58,7 @@ def test_two_hosts_train_as_one_process_does(hosts: None, tmp_path: Path) -> Non
             "--master_addr", ADDRESSES[0], "--master_port", str(PORT),
         ]  # fmt: skip
         command = ["ip", "netns", "exec", name, sys.executable, *launch, "-m", "distill", *settings, "output=two"]
-        environment = os.environ | {"GLOO_SOCKET_IFNAME": link, "TP_SOCKET_IFNAME": link}
+        environment = os.environ | {"PYTHON_EXEC": sys.executable, "GLOO_SOCKET_IFNAME": link, "TP_SOCKET_IFNAME": link}
         running.append(
             subprocess.Popen(
                 command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

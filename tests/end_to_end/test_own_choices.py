@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import runpy
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 import distill
 from distill.cli.compare.comparison import compare
+from tests.forked import PYTHON
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
@@ -60,7 +60,7 @@ def test_a_file_becomes_exported_models_that_predict(run: Any, predicted: Any, t
     lines = predicted(folder, file)
     assert [line["choices"] for line in lines] == [row(number)["choices"] for number in range(COUNT)]
     assert all(line["choice"] in line["choices"] for line in lines)
-    command = [sys.executable, "-m", "distill.predict", str(folder)]
+    command = [PYTHON, "-m", "distill.predict", str(folder)]
     refused = subprocess.run([*command, "a text"], capture_output=True, text=True, timeout=100)
     assert refused.returncode == 2
     assert refused.stderr.startswith("TEXT: got single texts; must be questions with choices for this model; ")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import runpy
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from distill.models.families.embedding import EncoderForVectors
+from tests.forked import PYTHON
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 
@@ -34,7 +34,7 @@ TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-
 def trained(cwd: Path, settings: list[str]) -> tuple[Path, Path]:
     """Run folders of one process, and of two."""
     for name, launch in {"one": [], "two": TORCHRUN}.items():
-        command = [sys.executable, "-m", *launch, "distill", *settings, f"output={name}"]
+        command = [PYTHON, "-m", *launch, "distill", *settings, f"output={name}"]
         run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=250)
         assert run.returncode == 0, run.stderr
         assert run.stdout.count(f"run folder: {name}") == 1  # only the first process speaks

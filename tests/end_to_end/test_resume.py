@@ -6,11 +6,12 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
+
+from tests.forked import PYTHON
 
 pytestmark = pytest.mark.slow
 TRAINING = [
@@ -51,7 +52,7 @@ main()
 
 
 def distill(cwd: Path, *settings: str, launch: tuple[str, ...] = ("-m", "distill")) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *launch, *TRAINING, *settings]
+    command = [PYTHON, *launch, *TRAINING, *settings]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=250)
 
 

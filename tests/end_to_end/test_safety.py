@@ -21,6 +21,7 @@ from distill.config.schemes import ONNX
 from distill.deploy.export import quantized
 from distill.errors import UserError
 from distill.pipeline.stages import prune, vocabulary
+from tests.forked import PYTHON
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMOKE = ("recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]")
@@ -66,7 +67,7 @@ def test_a_folder_of_the_users_is_refused(output: str, mine: Path) -> None:
 
 def test_the_command_line_refuses_it_too(mine: Path) -> None:
     before = content(mine)
-    command = [sys.executable, "-m", "distill", *SMOKE, "output=."]
+    command = [PYTHON, "-m", "distill", *SMOKE, "output=."]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (2, f"output: got .; {BEGUN}\n")
     assert content(mine) == before

@@ -7,7 +7,6 @@ import io
 import json
 import runpy
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import distill
 from distill.cli.compare.comparison import compare
 from distill.errors import UserError
 from distill.report.schema import validate
+from tests.forked import PYTHON
 
 pytestmark = pytest.mark.slow
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
@@ -45,7 +45,7 @@ COMMAND = (
 
 
 def run(cwd: Path, *settings: str, launch: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", *launch, "distill", *COMMAND, *settings]
+    command = [PYTHON, "-m", *launch, "distill", *COMMAND, *settings]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
 
 
@@ -140,7 +140,7 @@ def test_predictions_have_an_entry_for_each_task(cwd: Path) -> None:
         one.predict(SENTENCES), distill.load(folder, backend="torch").predict(SENTENCES), strict=True
     )]  # fmt: skip
     np.testing.assert_allclose(*zip(*scores, strict=True), atol=1e-5)
-    command = [sys.executable, "-m", "distill.predict", str(folder.parent), "--format", "csv", *SENTENCES[:2]]
+    command = [PYTHON, "-m", "distill.predict", str(folder.parent), "--format", "csv", *SENTENCES[:2]]
     printed = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
     lines = [*csv.DictReader(io.StringIO(printed))]
     assert [line["text"] for line in lines] == SENTENCES[:2]

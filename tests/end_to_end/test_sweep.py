@@ -14,12 +14,13 @@ import pytest
 import yaml
 
 from distill.pipeline.sweep import objectives
+from tests.forked import PYTHON
 
 SETTINGS = ["recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]"]
 
 
 def command(cwd: Path, *settings: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "distill", "-m", *settings]
+    words = [PYTHON, "-m", "distill", "-m", *settings]
     return subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=250)
 
 
@@ -89,7 +90,7 @@ if __name__ == "__main__":
 def test_a_job_that_crashes_or_is_killed_does_not_stop_the_others(tmp_path: Path) -> None:
     (tmp_path / "crashing.py").write_text(CRASHING)
     short = [*SETTINGS[:-1], "pipeline=[adapt]"]
-    words = [sys.executable, "crashing.py", "-m", *short, "seed=1,3,4,0", "stages.pretrain.clip=0,1"]
+    words = [PYTHON, "crashing.py", "-m", *short, "seed=1,3,4,0", "stages.pretrain.clip=0,1"]
     run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert run.returncode == 1
     above, lines = run.stderr.split("job 0 ", 1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from distill import config
 from distill.pipeline.validation.rules import flatten
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_compose")]
 WORDS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12)
 SCALARS = st.one_of(
     st.sampled_from(
