@@ -6,8 +6,9 @@ from pathlib import Path
 
 from distill.report import figure, headline, markdown, page, web
 from distill.report.card import embedder_card, heads_card, model_card, plain_card
+from distill.report.checked import validate
 from distill.report.read import read_one, read_paths, read_rows
-from distill.report.schema import Results, validate
+from distill.report.schema import Results
 from distill.report.terminal import show
 from distill.report.variants import Run, folder_name
 from distill.runtime.storage.outputs import write_all

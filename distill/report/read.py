@@ -8,7 +8,8 @@ from typing import Any
 
 from distill import __version__
 from distill.errors import DataError
-from distill.report.schema import VERSION, Results, validate
+from distill.report.checked import validate
+from distill.report.schema import VERSION, Results
 from distill.runtime.storage.run_folder import DISAGREEMENTS
 from distill.runtime.storage.strict_json import read_json
 

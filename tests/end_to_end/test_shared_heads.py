@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 import distill
 from distill.cli.compare.comparison import compare
 from distill.errors import UserError
-from distill.report.schema import validate
+from distill.report.checked import validate
 
 pytestmark = pytest.mark.slow
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))

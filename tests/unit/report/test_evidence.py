@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from distill.report import statistics_tables
+from distill.report.checked import validate
 from distill.report.detail import retained_table, tables
 from distill.report.page import run_page
-from distill.report.schema import validate
 from distill.report.variants import Run
 from distill.report.verdict import between, shown, turned
 from distill.report.web.data import page_data

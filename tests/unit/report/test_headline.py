@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distill.report import detail, footnotes, headline, table
-from distill.report.schema import validate
+from distill.report.checked import validate
 
 Results = dict[str, Any]
 

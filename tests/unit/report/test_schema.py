@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from distill.report.schema import validate
+from distill.evaluation import results as record
+from distill.report.checked import validate
 
 Results = dict[str, Any]
+COMMITTED = Path(__file__).parents[3] / "docs" / "results"
 
 
 def test_complete_is_accepted(results: Results) -> None:
     assert validate(results) == []
+
+
+def test_committed_results_are_the_same_after_they_were_decoded() -> None:
+    files = sorted(COMMITTED.rglob("results.json"))
+    assert files
+    for file in files:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        assert validate(document) == [], file
+        assert record.plain(msgspec.convert(document, record.Results)) == document, file
 
 
 def test_extras_are_optional(results: Results) -> None:
@@ -106,6 +120,13 @@ MUTATIONS: dict[str, tuple[Callable[[Results], Any], str]] = {
     "negative rows": (lambda r: r["coverage"][0].update(rows=-1), "coverage[0].rows"),
     "not a number": (lambda r: r["models"][0].update(macro=float("nan")), "models[0].macro"),
     "infinite": (lambda r: r["stages"][0].update(seconds=float("inf")), "stages[0].seconds"),
+    "machine without its threads": (lambda r: r["environment"].pop("threads"), "environment"),
+    "prediction without its inputs": (
+        lambda r: r.update(
+            pruned=[{"step": "prune", "target": None, "layers": 3, "hidden": 8, "ffn": 9, "predicted_ms": 1}]
+        ),
+        "pruned[0]",
+    ),
     "nested fact": (lambda r: r["environment"].update(cpu={"name": "x"}), "environment.cpu"),
 }
 
