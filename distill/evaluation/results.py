@@ -7,12 +7,16 @@ not measure is UNSET, which is false; what was measured and has no value is None
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-VERSION = 4
+from distill.inference.variants import Role
+
+T = TypeVar("T")
+
+VERSION: Literal[4] = 4
 """Number of the schema, in every results.json. A file with another number is refused."""
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -24,6 +28,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Interval = tuple[Number, Number]
 Bin = tuple[Share, Share, Count]
 """Mean confidence and accuracy, 0 to 1, and number of the rows of a bin."""
+Fact = str | int | float | bool | None
 Scores = dict[str, dict[str, Number]]
 """Task -> metric -> score."""
 
@@ -124,7 +129,7 @@ class Identity(Record, frozen=True):
 class Model(Identity, frozen=True):
     """A model in one scheme on one backend. A failed one has only what was measured before it failed."""
 
-    role: Literal["teacher", "member", "student", "pruned", "baseline"]
+    role: Role
     step: Text
     """The stage of the recipe that made the model."""
     target: Text | None
@@ -217,8 +222,17 @@ class Pruned(Record, frozen=True):
     measured_speedup: Amount | UnsetType | None = UNSET
 
 
-PREDICTED = ("tried", "predicted_speedup", "scheme", "batch", "length", "measured_ms", "measured_speedup")
-"""Fields of every pruned model with `predicted_ms`."""
+PREDICTED = (
+    "tried",
+    "predicted_ms",
+    "predicted_speedup",
+    "scheme",
+    "batch",
+    "length",
+    "measured_ms",
+    "measured_speedup",
+)
+"""Fields of every model that was pruned to a predicted speed."""
 
 
 class MadeFrom(Record, frozen=True):
@@ -269,6 +283,20 @@ class Statistics(Record, frozen=True):
     """Task -> smallest difference in points that its rows can show; None where it is not known."""
 
 
+class Evaluated(Record, frozen=True, forbid_unknown_fields=False):
+    """The manifest of an evaluate step."""
+
+    seconds: float
+    environment: dict[str, Fact]
+    command: str
+    version: str
+    models: list[Model]
+    coverage: list[Coverage]
+    kept: dict[str, Any]
+    """Folder of files that the step made -> the modules that these keep in float."""
+    statistics: Statistics = Statistics()
+
+
 class Origin(Record, frozen=True):
     """Where the models of a run come from."""
 
@@ -291,7 +319,7 @@ class Results(Origin, frozen=True, kw_only=True):
     heads: Literal["shared"] | UnsetType = UNSET
     """The student's tasks share one encoder: sizes and times are those of all tasks together."""
     least_retained: Number | UnsetType = UNSET
-    environment: dict[str, str | int | float | bool | None]
+    environment: dict[str, Fact]
     """The machine and its packages: an open list of facts."""
     fingerprints: dict[str, Text | None] | UnsetType = UNSET
     """Of the data, the models and the code of the run."""
@@ -310,6 +338,15 @@ class Results(Origin, frozen=True, kw_only=True):
     def gpu(self) -> str:
         """The name of the GPU; an empty text for a run without one."""
         return str(self.environment.get("gpu") or "")
+
+    @property
+    def threads(self) -> int:
+        return int(self.environment["threads"] or 0)
+
+
+def known(value: T | UnsetType | None) -> T | None:
+    """The value; None for UNSET."""
+    return None if value is UNSET else value
 
 
 def plain(value: Any) -> Any:

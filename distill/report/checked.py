@@ -34,7 +34,8 @@ def _violations(results: Results) -> Iterator[str]:
     for number, model in enumerate(results.models):
         yield from () if model.failed else _missing(model, MEASURED, f"models[{number}]")
     for number, row in enumerate(results.pruned):
-        yield from () if row.predicted_ms is UNSET else _missing(row, PREDICTED, f"pruned[{number}]")
+        predicted = {row.predicted_ms, row.predicted_speedup} != {UNSET}
+        yield from _missing(row, PREDICTED, f"pruned[{number}]") if predicted else ()
     yield from _meaningless(results, "", "")
 
 

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+
 from distill import __version__
 from distill.errors import DataError
+from distill.evaluation.results import VERSION, Results, plain
 from distill.report.checked import validate
-from distill.report.schema import VERSION, Results
 from distill.runtime.storage.run_folder import DISAGREEMENTS
 from distill.runtime.storage.strict_json import read_json
 
@@ -45,7 +47,7 @@ def read_paths(folder: Path) -> dict[Path, Results]:
         except DataError as error:
             errors += error.messages
         else:
-            key = json.dumps(results, sort_keys=True)
+            key = json.dumps(plain(results), sort_keys=True)
             # The folder of an evaluate stage has the results of its run once more: the run's own folder is meant.
             known = runs.get(key, (path, results))[0]
             runs[key] = (min(path, known, key=lambda p: len(p.parts)), results)
@@ -66,8 +68,7 @@ def read_one(path: Path) -> Results:
     if wrong := validate(document):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise DataError(f"{path}: {wrong[0]}{more}; must be of schema {VERSION}; run its recipe again")
-    results: Results = document
-    return results
+    return convert(document, Results)
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
