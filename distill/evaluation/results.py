@@ -283,6 +283,23 @@ class Statistics(Record, frozen=True):
     """Task -> smallest difference in points that its rows can show; None where it is not known."""
 
 
+class Disagreement(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A row on which a student, whose name, scheme and backend these are, and the teacher disagree."""
+
+    task: str
+    split: str
+    name: str = ""
+    scheme: str = ""
+    backend: str = ""
+    row: int
+    """Its number from 0."""
+    text: str
+    teacher: str
+    """The prediction in a few words, as that of the student."""
+    student: str
+    label: str | Number | None
+
+
 class Evaluated(Record, frozen=True, forbid_unknown_fields=False):
     """The manifest of an evaluate step."""
 

@@ -18,12 +18,14 @@ from distill.evaluation.results import MEASURED, PREDICTED, Record, Results
 def validate(document: Any) -> list[str]:
     """Violations of the schema in JSON values as `place: message`; empty for valid results. Of values of a wrong type,
     it names the first."""
-    try:
-        results = msgspec.convert(document, Results)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
-        return [f"{_place(_with_keys(document, path[:-1]))}: {_shortened(message)}"]
-    return list(_violations(results))
+    wrong = misfit(document, Results)
+    return [wrong] if wrong else list(_violations(msgspec.convert(document, Results)))
+
+
+def misfit(document: Any, kind: Any) -> str:
+    """The first JSON value of a wrong type as `place: message`; an empty text if all fit the type `kind`."""
+    message, path = _error(document, kind)
+    return message and f"{_place(_with_keys(document, kind, path))}: {_shortened(message)}"
 
 
 def _violations(results: Results) -> Iterator[str]:
@@ -64,7 +66,7 @@ def _meaningless(value: Any, place: str, name: str) -> Iterator[str]:
         yield f"{_place(place)}: got {_shortened(value)}; must be one of {', '.join(BACKENDS)}"
 
 
-def _with_keys(document: Any, path: str) -> str:
+def _with_keys(document: Any, kind: Any, path: str) -> str:
     """The path of an error with the key in place of each `[...]`: msgspec names no key of a mapping."""
     document = inner = copy.deepcopy(document)
     place = ""
@@ -73,7 +75,7 @@ def _with_keys(document: Any, path: str) -> str:
             for key, value in dict(inner).items():
                 inner.clear()
                 inner[key] = value  # alone: if the error is still there, it is in this value
-                if _fails(document, path):
+                if _error(document, kind)[1] == path:
                     break
             part = f".{key}"
         inner = inner[int(part[1:-1])] if part.startswith("[") else inner[part[1:]]
@@ -81,12 +83,14 @@ def _with_keys(document: Any, path: str) -> str:
     return place
 
 
-def _fails(document: Any, path: str) -> bool:
+def _error(document: Any, kind: Any) -> tuple[str, str]:
+    """Message and path of an error of msgspec; empty texts without one."""
     try:
-        msgspec.convert(document, Results)
+        msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        return str(error).endswith(f"`${path}`")
-    return False
+        message, _, path = str(error).partition(" - at `$")
+        return message, path.removesuffix("`")
+    return "", ""
 
 
 def _place(path: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from distill.evaluation.results import Interval, Model, Results, known
+from distill.evaluation.results import Disagreement, Interval, Model, Results, known
 from distill.report import headline, overview
 from distill.report.timed import median, milliseconds, reported_input, shapes
 
@@ -29,7 +29,7 @@ class Run:
 
     folder: str
     results: Results
-    rows: Sequence[dict[str, Any]] = ()
+    rows: Sequence[Disagreement] = ()
 
     @functools.cached_property
     def input(self) -> str | None:

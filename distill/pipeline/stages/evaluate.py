@@ -20,7 +20,7 @@ from distill.data.development_split import aside
 from distill.data.encode import Encoded
 from distill.evaluation import disagreements, model_results
 from distill.evaluation.lengths import of_rows
-from distill.evaluation.results import Coverage, Evaluated, plain
+from distill.evaluation.results import Coverage, Disagreement, Evaluated, plain
 from distill.inference import energy, latency, runners, timing, variants
 from distill.inference.variants import Variant
 from distill.pipeline.context import Context
@@ -76,24 +76,22 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         kept={name: made["kept"] for name, made in loader.own_files.items()},
         statistics=model_results.compared(measured),
     )
-    run_folder.write_json(ctx.folder.path / run_folder.DISAGREEMENTS, list(_disagreements(measured, evaluated)))
+    run_folder.write_json(ctx.folder.path / run_folder.DISAGREEMENTS, plain(list(_disagreements(measured, evaluated))))
     manifest: dict[str, Any] = plain(evaluated)
     return manifest
 
 
-def _disagreements(measured: model_results.Measured, evaluated: Evaluated) -> Iterator[dict[str, Any]]:
+def _disagreements(measured: model_results.Measured, evaluated: Evaluated) -> Iterator[Disagreement]:
     """The rows on which the student of each target, in the headline's variant, and the teacher disagree."""
     every = [headline.chosen(evaluated, target) for target in headline.targets(evaluated)]
     for model in filter(None, every):
-        identity = {"name": model.name, "scheme": model.scheme, "backend": model.backend}
         name = " ".join((model.name, model.backend, model.scheme))
         for task, data in measured.tasks.items():
-            found: list[dict[str, Any]] = []
+            found: list[Disagreement] = []
             for split, split_rows in data.reported.items() if disagreements.readable(data.task.kind) else ():
                 teacher, student = (measured.outputs[each][task, split][0] for each in (variants.REFERENCE, name))
                 most = disagreements.MOST - len(found)
-                listed = disagreements.disagreements(data.task, split_rows, teacher, student, most)
-                found += [{"task": task, "split": split, **identity, **row} for row in listed]
+                found += disagreements.disagreements(data.task, split, split_rows, model, teacher, student, most)
             yield from found
 
 

@@ -125,9 +125,9 @@ def chance_retained(results: Results) -> float | None:
 def _run(run: Run, many: bool) -> dict[str, Any]:
     results = run.results
     rows = list(run.rows)
-    counts = dict(Counter(row["task"] for row in rows))
+    counts = dict(Counter(row.task for row in rows))
     if many:
-        rows = [row for task in counts for row in [r for r in rows if r["task"] == task][:_ROWS_OF_MANY]]
+        rows = [row for task in counts for row in [r for r in rows if r.task == task][:_ROWS_OF_MANY]]
     return {
         "folder": run.folder,
         "recipe": results.recipe,

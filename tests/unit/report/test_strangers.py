@@ -367,7 +367,7 @@ def test_damaged_rows_are_refused_by_name(content: str, tmp_path: Path) -> None:
 def test_rows_of_every_type_are_read(tmp_path: Path) -> None:
     rows = [row(), row(label="a"), row(label=1.5), row(label=2), row(extra=[1])]
     (tmp_path / "disagreements.json").write_text(json.dumps(rows))
-    assert read_rows(tmp_path) == rows
+    assert [read.label for read in read_rows(tmp_path)] == [None, "a", 1.5, 2, None]
 
 
 def leaves(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
