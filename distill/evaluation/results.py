@@ -222,16 +222,8 @@ class Pruned(Record, frozen=True):
     measured_speedup: Amount | UnsetType | None = UNSET
 
 
-PREDICTED = (
-    "tried",
-    "predicted_ms",
-    "predicted_speedup",
-    "scheme",
-    "batch",
-    "length",
-    "measured_ms",
-    "measured_speedup",
-)
+_FIELDS = Pruned.__struct_fields__
+PREDICTED = tuple(key for key in _FIELDS[_FIELDS.index("tried") :] if key != "backend")
 """Fields of every model that was pruned to a predicted speed."""
 
 

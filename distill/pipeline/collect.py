@@ -15,17 +15,7 @@ from distill.config.backends import BACKENDS
 from distill.config.plan import Compared, Step, compared
 from distill.config.schemes import SCHEMES
 from distill.errors import discreet
-from distill.evaluation.results import (
-    VERSION,
-    Evaluated,
-    MadeFrom,
-    Model,
-    Origin,
-    Pruned,
-    Results,
-    Stage,
-    Waterfall,
-)
+from distill.evaluation.results import VERSION, Evaluated, MadeFrom, Model, Origin, Pruned, Results, Stage, Waterfall
 from distill.evaluation.waterfall import waterfall
 from distill.inference.cost import per_million
 from distill.inference.timing import OWN, TASK_LENGTHS, TASK_ROWS

@@ -33,6 +33,8 @@ def _violations(results: Results) -> Iterator[str]:
     for key in ("cpu", "threads", "torch"):
         if key not in results.environment:
             yield f"environment: got no {key}; must have one"
+    if type(threads := results.environment.get("threads", 1)) is not int:
+        yield f"environment.threads: got {threads}; must be a whole number"
     for number, model in enumerate(results.models):
         yield from () if model.failed else _missing(model, MEASURED, f"models[{number}]")
     for number, row in enumerate(results.pruned):

@@ -120,6 +120,7 @@ MUTATIONS: dict[str, tuple[Callable[[Results], Any], str]] = {
     "negative rows": (lambda r: r["coverage"][0].update(rows=-1), "coverage[0].rows"),
     "not a number": (lambda r: r["models"][0].update(macro=float("nan")), "models[0].macro"),
     "infinite": (lambda r: r["stages"][0].update(seconds=float("inf")), "stages[0].seconds"),
+    "threads that are no number": (lambda r: r["environment"].update(threads=None), "environment.threads"),
     "machine without its threads": (lambda r: r["environment"].pop("threads"), "environment"),
     "prediction without its inputs": (
         lambda r: r.update(
