@@ -119,7 +119,6 @@ def row(
     scores = retained.scores(own, measured.names)
     inside = paths[0] if len(paths) == 1 and paths[0].is_relative_to(run) else None
     rate = 1000 * measured.largest[0] / float(np.median(times[name_of(measured.largest)]))
-    percentiles = latency.percentiles(measured.timed.requests[variant.name])
     return replace(
         unmeasured(variant),
         path=None if inside is None else str(inside.relative_to(run)),
@@ -128,7 +127,7 @@ def row(
         gmacs=total(gmacs, sources, one_encoder),
         latency_ms=[_latency(inputs, values) for inputs, values in times.items()],
         throughput_per_second=rate,
-        requests=None if percentiles is None else Requests(**percentiles),
+        requests=convert(latency.percentiles(measured.timed.requests[variant.name]), Requests | None),
         **(measured.served.get(variant.name) or {"cold_start_ms": None, "memory_mib": None}),
         energy_j=measured.timed.energy.get(variant.name),
         energy_missing=measured.timed.energy_missing or "",

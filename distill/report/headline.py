@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from statistics import fmean
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import UNSET
 
 from distill.config.backends import BACKENDS
 from distill.data.task import names_in
-from distill.evaluation.results import Identity, Interval, Model, Results, Scores, known
+from distill.evaluation.results import Evaluated, Identity, Interval, Model, Results, Scores, known
 from distill.report import verdict
 from distill.report.timed import at, reported_input
 
+Compared = Results | Evaluated
 SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
 NO_STUDENT = "No student was scored, so there is no result."
 NO_BASELINE = "There is no baseline in the same variant: the gain from distillation is unknown."
@@ -48,13 +49,6 @@ def reference(results: Results) -> str:
 def float32(model: Model) -> bool:
     """Whether a model is in float32: fp32, or fp32_medium."""
     return model.scheme.startswith("fp32")
-
-
-class Compared(Protocol):
-    """Results, or what an evaluation measured."""
-
-    @property
-    def models(self) -> list[Model]: ...
 
 
 def of_role(results: Compared, role: str) -> list[Model]:

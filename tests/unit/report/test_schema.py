@@ -85,9 +85,7 @@ MUTATIONS: dict[str, tuple[Callable[[Results], Any], str]] = {
     "misspelt key": (lambda r: r.update(sedes=[1]), "sedes"),
     "missing key": (lambda r: r.pop("coverage"), "coverage"),
     "no seeds": (lambda r: r.update(seeds=[]), "seeds"),
-    "misspelt key of a model": (lambda r: r["models"][4].update(retaind=None), "models[4]"),
     "model without a step": (lambda r: r["models"][4].pop("step"), "models[4]"),
-    "model without a target": (lambda r: r["models"][4].pop("target"), "models[4]"),
     "member that is not counted from 1": (lambda r: r["models"][0].update(member=0), "models[0].member"),
     "stage without a kind": (lambda r: r["stages"][0].update(kind=""), "stages[0].kind"),
     "fingerprint that is no text": (lambda r: r.update(fingerprints={"data": 1}), "fingerprints.data"),
@@ -99,10 +97,9 @@ MUTATIONS: dict[str, tuple[Callable[[Results], Any], str]] = {
     "score that is no number": (lambda r: r["models"][0]["scores"]["cola"].update(matthews={"mean": 1.0}), "matthews"),
     "unknown key of retained": (lambda r: r["models"][5]["retained"].update(micro=1.0), "retained"),
     "interval of three": (lambda r: r["models"][5]["retained"].update(ci95=[1, 2, 3]), "ci95"),
-    "older rules that are no sentence": (lambda r: r.update(older_rules=True), "older_rules"),
-    "other interval upside down": (
-        lambda r: r["models"][5]["retained"].update(above_chance_ci95=[96.0, 94.0]),
-        "above_chance_ci95",
+    "interval of a score upside down": (
+        lambda r: r["models"][0].update(score_ci95={"cola": {"matthews": [2.0, 1.0]}}),
+        "score_ci95.cola.matthews",
     ),
     "interval of a score that is none": (
         lambda r: r["models"][0].update(score_ci95={"cola": {"matthews": 1.0}}),
