@@ -24,7 +24,7 @@ from rich.markup import escape
 
 from benchmarks import results_table
 from distill.errors import DataError
-from distill.report.schema import Results
+from distill.evaluation.results import Results
 from distill.runtime.storage.run_folder import write_bytes, writing
 
 ROOT = results_table.ROOT
@@ -62,16 +62,16 @@ def listed(runs: dict[str, Results]) -> None:
     """Print every run: which rules it was made under, by which version, and its command."""
     console = Console(soft_wrap=True)
     for name, results in runs.items():
-        commit = results["environment"].get("commit")
-        made = f"distill {results['version']}" + (f", commit {commit[:9]}" if commit else "")
-        rules = "older rules" if "older_rules" in results else "current rules"
+        commit = str(results.environment.get("commit") or "")
+        made = f"distill {results.version}" + (f", commit {commit[:9]}" if commit else "")
+        rules = "older rules" if results.older_rules else "current rules"
         console.print(f"[bold]{escape(name)}[/bold]: {rules}, {made}")
-        console.print(f"    {escape(results['command'])}", highlight=False)
+        console.print(f"    {escape(results.command)}", highlight=False)
 
 
 def again(root: Path, name: str, results: Results) -> int:
     """Run the command of a committed run, and replace its results. Exit code of the command that failed, or 0."""
-    command = shlex.split(results["command"])
+    command = shlex.split(results.command)
     given = dict(word.split("=", 1) for word in command if "=" in word)
     folder = root
     if name.startswith(results_table.OWN):

@@ -19,8 +19,11 @@ from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Any
 
+from msgspec.structs import replace as replaced
+
 from distill.config.typed import RENAMED
 from distill.errors import DataError
+from distill.evaluation.results import Model, Results
 from distill.report import (
     figure,
     footnotes,
@@ -34,7 +37,6 @@ from distill.report import (
     verdict,
 )
 from distill.report.page import Block, Bullets, Heading, Paragraph, Picture
-from distill.report.schema import Model, Results
 from distill.report.table import Table, models_table, number, times, with_interval
 from distill.runtime.storage.run_folder import read_json, write_bytes, write_text
 
@@ -76,7 +78,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     for path, text in texts.items():
         write_text(root / path, text)
     for name, results in _shown(runs).items():
-        png = figure.png(figure.points(results), bool(results.get("smoke")), headline.reference(results))
+        png = figure.png(figure.points(results), bool(results.smoke), headline.reference(results))
         write_bytes(root / RESULTS / name / PICTURE, png)
     if points := pruning_table.points(_pruned(runs)):
         write_bytes(root / RESULTS / PRUNED, figure.png(points, over="the unpruned model"))
@@ -93,10 +95,10 @@ def read(root: Path) -> dict[str, Results]:
 def _today(path: Path) -> Results:
     """The results of a run, whose command has today's names of settings."""
     results = read_one(path)
-    command = results["command"]
+    command = results.command
     for before, now in RENAMED.items():
         command = re.sub(rf"\.{before}\b", f".{now}", command)
-    return results | {"command": command}
+    return replaced(results, command=command)
 
 
 def _name(root: Path, folder: Path) -> str:
@@ -176,13 +178,13 @@ def front_part(name: str, runs: dict[str, Results]) -> str:
     ]
     columns = ("Model", "Retained %", "Retained above chance %", "Measured speedup")
     table = measured_part(Table("Front", columns, rows, 1, _front_notes(runs[name], seeds, ends)))
-    command = re.sub(r"\btasks\.path=\S+", "tasks.path=GLUE", runs[name]["command"])
+    command = re.sub(r"\btasks\.path=\S+", "tasks.path=GLUE", runs[name].command)
     links = (
         f"All variants, tasks and intervals: [{RESULTS}]({RESULTS}/README.md#{name.replace('/', '')}). "
         f"Numbers: [results.json]({RESULTS / name}/results.json). "
-        f"Command of seed {', '.join(map(str, runs[name]['seeds']))}, where GLUE is the folder of its files:"
+        f"Command of seed {', '.join(map(str, runs[name].seeds))}, where GLUE is the folder of its files:"
     )
-    warning = markdown.text(page.banner(bool(runs[name].get("smoke")))).lstrip("\n")
+    warning = markdown.text(page.banner(bool(runs[name].smoke))).lstrip("\n")
     return f"{warning}{table}\n\n{links}\n\n{markdown.text(page.command(command))}".rstrip("\n")
 
 
@@ -196,7 +198,7 @@ def _student(results: Results, target: str | None) -> Model:
 
 def _front_row(name: str, models: Sequence[Model]) -> tuple[str, ...]:
     """A row of README's table: mean ± standard deviation over seeds."""
-    above = overview.values([(model.get("retained") or {}).get("above_chance") for model in models])
+    above = overview.values([model.retained.above_chance for model in models if model.retained])
     return (
         name,
         overview.mean(overview.values([*map(headline.retained, models)]), number, 1),
@@ -207,7 +209,7 @@ def _front_row(name: str, models: Sequence[Model]) -> tuple[str, ...]:
 
 def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str | None]) -> list[str]:
     """What README's table covers, the machine, and the students without a teacher."""
-    numbers = [str(seed) for run in seeds for seed in run["seeds"]]
+    numbers = [str(seed) for run in seeds for seed in run.seeds]
     spread = f"Mean ± standard deviation over seeds {', '.join(numbers)}" if len(numbers) > 1 else f"Seed {numbers[0]}"
     controls = [
         f"{overview.mean(overview.values([*map(headline.retained, found)]), number, 1)}%"
@@ -216,11 +218,11 @@ def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str
         if (found := [m for run in seeds if (m := _served(run, target)[1]) is not None])
     ]
     return [
-        f"{headline.average_name(shown)}: {', '.join(headline.task_names(shown))}. Teacher: {shown['teacher_name']}, "
+        f"{headline.average_name(shown)}: {', '.join(headline.task_names(shown))}. Teacher: {shown.teacher_name}, "
         f"fine-tuned. Measured speedup: over {headline.reference(shown)}. {spread}; {_processor(shown)}, "
-        f"{headline.counted(shown['environment']['threads'], 'thread')}.",
+        f"{headline.counted(shown.threads, 'thread')}.",
         *([f"Without a teacher the same students retain {' and '.join(controls)}."] if controls else []),
-        *(["Made under older rules."] if any(run.get("older_rules") for run in seeds) else []),
+        *(["Made under older rules."] if any(run.older_rules for run in seeds) else []),
     ]
 
 
@@ -229,7 +231,7 @@ def own_part(runs: dict[str, Results]) -> str:
     without a teacher."""
     rows = []
     own = {name: results for name, results in runs.items() if name.startswith(OWN)}
-    older = [name for name, results in own.items() if "older_rules" in results]
+    older = [name for name, results in own.items() if results.older_rules]
     for name, results in own.items():
         for target in headline.targets(results) if name not in older else []:
             student = headline.chosen(results, target)
@@ -238,8 +240,8 @@ def own_part(runs: dict[str, Results]) -> str:
             rows.append(
                 (
                     f"[{name}]({OF_A_PAGE}#{name})",
-                    ", ".join(metric for scores in student["scores"].values() for metric in scores),
-                    f"{student['name']}, {student['backend']} {student['scheme']}",
+                    ", ".join(metric for scores in (student.scores or {}).values() for metric in scores),
+                    f"{student.name}, {student.backend} {student.scheme}",
                     with_interval(number(headline.retained(student)), headline.interval(student, "retained"), 1),
                     with_interval(times(headline.speedup(student)), headline.interval(student, "speedup"), 2)
                     + timed.at([timed.reported_input(results)]),
@@ -262,7 +264,7 @@ def _gain(results: Results, target: str | None) -> str:
         return "-"
     student, baseline = ((headline.retained(model) or 0.0) for model in both)
     test = verdict.between(results, *both)
-    unclear = ", not distinguishable" if test is not None and not test["distinguishable"] else ""
+    unclear = ", not distinguishable" if test is not None and not test.distinguishable else ""
     return f"{student - baseline:+.1f}{unclear}"
 
 
@@ -270,8 +272,8 @@ def _older_rules(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
     """For each sentence on older rules, a note that names the runs that were made under them."""
     older: dict[str, list[str]] = {}
     for name in names:
-        if "older_rules" in runs[name]:
-            older.setdefault(runs[name]["older_rules"], []).append(name)
+        if runs[name].older_rules:
+            older.setdefault(runs[name].older_rules, []).append(name)
     return [f"{', '.join(made)}: {text[0].lower()}{text[1:]}" for text, made in older.items()]
 
 
@@ -297,7 +299,7 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
                     overview.mean(overview.values([*map(headline.speedup, students)]), times, 2),
                     ", ".join(dict.fromkeys(_shape(run, target) for run, *_ in of_runs)),
                     _processor(group[0]),
-                    ", ".join(str(seed) for run, student, _ in of_runs if student is not None for seed in run["seeds"]),
+                    ", ".join(str(seed) for run, student, _ in of_runs if student is not None for seed in run.seeds),
                 )
             )
     rows.sort(key=lambda row: _times(row[0]))
@@ -330,16 +332,16 @@ def _asked(results: Results, target: str | None) -> float | None:
 
 def _processor(results: Results) -> str:
     """The processor, and whether it has matrix units for bf16 and int8."""
-    environment = results["environment"]
-    units = ", AMX" if "amx_int8" in (environment.get("cpu_flags") or "").split() else ""
-    return environment["cpu"].replace("(R)", "").removesuffix(" Processor") + units
+    environment = results.environment
+    units = ", AMX" if "amx_int8" in str(environment.get("cpu_flags") or "").split() else ""
+    return str(environment["cpu"]).replace("(R)", "").removesuffix(" Processor") + units
 
 
 def _served(results: Results, target: str | None) -> tuple[Model | None, Model | None]:
     """Student and baseline of a target in the variant that the search timed; None where the run has none."""
-    cut = next((row for row in results.get("pruned", []) if row["target"] == target), {})
-    variant = (target, cut.get("backend"), cut.get("scheme"))
-    by_role = {m["role"]: m for m in results["models"] if (m["target"], m["backend"], m["scheme"]) == variant}
+    cut = next((row for row in results.pruned if row.target == target), None)
+    variant = (target, cut.backend, cut.scheme) if cut else ()
+    by_role = {m.role: m for m in results.models if (m.target, m.backend, m.scheme) == variant}
     return by_role.get("student"), by_role.get("baseline")
 
 
@@ -359,7 +361,7 @@ def _retained(models: Sequence[Model]) -> str:
 def _gained(results: Results, student: Model | None, baseline: Model | None) -> list[str]:
     """The difference of the macro scores, with the 95% interval over rows; empty if it was not tested."""
     test = verdict.between(results, student, baseline) if student is not None and baseline is not None else None
-    return [] if test is None else [f"{test['difference']:+.1f} [{', '.join(f'{end:+.1f}' for end in test['ci95'])}]"]
+    return [] if test is None else [f"{test.difference:+.1f} [{', '.join(f'{end:+.1f}' for end in test.ci95 or ())}]"]
 
 
 def levers_part(runs: dict[str, Results], beginning: str) -> str:
@@ -371,16 +373,16 @@ def levers_part(runs: dict[str, Results], beginning: str) -> str:
             groups.setdefault(name.split("/")[1], []).append(results)
     rows, tasks = [], list(dict.fromkeys(task for group in groups.values() for task in headline.task_names(group[0])))
     for lever, group in groups.items():
-        students = [next(m for m in run["models"] if _float32_student(m)) for run in group]
-        apart = overview.values([student["retained"]["development"] for student in students])
-        scores = [[fmean(student["scores"][task].values()) for student in students] for task in tasks]
+        students = [next(m for m in run.models if _float32_student(m)) for run in group]
+        apart = overview.values([headline.development(student) for student in students])
+        scores = [[fmean((student.scores or {})[task].values()) for student in students] for task in tasks]
         rows.append(
             (
                 lever.replace("-", " "),
                 overview.mean(apart, number, 1),
                 overview.mean(overview.values([headline.retained(student) for student in students]), number, 1),
                 *(overview.mean(of_task, number, 1) for of_task in scores),
-                ", ".join(str(seed) for run in group for seed in run["seeds"]),
+                ", ".join(str(seed) for run in group for seed in run.seeds),
             )
         )
     columns = ("Recovery", "Retained %, development", "Retained %, reported", *tasks, "Seeds")
@@ -394,7 +396,7 @@ def levers_part(runs: dict[str, Results], beginning: str) -> str:
 
 def chain_part(runs: dict[str, Results]) -> str:
     """A row for each target that was pruned to in both ways, and way: what the student's fastest variant retains."""
-    found: dict[tuple[str, str], list[tuple[Results, dict[str, Any]]]] = {}
+    found: dict[tuple[str, str], list[tuple[Results, Model]]] = {}
     for name, results in runs.items():
         for way, title in ((FROM_TEACHER, "the teacher"), (CHAIN, "the student before it")):
             for target in headline.targets(results) if name.startswith(way) else ():
@@ -412,7 +414,7 @@ def chain_part(runs: dict[str, Results]) -> str:
                 overview.mean(overview.values([*map(headline.speedup, students)]), times, 2),
                 ", ".join(dict.fromkeys(map(headline.variant, students))),
                 ", ".join(_shape(results, target) for results in every),
-                ", ".join(str(seed) for results in every for seed in results["seeds"]),
+                ", ".join(str(seed) for results in every for seed in results.seeds),
             )
         )
     columns = ("Target", "Cut from", "Retained %", "Speedup", "Variant", "Shape", "Seeds")
@@ -425,12 +427,12 @@ def chain_part(runs: dict[str, Results]) -> str:
 
 
 def _shape(results: Results, target: str | None) -> str:
-    found = next((row for row in results.get("pruned", []) if row["target"] == target), None)
-    return "-" if found is None else f"{found['layers']} x {found['hidden']} x {found['ffn']}"
+    found = next((row for row in results.pruned if row.target == target), None)
+    return "-" if found is None else f"{found.layers} x {found.hidden} x {found.ffn}"
 
 
-def _float32_student(model: dict[str, Any]) -> bool:
-    return (model["role"], model["backend"], model["scheme"]) == ("student", "torch", "fp32")
+def _float32_student(model: Model) -> bool:
+    return (model.role, model.backend, model.scheme) == ("student", "torch", "fp32")
 
 
 def results_page(runs: dict[str, Results]) -> str:
@@ -449,7 +451,7 @@ def results_page(runs: dict[str, Results]) -> str:
 
 def _pruned(runs: dict[str, Results]) -> list[Results]:
     """The runs whose pruning methods are compared with each other."""
-    return [results for name, results in runs.items() if name.startswith("pruning/") and "pruned" in results]
+    return [results for name, results in runs.items() if name.startswith("pruning/") and results.pruned]
 
 
 def _compressed(runs: dict[str, Results]) -> list[Results]:

@@ -250,6 +250,7 @@ def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterato
 
     def call(folder: Path, recipe: str, *overrides: str) -> Any:
         from distill import config
+        from distill.evaluation.results import plain
         from distill.pipeline import run as pipeline
         from distill.pipeline import validation
 
@@ -258,7 +259,7 @@ def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterato
             assert validation.settings(settings, recipe) == []
             results = pipeline.run_pipeline(settings, recipe, list(overrides))
         imported()
-        return results
+        return None if results is None else plain(results)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantized, "export_onnx", export_once)

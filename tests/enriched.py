@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from distill.evaluation.results import Disagreement
+
 Results = dict[str, Any]
 EVIL = '</script><img src=x onerror="document.title=1"><script>document.title=2</script>'
 
@@ -88,7 +90,7 @@ def tests_of(models: Sequence[dict[str, Any]], tasks: Sequence[str]) -> list[dic
     return rows
 
 
-def disagreeing(tasks: Sequence[str], count: int = 30) -> list[dict[str, Any]]:
+def disagreeing(tasks: Sequence[str], count: int = 30) -> list[Disagreement]:
     """Rows of disagreements.json, one of them with a text that is markup."""
     row = {"split": "validation", "text": EVIL, "teacher": "yes", "student": "no", "label": "yes"}
-    return [{"task": task, "row": number, **row} for task in tasks for number in range(count)]
+    return [Disagreement(task=task, row=number, **row) for task in tasks for number in range(count)]

@@ -5,19 +5,16 @@ Guo et al. 2017, On Calibration of Modern Neural Networks, arXiv 1706.04599.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from msgspec.structs import replace
 from scipy.optimize import minimize_scalar
 
+from distill.evaluation.results import Bin, Calibration
 from distill.inference.mixture import log_probabilities
 
 BINS = 15
 LOWEST, HIGHEST = 0.05, 20.0
 """Least and largest temperature. Without a bound, the temperature of a model that makes no error would be 0."""
-
-Bin = tuple[float, float, int]
-"""Mean confidence and accuracy, 0 to 1, and number of the rows of a bin."""
 
 
 def reliability(logits: np.ndarray, labels: np.ndarray, temperature: float = 1.0, bins: int = BINS) -> list[Bin]:
@@ -67,7 +64,7 @@ def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     return 1 / float(found.x)
 
 
-def described(logits: np.ndarray, labels: np.ndarray, chosen: float | None) -> dict[str, Any]:
+def described(logits: np.ndarray, labels: np.ndarray, chosen: float | None) -> Calibration:
     """The calibration of a task, as in results.json.
 
     Args:
@@ -75,13 +72,13 @@ def described(logits: np.ndarray, labels: np.ndarray, chosen: float | None) -> d
         chosen: the temperature, from other rows. None if there are no other rows.
     """
     before = reliability(logits, labels)
-    result = {"ece": error_of(before), "temperature": chosen, "ece_scaled": None, "bins": _rounded(before)}
+    result = Calibration(ece=error_of(before), temperature=chosen, ece_scaled=None, bins=_rounded(before))
     if chosen is None:
         return result
     after = reliability(logits, labels, chosen)
-    return result | {"ece_scaled": error_of(after), "bins_scaled": _rounded(after)}
+    return replace(result, ece_scaled=error_of(after), bins_scaled=_rounded(after))
 
 
-def _rounded(diagram: list[Bin]) -> list[list[float]]:
+def _rounded(diagram: list[Bin]) -> list[Bin]:
     """With four decimals, because a report has thousands of bins."""
-    return [[round(confidence, 4), round(accuracy, 4), rows] for confidence, accuracy, rows in diagram]
+    return [(round(confidence, 4), round(accuracy, 4), rows) for confidence, accuracy, rows in diagram]

@@ -112,7 +112,7 @@ def compared(task: Task, outputs: Mapping[str, np.ndarray], truth: np.ndarray) -
         if name != reference:
             first, counted = scores[reference], [task.name]
             both = retained.intervals(drawn[name], drawn[reference], first, counted, floor)
-            row |= {"retained": retained.retained(own, first, counted)["headline"], "retained_ci95": both[0]}
+            row |= {"retained": retained.retained(own, first, counted).headline, "retained_ci95": both[0]}
             row |= {"above_chance": retained.above_chance(own, first, floor, counted), "above_chance_ci95": both[1]}
         rows.append(row)
     return rows

@@ -10,6 +10,7 @@ import numpy as np
 from distill.data.task import Task
 from distill.data.task_types import SECONDS, TaskType, labelled
 from distill.data.tasks import targets_of
+from distill.evaluation.results import Disagreement, Identity
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -83,17 +84,15 @@ def readable(kind: TaskType) -> bool:
 
 
 def disagreements(
-    task: Task, rows: Dataset, teacher: np.ndarray, student: np.ndarray, most: int = MOST
-) -> list[dict[str, Any]]:
+    task: Task, split: str, rows: Dataset, model: Identity, teacher: np.ndarray, student: np.ndarray, most: int = MOST
+) -> list[Disagreement]:
     """The rows with other predictions, in descending order of the difference of the outputs; of numbers, which are
     seldom the same, the rows with the largest differences.
 
     Args:
         task: of a `readable` kind.
+        model: the student.
         teacher, student: outputs [n, C] for the rows.
-
-    Returns:
-        For each row: its number from 0, text, predictions of both in a few words, and label.
     """
     kind = task.kind
     distance = kind.difference(student, teacher)
@@ -110,12 +109,17 @@ def disagreements(
     outputs = [(each[numbers], task.threshold) for each in (teacher, student)]
     found = listed(kind, outputs, texts, targets_of(part), task.labels)
     return [
-        {
-            "row": int(number),
-            "text": " | ".join(map(short, shown(row))),
-            "teacher": kind.brief(of_teacher),
-            "student": kind.brief(of_student),
-            "label": label,
-        }
+        Disagreement(
+            task=task.name,
+            split=split,
+            name=model.name,
+            scheme=model.scheme,
+            backend=model.backend,
+            row=int(number),
+            text=" | ".join(map(short, shown(row))),
+            teacher=kind.brief(of_teacher),
+            student=kind.brief(of_student),
+            label=label,
+        )
         for number, row, (label, of_teacher, of_student) in zip(numbers, texts, found, strict=True)
     ]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from distill.data.encode import Encoded
 from distill.evaluation import metrics
+from distill.evaluation.results import OfLength
 
 
 def terciles(lengths: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
@@ -27,9 +27,7 @@ def of_rows(encoded: Encoded) -> np.ndarray:
     return np.bincount(encoded.spans.owners, weights=encoded.lengths).astype(np.int64)
 
 
-def by_length(
-    names: Sequence[str], predicted: np.ndarray, labels: np.ndarray, lengths: np.ndarray
-) -> list[dict[str, Any]]:
+def by_length(names: Sequence[str], predicted: np.ndarray, labels: np.ndarray, lengths: np.ndarray) -> list[OfLength]:
     """The scores in percent of each third of the rows by length, as in results.json.
 
     Args:
@@ -41,5 +39,5 @@ def by_length(
     for low, high, rows in terciles(lengths):
         part = rows if labels.dtype.names is None else np.flatnonzero(np.isin(labels["group"], rows))
         scores = metrics.score(names, predicted[part], labels[part]) if len(part) else {}
-        groups.append({"from": low, "to": high, "rows": len(rows), "scores": scores})
+        groups.append(OfLength(first=low, last=high, rows=len(rows), scores=scores))
     return groups

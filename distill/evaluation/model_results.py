@@ -9,10 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET, convert
+from msgspec.structs import asdict, replace
 
 from distill.data.tasks import TaskData
 from distill.evaluation import calibration, chance, resamples, retained, significance
 from distill.evaluation.lengths import by_length
+from distill.evaluation.results import (
+    Calibration,
+    Identity,
+    Latency,
+    Model,
+    OfLength,
+    Ratio,
+    Requests,
+    Retained,
+    Speedup,
+    Statistics,
+)
 from distill.inference import latency
 from distill.inference.cost import gmacs, parameters, size_mib, total
 from distill.inference.timing import TASK_LENGTHS, Timed, name_of
@@ -70,11 +84,19 @@ class Measured:
         return chance.of_tasks(labels, self.names)
 
 
-def identity(variant: Variant) -> dict[str, Any]:
-    """The keys that identify a variant."""
-    row: dict[str, Any] = {"name": variant.label, "role": variant.role, "step": variant.step.stage}
-    row |= {"target": variant.target or None, "scheme": variant.scheme, "backend": variant.backend}
-    return row if variant.member is None else row | {"member": variant.member + 1}
+def identity(variant: Variant) -> Identity:
+    return Identity(name=variant.label, scheme=variant.scheme, backend=variant.backend)
+
+
+def unmeasured(variant: Variant) -> Model:
+    """What is known of a variant before it is measured."""
+    return Model(
+        **asdict(identity(variant)),
+        role=variant.role,
+        step=variant.step.stage,
+        target=variant.target or None,
+        member=UNSET if variant.member is None else variant.member + 1,
+    )
 
 
 def row(
@@ -84,7 +106,7 @@ def row(
     paths: Sequence[Path],
     run: Path,
     one_encoder: bool = False,
-) -> dict[str, Any]:
+) -> Model:
     """One row of `models`.
 
     Args:
@@ -97,39 +119,35 @@ def row(
     scores = retained.scores(own, measured.names)
     inside = paths[0] if len(paths) == 1 and paths[0].is_relative_to(run) else None
     rate = 1000 * measured.largest[0] / float(np.median(times[name_of(measured.largest)]))
-    return {
-        "path": None if inside is None else str(inside.relative_to(run)),
-        "parameters": total(parameters, sources, one_encoder),
-        "size_mib": total(size_mib, paths, one_encoder and len(paths) > 1),
-        "gmacs": total(gmacs, sources, one_encoder),
-        "latency_ms": [_latency(inputs, values) for inputs, values in times.items()],
-        "throughput_per_second": rate,
-        "requests": latency.percentiles(measured.timed.requests[variant.name]),
+    return replace(
+        unmeasured(variant),
+        path=None if inside is None else str(inside.relative_to(run)),
+        parameters=total(parameters, sources, one_encoder),
+        size_mib=total(size_mib, paths, one_encoder and len(paths) > 1),
+        gmacs=total(gmacs, sources, one_encoder),
+        latency_ms=[_latency(inputs, values) for inputs, values in times.items()],
+        throughput_per_second=rate,
+        requests=convert(latency.percentiles(measured.timed.requests[variant.name]), Requests | None),
         **(measured.served.get(variant.name) or {"cold_start_ms": None, "memory_mib": None}),
-        **_energy(variant.name, measured.timed),
-        "scores": scores,
-        "macro": retained.macro_score(scores) if scores else None,
-        "calibration_error": _calibration_error(described := _calibration(variant.name, measured)),
-        **({"calibration": described} if described else {}),
+        energy_j=measured.timed.energy.get(variant.name),
+        energy_missing=measured.timed.energy_missing or "",
+        scores=scores,
+        macro=retained.macro_score(scores) if scores else None,
+        calibration_error=_calibration_error(described := _calibration(variant.name, measured)),
+        calibration=described,
         **(_statistics(variant.name, measured) if scores else {}),
-        **({"recall": recall} if (recall := _recall(own, measured.tasks)) else {}),
-        "retained": _retained(variant.name, measured) if scores and variant.name != REFERENCE else None,
-        "speedup": _speedup(variant, measured),
-    }
-
-
-def _energy(name: str, timed: Timed) -> dict[str, Any]:
-    return {"energy_j": timed.energy.get(name)} | (
-        {} if timed.energy_missing is None else {"energy_missing": timed.energy_missing}
+        recall=_recall(own, measured.tasks),
+        retained=_retained(variant.name, measured) if scores and variant.name != REFERENCE else None,
+        speedup=_speedup(variant, measured),
     )
 
 
-def _latency(inputs: str, values: list[float]) -> dict[str, Any]:
+def _latency(inputs: str, values: list[float]) -> Latency:
     summary = latency.summary(values)
     if inputs == TASK_LENGTHS:
-        return {"batch": None, "length": None, "name": inputs, **summary}
+        return Latency(batch=None, length=None, name=inputs, **summary)
     batch, length = inputs.split("x")
-    return {"batch": int(batch), "length": int(length), **summary}
+    return Latency(batch=int(batch), length=int(length), **summary)
 
 
 def _graded(measured: Measured, every: Outputs) -> retained.Predictions:
@@ -163,7 +181,7 @@ def _calibrated(outputs: Outputs, tasks: dict[str, TaskData]) -> dict[str, tuple
     }
 
 
-def _calibration(name: str, measured: Measured) -> dict[str, dict[str, Any]]:
+def _calibration(name: str, measured: Measured) -> dict[str, Calibration]:
     """Task -> calibration of a variant, with the temperature that fits its development rows best."""
     own = _calibrated(measured.outputs[name], measured.tasks)
     other = _calibrated(measured.development.get(name, {}), measured.tasks)
@@ -171,18 +189,18 @@ def _calibration(name: str, measured: Measured) -> dict[str, dict[str, Any]]:
     return {task: calibration.described(*each, chosen.get(task)) for task, each in own.items()}
 
 
-def _calibration_error(described: Mapping[str, Mapping[str, Any]]) -> float | None:
+def _calibration_error(described: Mapping[str, Calibration]) -> float | None:
     """Mean over tasks with classes or labels; None without such a task with predictions."""
-    errors = [each["ece"] for each in described.values()]
+    errors = [each.ece for each in described.values()]
     return float(np.mean(errors)) if errors else None
 
 
 def _statistics(name: str, measured: Measured) -> dict[str, Any]:
-    """The keys of a scored variant that depend on its predictions alone."""
+    """The fields of a scored variant that depend on its predictions alone."""
     own, kinds = measured.predictions[name], {task: data.task.kind for task, data in measured.tasks.items()}
     drawn = measured.drawn[name]
     ends = {task: {key: resamples.interval(values) for key, values in each.items()} for task, each in drawn.items()}
-    thirds: dict[str, list[dict[str, Any]]] = {}
+    thirds: dict[str, list[OfLength]] = {}
     for (task, split), (predicted, labels) in own.items():
         # A part of the rows of a query would be another ranking.
         if task not in thirds and (task, split) in measured.lengths and not kinds[task].grouped:
@@ -190,19 +208,22 @@ def _statistics(name: str, measured: Measured) -> dict[str, Any]:
     constant = chance.near_constant(own, without=[task for task, kind in kinds.items() if kind.per_token])
     return {
         "near_constant": constant,
-        "score_ci95": {task: {key: list(both) for key, both in each.items() if both} for task, each in ends.items()},
-        **({"by_length": thirds} if thirds else {}),
+        "score_ci95": {task: {key: both for key, both in each.items() if both} for task, each in ends.items()},
+        "by_length": thirds,
     }
 
 
-def _retained(name: str, measured: Measured) -> dict[str, Any]:
+def _retained(name: str, measured: Measured) -> Retained:
     floor, headline = measured.chance, measured.headline
     ours, theirs = (retained.scores(measured.predictions[each], measured.names) for each in (name, REFERENCE))
-    both = retained.intervals(measured.drawn[name], measured.drawn[REFERENCE], theirs, headline, floor)
-    ratio, above = (None if ends is None else list(ends) for ends in both)
-    kept = retained.retained(ours, theirs, headline) | {"ci95": ratio}
-    kept |= {"above_chance": retained.above_chance(ours, theirs, floor, headline), "above_chance_ci95": above}
-    return kept | {"development": _on_development(name, measured)}
+    ratio, above = retained.intervals(measured.drawn[name], measured.drawn[REFERENCE], theirs, headline, floor)
+    return replace(
+        retained.retained(ours, theirs, headline),
+        ci95=ratio,
+        above_chance=retained.above_chance(ours, theirs, floor, headline),
+        above_chance_ci95=above,
+        development=_on_development(name, measured),
+    )
 
 
 def _on_development(name: str, measured: Measured) -> float | None:
@@ -211,21 +232,20 @@ def _on_development(name: str, measured: Measured) -> float | None:
     if any({task for task, _ in each} != measured.tasks.keys() for each in both):
         return None
     ours, theirs = (retained.scores(each, measured.names) for each in both)
-    value: float | None = retained.retained(ours, theirs, measured.headline)["headline"]
-    return value
+    return retained.retained(ours, theirs, measured.headline).headline
 
 
-def compared(measured: Measured) -> dict[str, Any]:
-    """The keys of results.json that compare the variants with chance and with each other."""
+def compared(measured: Measured) -> Statistics:
+    """Comparisons of the variants with chance and with each other."""
     drawn = measured.drawn
     scored = {v.name: _scored(v, measured) for v in measured.variants if v.name in drawn}
     reference = scored[REFERENCE]
-    return {
-        "chance": measured.chance,
-        "near_chance": chance.near_chance(drawn[REFERENCE], measured.chance),
-        "tests": significance.every_test([*scored.values()], reference, measured.headline),
-        "detectable": significance.detectable([*scored.values()], reference),
-    }
+    return Statistics(
+        chance=measured.chance,
+        near_chance=chance.near_chance(drawn[REFERENCE], measured.chance),
+        tests=significance.every_test([*scored.values()], reference, measured.headline),
+        detectable=significance.detectable([*scored.values()], reference),
+    )
 
 
 def _scored(variant: Variant, measured: Measured) -> significance.Scored:
@@ -236,7 +256,7 @@ def _scored(variant: Variant, measured: Measured) -> significance.Scored:
         if (found := significance.right(data.task.metrics, data.task.kind.same, of_task)) is not None:
             correct[task] = found
     return significance.Scored(
-        {"name": variant.label, "scheme": variant.scheme, "backend": variant.backend},
+        identity(variant),
         variant.role,
         variant.target,
         retained.scores(own, measured.names),
@@ -245,7 +265,7 @@ def _scored(variant: Variant, measured: Measured) -> significance.Scored:
     )
 
 
-def _speedup(variant: Variant, measured: Measured) -> dict[str, Any]:
+def _speedup(variant: Variant, measured: Measured) -> Speedup:
     """Speedup over the variant of the teacher (`is_reference`) that is fastest on the same inputs.
 
     The headline is at the tasks' own lengths: over all backends, and over the variants on the same backend.
@@ -254,18 +274,15 @@ def _speedup(variant: Variant, measured: Measured) -> dict[str, Any]:
     teachers = [v for v in measured.variants if is_reference(v, measured.cuda) and times.get(v.name)]
     same = [v for v in teachers if v.backend == same_backend(variant)]  # empty if the teacher does not run on it
 
-    def over(references: Sequence[Variant], inputs: str) -> dict[str, Any] | None:
-        if not references:
-            return None
+    def over(references: Sequence[Variant], inputs: str) -> Ratio:
         fastest = min(references, key=lambda v: float(np.median(times[v.name][inputs])))
-        return latency.speedup(times[fastest.name][inputs], times[variant.name][inputs])
+        return convert(latency.speedup(times[fastest.name][inputs], times[variant.name][inputs]), Ratio)
 
-    by_input = {inputs: over(teachers, inputs) for inputs in times[variant.name]}
-    headline, on_same = by_input[TASK_LENGTHS], over(same, TASK_LENGTHS)
-    assert headline is not None  # the reference is always timed
-    return {
-        "best_teacher": headline["median"],
-        "ci95": headline["ci95"],
-        "same_backend": on_same and on_same["median"],
-        "by_input": by_input,
-    }
+    by_input = {inputs: over(teachers, inputs) for inputs in times[variant.name]}  # the reference is always timed
+    headline = by_input[TASK_LENGTHS]
+    return Speedup(
+        best_teacher=headline.median,
+        ci95=headline.ci95,
+        same_backend=over(same, TASK_LENGTHS).median if same else None,
+        by_input=by_input,
+    )

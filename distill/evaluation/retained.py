@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from distill.evaluation import metrics, resamples
+from distill.evaluation.results import Interval, Retained, Worst
 
 Scores = Mapping[str, Mapping[str, Any]]
 """Task -> metric -> percent, or [R] percent on each of R resamples."""
@@ -98,7 +99,7 @@ def _ratio(student: Scores, teacher: Scores, over: Collection[str]) -> float | N
     return 100 * macro_score(student, over) / denominator if denominator > 0 else None
 
 
-def retained(student: Scores, teacher: Scores, headline: Collection[str]) -> dict[str, Any]:
+def retained(student: Scores, teacher: Scores, headline: Collection[str]) -> Retained:
     """Retained percent of the teacher's scores. Student and teacher must be scored on the same tasks.
 
     macro: ratio of the macro scores over all tasks;
@@ -106,7 +107,7 @@ def retained(student: Scores, teacher: Scores, headline: Collection[str]) -> dic
     mean_of_ratios: mean of the ratios of the single tasks of the headline;
     worst: the task with the smallest ratio, of all tasks;
     left_out: tasks that do not count because the teacher's score is not above 0.
-    A value is None if no task remains for it.
+    The interval is None, as `intervals` has it. A value is None if no task remains for it.
 
     Args:
         headline: the tasks of the headline (`Task.in_headline`).
@@ -121,13 +122,14 @@ def retained(student: Scores, teacher: Scores, headline: Collection[str]) -> dic
     ratios = {task: 100 * ours[task] / theirs[task] for task in theirs if task not in left_out}
     counted = {task: ratio for task, ratio in ratios.items() if task in headline}
     worst = min(ratios, key=ratios.__getitem__, default=None)
-    return {
-        "macro": _ratio(student, teacher, ratios),
-        "headline": _ratio(student, teacher, counted),
-        "mean_of_ratios": float(np.mean([*counted.values()])) if counted else None,
-        "worst": None if worst is None else {"task": worst, "percent": ratios[worst]},
-        "left_out": left_out,
-    }
+    return Retained(
+        macro=_ratio(student, teacher, ratios),
+        headline=_ratio(student, teacher, counted),
+        mean_of_ratios=float(np.mean([*counted.values()])) if counted else None,
+        worst=None if worst is None else Worst(task=worst, percent=float(ratios[worst])),
+        ci95=None,
+        left_out=left_out,
+    )
 
 
 def above_chance(student: Scores, teacher: Scores, chance: Scores, headline: Collection[str]) -> float | None:
@@ -142,9 +144,6 @@ def above_chance(student: Scores, teacher: Scores, chance: Scores, headline: Col
     floor = macro_score(chance, headline)
     skill = macro_score(teacher, headline) - floor
     return 100 * (macro_score(student, headline) - floor) / skill if skill > 0 else None
-
-
-Interval = tuple[float, float]
 
 
 def intervals(

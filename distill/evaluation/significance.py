@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from scipy.stats import binomtest, norm
 
 from distill.evaluation import resamples, retained
+from distill.evaluation.results import Identity, Test
 
 LEVEL, POWER = 0.05, 0.8
 
@@ -18,8 +20,7 @@ LEVEL, POWER = 0.05, 0.8
 class Scored:
     """The scores of a model that tests use."""
 
-    identity: dict[str, str]
-    """Its name, scheme and backend."""
+    identity: Identity
     role: str
     target: str
     scores: retained.Scores
@@ -51,7 +52,7 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
-def every_test(models: Sequence[Scored], reference: Scored, headline: Collection[str]) -> list[dict[str, Any]]:
+def every_test(models: Sequence[Scored], reference: Scored, headline: Collection[str]) -> list[Test]:
     """The tests of a report, as in results.json: `b` is the teacher, the baseline or the best student.
 
     - each student against the reference, which is the teacher, and against the baseline in the same scheme on the same
@@ -72,11 +73,12 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
     over = ({None: counted} if counted else {}) | of_tasks
     pairs = [(a, b, scopes) for a, b, scopes in _pairs(models, reference, over) if set(a.scores) == set(b.scores)]
     found = [((scope, b.role), _test(a, b, scope, over[scope])) for a, b, scopes in pairs for scope in scopes]
+    tests = [test for _, test in found]
     for question in dict.fromkeys(question for question, _ in found):
-        same = [test for asked, test in found if asked == question]
-        for test, p in zip(same, holm([test["p"] for test in same]), strict=True):
-            test |= {"p_corrected": p, "distinguishable": p < LEVEL}
-    return [test for _, test in found]
+        same = [number for number, (asked, _) in enumerate(found) if asked == question]
+        for number, p in zip(same, holm([tests[number].p for number in same]), strict=True):
+            tests[number] = replace(tests[number], p_corrected=p, distinguishable=p < LEVEL)
+    return tests
 
 
 def _pairs(
@@ -97,23 +99,24 @@ def _pairs(
 
 
 def _variant(model: Scored) -> tuple[str, str, str]:
-    return model.target, model.identity["scheme"], model.identity["backend"]
+    return model.target, model.identity.scheme, model.identity.backend
 
 
-def _test(a: Scored, b: Scored, scope: str | None, over: list[str]) -> dict[str, Any]:
+def _test(a: Scored, b: Scored, scope: str | None, over: list[str]) -> Test:
     differences = retained.average(a.drawn, over) - retained.average(b.drawn, over)
     ends = resamples.interval(differences)
     exact = len(over) == 1 and over[0] in a.right and over[0] in b.right
     p = mcnemar(a.right[over[0]], b.right[over[0]])["p"] if exact else resamples.p_value(differences)
-    return {
-        "a": a.identity,
-        "b": b.identity,
-        "difference": retained.macro_score(a.scores, over) - retained.macro_score(b.scores, over),
-        "ci95": None if ends is None else list(ends),
-        "p": p,
-        "test": "mcnemar" if exact else "bootstrap",
-        "scope": scope,
-    }
+    return Test(
+        a=a.identity,
+        b=b.identity,
+        difference=retained.macro_score(a.scores, over) - retained.macro_score(b.scores, over),
+        ci95=ends,
+        p=p,
+        test="mcnemar" if exact else "bootstrap",
+        scope=scope,
+        distinguishable=p < LEVEL,
+    )
 
 
 def detectable(models: Sequence[Scored], reference: Scored) -> dict[str, float | None]:

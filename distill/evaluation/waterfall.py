@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from distill.config.backends import BACKENDS
+from distill.evaluation.results import Model, Waterfall
 
-Row = Mapping[str, Any]
 
-
-def waterfall(models: Sequence[Row], changed: Sequence[str], target: str | None) -> list[dict[str, Any]]:
+def waterfall(models: Sequence[Model], changed: Sequence[str], target: str | None) -> list[Waterfall]:
     """Speedup and retained % after each change, cumulative, for the student of a target.
 
     The teacher in float32 on torch comes first, then the student on torch, in float32 on the runtime of the fastest
@@ -23,24 +21,24 @@ def waterfall(models: Sequence[Row], changed: Sequence[str], target: str | None)
         changed: what was made smaller between teacher and student: depth, width, vocabulary, ...
         target: label of the target; None for a run with one target or none.
     """
-    measured = [m for m in models if m.get("speedup") and m["role"] in ("teacher", "student", "pruned")]
-    own = [m for m in measured if m["role"] != "teacher" and m["target"] == target]
+    measured = [m for m in models if m.speedup and m.role in ("teacher", "student", "pruned")]
+    own = [m for m in measured if m.role != "teacher" and m.target == target]
     teacher, student = _row(measured, "teacher", "torch", "fp32"), _row(own, "student", "torch", "fp32")
-    scored = [m for m in own if m["role"] == "student" and m.get("retained")]
+    scored = [m for m in own if m.role == "student" and m.retained]
     if teacher is None or student is None or not scored:
         return []
     pruned = _row(own, "pruned", "torch", "fp32")
-    fastest = max(scored, key=lambda m: float(m["speedup"]["best_teacher"] or 0))
-    on_runtime = _row(own, "student", BACKENDS[fastest["backend"]].runtime, "fp32")
-    steps: list[tuple[str, Row]] = [("teacher", teacher), *_to_student(student, pruned, changed)]
+    fastest = max(scored, key=lambda m: _faster(m))
+    on_runtime = _row(own, "student", BACKENDS[fastest.backend].runtime, "fp32")
+    steps: list[tuple[str, Model]] = [("teacher", teacher), *_to_student(student, pruned, changed)]
     if on_runtime is not None and on_runtime is not student:
         steps.append(("runtime", on_runtime))
-    if fastest["scheme"] != "fp32":
-        steps.append((fastest["scheme"], fastest))
+    if fastest.scheme != "fp32":
+        steps.append((fastest.scheme, fastest))
     return [_step(name, row, target) for name, row in steps]
 
 
-def _to_student(student: Row, pruned: Row | None, changed: Sequence[str]) -> Iterator[tuple[str, Row]]:
+def _to_student(student: Model, pruned: Model | None, changed: Sequence[str]) -> Iterator[tuple[str, Model]]:
     """The steps from the teacher to the student; the pruned model is the student before it is trained again."""
     if pruned is None:
         yield _joined(changed) or "training", student
@@ -50,8 +48,8 @@ def _to_student(student: Row, pruned: Row | None, changed: Sequence[str]) -> Ite
     yield _joined([*(name for name in changed if name not in cut), "recovery"]), student
 
 
-def _row(models: Sequence[Row], role: str, backend: str, scheme: str) -> Row | None:
-    return next((m for m in models if (m["role"], m["backend"], m["scheme"]) == (role, backend, scheme)), None)
+def _row(models: Sequence[Model], role: str, backend: str, scheme: str) -> Model | None:
+    return next((m for m in models if (m.role, m.backend, m.scheme) == (role, backend, scheme)), None)
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -59,6 +57,10 @@ def _joined(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _step(name: str, row: Row, target: str | None) -> dict[str, Any]:
-    kept = 100.0 if row["role"] == "teacher" else (row.get("retained") or {}).get("headline")
-    return {"step": name, "speedup": row["speedup"]["best_teacher"], "retained": kept, "target": target}
+def _faster(row: Model) -> float:
+    return (row.speedup.best_teacher if row.speedup else None) or 0.0
+
+
+def _step(name: str, row: Model, target: str | None) -> Waterfall:
+    kept = row.retained.headline if row.retained else None
+    return Waterfall(step=name, speedup=_faster(row), retained=100.0 if row.role == "teacher" else kept, target=target)

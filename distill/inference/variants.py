@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from distill.config.backends import BACKENDS
 from distill.config.plan import Compared, Step
 from distill.config.schemes import BF16, COMPILED, ONNX, SCHEMES
 
+Role = Literal["teacher", "member", "student", "pruned", "baseline"]
 SchemesOf = Callable[[Step | None], Sequence[str]]
 """Quantize step -> the schemes it made, as named in `stages.quantize.schemes`; empty for None."""
 
@@ -44,7 +46,7 @@ def supported(*, bf16: bool, cuda: bool, compiled: bool, runtimes: Sequence[str]
 class Variant:
     """One model in one scheme on one backend."""
 
-    role: str
+    role: Role
     backend: str
     scheme: str
     step: Step

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from msgspec import UNSET, convert
+from msgspec.structs import asdict, replace
 
 from distill import __version__
 from distill.config import NO_TEACHER, Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.config.backends import BACKENDS
-from distill.config.plan import SHARED_HEADS, Compared, Step, compared
+from distill.config.plan import Compared, Step, compared
 from distill.config.schemes import SCHEMES
 from distill.errors import discreet
+from distill.evaluation.results import VERSION, Evaluated, MadeFrom, Model, Origin, Pruned, Results, Stage, Waterfall
 from distill.evaluation.waterfall import waterfall
 from distill.inference.cost import per_million
 from distill.inference.timing import OWN, TASK_LENGTHS, TASK_ROWS
 from distill.models import families, teacher
 from distill.pipeline.context import Context
 from distill.pipeline.train_steps.transfer import described
-from distill.report import schema
+from distill.report import headline
 from distill.runtime.storage import run_folder
 
 
-def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
+def results(ctx: Context, step: Step | None = None) -> Results | None:
     """Content of results.json, with the scores of an evaluate step, by default the last finished one.
 
     None if no evaluate step has finished and none is given.
@@ -31,28 +35,42 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
     if step is None and not evaluated:
         return None
     step = step or evaluated[-1]
-    measured = ctx.folder.manifest(step)
-    models = [_priced(model, ctx.config.report.hourly_rate) for model in measured["models"]]
+    measured = convert(ctx.folder.manifest(step), Evaluated)
+    models = [_priced(model, ctx.config.report.hourly_rate) for model in measured.models]
     teacher_step = step.teacher
     assert isinstance(teacher_step, Step)
-    return {
-        "schema": schema.VERSION,
-        **origin(ctx),
-        "command": measured["command"],
-        "version": measured["version"],
-        **({"taught_start": True} if ctx.plan.taught_start else {}),
-        **({"heads": SHARED_HEADS} if ctx.shared else {}),
-        **({} if ctx.config.target.retained is None else {"least_retained": ctx.config.target.retained}),
-        "environment": measured["environment"],
-        "fingerprints": _fingerprints(ctx),
-        "coverage": measured["coverage"],
-        "models": models,
-        **measured.get("statistics", {}),
-        "notes": [discreet(note) for note in _every_note(ctx, teacher_step)],
-        **({"pruned": pruned} if (pruned := [*_pruned(ctx, models)]) else {}),
-        "waterfall": _waterfall(ctx, step, models),
-        "stages": [_stage(ctx, other) for other in ctx.plan.steps if ctx.folder.finished(other)],
+    least = ctx.config.target.retained
+    return Results(
+        schema=VERSION,
+        **asdict(replace(origin(ctx), command=measured.command, version=measured.version)),
+        taught_start=ctx.plan.taught_start or UNSET,
+        heads="shared" if ctx.shared else UNSET,
+        least_retained=UNSET if least is None else least,
+        environment=measured.environment,
+        fingerprints=_fingerprints(ctx),
+        coverage=measured.coverage,
+        models=models,
+        **asdict(measured.statistics),
+        notes=[discreet(note) for note in _every_note(ctx, teacher_step)],
+        pruned=[*_pruned(ctx, models)],
+        waterfall=_waterfall(ctx, step, models),
+        stages=[_stage(ctx, other) for other in ctx.plan.steps if ctx.folder.finished(other)],
+    )
+
+
+def tracked(models: Iterable[Model]) -> dict[str, float]:
+    """Retained %, speedup, MiB and score of each model, for experiment trackers; without what was not measured."""
+    values = {
+        f"results/{model.name} {model.backend} {model.scheme}/{key}": value
+        for model in models
+        for key, value in {
+            "retained": headline.retained(model),
+            "speedup": headline.speedup(model),
+            "mib": model.size_mib,
+            "score": model.macro,
+        }.items()
     }
+    return {name: float(value) for name, value in values.items() if value is not None and value is not UNSET}
 
 
 def _every_note(ctx: Context, teacher_step: Step) -> Iterator[str]:
@@ -65,16 +83,16 @@ def _every_note(ctx: Context, teacher_step: Step) -> Iterator[str]:
     yield from _of_quantized(ctx)
 
 
-def _priced(model: dict[str, Any], hourly_rate: float | None) -> dict[str, Any]:
+def _priced(model: Model, hourly_rate: float | None) -> Model:
     """A row with the price of a million rows at the tasks' own lengths; None without a rate."""
-    if "failed" in model:
+    if model.failed:
         return model
-    times = {row.get("name"): row["median"] for row in model["latency_ms"]}
+    times = {row.input: row.median for row in model.latency_ms or ()}
     price = None if hourly_rate is None else per_million(hourly_rate, times[TASK_LENGTHS], TASK_ROWS)
-    return model | {"cost_per_million": price}
+    return replace(model, cost_per_million=price)
 
 
-def _waterfall(ctx: Context, step: Step, models: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _waterfall(ctx: Context, step: Step, models: list[Model]) -> list[Waterfall]:
     """The waterfall of each target."""
     every = compared(step) if models else []
     return [row for each in every for row in waterfall(models, _changed(ctx, each), each.target or None)]
@@ -111,17 +129,17 @@ def _fingerprints(ctx: Context) -> dict[str, str | None]:
     return {name: value for m in manifests for name, value in {**m.get("given", {}), **m.get("versions", {})}.items()}
 
 
-def origin(ctx: Context) -> dict[str, Any]:
+def origin(ctx: Context) -> Origin:
     """Where the models of this run come from: recipe, command, version, seeds and the given models."""
-    return {
-        "recipe": ctx.recipe,
-        "command": ctx.command,
-        "version": __version__,
-        "seeds": [ctx.config.seed],
-        "teacher_name": _teacher_name(ctx),
-        "made_from": [*_made_from(ctx)],
-        "smoke": ctx.config.limit.smoke,
-    }
+    return Origin(
+        recipe=ctx.recipe,
+        command=ctx.command,
+        version=__version__,
+        seeds=[ctx.config.seed],
+        teacher_name=_teacher_name(ctx),
+        made_from=[*_made_from(ctx)],
+        smoke=ctx.config.limit.smoke,
+    )
 
 
 def _teacher_name(ctx: Context) -> str:
@@ -136,7 +154,7 @@ def _member_names(ctx: Context) -> list[str]:
     return [_name(ctx, name, folder) for name, folder in zip(names, ctx.given.teachers, strict=True)]
 
 
-def _made_from(ctx: Context) -> Iterator[dict[str, str | None]]:
+def _made_from(ctx: Context) -> Iterator[MadeFrom]:
     """The given models: their names, their names on the hub, and their licences."""
     settings, given = ctx.config.teacher, ctx.given
     ensemble = settings.kind == "ensemble" and settings.names
@@ -146,10 +164,10 @@ def _made_from(ctx: Context) -> Iterator[dict[str, str | None]]:
     for name, folder in models:
         hub = None if given.is_random(folder) else teacher.EMBEDDED_NAME if name is None else name
         on_hub = None if hub is None or Path(hub).is_dir() else hub
-        yield {"name": _name(ctx, name, folder), "hub": on_hub, "license": None, **_licence(folder, on_hub)}
+        yield MadeFrom(name=_name(ctx, name, folder), hub=on_hub, **{"license": None, **_licence(folder, on_hub)})
 
 
-def _licence(folder: str, hub: str | None) -> dict[str, str]:
+def _licence(folder: str, hub: str | None) -> dict[str, Any]:
     """The licence in a model's card. A relative link is completed for a model on the hub, else left out."""
     licence = teacher.licence(folder)
     link = licence.pop("license_link", None)
@@ -283,18 +301,18 @@ def _of_quantized(ctx: Context) -> Iterator[str]:
                 yield f"{model}: {scheme.backend} {scheme.scheme} keeps these modules in float: {', '.join(modules)}."
 
 
-def _pruned(ctx: Context, models: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _pruned(ctx: Context, models: list[Model]) -> Iterator[Pruned]:
     """Shape, predicted speed and measured speed of the pruned model of each target."""
     for step in ctx.plan.pruners:
         manifest = ctx.folder.manifest(step)
-        row: dict[str, Any] = {"step": step.stage, "target": step.target or None, **manifest["shape"]}
+        row = Pruned(step=step.stage, target=step.target or None, **manifest["shape"])
         if "predicted_ms" in manifest:
-            row |= {key: manifest[key] for key in ("tried", "predicted_ms", "predicted_speedup")}
-            row |= _measured(ctx, row["target"], manifest["conditions"], models)
+            predicted = {key: manifest[key] for key in ("tried", "predicted_ms", "predicted_speedup")}
+            row = replace(row, **predicted, **_measured(ctx, row.target, manifest["conditions"], models))
         yield row
 
 
-def _measured(ctx: Context, target: str | None, form: dict[str, Any], models: list[dict[str, Any]]) -> dict[str, Any]:
+def _measured(ctx: Context, target: str | None, form: dict[str, Any], models: list[Model]) -> dict[str, Any]:
     """The inputs and the form of a search, and what the teacher and the target's student took in them."""
     of_target = ctx.config.target
     own, alone = of_target.shape == OWN, of_target.latency_ms is not None
@@ -304,10 +322,9 @@ def _measured(ctx: Context, target: str | None, form: dict[str, Any], models: li
         times = [
             _milliseconds(model, batch, length)
             for model in models
-            if (model["role"], model["target"], model["scheme"])
-            == (role, target if role == "student" else None, scheme)
-            and model["backend"] in backends
-            and "failed" not in model
+            if (model.role, model.target, model.scheme) == (role, target if role == "student" else None, scheme)
+            and model.backend in backends
+            and not model.failed
         ]
         return min(filter(None, times), default=None)
 
@@ -321,24 +338,30 @@ def _measured(ctx: Context, target: str | None, form: dict[str, Any], models: li
     return row | {"measured_ms": student, "measured_speedup": whole / student if whole and student else None}
 
 
-def _milliseconds(model: dict[str, Any], batch: int | None, length: int | None) -> float | None:
+def _milliseconds(model: Model, batch: int | None, length: int | None) -> float | None:
     """Median of a batch; of texts of their own length, of one: the median request, or the mean in batches of eight."""
     if (batch, length) == (1, None):
-        return model["requests"] and model["requests"]["p50"]
-    found = [row["median"] for row in model["latency_ms"] if (row["batch"], row["length"]) == (batch, length)]
+        return model.requests.p50 if model.requests else None
+    found = [row.median for row in model.latency_ms or () if (row.batch, row.length) == (batch, length)]
     return found[0] / (TASK_ROWS if batch is None else 1) if found else None
 
 
-def _stage(ctx: Context, step: Step) -> dict[str, Any]:
+def _stage(ctx: Context, step: Step) -> Stage:
     manifest = ctx.folder.manifest(step)
-    row = {key: manifest.get(key) for key in ("seconds", "tokens_per_second", "peak_memory_mib")}
-    row = {"name": step.stage, "target": step.target or None, "kind": step.kind, **row}
-    row |= {key: manifest[key] for key in ("skipped", "reused") if key in manifest}
-    log = thinned(losses(ctx.folder.of(step))) if step.kind == "train" else []
-    return row | ({"log": log} if log else {})
+    return Stage(
+        name=step.stage,
+        target=step.target or None,
+        kind=step.kind,
+        seconds=manifest.get("seconds"),
+        tokens_per_second=manifest.get("tokens_per_second"),
+        peak_memory_mib=manifest.get("peak_memory_mib"),
+        skipped=manifest.get("skipped", ""),
+        reused=manifest.get("reused", UNSET),
+        log=thinned(losses(ctx.folder.of(step))) if step.kind == "train" else [],
+    )
 
 
-def losses(folder: Path) -> list[list[float]]:
+def losses(folder: Path) -> list[tuple[float, float]]:
     """[step, training loss] of what was trained in a folder; the loss is the weighted sum of the terms.
 
     Models of several tasks or members were trained one after the other: their steps are counted on.
@@ -347,16 +370,16 @@ def losses(folder: Path) -> list[list[float]]:
         return []
     manifest = run_folder.read_json(folder / run_folder.MANIFEST)
     if "log" in manifest:
-        return [[row["step"], row["loss"]] for row in manifest["log"]]
+        return [(row["step"], row["loss"]) for row in manifest["log"]]
     joined, before = [], 0
     for part in manifest.get("members", manifest.get("tasks", [])):
         inner = folder / part
-        joined += [[before + at, loss] for at, loss in losses(inner)]
+        joined += [(before + at, loss) for at, loss in losses(inner)]
         before += run_folder.read_json(inner / run_folder.MANIFEST).get("steps", 0) if inner.is_dir() else 0
     return joined
 
 
-def thinned(log: list[list[float]], most: int = 50) -> list[list[float]]:
+def thinned(log: list[tuple[float, float]], most: int = 50) -> list[tuple[float, float]]:
     """At most `most` rows at about equal distances, the first and the last among them."""
     if len(log) <= most:
         return log

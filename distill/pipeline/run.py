@@ -15,6 +15,7 @@ from distill.config import Config, Evaluate, Export, load_config, named_today, w
 from distill.config.plan import EMBEDDER, SHARED_HEADS, Step, resolve
 from distill.data.tasks import check_files
 from distill.errors import ConfigError, UserError, discreet, printable, refuse
+from distill.evaluation.results import Results, plain
 from distill.models.families.head import stored_head
 from distill.pipeline import validation
 from distill.pipeline.validation import hydra_errors
@@ -59,14 +60,15 @@ def run(*settings: str) -> dict[str, Any] | None:
     refuse(validation.settings(config, recipe))
     assert recipe is not None
     try:
-        return run_pipeline(config, recipe, overrides)
+        measured = run_pipeline(config, recipe, overrides)
+        return None if measured is None else plain(measured)
     except OSError as error:
         if (line := disk_errors.problem(error)) is None:
             raise
         raise UserError(line) from error
 
 
-def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | None:
+def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results | None:
     """Run the pipeline of a config that `distill.pipeline.validation` has accepted, and write its report.
 
     Returns the content of results.json, or None if the pipeline evaluates nothing.
@@ -86,7 +88,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> dict[str,
         _check_files(config)
         ctx = _context(config, recipe, overrides, folder)
         from distill import report
-        from distill.pipeline.collect import results
+        from distill.pipeline.collect import results, tracked
         from distill.pipeline.validation.preflight import prepare
 
         ctx.machine.log(f"run folder: {folder}")
@@ -109,7 +111,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> dict[str,
         if measured is not None and ctx.machine.main:
             paths = report.write(measured, folder)
             report.show(measured, {**paths, **_artifacts(ctx)}, ctx.machine.console)
-            ctx.machine.tracker.results(measured["models"])
+            ctx.machine.tracker.results(tracked(measured.models))
         ctx.machine.tracker.end()
         _push(ctx, repositories)
         return measured

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from distill import errors
 from distill.config import Config
@@ -27,6 +27,9 @@ from distill.errors import UserError, discreet, printable
 from distill.pipeline.validation import hydra_errors
 from distill.runtime import quoting, streams
 from distill.runtime.storage import run_folder
+
+if TYPE_CHECKING:
+    from distill.report.headline import Compared
 
 GRACE = 30.0
 """Seconds in which the process of a job may write a checkpoint before it is killed."""
@@ -190,7 +193,7 @@ def _ending(code: int) -> str:
     return f"process: got {name}{memory}; must end by itself; {action}"
 
 
-def objectives(results: dict[str, Any] | None, direction: str | Sequence[str] | None) -> float | list[float] | None:
+def objectives(results: Compared | None, direction: str | Sequence[str] | None) -> float | list[float] | None:
     """The numbers that Optuna maximizes: the retained % of the fastest student on the development rows or, without a
     score on these, on the reported rows. With two directions also its speedup. None for other sweepers (no direction).
 
@@ -204,6 +207,6 @@ def objectives(results: dict[str, Any] | None, direction: str | Sequence[str] | 
     fastest = max(filter(None, students), key=lambda student: headline.speedup(student) or 0.0, default=None)
     if fastest is None:
         raise UserError("pipeline: got no student with a score; must end with evaluate for Optuna; add evaluate")
-    ways = fastest["retained"]
-    retained: float = ways["headline"] if ways.get("development") is None else ways["development"]
+    development = headline.development(fastest)
+    retained = (headline.retained(fastest) or 0.0) if development is None else development
     return retained if isinstance(direction, str) else [retained, headline.speedup(fastest) or 0.0]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec import to_builtins
+
+from distill.evaluation.results import Results
 from distill.report import figure, headline, markdown, page, web
 from distill.report.card import embedder_card, heads_card, model_card, plain_card
+from distill.report.checked import validate
 from distill.report.read import read_one, read_paths, read_rows
-from distill.report.schema import Results, validate
 from distill.report.terminal import show
 from distill.report.variants import Run, folder_name
 from distill.runtime.storage.outputs import write_all
@@ -33,10 +36,11 @@ def write(results: Results, folder: Path) -> dict[str, Path]:
 
     Returns name -> path of each file. Raises ValueError, and writes nothing, if the results are not valid.
     """
-    if wrong := validate(results):
+    document = to_builtins(results, enc_hook=float)
+    if wrong := validate(document):
         raise ValueError("results are not valid: " + "; ".join(wrong))
     paths = write_pages(results, folder)
-    write_json(folder / "results.json", results)
+    write_json(folder / "results.json", document)
     return paths | {"results": folder / "results.json"}
 
 
@@ -45,14 +49,14 @@ def write_pages(results: Results, folder: Path, *, overwrite: bool = False) -> d
 
     Raises ConfigError, without `overwrite`, if a file of somebody else would be replaced.
     """
-    points, smoke = figure.points(results), bool(results.get("smoke"))
+    points, smoke = figure.points(results), bool(results.smoke)
     over = headline.reference(results)
     svg, png = figure.svg(points, smoke, over), figure.png(points, smoke, over)
     blocks = page.run_page(results, svg)
     run = Run(folder_name(folder), results, read_rows(folder))
     files = {
         "report.md": markdown.text(blocks).encode(),
-        "report.html": web.page([run], f"{results['recipe']}: distillation report").encode(),
+        "report.html": web.page([run], f"{results.recipe}: distillation report").encode(),
         "frontier.svg": svg.encode(),
         "frontier.png": png,
     }

@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
+from distill.evaluation.results import Model, Origin, Results
 from distill.report import footnotes, headline, markdown
 from distill.report.detail import gain_table
 from distill.report.page import Block, Bullets, Code, Heading, Paragraph, banner, command, section
 from distill.report.portable import portable_command, portable_text
-from distill.report.schema import Model, Results
 from distill.report.table import Table, models_table
 
 TAGS = ("knowledge-distillation", "distill")
@@ -56,14 +56,14 @@ def model_card(
     model does, and `max_length` the number of tokens after which it cuts texts. Raises ValueError if all variants of
     the student failed.
     """
-    students = [m for m in headline.of_role(results, "student") if m["target"] == target and "failed" not in m]
+    students = [m for m in headline.of_role(results, "student") if m.target == target and not m.failed]
     if not students:
         raise ValueError(f"no student for the target {target!r} that did not fail in the results")
-    scored = next((m for m in students if m["scores"]), students[0])
-    models = "one encoder for all tasks" if results.get("heads") else "one fine-tuned model for each task"
-    stages = [stage["name"] for stage in results["stages"] if stage["target"] in (None, target)]
+    scored = next((m for m in students if m.scores), students[0])
+    models = "one encoder for all tasks" if results.heads else "one fine-tuned model for each task"
+    stages = [stage.name for stage in results.stages if stage.target in (None, target)]
     only = f"It was evaluated on the validation rows of {task} only, not on other texts or languages."
-    teacher = results.get("teacher_name", "the teacher of the run")
+    teacher = results.teacher_name or "the teacher of the run"
     parts: list[Block] = [
         Paragraph(f"A student distilled from {teacher} and fine-tuned on {task}{_with(results, task)}."),
         Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),
@@ -72,16 +72,16 @@ def model_card(
         *_usage(pipeline, max_length),
     ]
     front = _front_matter(results, scored, task, pipeline)
-    return _card(front, f"{scored['name']}: {task}", results, parts, stages, [*_measured_how(results), only])
+    return _card(front, f"{scored.name}: {task}", results, parts, stages, [*_measured_how(results), only])
 
 
 def _with(results: Results, task: str) -> str:
     """The other tasks that a model with shared heads was trained on."""
     others = [name for name in headline.task_names(results) if name != task]
-    return f", by an encoder that was trained on {', '.join(others)} too" if results.get("heads") else ""
+    return f", by an encoder that was trained on {', '.join(others)} too" if results.heads else ""
 
 
-def heads_card(origin: Results, tasks: Sequence[str], measured: Results | None) -> str:
+def heads_card(origin: Origin, tasks: Sequence[str], measured: Results | None) -> str:
     """README.md of a folder with a head for each of `tasks`; `measured`: the run's results, if it was evaluated."""
     loading = "".join(f'\nAutoModelForSequenceClassification.from_pretrained("FOLDER/{task}")' for task in tasks)
     parts: list[Block] = [
@@ -95,20 +95,20 @@ def heads_card(origin: Results, tasks: Sequence[str], measured: Results | None) 
     limits, stages = list[str](), list[str]()
     if measured is not None:
         parts += [Paragraph(portable_text(headline.headline(measured))), _models(measured)]
-        limits, stages = _measured_how(measured), [stage["name"] for stage in measured["stages"]]
+        limits, stages = _measured_how(measured), [stage.name for stage in measured.stages]
     front = _classifier(origin, "text-classification")
     return _card(front, f"One encoder for {', '.join(tasks)}", origin, parts, stages, limits)
 
 
 def plain_card(
-    origin: Results, stage: str, task: str, pipeline: str = "text-classification", max_length: int = 128
+    origin: Origin, stage: str, task: str, pipeline: str = "text-classification", max_length: int = 128
 ) -> str:
     """README.md of a model for `task` that was made by `stage` of a run and was not evaluated."""
     front, usage = _classifier(origin, pipeline), _usage(pipeline, max_length)
     return _card(front, task, origin, usage, [stage], ["It was not evaluated."])
 
 
-def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
+def embedder_card(origin: Origin, stage: str, measured: dict[str, Any]) -> str:
     """README.md of a sentence embedder that `stage` of a run trained; `origin` describes the run.
 
     `measured`: `cosine` is the mean cosine to the teacher's embeddings over `texts` texts, None if their widths differ;
@@ -121,7 +121,7 @@ def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
         name = f"Mean cosine to the teacher's embeddings, over {measured['texts']} texts"
         rows.append((name, "1", f"{measured['cosine']:.3f}"))
     parts: list[Block] = [
-        Paragraph(f"Its unit-length embeddings approximate the direction of those of {origin['teacher_name']}."),
+        Paragraph(f"Its unit-length embeddings approximate the direction of those of {origin.teacher_name}."),
         Code(_EMBEDDER),
         *section(Table("Evaluation", ("Measure", "Teacher", "Student"), rows)),
     ]
@@ -133,7 +133,7 @@ def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
 def _card(
     front: dict[str, Any],
     title: str,
-    origin: Results,
+    origin: Origin,
     parts: Sequence[Block],
     stages: Sequence[str],
     limits: Sequence[str],
@@ -141,7 +141,7 @@ def _card(
     """A whole card: its own `parts`, how `stages` of a run made the model, and its limitations."""
     blocks = [
         Heading(title, 1),
-        *banner(bool(origin.get("smoke"))),
+        *banner(bool(origin.smoke)),
         *parts,
         *_how_it_was_made(origin, stages),
         Heading("Limitations"),
@@ -184,39 +184,39 @@ def _usage(pipeline: str, max_length: int) -> list[Block]:
     return [Heading("Usage"), Code(LIBRARIES[pipeline][2].format(max_length=max_length))]
 
 
-def _how_it_was_made(results: Results, stages: Sequence[str]) -> list[Block]:
+def _how_it_was_made(results: Origin, stages: Sequence[str]) -> list[Block]:
     """Version, recipe, seed, stages, command and the models that this one was made from."""
-    seeds = ", ".join(map(str, results["seeds"]))
-    text = f"Made with distill {results['version']}, recipe {results['recipe']}, seed {seeds}. Stages: "
+    seeds = ", ".join(map(str, results.seeds))
+    text = f"Made with distill {results.version}, recipe {results.recipe}, seed {seeds}. Stages: "
     return [
         Heading("How it was made"),
         Paragraph(f"{text}{', '.join(dict.fromkeys(stages)) or '-'}."),
-        *command(portable_command(results["command"])),
+        *command(portable_command(results.command)),
         Bullets(list(dict.fromkeys(_sources(results)))),
     ]
 
 
-def _origin(results: Results) -> dict[str, Any]:
+def _origin(results: Origin) -> dict[str, Any]:
     """Front matter on the source models: their licence, if all have the same, and their names on the hub."""
-    sources = results.get("made_from", [])
+    sources = results.made_from
     keys = ("license", "license_name", "license_link")
-    licences = [{key: source[key] for key in keys if source.get(key)} for source in sources]
+    licences = [{key: text for key in keys if (text := getattr(source, key))} for source in sources]
     same = licences[0] if licences and all(licence == licences[0] for licence in licences) else {}
     if not _LINK.fullmatch(same.get("license_link", "")):
         same = {key: value for key, value in same.items() if key != "license_link"}
-    on_hub = list(dict.fromkeys(source["hub"] for source in sources if source["hub"]))
+    on_hub = list(dict.fromkeys(source.hub for source in sources if source.hub))
     return same | ({"base_model": on_hub} if on_hub else {})
 
 
-def _sources(results: Results) -> Iterator[str]:
-    for source in results.get("made_from", []):
-        place = f"{source['hub']} on the Hugging Face hub" if source["hub"] else source["name"]
-        name = source.get("license_name") or source["license"]
+def _sources(results: Origin) -> Iterator[str]:
+    for source in results.made_from:
+        place = f"{source.hub} on the Hugging Face hub" if source.hub else source.name
+        name = source.license_name or source.license
         unknown = "its files name no licence; look it up before you publish this model"
         yield f"Made from {place}: {f'licence {name}' if name else unknown}."
 
 
-def _classifier(results: Results, pipeline: str) -> dict[str, Any]:
+def _classifier(results: Origin, pipeline: str) -> dict[str, Any]:
     """Front matter of any model of a task, and of an embedder."""
     library, tags, _ = LIBRARIES.get(pipeline, ("transformers", (), ""))
     kind = {"library_name": library, "pipeline_tag": pipeline, "tags": [*tags, *TAGS]}
@@ -226,8 +226,8 @@ def _classifier(results: Results, pipeline: str) -> dict[str, Any]:
 def _front_matter(results: Results, model: Model, task: str, pipeline: str) -> dict[str, Any]:
     """Front matter of a student, with its scores on `task`."""
     front = _classifier(results, pipeline)
-    scores = model["scores"].get(task)
-    if scores and not results.get("smoke"):  # the numbers of a smoke run must not get onto a leaderboard
+    scores = (model.scores or {}).get(task)
+    if scores and not results.smoke:  # the numbers of a smoke run must not get onto a leaderboard
         metrics = [
             {"type": name, "name": f"{name}, in percent", "value": round(score, 2)} for name, score in scores.items()
         ]
@@ -236,14 +236,14 @@ def _front_matter(results: Results, model: Model, task: str, pipeline: str) -> d
             "dataset": _dataset(results, task),
             "metrics": metrics,
         }
-        front["model-index"] = [{"name": f"{model['name']}-{task}", "results": [result]}]
+        front["model-index"] = [{"name": f"{model.name}-{task}", "results": [result]}]
     return front
 
 
 def _dataset(results: Results, task: str) -> dict[str, str]:
-    splits = [row for row in results["coverage"] if row["task"] == task and row["split"] not in headline.LEARNED]
-    partial = any(row["rows"] < (row["official_rows"] or 0) for row in splits)
-    real = task in headline.glue_tasks(results) and not any(row.get("stand_in") for row in splits)
+    splits = [row for row in results.coverage if row.task == task and row.split not in headline.LEARNED]
+    partial = any(row.rows < (row.official_rows or 0) for row in splits)
+    real = task in headline.glue_tasks(results) and not any(row.stand_in for row in splits)
     described = {"name": f"{'GLUE ' if real else ''}{task}{' (partial)' if partial else ''}"}
-    described |= {"type": "nyu-mll/glue", "config": task} if real else {"type": f"{results['recipe']}/{task}"}
-    return described | ({"split": splits[0]["split"]} if len(splits) == 1 else {})
+    described |= {"type": "nyu-mll/glue", "config": task} if real else {"type": f"{results.recipe}/{task}"}
+    return described | ({"split": splits[0].split} if len(splits) == 1 else {})

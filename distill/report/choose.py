@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import UNSET
+
 from distill.errors import ConfigError
+from distill.evaluation.results import Results
 from distill.report import headline, verdict
 from distill.report.loading import loading
-from distill.report.schema import Results
 from distill.report.variants import Group, Run, Value, Variant
 
 ROLES = ("student", "teacher")
@@ -67,7 +69,7 @@ def _refuse(word: str, must: str) -> str:
 
 def least_of(results: Sequence[Results]) -> float:
     """The least retained % that the runs were made for; a default where they name none or several."""
-    named = {run["least_retained"] for run in results if "least_retained" in run}
+    named = {run.least_retained for run in results if run.least_retained is not UNSET}
     return float(named.pop()) if len(named) == 1 else LEAST
 
 
@@ -89,7 +91,7 @@ def offered(variants: Sequence[Variant], group: Group, ask: Ask) -> list[Variant
     if group.input is None:
         return []
     best_first = ranked(variants, group.input, ask)
-    return [variant for variant in best_first if variant.first["role"] in ROLES and _meets(variant, group.input, ask)]
+    return [variant for variant in best_first if variant.first.role in ROLES and _meets(variant, group.input, ask)]
 
 
 def _meets(variant: Variant, name: str, ask: Ask) -> bool:
@@ -110,7 +112,7 @@ def choice(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: 
         sentences.append(f"{other}; {compared(runs, best, second, ask.above)}.")
     else:
         sentences.append("No other variant meets the conditions.")
-    if best.first["role"] == "teacher":
+    if best.first.role == "teacher":
         sentences += _students(runs, variants, group, ask)
     load = loading(runs[best.runs[0]], best.first)
     return {"sentences": sentences, "variant": best, "next": second, "loading": load}
@@ -118,7 +120,7 @@ def choice(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: 
 
 def _students(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: Ask) -> list[str]:
     """A sentence on the best student, where the choice is the teacher in another scheme; empty without students."""
-    students = [variant for variant in variants if variant.first["role"] == "student"]
+    students = [variant for variant in variants if variant.first.role == "student"]
     relaxed = replace(ask, least=0.0)
     fitting, others = offered(students, group, ask), offered(students, group, relaxed)
     if not others:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from msgspec import UNSET
+
+from distill.evaluation.results import Model, Results, known
 from distill.report import footnotes, headline, statistics_tables
-from distill.report.schema import Model, Results
 from distill.report.table import Row, Table, number, roles, times, with_interval
 from distill.report.timed import latency, median, shapes
 from distill.report.variants import fastest_teacher
@@ -14,7 +15,7 @@ from distill.report.variants import fastest_teacher
 
 def _models(results: Results, title: str, columns: Row, cells: Callable[[Model], Row], notes: list[str]) -> Table:
     """A table with a row for each model: its name, backend and scheme, then cells(model)."""
-    rows = [(m["name"], m["backend"], m["scheme"], *cells(m)) for m in results["models"]]
+    rows = [(m.name, m.backend, m.scheme, *cells(m)) for m in results.models]
     return Table(title, ("Model", "Backend", "Scheme", *columns), rows, 3, notes, roles(results))
 
 
@@ -22,12 +23,11 @@ def scores_table(results: Results) -> Table:
     """Every metric of every task."""
     tasks = headline.task_names(results)
     metrics = {
-        task: list(dict.fromkeys(k for m in results["models"] for k in m.get("scores", {}).get(task, ())))
-        for task in tasks
+        task: list(dict.fromkeys(k for m in results.models for k in (m.scores or {}).get(task, ()))) for task in tasks
     }
 
     def cells(model: Model) -> Row:
-        scores = model.get("scores", {})
+        scores = model.scores or {}
         return tuple(" / ".join(number(scores.get(task, {}).get(key)) for key in metrics[task]) for task in tasks)
 
     columns = tuple(f"{task} ({' / '.join(metrics[task])})" for task in tasks)
@@ -36,17 +36,18 @@ def scores_table(results: Results) -> Table:
 
 def retained_table(results: Results) -> Table:
     """Retained % four ways, which differ by more than the gain of most methods; and above chance, where it is known."""
-    known = any("above_chance" in (m.get("retained") or {}) for m in results["models"])
+    above = any(m.retained and m.retained.above_chance is not UNSET for m in results.models)
 
     def cells(model: Model) -> Row:
-        kept = model.get("retained") or {}
-        worst = kept.get("worst")
+        kept = model.retained
+        if not kept:
+            return ("-",) * (5 if above else 4)
         return (
-            number(kept.get("headline")),
-            number(kept.get("macro")),
-            number(kept.get("mean_of_ratios")),
-            f"{worst['percent']:.1f} ({worst['task']})" if worst else "-",
-            *([with_interval(number(kept.get("above_chance")), kept.get("above_chance_ci95"), 1)] if known else []),
+            number(kept.headline),
+            number(kept.macro),
+            number(kept.mean_of_ratios),
+            f"{kept.worst.percent:.1f} ({kept.worst.task})" if kept.worst else "-",
+            *([with_interval(number(kept.above_chance), known(kept.above_chance_ci95), 1)] if above else []),
         )
 
     columns = (
@@ -54,22 +55,22 @@ def retained_table(results: Results) -> Table:
         "Macro",
         "Mean of ratios",
         "Worst task",
-        *(["Above chance [95%]"] if known else []),
+        *(["Above chance [95%]"] if above else []),
     )
-    left_out = dict.fromkeys(task for m in results["models"] for task in (m.get("retained") or {}).get("left_out", ()))
+    left_out = dict.fromkeys(task for m in results.models if m.retained for task in m.retained.left_out or ())
     without = headline.exclusion(results)
     notes = [
         f"Headline: ratio of the macro scores{without}. Macro: the same over all tasks. Mean of ratios: average of the "
         f"tasks' ratios{without}. Worst task: the smallest ratio of a task."
     ]
-    if known:
+    if above:
         notes.append(
             "Above chance: what a model scores above the best constant predictors, as a percentage of what the teacher "
             f"does, both as macro scores{without}."
         )
     if left_out:
         notes.append(f"Not in any ratio, because the teacher's score is not above zero: {', '.join(left_out)}.")
-    return _models(results, f"Retained %, {'five' if known else 'four'} ways", columns, cells, notes)
+    return _models(results, f"Retained %, {'five' if above else 'four'} ways", columns, cells, notes)
 
 
 def gain_table(results: Results) -> Table | None:
@@ -81,9 +82,9 @@ def gain_table(results: Results) -> Table | None:
     if compared is None:
         return None
     student, baseline = compared
-    ours, theirs = (headline.task_scores(model.get("scores", {})) for model in compared)
+    ours, theirs = (headline.task_scores(model.scores or {}) for model in compared)
     lines = [(task, ours.get(task), theirs.get(task)) for task in headline.task_names(results)]
-    lines.append((headline.average_name(results), student.get("macro"), baseline.get("macro")))
+    lines.append((headline.average_name(results), known(student.macro), known(baseline.macro)))
     lines.append(("retained %", headline.retained(student), headline.retained(baseline)))
     rows = [(name, number(a), number(b), "-" if a is None or b is None else f"{a - b:+.1f}") for name, a, b in lines]
     columns = ("Task", "Distilled", "Without a teacher", "Gain in points")
@@ -92,14 +93,14 @@ def gain_table(results: Results) -> Table | None:
 
 def waterfall_table(results: Results) -> Table | None:
     """What each change from the teacher to the fastest variant of each student gave."""
-    every: list[dict[str, Any]] = results.get("waterfall", [])
-    several = len({row.get("target") for row in every}) > 1
+    every = results.waterfall or []
+    several = len({row.target for row in every}) > 1
     rows: list[Row] = []
     for before, row in zip([None, *every], every, strict=False):
-        same = before is not None and before.get("target") == row.get("target")
-        gain = row["speedup"] / before["speedup"] if same and before and before["speedup"] and row["speedup"] else None
-        name = (headline.target_name(row.get("target")),) if several else ()
-        rows.append((*name, row["step"], times(gain), times(row["speedup"]), number(row["retained"])))
+        same = before is not None and before.target == row.target
+        gain = row.speedup / before.speedup if same and before and before.speedup and row.speedup else None
+        name = (headline.target_name(row.target or None),) if several else ()
+        rows.append((*name, row.step, times(gain), times(row.speedup), number(row.retained)))
     columns = (*(("Target",) if several else ()), "Step", "Faster by", "Speedup", "Retained %")
     over = headline.reference(results)
     notes = [
@@ -127,47 +128,47 @@ def coverage_table(results: Results) -> Table:
     """Rows used of each split, and its official number of rows, of which the development split has a part."""
     rows = [
         (
-            row["task"],
-            row["split"],
+            row.task,
+            row.split,
             "; ".join(
                 word
                 for word, holds in {
-                    "stand-in": row.get("stand_in"),
-                    "missing": not row["rows"],
-                    "capped": row.get("limited"),
-                    "partial": 0 < used["rows"] < (row["official_rows"] or 0) and not row.get("limited"),
+                    "stand-in": row.stand_in,
+                    "missing": not row.rows,
+                    "capped": row.limited,
+                    "partial": 0 < rows < (row.official_rows or 0) and not row.limited,
                 }.items()
                 if holds
             )
             or "complete",
-            number(row["rows"], 0),
-            number(row["official_rows"], 0),
+            number(row.rows, 0),
+            number(row.official_rows, 0),
         )
-        for row, used in zip(results["coverage"], footnotes.used(results), strict=True)
+        for row, rows in zip(results.coverage, footnotes.used(results), strict=True)
     ]
     return Table("Coverage", ("Task", "Split", "Status", "Rows", "Official rows"), rows, 3)
 
 
 def recall_table(results: Results) -> Table | None:
     """Rows and recall of each label of own tasks, for the teacher and the student of the headline."""
-    counts = {(row["task"], row["split"]): row["labels"] for row in results["coverage"] if "labels" in row}
+    counts = {(row.task, row.split): row.labels for row in results.coverage if row.labels is not UNSET}
     tasks = list(dict.fromkeys(task for task, _ in counts))
     student = headline.first_student(results)
     teacher = headline.reference_teacher(results)
-    if not tasks or student is None or teacher is None or not teacher.get("recall"):
+    if not tasks or student is None or teacher is None or not teacher.recall:
         return None
     rows = []
     for task in tasks:
         train = counts.get((task, "train"), {})
         total = sum(train.values()) or 1
         for label in train:
-            both = (number(model.get("recall", {}).get(task, {}).get(label)) for model in (teacher, student))
+            both = (number(model.recall.get(task, {}).get(label)) for model in (teacher, student))
             rows.append((task, label, number(train[label], 0), number(100 * train[label] / total), *both))
     name = headline.named(student)
     columns = ("Task", "Label", "Training rows", "Share %", "Recall %, teacher", f"Recall %, {name}")
     note = "Recall: share of the label's reported rows for which the model outputs it; - for a label without such rows."
     notes = [note]
-    if of_spans := dict.fromkeys(row["task"] for row in results["coverage"] if row.get("spans")):
+    if of_spans := dict.fromkeys(row.task for row in results.coverage if row.spans):
         notes.append(f"For {', '.join(of_spans)}, a label is a type of span, and its rows are the spans of this type.")
     return Table("Labels", columns, rows, 2, notes)
 
@@ -178,7 +179,7 @@ def latency_table(results: Results) -> Table:
 
     def cells(model: Model) -> Row:
         rows = [latency(model, name) for name in names]
-        return tuple(f"{number(row['median'])} ({number(row['p90'])})" if row else "-" for row in rows)
+        return tuple(f"{number(row.median)} ({number(row.p90)})" if row else "-" for row in rows)
 
     notes = headline.on_the_cpu(results)
     return _models(results, "Latency in ms: median (90th percentile)", tuple(names), cells, notes)
@@ -209,11 +210,11 @@ def by_shape_table(results: Results) -> Table:
 def other_table(results: Results) -> Table | None:
     """Multiply-accumulates, throughput and calibration; None if no model has any of them."""
     digits = {"gmacs": 2, "throughput_per_second": 0, "calibration_error": 2}
-    if all(m.get(key) is None for m in results["models"] for key in digits):
+    if all(getattr(m, key) in (None, UNSET) for m in results.models for key in digits):
         return None
 
     def cells(model: Model) -> Row:
-        return tuple(number(model.get(key), places) for key, places in digits.items())
+        return tuple(number(getattr(model, key), places) for key, places in digits.items())
 
     columns = ("GMACs", "Examples/s", "Calibration error")
     note = (
@@ -225,30 +226,30 @@ def other_table(results: Results) -> Table | None:
 
 def stages_table(results: Results) -> Table:
     """Duration, tokens per second and peak memory of every stage."""
-    several = any(stage["target"] for stage in results["stages"])
+    several = any(stage.target for stage in results.stages)
     rows = [
         (
-            stage["name"],
-            *([stage["target"] or ""] if several else []),
-            f"skipped: {stage['skipped']}" if "skipped" in stage else "by an earlier run" if "reused" in stage else "",
-            number(stage["seconds"]),
-            number(stage["tokens_per_second"], 0),
-            number(stage["peak_memory_mib"], 0),
+            stage.name,
+            *([stage.target or ""] if several else []),
+            f"skipped: {stage.skipped}" if stage.skipped else "by an earlier run" if stage.reused else "",
+            number(stage.seconds),
+            number(stage.tokens_per_second, 0),
+            number(stage.peak_memory_mib, 0),
         )
-        for stage in results["stages"]
+        for stage in results.stages
     ]
     text = ("Stage", *(["Target"] if several else []), "Note")
     return Table("Stages", (*text, "Seconds", "Tokens/s", "Peak memory MiB"), rows, len(text))
 
 
 def environment_table(results: Results) -> Table:
-    rows = [(str(key), "-" if value is None else str(value)) for key, value in results["environment"].items()]
+    rows = [(str(key), "-" if value is None else str(value)) for key, value in results.environment.items()]
     return Table("Environment", ("Property", "Value"), rows, 2)
 
 
 def fingerprints_table(results: Results) -> Table:
     """Fingerprints of the data and the models that the run was given, and versions of its code."""
-    rows = [(key, value or "-") for key, value in results.get("fingerprints", {}).items()]
+    rows = [(key, value or "-") for key, value in (results.fingerprints or {}).items()]
     return Table("Fingerprints", ("Input or package", "Fingerprint or version"), rows, 2)
 
 

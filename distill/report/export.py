@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
+from distill.evaluation.results import Model
 from distill.report import headline, overview
 from distill.report.loading import loading
-from distill.report.schema import Model
 from distill.report.timed import milliseconds
-from distill.report.variants import Run, speedups
+from distill.report.variants import Run, above_chance, speedups
 from distill.runtime.cells import csv_line
 from distill.runtime.storage.run_folder import write_text
 
@@ -39,21 +41,24 @@ _COPIED = (
 def rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     """A record of each variant: names, percentages, speedups, milliseconds at each input, scores, how to load it."""
     for run in runs:
-        facts = {"run": run.folder, "recipe": run.results["recipe"], "settings": overview.settings(run.results)}
-        facts |= {"seeds": " ".join(map(str, run.results["seeds"])), "older_rules": run.results.get("older_rules")}
-        for model in run.results["models"]:
+        facts = {"run": run.folder, "recipe": run.results.recipe, "settings": overview.settings(run.results)}
+        seeds = " ".join(map(str, run.results.seeds))
+        for model in run.results.models:
+            row = to_builtins(model)
             yield {
                 **facts,
-                **{key: model.get(key) for key in _COPIED},
+                "seeds": seeds,
+                "older_rules": run.results.older_rules or None,
+                **{key: row.get(key) for key in _COPIED},
                 **_retained(model),
                 "input": run.input,
                 **{f"speedup.{name}": value.value for name, value in speedups(model, run).items()},
                 **_ends("speedup", headline.interval(model, "speedup")),
                 **{f"ms.{name}": value for name, value in milliseconds(model).items()},
-                **{f"requests.{key}": value for key, value in (model.get("requests") or {}).items()},
+                **{f"requests.{key}": value for key, value in (row.get("requests") or {}).items()},
                 **{
                     f"score.{task}.{metric}": value
-                    for task, metrics in model.get("scores", {}).items()
+                    for task, metrics in (model.scores or {}).items()
                     for metric, value in metrics.items()
                 },
                 **{f"load.{key}": value for key, value in loading(run, model).items() if key in ("path", "command")},
@@ -61,12 +66,12 @@ def rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
 
 
 def _retained(model: Model) -> dict[str, float | None]:
-    ways = model.get("retained") or {}
+    above = above_chance(model)
     return {
         "retained": headline.retained(model),
         **_ends("retained", headline.interval(model, "retained")),
-        "above_chance": ways.get("above_chance"),
-        **_ends("above_chance", ways.get("above_chance_ci95")),
+        "above_chance": above.value if above else None,
+        **_ends("above_chance", above.interval if above else None),
     }
 
 

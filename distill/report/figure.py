@@ -19,8 +19,8 @@ from matplotlib.transforms import Bbox
 
 from distill.config.backends import BACKENDS
 from distill.errors import visible
+from distill.evaluation.results import Results
 from distill.report import headline
-from distill.report.schema import Results
 from distill.report.timed import at, reported_input
 
 INK = "#24292f"
@@ -92,18 +92,18 @@ def points(results: Results) -> list[Point]:
     A label has the student's target, if the run has several, and its variant.
     """
     shown = []
-    for model in results["models"]:
+    for model in results.models:
         x, y = headline.speedup(model), headline.retained(model)
-        reference = model["role"] == "teacher" and headline.float32(model)
-        if x is None or y is None or reference or "failed" in model:
+        reference = model.role == "teacher" and headline.float32(model)
+        if x is None or y is None or reference or model.failed:
             continue
         intervals = [headline.interval(model, key) for key in ("speedup", "retained")]
         across, along = [(ends[0], ends[1]) if ends else None for ends in intervals]
-        name = model["name"] if model["role"] == "member" else model["target"]
+        name = model.name if model.role == "member" else model.target
         label = (f"{name}, " if name else "") + headline.variant(model)
         label += " (CPU)" if headline.where(results, model) else ""
-        group = model["backend"]
-        shown.append(Point(label, model["role"], x, y, across, along, group, reported_input(results)))
+        group = model.backend
+        shown.append(Point(label, model.role, x, y, across, along, group, reported_input(results)))
     return in_front(shown)
 
 

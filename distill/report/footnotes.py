@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import starmap
+
+from msgspec import UNSET
 
 from distill.data.task import about
+from distill.evaluation.results import Coverage, Pruned, Results
 from distill.report.headline import GLUE, LEARNED, average_name, counted, evaluated, glue_tasks, published, task_names
-from distill.report.schema import Results
 
 
 def coverage(results: Results) -> list[str]:
     """Sentences on what the average covers, and what it does not."""
     tasks = evaluated(results)
-    rows = results["coverage"]
-    reported = "test" if any(row["split"] == "test" for row in rows) else "validation"
+    rows = results.coverage
+    reported = "test" if any(row.split == "test" for row in rows) else "validation"
     several = f"the macro score: the mean over {', '.join(tasks) or 'no task'} of the mean of each task's metrics"
     single = f"the macro score: the mean of {' and '.join(_metrics(results))}"
     sentences = [f"{average_name(results)} is {single if len(tasks) == 1 else several} on its {reported} splits."]
-    named = list(dict.fromkeys([*tasks, *(row["task"] for row in rows)]))
+    named = list(dict.fromkeys([*tasks, *(row.task for row in rows)]))
     expected = GLUE if set(named) <= glue_tasks(results) else named
     if absent := [task for task in expected if task not in tasks]:
         sentences.append(f"Not in the average: {', '.join(absent)}.")
-    short = [row for row in used(results) if row["official_rows"] and row["rows"] < row["official_rows"]]
+    every = zip(rows, used(results), strict=True)
+    short = [(row, count) for row, count in every if row.official_rows and count < row.official_rows]
     for title, partial in {
-        "Validation is partial": [row for row in short if row["split"] not in LEARNED],
-        "Training is partial": [row for row in short if row["split"] == "train"],
+        "Validation is partial": [each for each in short if each[0].split not in LEARNED],
+        "Training is partial": [each for each in short if each[0].split == "train"],
     }.items():
         if partial:
-            sentences.append(f"{title}: {'; '.join(map(_share, partial))}.")
-    stand_ins = list(dict.fromkeys(row["task"] for row in rows if row.get("stand_in")))
+            sentences.append(f"{title}: {'; '.join(starmap(_share, partial))}.")
+    stand_ins = list(dict.fromkeys(row.task for row in rows if row.stand_in))
     if stand_ins:
         sentences.append(f"Generated stand-ins in place of the real data: {', '.join(stand_ins)}.")
     elif set(tasks) <= published(results) and (sentence := about(set(tasks))):
@@ -36,63 +39,61 @@ def coverage(results: Results) -> list[str]:
     return [*sentences, *shared_heads(results)]
 
 
-def used(results: Results) -> list[dict[str, Any]]:
-    """The coverage, with the development rows counted among the training rows, whose part they are."""
-    chosen = {row["task"]: row["rows"] for row in results["coverage"] if row["split"] == LEARNED[1]}
-    return [
-        row | {"rows": row["rows"] + (chosen.get(row["task"], 0) if row["split"] == "train" else 0)}
-        for row in results["coverage"]
-    ]
+def used(results: Results) -> list[int]:
+    """The rows of each split in the coverage; the development rows count among the training rows, whose part they
+    are."""
+    chosen = {row.task: row.rows for row in results.coverage if row.split == LEARNED[1]}
+    return [row.rows + (chosen.get(row.task, 0) if row.split == "train" else 0) for row in results.coverage]
 
 
 def _metrics(results: Results) -> list[str]:
     """Names of the metrics of all tasks."""
-    scores = [scores for model in results["models"] for scores in model.get("scores", {}).values()]
+    scores = [scores for model in results.models for scores in (model.scores or {}).values()]
     return list(dict.fromkeys(metric for of_task in scores for metric in of_task))
 
 
-def _share(row: dict[str, object]) -> str:
-    split = "" if row["split"] in ("train", "validation") else f" {row['split']}"
-    return f"{row['task']}{split} {row['rows']:,} of {row['official_rows']:,} rows"
+def _share(row: Coverage, rows: int) -> str:
+    split = "" if row.split in ("train", "validation") else f" {row.split}"
+    return f"{row.task}{split} {rows:,} of {row.official_rows:,} rows"
 
 
 def pruned(results: Results) -> list[str]:
     """For each pruned model: its sizes and, for a target, its predicted and measured speed."""
-    rows = results.get("pruned", [])
-    several = len({row["step"] for row in rows}) > 1
+    rows = results.pruned
+    several = len({row.step for row in rows}) > 1
     return [_cut(row, several) for row in rows]
 
 
-def _cut(row: dict[str, Any], with_step: bool) -> str:
-    of = ", ".join([*([row["step"]] if with_step else []), *([row["target"]] if row["target"] else [])])
-    sizes = f"pruned to {counted(row['layers'], 'layer')}, {row['hidden']} hidden and {row['ffn']} FFN channels"
+def _cut(row: Pruned, with_step: bool) -> str:
+    of = ", ".join([*([row.step] if with_step else []), *([row.target] if row.target else [])])
+    sizes = f"pruned to {counted(row.layers, 'layer')}, {row.hidden} hidden and {row.ffn} FFN channels"
     sizes = f"{of}: {sizes}" if of else f"{sizes[0].upper()}{sizes[1:]}"
-    if "predicted_ms" not in row:
+    if row.predicted_ms is UNSET:
         return f"{sizes}, as configured."
-    ratio = "" if row["measured_speedup"] is None else f"{row['measured_speedup']:.2f}x, "
-    measured = "not measured" if row["measured_ms"] is None else f"measured {ratio}{row['measured_ms']:.1f} ms"
+    ratio = "" if row.measured_speedup is None else f"{row.measured_speedup:.2f}x, "
+    measured = "not measured" if row.measured_ms is None else f"measured {ratio}{row.measured_ms:.1f} ms"
     return (
-        f"{sizes}. Of {row['tried']} shapes tried, this one has the least estimated loss among those that meet the "
-        f"target. {speed_of(row)}: predicted {row['predicted_speedup']:.2f}x, {row['predicted_ms']:.1f} ms; {measured}."
+        f"{sizes}. Of {row.tried} shapes tried, this one has the least estimated loss among those that meet the "
+        f"target. {speed_of(row)}: predicted {row.predicted_speedup:.2f}x, {row.predicted_ms:.1f} ms; {measured}."
     )
 
 
-def speed_of(row: dict[str, Any]) -> str:
+def speed_of(row: Pruned) -> str:
     """The reference, the variant and the inputs of the predicted speed of a pruned model."""
-    if row["length"] is not None:
-        inputs = f"at {row['batch']}x{row['length']}"
+    if row.length is not None:
+        inputs = f"at {row.batch}x{row.length}"
     else:
-        how = "one text at a time" if row["batch"] == 1 else "in batches of up to eight; times are those of one text"
+        how = "one text at a time" if row.batch == 1 else "in batches of up to eight; times are those of one text"
         inputs = f"at the tasks' own lengths, {how}"
-    if row.get("backend", "torch") == "torch":
-        before = "the teacher" if "backend" in row else "the unpruned model"
-        return f"Speedup over {before} in torch {row['scheme']} {inputs}"
-    return f"Speedup of {row['backend']} {row['scheme']} over the teacher's fastest float32 variant {inputs}"
+    if (row.backend or "torch") == "torch":
+        before = "the teacher" if row.backend else "the unpruned model"
+        return f"Speedup over {before} in torch {row.scheme} {inputs}"
+    return f"Speedup of {row.backend} {row.scheme} over the teacher's fastest float32 variant {inputs}"
 
 
 def shared_heads(results: Results) -> list[str]:
     """Sentences on sizes and times of a student with shared heads; empty for others."""
-    if not results.get("heads"):
+    if not results.heads:
         return []
     count = len(task_names(results))
     return [
@@ -105,16 +106,16 @@ def shared_heads(results: Results) -> list[str]:
 
 def timing(results: Results) -> str:
     """How latency was measured, and on which machine."""
-    facts = results["environment"]
-    repeats = sorted({row["repeats"] for m in results["models"] for row in m.get("latency_ms", ())})
+    facts = results.environment
+    repeats = sorted({row.repeats for m in results.models for row in (m.latency_ms or ())})
     rounds = f"{repeats[0]} to {repeats[-1]} rounds" if len(repeats) > 1 else counted(sum(repeats), "round")
-    device = f" and {facts['gpu']}" if facts.get("gpu") else ""
-    fast = any(m["scheme"].startswith("fp32_medium") for m in results["models"])
+    device = f" and {results.gpu}" if results.gpu else ""
+    fast = any(m.scheme.startswith("fp32_medium") for m in results.models)
     medium = " fp32_medium is float32 in torch with set_float32_matmul_precision('medium')." if fast else ""
     return (
         "All variants were timed in one process. Each round timed every variant once, in random order. An untimed call "
         "of the same variant came before each timing, so that the thread pool of the previous variant was idle. Short "
         f"calls were repeated until a timing took some tens of milliseconds. There were {rounds}, with "
-        f"{counted(facts['threads'], 'thread')}, on {facts['cpu']}{device}. Latencies are medians over rounds. "
+        f"{counted(results.threads, 'thread')}, on {facts['cpu']}{device}. Latencies are medians over rounds. "
         f"Speedups are medians of the ratios within each round, with a 95% bootstrap interval.{medium}"
     )

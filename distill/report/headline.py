@@ -9,13 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from statistics import fmean
+from typing import Literal
+
+from msgspec import UNSET
 
 from distill.config.backends import BACKENDS
 from distill.data.task import names_in
+from distill.evaluation.results import Evaluated, Identity, Interval, Model, Results, Scores, known
 from distill.report import verdict
-from distill.report.schema import Model, Results
 from distill.report.timed import at, reported_input
 
+Compared = Results | Evaluated
 SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
 NO_STUDENT = "No student was scored, so there is no result."
 NO_BASELINE = "There is no baseline in the same variant: the gain from distillation is unknown."
@@ -24,14 +28,14 @@ LEARNED = ("train", "development")
 """Splits of the training rows: rows that train, and rows on which choices are made."""
 
 
-def variant(model: Model) -> str:
+def variant(model: Identity) -> str:
     """Scheme and backend of a model, e.g. `int8 onnxruntime`."""
-    return f"{model['scheme']} {model['backend']}"
+    return f"{model.scheme} {model.backend}"
 
 
-def named(model: Model) -> str:
+def named(model: Identity) -> str:
     """Name, scheme and backend of a model."""
-    return f"{model['name']} {variant(model)}"
+    return f"{model.name} {variant(model)}"
 
 
 REFERENCE = "the teacher's fastest float32 variant"
@@ -39,36 +43,36 @@ REFERENCE = "the teacher's fastest float32 variant"
 
 def reference(results: Results) -> str:
     """The reference of speedups. On a GPU the teacher may also compute in 16 bits."""
-    return "the teacher's fastest variant in 32 or 16 bits" if results["environment"].get("gpu") else REFERENCE
+    return "the teacher's fastest variant in 32 or 16 bits" if results.gpu else REFERENCE
 
 
 def float32(model: Model) -> bool:
     """Whether a model is in float32: fp32, or fp32_medium."""
-    return str(model["scheme"]).startswith("fp32")
+    return model.scheme.startswith("fp32")
 
 
-def of_role(results: Results, role: str) -> list[Model]:
-    return [model for model in results["models"] if model["role"] == role]
+def of_role(results: Compared, role: str) -> list[Model]:
+    return [model for model in results.models if model.role == role]
 
 
-def targets(results: Results) -> list[str | None]:
+def targets(results: Compared) -> list[str | None]:
     """The targets of the students, in order; None for a student without a target."""
-    return list(dict.fromkeys(model["target"] for model in of_role(results, "student")))
+    return list(dict.fromkeys(model.target for model in of_role(results, "student")))
 
 
 def kinds(results: Results) -> dict[str, str]:
     """Stage -> its kind."""
-    return {stage["name"]: stage["kind"] for stage in results["stages"]}
+    return {stage.name: stage.kind for stage in results.stages}
 
 
 def task_names(results: Results) -> list[str]:
     """The tasks on which at least one model was scored, in order."""
-    return list(dict.fromkeys(task for m in results["models"] for task in m.get("scores", ())))
+    return list(dict.fromkeys(task for m in results.models for task in (m.scores or ())))
 
 
 def outside(results: Results) -> list[str]:
     """The scored tasks that are not in the headline."""
-    apart = {row["task"] for row in results["coverage"] if not row["in_headline"]}
+    apart = {row.task for row in results.coverage if not row.in_headline}
     return [task for task in task_names(results) if task in apart]
 
 
@@ -85,7 +89,7 @@ def exclusion(results: Results) -> str:
 
 def _host_only(results: Results, model: Model) -> bool:
     """Whether the model ran on the CPU although the run had a GPU."""
-    return bool(results["environment"].get("gpu")) and BACKENDS[model["backend"]].cpu_only
+    return bool(results.gpu) and BACKENDS[model.backend].cpu_only
 
 
 def where(results: Results, model: Model) -> str:
@@ -95,46 +99,48 @@ def where(results: Results, model: Model) -> str:
 
 def on_the_cpu(results: Results) -> list[str]:
     """The note on models that ran on the CPU although the run had a GPU; empty without such models."""
-    backends = dict.fromkeys(model["backend"] for model in results["models"] if _host_only(results, model))
+    backends = dict.fromkeys(model.backend for model in results.models if _host_only(results, model))
     if not backends:
         return []
-    gpu = results["environment"]["gpu"]
-    return [f"Rows with backend {' or '.join(backends)} ran on the CPU, not on the {gpu}."]
+    return [f"Rows with backend {' or '.join(backends)} ran on the CPU, not on the {results.gpu}."]
 
 
-def task_scores(scores: dict[str, dict[str, float]]) -> dict[str, float]:
+def task_scores(scores: Scores) -> dict[str, float]:
     """Task -> mean of its metrics, in percent."""
     return {task: fmean(metrics.values()) for task, metrics in scores.items() if metrics}
 
 
 def retained(model: Model) -> float | None:
     """The retained % of the headline: of the macro score over its tasks."""
-    ways = model.get("retained")
-    return ways["headline"] if ways else None
+    return model.retained.headline if model.retained else None
+
+
+def development(model: Model) -> float | None:
+    """The same on the rows on which the student is chosen."""
+    return known(model.retained.development) if model.retained else None
 
 
 def speedup(model: Model) -> float | None:
     """Against the teacher's fastest float32 variant over all backends."""
-    ways = model.get("speedup")
-    return ways["best_teacher"] if ways else None
+    return model.speedup.best_teacher if model.speedup else None
 
 
-def interval(model: Model, key: str) -> list[float] | None:
+def interval(model: Model, key: Literal["retained", "speedup"]) -> Interval | None:
     """The 95% interval of `retained` or `speedup`."""
-    ways = model.get(key)
-    return ways["ci95"] if ways else None
+    ways = model.retained if key == "retained" else model.speedup
+    return ways.ci95 if ways else None
 
 
-def chosen(results: Results, target: str | None = None) -> Model | None:
+def chosen(results: Compared, target: str | None = None) -> Model | None:
     """The student of the headline: its fastest variant. Scores play no part in the choice."""
-    scored = [m for m in _scored(results, target) if m["role"] == "student"]
+    scored = [m for m in _scored(results, target) if m.role == "student"]
     return max(scored, key=lambda m: speedup(m) or 0.0, default=None)
 
 
 def reference_teacher(results: Results) -> Model | None:
     """The teacher that all models are compared with: the one that was scored and has no retained %."""
-    scored = [m for m in of_role(results, "teacher") if m.get("scores") and "failed" not in m]
-    return next((m for m in scored if m.get("retained") is None), next(iter(scored), None))
+    scored = [m for m in of_role(results, "teacher") if m.scores and not m.failed]
+    return next((m for m in scored if m.retained is None), next(iter(scored), None))
 
 
 def first_student(results: Results) -> Model | None:
@@ -142,16 +148,16 @@ def first_student(results: Results) -> Model | None:
     return chosen(results, next(iter(targets(results)), None))
 
 
-def _scored(results: Results, target: str | None) -> list[Model]:
-    models = [m for m in results["models"] if "failed" not in m and m["target"] == target]
+def _scored(results: Compared, target: str | None) -> list[Model]:
+    models = [m for m in results.models if not m.failed and m.target == target]
     return [m for m in models if retained(m) is not None]
 
 
-def pair(results: Results, target: str | None = None) -> tuple[Model, Model] | None:
+def pair(results: Compared, target: str | None = None) -> tuple[Model, Model] | None:
     """(student, baseline) in one variant: the headline's if both have it, else the first that both have, else None."""
     scored = _scored(results, target)
-    students = {variant(m): m for m in scored if m["role"] == "student"}
-    baselines = {variant(m): m for m in scored if m["role"] == "baseline"}
+    students = {variant(m): m for m in scored if m.role == "student"}
+    baselines = {variant(m): m for m in scored if m.role == "baseline"}
     shared = [key for key in students if key in baselines]
     head = chosen(results, target)
     if head is not None and variant(head) in shared:
@@ -167,7 +173,7 @@ def headline(results: Results) -> str:
     target = every[0] if every else None
     model = chosen(results, target)
     if model is None:
-        reasons = [f"{variant(m)}: {m['failed']}" for m in of_role(results, "student") if "failed" in m]
+        reasons = [f"{variant(m)}: {m.failed}" for m in of_role(results, "student") if m.failed]
         return " ".join([NO_STUDENT, *reasons])
     return f"{_quality_and_speed(results, model)} {_against_baseline(results, model)}"
 
@@ -185,7 +191,7 @@ def _several(results: Results) -> Iterator[str]:
         f"{counted(len(students), 'student')}, as retained % of the teacher's {macro_score(results)} at speedup over "
         f"{reference(results)}{_at_shape(results)}: {'; '.join(numbers)}."
     )
-    if (least := results.get("least_retained")) is not None:
+    if (least := results.least_retained) is not UNSET:
         yield _fastest(results, least)
     compared = {target: both for target in targets(results) if (both := pair(results, target)) is not None}
     if not compared:
@@ -215,12 +221,12 @@ def _at_shape(results: Results) -> str:
     """
     shape = reported_input(results)
     text = f"{at([shape])} (batch x length)" if shape and re.fullmatch(r"\d+x\d+", shape) else at([shape])
-    return f"{text}, for its {len(task_names(results))} tasks together" if results.get("heads") else text
+    return f"{text}, for its {len(task_names(results))} tasks together" if results.heads else text
 
 
 def _without(results: Results) -> str:
     """How the baseline was trained."""
-    start = ", from weights that were trained with one" if results.get("taught_start") else ""
+    start = ", from weights that were trained with one" if results.taught_start else ""
     return f"trained without a teacher{start}"
 
 
@@ -229,29 +235,29 @@ def _fastest(results: Results, least: float) -> str:
 
     Chosen on the development rows, unless a student has no score on them.
     """
-    students = [m for target in targets(results) for m in _scored(results, target) if m["role"] == "student"]
-    apart = all(m["retained"].get("development") is not None for m in students)
-    enough = [m for m in students if (m["retained"]["development"] if apart else retained(m) or 0) >= least]
+    students = [m for target in targets(results) for m in _scored(results, target) if m.role == "student"]
+    apart = all(development(m) is not None for m in students)
+    enough = [m for m in students if ((development(m) if apart else retained(m)) or 0) >= least]
     best = max(enough, key=lambda m: speedup(m) or 0.0, default=None)
     where = " on the development rows" if apart else ""
     if best is None:
         return f"No student retains {least:g}%{where}."
     origin = "It was selected by the same validation scores that are reported here."
     if apart:
-        origin = f"It was selected on the development rows, on which it retains {best['retained']['development']:.1f}%."
+        origin = f"It was selected on the development rows, on which it retains {development(best):.1f}%."
     return (
-        f"The fastest student that retains at least {least:g}%{where} is {best['name']} ({variant(best)}): "
+        f"The fastest student that retains at least {least:g}%{where} is {best.name} ({variant(best)}): "
         f"{retained(best):.1f}% at {speedup(best) or 0:.2f}x. {origin}"
     )
 
 
-def _between(ends: list[float] | None, digits: int) -> str:
+def _between(ends: Interval | None, digits: int) -> str:
     return f" (95% interval {ends[0]:.{digits}f} to {ends[1]:.{digits}f})" if ends else ""
 
 
 def _quality_and_speed(results: Results, model: Model) -> str:
     percent = f"{retained(model):.1f}%{_between(interval(model, 'retained'), 1)}"
-    text = f"The {model['scheme']} student ({model['backend']}{where(results, model)}) retains {percent}"
+    text = f"The {model.scheme} student ({model.backend}{where(results, model)}) retains {percent}"
     text += f" of the teacher's {macro_score(results)}"
     times = speedup(model)
     if times is None:
@@ -267,28 +273,28 @@ def _quality_and_speed(results: Results, model: Model) -> str:
 def _elsewhere(results: Results, model: Model) -> str:
     """A sentence on the speedups with inputs of a fixed batch and length; empty if the headline's speedup is one of
     these."""
-    measured = (model.get("speedup") or {}).get("by_input") or {}
-    fixed = {name: row for name, row in measured.items() if row and re.fullmatch(r"\d+x\d+", name)}
+    measured = model.speedup.by_input if model.speedup else {}
+    fixed = {name: row for name, row in measured.items() if re.fullmatch(r"\d+x\d+", name)}
     if not fixed or reported_input(results) in fixed:
         return ""
-    listed = ", ".join(f"{row['median']:.2f}x at {name}" for name, row in fixed.items())
+    listed = ", ".join(f"{row.median:.2f}x at {name}" for name, row in fixed.items())
     return f" With texts of a fixed length (batch x length) it is {listed}."
 
 
 def _against_baseline(results: Results, model: Model) -> str:
-    compared = pair(results, model["target"])
+    compared = pair(results, model.target)
     if compared is None:
-        failed = any("failed" in m for m in of_role(results, "baseline"))
+        failed = any(m.failed for m in of_role(results, "baseline"))
         return "The baseline failed: the gain from distillation is unknown." if failed else NO_BASELINE
     student, baseline = compared
     ours, theirs = retained(student) or 0.0, retained(baseline) or 0.0
-    same = f"the same student {_without(results)}{',' if results.get('taught_start') else ''}"
+    same = f"the same student {_without(results)}{',' if results.taught_start else ''}"
     if variant(student) == variant(model):
         text = f"{same[0].upper()}{same[1:]} retains {theirs:.1f}%"
     else:
         text = f"Compared as {variant(student)}, the distilled student retains {ours:.1f}% and {same} {theirs:.1f}%"
     test = verdict.between(results, student, baseline)
-    if test is not None and not test["distinguishable"]:
+    if test is not None and not test.distinguishable:
         return f"{text}: the two are not distinguishable ({verdict.numbers(test)})."
     remark = _overlap(student, baseline) if test is None else f" On the macro scores: {verdict.numbers(test)}."
     return f"{text}: {_verdict(ours - theirs)}{remark}"
@@ -312,17 +318,17 @@ def evaluated(results: Results) -> dict[str, bool]:
 
     A task without training rows has no model and no scores, even if it has validation rows: it is not in the average.
     """
-    splits = [row for row in results["coverage"] if row["split"] not in LEARNED]
+    splits = [row for row in results.coverage if row.split not in LEARNED]
     tasks = dict.fromkeys(task_names(results), True)
     for row in splits:
-        if row["task"] in tasks and (row.get("limited") or row["rows"] < (row["official_rows"] or 0)):
-            tasks[row["task"]] = False
+        if row.task in tasks and (row.limited or row.rows < (row.official_rows or 0)):
+            tasks[row.task] = False
     return tasks
 
 
 def published(results: Results) -> set[str]:
     """Tasks with an official number of rows. Own tasks have none, whatever they are called."""
-    return {row["task"] for row in results["coverage"] if row["official_rows"]}
+    return {row.task for row in results.coverage if row.official_rows}
 
 
 def glue_tasks(results: Results) -> set[str]:
@@ -334,7 +340,7 @@ def average_name(results: Results) -> str:
     """Name of the average: `GLUE` only for all nine tasks with complete validation splits."""
     tasks = evaluated(results)
     complete = all(tasks.values())
-    if any(row.get("stand_in") for row in results["coverage"]):
+    if any(row.stand_in for row in results.coverage):
         return f"Stand-in average ({len(tasks)} tasks)"
     if tasks and set(tasks) <= glue_tasks(results):
         if len(tasks) == len(GLUE):

@@ -6,8 +6,8 @@ import shlex
 
 from distill.config.backends import BACKENDS
 from distill.config.schemes import COMPILED, ONNX, file_of
+from distill.evaluation.results import Model, Results, known
 from distill.report.headline import task_names, variant
-from distill.report.schema import Model, Results
 from distill.report.variants import Run
 
 _AS_FLOAT32 = ("bf16", "fp16", "tf32", "fp32_medium", "fp32_tf32")
@@ -16,33 +16,33 @@ _AS_FLOAT32 = ("bf16", "fp16", "tf32", "fp32_medium", "fp32_tf32")
 
 def loading(run: Run, model: Model) -> dict[str, str | None]:
     """Keys `path`, `command`, `code` and `note`; None for a key that the variant does not have."""
-    if "failed" in model:
-        return {"path": None, "command": None, "code": None, "note": f"This variant failed: {model['failed']}"}
-    exported = _exported(run.results, model) if model["role"] in ("student", "teacher") else None
-    trained = model.get("path") if model["backend"] == "torch" else None
-    folder = exported or trained
+    if model.failed:
+        return {"path": None, "command": None, "code": None, "note": f"This variant failed: {model.failed}"}
+    exported = _exported(run.results, model) if model.role in ("student", "teacher") else None
+    path = known(model.path)
+    folder = exported or (path if model.backend == "torch" else None)
     if folder is None:
-        if model["role"] == "teacher":
-            where = f" The variant that was timed is in {run.folder}/{model['path']}." if model.get("path") else ""
+        if model.role == "teacher":
+            where = f" The variant that was timed is in {run.folder}/{path}." if path else ""
             note = f"This is the teacher, which the run does not export.{where}"
             return {"path": None, "command": None, "code": None, "note": note}
         note = "No folder of the run loads this variant: its recipe has no export stage for it."
-        return {"path": model.get("path"), "command": None, "code": None, "note": note}
+        return {"path": path, "command": None, "code": None, "note": note}
     path = f"{run.folder}/{folder}" if run.folder not in ("", ".") else folder
-    backend, scheme = model["backend"], model["scheme"].removesuffix(COMPILED)
+    backend, scheme = model.backend, model.scheme.removesuffix(COMPILED)
     # From the file of another artifact, `distill.load` runs what the run scored.
-    is_served = file_of(backend, scheme) not in (None, (backend, scheme)) and exported and model["scores"]
+    is_served = file_of(backend, scheme) not in (None, (backend, scheme)) and exported and model.scores
     if backend == "torch" and scheme in _AS_FLOAT32 and not is_served:
         scheme = "fp32"
-    tasks = [] if run.results.get("heads") else task_names(run.results)[1:]
+    tasks = [] if run.results.heads else task_names(run.results)[1:]
     notes = [f"Other tasks are beside it: {', '.join(tasks)}."] if tasks else []
     if not is_served and file_of(backend, scheme) != (backend, scheme):
         code = BACKENDS[backend].code
         code = code and code.format(file=f"{path}/onnx/{ONNX}")
         return {"path": path, "command": None, "code": code, "note": " ".join([_BY_HAND, *notes])}
-    if model["scheme"].endswith(COMPILED):
+    if model.scheme.endswith(COMPILED):
         notes.insert(0, f"It was timed as {variant(model)}; distill.load does not compile.")
-    elif scheme != model["scheme"]:
+    elif scheme != model.scheme:
         notes.insert(0, f"It was scored and timed as {variant(model)}; distill.load computes in float32.")
     return {
         "path": path,
@@ -63,11 +63,11 @@ def _code(path: str, backend: str, scheme: str) -> str:
 
 def _exported(results: Results, model: Model) -> str | None:
     """The exported folder of a model for the first task, below the run folder; None if it was not exported."""
-    stages = [s for s in results["stages"] if s["kind"] == "export" and "skipped" not in s]
-    wanted = (None, model["target"]) if model["role"] == "student" else ("teacher",)
-    found = next((stage for stage in stages if stage["target"] in wanted), None)
+    stages = [s for s in results.stages if s.kind == "export" and not s.skipped]
+    wanted = (None, model.target) if model.role == "student" else ("teacher",)
+    found = next((stage for stage in stages if stage.target in wanted), None)
     tasks = task_names(results)
     if found is None or not tasks:
         return None
-    parts = [found["name"], *([found["target"]] if found["target"] else [])]
-    return "/".join([*parts, "shared" if results.get("heads") else tasks[0]])
+    parts = [found.name, *([found.target] if found.target else [])]
+    return "/".join([*parts, "shared" if results.heads else tasks[0]])

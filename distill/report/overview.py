@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType
 
 from distill.config.schemes import packages
+from distill.evaluation.results import Model, Results
 from distill.report import figure, headline
-from distill.report.schema import Model, Results
 from distill.report.seeds import Seeds, over_seeds
 from distill.report.table import Row, Table, number, times, with_interval
 from distill.report.timed import at, reported_input
@@ -45,10 +47,10 @@ def versioned() -> tuple[str, ...]:
 
 def settings(results: Results) -> str:
     """Recipe and overrides, without the seed and the output folder."""
-    words = [word.strip("'\"") for word in results["command"].split()]
+    words = [word.strip("'\"") for word in results.command.split()]
     left_out = ("recipe=", "seed=", "output=", "hydra.")
     overrides = [word for word in words if "=" in word and not word.startswith((*left_out, "-"))]
-    return " ".join([*results["recipe"].split(), *sorted(overrides)]) or "-"
+    return " ".join([*results.recipe.split(), *sorted(overrides)]) or "-"
 
 
 def grouped(runs: Sequence[Results], name: Callable[[Results], str]) -> list[list[Results]]:
@@ -59,11 +61,11 @@ def grouped(runs: Sequence[Results], name: Callable[[Results], str]) -> list[lis
     """
     groups: dict[str, list[Results]] = {}
     for run in runs:
-        sampled = any(row["split"] == "train" and row.get("limited") for row in run["coverage"])
+        sampled = any(row.split == "train" and row.limited for row in run.coverage)
         left_out = (*versioned(), _COMMIT, *(("tasks",) if sampled else ()))
         facts = {fact: value for fact, value in _facts(run).items() if fact not in left_out}
-        key = json.dumps([name(run), facts, run.get("teacher_name"), run.get("smoke", False)], sort_keys=True)
-        while any(set(run["seeds"]) & set(other["seeds"]) for other in groups.get(key, ())):
+        key = json.dumps([name(run), facts, run.teacher_name, bool(run.smoke)], sort_keys=True)
+        while any(set(run.seeds) & set(other.seeds) for other in groups.get(key, ())):
             key += "+"  # two runs of one seed with different numbers: something else differs, so nothing is averaged
         groups.setdefault(key, []).append(run)
     return list(groups.values())
@@ -71,7 +73,7 @@ def grouped(runs: Sequence[Results], name: Callable[[Results], str]) -> list[lis
 
 def _facts(run: Results) -> dict[str, Any]:
     """Machine, versions and fingerprints of a run; of distill, the commit too where it is recorded."""
-    return {"distill": run["version"], **run["environment"], **run.get("fingerprints", {})}
+    return {"distill": run.version, **run.environment, **(run.fingerprints or {})}
 
 
 def different_versions(name: str, runs: Sequence[Results]) -> list[str]:
@@ -88,7 +90,7 @@ def entries(runs: Sequence[Results], name: Callable[[Results], str] = settings) 
     shown: list[Entry] = []
     for series, group in enumerate(grouped(runs, name)):
         for models, of_runs in variants(group):
-            if models[0]["role"] not in ("teacher", "member"):
+            if models[0].role not in ("teacher", "member"):
                 shown.append(Entry(series, name(group[0]), models, of_runs))
     return shown
 
@@ -97,17 +99,17 @@ def variants(runs: Sequence[Results]) -> list[tuple[list[Model], list[Results]]]
     """The rows of each variant in the runs that have it, and these runs."""
     found: dict[tuple[str, ...], tuple[list[Model], list[Results]]] = {}
     for run in runs:
-        for model in run["models"]:
-            key = (model["name"], model["role"], model["backend"], model["scheme"], str(model["target"]))
+        for model in run.models:
+            key = (model.name, model.role, model.backend, model.scheme, str(model.target))
             models, of_runs = found.setdefault(key, ([], []))
             models.append(model)
             of_runs.append(run)
     return list(found.values())
 
 
-def values(numbers: Sequence[float | None]) -> list[float]:
+def values(numbers: Iterable[float | UnsetType | None]) -> list[float]:
     """The numbers that were measured."""
-    return [value for value in numbers if value is not None]
+    return [value for value in numbers if value is not None and value is not UNSET]
 
 
 def mean(numbers: Sequence[float], show: Callable[[float | None], str], digits: int) -> str:
@@ -123,14 +125,14 @@ def around(numbers: Sequence[float]) -> tuple[float, tuple[float, float] | None]
     return middle, (middle - stdev(numbers), middle + stdev(numbers)) if len(numbers) > 1 else None
 
 
-def _cell(entry: Entry, key: str, digits: int) -> str:
+def _cell(entry: Entry, key: Literal["retained", "speedup"], digits: int) -> str:
     """Mean +- standard deviation over runs, for retained % with its 95% interval over rows and seeds; for a single run,
     its value with the 95% interval."""
     show = times if key == "speedup" else number
     value_of = headline.speedup if key == "speedup" else headline.retained
     numbers = values([value_of(m) for m in entry.models])
     if not numbers:
-        return "failed" if key == "retained" and any("failed" in m for m in entry.models) else "-"
+        return "failed" if key == "retained" and any(m.failed for m in entry.models) else "-"
     if len(numbers) == 1:
         model = next(m for m in entry.models if value_of(m) is not None)
         return with_interval(show(numbers[0]), headline.interval(model, key), digits)
@@ -146,7 +148,7 @@ def _over_seeds(entry: Entry) -> Seeds:
 
 def _parameters(entry: Entry) -> str:
     """Smallest to largest: runs that prune to a speed may end with different shapes."""
-    counts = sorted(values([m.get("parameters") for m in entry.models]))
+    counts = sorted(values([m.parameters for m in entry.models]))
     ends = dict.fromkeys(f"{count / 1e6:.2f}" for count in (counts[:1] + counts[-1:]))
     return f"{' to '.join(ends)} M" if ends else "-"
 
@@ -192,25 +194,25 @@ def table(shown: Sequence[Entry]) -> Table:
     short, _ = names(shown)
     for index, entry in enumerate(shown, 1):
         first = entry.models[0]
-        seeds = sorted({seed for run in entry.runs for seed in run["seeds"]})
+        seeds = sorted({seed for run in entry.runs for seed in run.seeds})
         rows.append(
             (
                 str(index),
                 short[entry.settings],
-                first["name"],
-                first["backend"],
-                first["scheme"],
+                first.name,
+                first.backend,
+                first.scheme,
                 _cell(entry, "retained", 1),
                 _cell(entry, "speedup", 2),
-                mean(values([m.get("macro") for m in entry.models]), number, 1),
+                mean(values([m.macro for m in entry.models]), number, 1),
                 ", ".join(dict.fromkeys(map(headline.average_name, entry.runs))),
                 _parameters(entry),
                 ", ".join(map(str, seeds)),
             )
         )
-        remarks += [f"#{index} failed: {m['failed']}" for m in entry.models if "failed" in m]
+        remarks += [f"#{index} failed: {m.failed}" for m in entry.models if m.failed]
         if headline.where(entry.runs[0], first):
-            remarks.append(f"#{index} ran on the CPU, not on the {entry.runs[0]['environment']['gpu']}.")
+            remarks.append(f"#{index} ran on the CPU, not on the {entry.runs[0].gpu}.")
     notes = [
         *common_settings(shown),
         "One run: value [95% interval]. Several seeds: mean ± standard deviation "
@@ -221,7 +223,7 @@ def table(shown: Sequence[Entry]) -> Table:
         *(note for name, runs in _groups(shown) for note in different_versions(short[name], runs)),
         *dict.fromkeys(remarks),
     ]
-    return Table("Every run", columns, rows, 5, notes, [entry.models[0]["role"] for entry in shown])
+    return Table("Every run", columns, rows, 5, notes, [entry.models[0].role for entry in shown])
 
 
 def _groups(shown: Sequence[Entry]) -> list[tuple[str, list[Results]]]:
@@ -246,8 +248,8 @@ def points(shown: Sequence[Entry]) -> list[figure.Point]:
         if across and along:
             (x, x_ends), (y, y_ends) = _spread(entry, "speedup", across), _spread(entry, "retained", along)
             model, shape = entry.models[0], reported_input(entry.runs[0])
-            group = legend[short[entry.settings]] if several else model["backend"]
-            point = figure.Point(label(entry), model["role"], x, y, x_ends, y_ends, group, shape)
+            group = legend[short[entry.settings]] if several else model.backend
+            point = figure.Point(label(entry), model.role, x, y, x_ends, y_ends, group, shape)
             drawn.setdefault(entry.series, []).append(point)
     placed = [point for series in drawn.values() for point in figure.in_front(series)]
     if not several:
@@ -281,10 +283,12 @@ def _legend(runs: Sequence[str]) -> dict[str, str]:
 def label(entry: Entry) -> str:
     """Target and variant of its models."""
     model = entry.models[0]
-    return (f"{model['target']}, " if model["target"] else "") + headline.variant(model)
+    return (f"{model.target}, " if model.target else "") + headline.variant(model)
 
 
-def _spread(entry: Entry, key: str, numbers: list[float]) -> tuple[float, tuple[float, float] | None]:
+def _spread(
+    entry: Entry, key: Literal["retained", "speedup"], numbers: list[float]
+) -> tuple[float, tuple[float, float] | None]:
     middle, deviation = around(numbers)
     if deviation is not None:
         return middle, _over_seeds(entry).interval if key == "retained" else deviation
@@ -294,4 +298,4 @@ def _spread(entry: Entry, key: str, numbers: list[float]) -> tuple[float, tuple[
 
 def headlines(runs: Sequence[Results]) -> list[str]:
     """The headline of each run, preceded by its settings."""
-    return [f"{settings(run)}, seed {', '.join(map(str, run['seeds']))}: {headline.headline(run)}" for run in runs]
+    return [f"{settings(run)}, seed {', '.join(map(str, run.seeds))}: {headline.headline(run)}" for run in runs]

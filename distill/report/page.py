@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from distill.evaluation.results import Results
 from distill.report import figure, footnotes, headline, overview, pruning_table
 from distill.report.detail import tables
-from distill.report.schema import Results
 from distill.report.table import Table, models_table
 from distill.report.variants import Run, groups
 
@@ -71,17 +71,17 @@ def banner(smoke: bool) -> list[Block]:
 
 def result(results: Results) -> list[Block]:
     """The banner of a smoke run, and the headline."""
-    return [*banner(bool(results.get("smoke"))), Headline(headline.headline(results))]
+    return [*banner(bool(results.smoke)), Headline(headline.headline(results))]
 
 
 def origin(results: Results) -> list[Block]:
     """Teacher, version, seeds and command of a run."""
-    seeds = ", ".join(map(str, results["seeds"]))
-    teacher = results.get("teacher_name", "-")
+    seeds = ", ".join(map(str, results.seeds))
+    teacher = results.teacher_name or "-"
     return [
-        Paragraph(f"Teacher: {teacher}. Run with distill {results['version']}, seed {seeds}."),
-        *([Paragraph(results["older_rules"])] if "older_rules" in results else []),
-        *command(results["command"]),
+        Paragraph(f"Teacher: {teacher}. Run with distill {results.version}, seed {seeds}."),
+        *([Paragraph(results.older_rules)] if results.older_rules else []),
+        *command(results.command),
     ]
 
 
@@ -102,7 +102,7 @@ def sections(every: Iterable[Table | None]) -> list[Block]:
 def run_page(results: Results, drawn: str) -> list[Block]:
     """The report of one run; `drawn` is its picture as SVG."""
     return [
-        Heading(results["recipe"], 1),
+        Heading(results.recipe, 1),
         *result(results),
         *origin(results),
         Picture("frontier.svg", drawn),
@@ -122,7 +122,7 @@ def summary(results: Results) -> list[Block]:
 
 def real(runs: Sequence[Results]) -> tuple[list[Results], str]:
     """The runs that a page on many shows, smoke runs only if there is no other, and a sentence on the others."""
-    shown = [run for run in runs if not run.get("smoke")] or list(runs)
+    shown = [run for run in runs if not run.smoke] or list(runs)
     hidden = len(runs) - len(shown)
     text = f"Not shown: {headline.counted(hidden, 'run')} with limit=smoke, whose numbers mean nothing."
     return shown, text if hidden else ""
@@ -131,7 +131,7 @@ def real(runs: Sequence[Results]) -> tuple[list[Results], str]:
 def overview_page(runs: Sequence[Results]) -> tuple[list[Block], dict[str, str]]:
     """The page over many runs, with a section for each group of comparable runs; and file name -> picture as SVG."""
     shown, hidden = real(runs)
-    smoke = any(run.get("smoke") for run in shown)
+    smoke = any(run.smoke for run in shown)
     text = f"{headline.counted(len(shown), 'run')}: {len(overview.entries(shown))} variants of students and baselines."
     text += f" {hidden}" if hidden else ""
     blocks: list[Block] = [Heading(ALL_RUNS, 1), *banner(smoke), Headline(text)]

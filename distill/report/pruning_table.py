@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
+from distill.evaluation.results import Model, Pruned, Results
 from distill.report import figure, headline
 from distill.report.footnotes import speed_of
 from distill.report.overview import (
@@ -27,7 +28,6 @@ from distill.report.overview import (
     settings,
     values,
 )
-from distill.report.schema import Results
 from distill.report.table import Row, Table, number, times
 
 
@@ -59,34 +59,34 @@ def cuts(runs: Sequence[Results]) -> list[Cut]:
         notes = different_versions(label(group[0]), group)
         of_group: dict[tuple[str, str], Cut] = {}
         for run in group:
-            for row in run.get("pruned", []):
-                if "predicted_speedup" in row:
-                    target = row["target"] or "-"
-                    cut = of_group.setdefault((row["step"], target), Cut(label(run), target, [], [], [], [], {}, notes))
+            for row in run.pruned:
+                if row.predicted_speedup is not UNSET:
+                    target = row.target or "-"
+                    cut = of_group.setdefault((row.step, target), Cut(label(run), target, [], [], [], [], {}, notes))
                     _add(cut, run, row)
         every += of_group.values()
     targets = dict.fromkeys(cut.target for cut in every)
     return [cut for target in targets for cut in every if cut.target == target]
 
 
-def _add(cut: Cut, run: Results, row: dict[str, Any]) -> None:
-    cut.seeds.extend(run["seeds"])
-    cut.shapes.append(f"{row['layers']} x {row['hidden']} x {row['ffn']}")
-    cut.predicted.append(row["predicted_speedup"])
-    cut.measured.extend(values([row["measured_speedup"]]))
+def _add(cut: Cut, run: Results, row: Pruned) -> None:
+    cut.seeds.extend(run.seeds)
+    cut.shapes.append(f"{row.layers} x {row.hidden} x {row.ffn}")
+    cut.predicted.extend(values([row.predicted_speedup]))
+    cut.measured.extend(values([row.measured_speedup]))
     kinds = headline.kinds(run)
-    for model in run["models"]:
-        as_cut = model["role"] == "student" and kinds.get(model["step"]) in ("prune", "vocabulary")
-        role = "pruned" if as_cut else model["role"]
-        variant = row.get("backend", "torch"), row["scheme"]
+    for model in run.models:
+        as_cut = model.role == "student" and kinds.get(model.step) in ("prune", "vocabulary")
+        role = "pruned" if as_cut else model.role
+        variant = row.backend or "torch", row.scheme
         if role == "pruned" and variant[0] != "torch":  # models right after pruning are in torch float32 alone
             variant = "torch", "fp32"
-        if role in ("student", "pruned", "baseline") and _variant(model) == (row["target"], *variant):
+        if role in ("student", "pruned", "baseline") and _variant(model) == (row.target, *variant):
             cut.retained.setdefault(role, []).extend(values([headline.retained(model)]))
 
 
-def _variant(model: dict[str, Any]) -> tuple[str | None, str, str]:
-    return model["target"], model["backend"], model["scheme"]
+def _variant(model: Model) -> tuple[str | None, str, str]:
+    return model.target, model.backend, model.scheme
 
 
 def _of_seeds(cut: Cut, role: str) -> str:
@@ -124,10 +124,10 @@ def table(runs: Sequence[Results]) -> Table | None:
         "Seeds",
     )
     errors = [
-        abs(row["predicted_speedup"] / row["measured_speedup"] - 1)
+        abs(row.predicted_speedup / row.measured_speedup - 1)
         for run in runs
-        for row in run.get("pruned", [])
-        if row.get("predicted_speedup") and row["measured_speedup"]
+        for row in run.pruned
+        if row.predicted_speedup and row.measured_speedup
     ]
     notes = [
         *common_settings(entries(runs)),
@@ -135,9 +135,7 @@ def table(runs: Sequence[Results]) -> Table | None:
         "search timed. Before recovery: retained % directly after pruning, in torch float32. After recovery, baseline: "
         "in the variant that the search timed, after recovery by distillation and after the same number of steps on "
         "labels alone. Several seeds: mean ± standard deviation over runs.",
-        *dict.fromkeys(
-            f"{speed_of(row)}." for run in runs for row in run.get("pruned", []) if "predicted_speedup" in row
-        ),
+        *dict.fromkeys(f"{speed_of(row)}." for run in runs for row in run.pruned if row.predicted_speedup is not UNSET),
         *dict.fromkeys(note for cut in every for note in cut.notes),
     ]
     if errors:
@@ -145,7 +143,7 @@ def table(runs: Sequence[Results]) -> Table | None:
             f"Relative error of the predicted speedup, over {len(errors)} models: median {100 * median(errors):.1f}%, "
             f"largest {100 * max(errors):.1f}%."
         )
-    notes += dict.fromkeys(run["older_rules"] for run in runs if "older_rules" in run)
+    notes += dict.fromkeys(run.older_rules for run in runs if run.older_rules)
     return Table("Pruned to a target", columns, rows, 3, [*notes, *_at_equal_speeds(every)])
 
 

@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+from msgspec.json import encode
+
 from distill import __version__
 from distill.errors import DataError
-from distill.report.schema import VERSION, Results, validate
+from distill.evaluation.results import VERSION, Disagreement, Results
+from distill.report.checked import misfit, validate
 from distill.runtime.storage.run_folder import DISAGREEMENTS
 from distill.runtime.storage.strict_json import read_json
 
-_ROW: dict[str, Any] = {
-    "task": str,
-    "split": str,
-    "row": int,
-    "text": str,
-    "teacher": str,
-    "student": str,
-    "label": str | int | float | None,
-}
-"""Keys of a row, and the types of their values."""
-
-
-def read(folder: Path) -> list[Results]:
-    """Every distinct results.json below `folder`. Raises DataError without a file, or if some are not valid."""
-    return list(read_paths(folder).values())
-
 
 def read_paths(folder: Path) -> dict[Path, Results]:
-    """Path of each distinct results.json below `folder` -> its results. Raises DataError as `read`."""
+    """Path of each distinct results.json below `folder` -> its results. Raises DataError without a file, or if some are
+    not valid."""
     paths = [path for path in sorted(folder.rglob("results.json")) if not _hidden(path.relative_to(folder))]
     if not paths:
         raise DataError(
             f"{folder}: got a folder without any results.json; must contain finished runs; run a recipe first"
         )
-    runs: dict[str, tuple[Path, Results]] = {}
+    runs: dict[bytes, tuple[Path, Results]] = {}
     errors: list[str] = []
     for path in paths:
         try:
@@ -44,7 +32,7 @@ def read_paths(folder: Path) -> dict[Path, Results]:
         except DataError as error:
             errors += error.messages
         else:
-            key = json.dumps(results, sort_keys=True)
+            key = encode(results, order="deterministic")
             # The folder of an evaluate stage has the results of its run once more: the run's own folder is meant.
             known = runs.get(key, (path, results))[0]
             runs[key] = (min(path, known, key=lambda p: len(p.parts)), results)
@@ -65,29 +53,17 @@ def read_one(path: Path) -> Results:
     if wrong := validate(document):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise DataError(f"{path}: {wrong[0]}{more}; must be of schema {VERSION}; run its recipe again")
-    results: Results = document
-    return results
+    return convert(document, Results)
 
 
-def read_rows(folder: Path) -> list[dict[str, Any]]:
+def read_rows(folder: Path) -> list[Disagreement]:
     """The rows of `disagreements.json` beside a results.json; empty without this file. Raises DataError if it is not
     valid."""
     path = folder / DISAGREEMENTS
-    if not path.is_file():
-        return []
-    rows = _read(path)
-    if not isinstance(rows, list):
-        raise DataError(f"{path}: got no list; must be a list of rows with {', '.join(_ROW)}; run its recipe again")
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict) or not _ROW.keys() <= row.keys():
-            raise DataError(
-                f"{path}, row {number}: got another form; must have {', '.join(_ROW)}; run its recipe again"
-            )
-        for key, kinds in _ROW.items():
-            if not isinstance(row[key], kinds) or isinstance(row[key], bool):
-                got = repr(row[key])[:40]
-                raise DataError(f"{path}, row {number}: got {key} {got}; must be of another type; run its recipe again")
-    return rows
+    rows = _read(path) if path.is_file() else []
+    if wrong := misfit(rows, list[Disagreement]):
+        raise DataError(f"{path}: {wrong}; must be rows that a run wrote; run its recipe again")
+    return convert(rows, list[Disagreement])
 
 
 def _read(path: Path) -> Any:

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
+from msgspec import UNSET, UnsetType
+
+from distill.evaluation.results import Model, Results
 from distill.report import headline
 from distill.report.headline import named
-from distill.report.schema import Model, Results
 from distill.report.table import Row, Table, number, with_interval
+from distill.report.verdict import identity
 
 
 def chance_table(results: Results) -> Table | None:
     """For each task: the scores of the best constant predictor and of the teacher, and the detectable difference."""
-    floor, least = results.get("chance"), results.get("detectable", {})
+    floor, least = results.chance, results.detectable or {}
     if not floor:
         return None
-    teacher, near = headline.reference_teacher(results), results.get("near_chance", [])
+    teacher, near = headline.reference_teacher(results), results.near_chance or []
     rows = []
     for task, scores in floor.items():
-        own = (teacher or {}).get("scores", {}).get(task, {})
-        ends = (teacher or {}).get("score_ci95", {}).get(task, {})
+        own = {} if teacher is None else (teacher.scores or {}).get(task, {})
+        ends = {} if teacher is None else teacher.score_ci95.get(task, {})
         both = [with_interval(number(own.get(key)), ends.get(key), 1) for key in scores]
         cells = (" / ".join(scores), " / ".join(map(number, scores.values())), " / ".join(both))
         rows.append((task, *cells, number(least.get(task))))
@@ -31,7 +34,7 @@ def chance_table(results: Results) -> Table | None:
     ]
     if near:
         notes.append(f"The teacher's 95% interval includes chance: {', '.join(near)}.")
-    constant = [f"{named(m)} ({', '.join(m['near_constant'])})" for m in results["models"] if m.get("near_constant")]
+    constant = [f"{named(m)} ({', '.join(m.near_constant)})" for m in results.models if m.near_constant]
     if constant:
         notes.append(f"At least 99% of the outputs are one and the same: {'; '.join(constant)}.")
     columns = ("Task", "Metrics", "Chance", "Teacher [95%]", "Detectable")
@@ -40,21 +43,20 @@ def chance_table(results: Results) -> Table | None:
 
 def tests_table(results: Results) -> Table | None:
     """Every test of macro scores, and the tests on each task of the student of the headline."""
-    found = results.get("tests", [])
     student = headline.first_student(results)
-    chosen = None if student is None else {key: student[key] for key in ("name", "scheme", "backend")}
-    shown = [test for test in found if test["scope"] is None or test["a"] == chosen]
+    chosen = None if student is None else identity(student)
+    shown = [test for test in results.tests or () if test.scope is None or identity(test.a) == chosen]
     if not shown:
         return None
     rows: list[Row] = [
         (
-            headline.macro_score(results) if test["scope"] is None else test["scope"],
-            named(test["a"]),
-            named(test["b"]),
-            "differ" if test["distinguishable"] else "not distinguishable",
-            with_interval(f"{test['difference']:+.1f}", test["ci95"], 1),
-            _p(test["p"]),
-            _p(test.get("p_corrected")),
+            headline.macro_score(results) if test.scope is None else test.scope,
+            named(test.a),
+            named(test.b),
+            "differ" if test.distinguishable else "not distinguishable",
+            with_interval(f"{test.difference:+.1f}", test.ci95, 1),
+            _p(test.p),
+            _p(test.p_corrected),
         )
         for test in shown
     ]
@@ -75,13 +77,13 @@ def calibration_table(results: Results) -> Table | None:
         (
             task,
             named(model),
-            number(each["ece"], 3),
-            number(each["temperature"], 2),
-            number(each["ece_scaled"], 3),
+            number(each.ece, 3),
+            number(each.temperature, 2),
+            number(each.ece_scaled, 3),
         )
         for model in both
         if model is not None
-        for task, each in model.get("calibration", {}).items()
+        for task, each in model.calibration.items()
     ]
     note = (
         "Expected calibration error, 0 to 1, in 15 bins (Guo et al. 2017). The temperature was chosen on development "
@@ -103,13 +105,13 @@ def lengths_table(results: Results) -> Table | None:
 
 
 def _by_length(teacher: Model, student: Model) -> Iterator[Row]:
-    ours = student.get("by_length", {})
-    for task, thirds in teacher.get("by_length", {}).items():
+    ours = student.by_length
+    for task, thirds in teacher.by_length.items():
         for before, after in zip(thirds, ours.get(task, []), strict=False):
-            scores = [fmean(third["scores"].values()) if third["scores"] else None for third in (before, after)]
+            scores = [fmean(third.scores.values()) if third.scores else None for third in (before, after)]
             difference = "-" if None in scores else f"{scores[1] - scores[0]:+.1f}"  # type: ignore[operator]
-            tokens = f"{before['from']} to {before['to']}"
-            yield task, tokens, number(before["rows"], 0), number(scores[0]), number(scores[1]), difference
+            tokens = f"{before.first} to {before.last}"
+            yield task, tokens, number(before.rows, 0), number(scores[0]), number(scores[1]), difference
 
 
 def tables(results: Results) -> list[Table | None]:
@@ -117,5 +119,5 @@ def tables(results: Results) -> list[Table | None]:
     return [chance_table(results), tests_table(results), calibration_table(results), lengths_table(results)]
 
 
-def _p(value: float | None) -> str:
-    return "-" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
+def _p(value: float | UnsetType) -> str:
+    return "-" if value is UNSET else "< 0.001" if value < 0.001 else f"{value:.3f}"

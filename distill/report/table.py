@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from msgspec import UNSET, UnsetType
+
+from distill.evaluation.results import Model, Results
 from distill.report import footnotes, headline
-from distill.report.schema import Model, Results
 from distill.report.timed import at, median, reported_input
 
 Row = tuple[str, ...]
@@ -30,8 +32,8 @@ class Table:
     """The role of the model in each row, where rows are models."""
 
 
-def number(value: float | None, digits: int = 1) -> str:
-    return "-" if value is None else f"{value:,.{digits}f}"
+def number(value: float | UnsetType | None, digits: int = 1) -> str:
+    return "-" if value is None or value is UNSET else f"{value:,.{digits}f}"
 
 
 def times(value: float | None) -> str:
@@ -42,12 +44,12 @@ def with_interval(text: str, ends: Sequence[float] | None, digits: int) -> str:
     return f"{text} [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if ends and text != "-" else text
 
 
-def millions(count: int | None) -> str:
-    return "-" if count is None else f"{count / 1e6:.2f} M"
+def millions(count: int | UnsetType | None) -> str:
+    return "-" if count is None or count is UNSET else f"{count / 1e6:.2f} M"
 
 
 def roles(results: Results) -> list[str]:
-    return [model["role"] for model in results["models"]]
+    return [model.role for model in results.models]
 
 
 def models_table(results: Results) -> Table:
@@ -55,19 +57,19 @@ def models_table(results: Results) -> Table:
     shape = reported_input(results)
     rows = [
         (
-            m["name"],
-            m["role"],
-            m["backend"],
-            m["scheme"],
-            millions(m.get("parameters")),
-            number(m.get("size_mib")),
+            m.name,
+            m.role,
+            m.backend,
+            m.scheme,
+            millions(m.parameters),
+            number(m.size_mib),
             number(median(m, shape)),
-            number(m.get("macro")),
+            number(m.macro),
             _retained(m),
             with_interval(times(headline.speedup(m)), headline.interval(m, "speedup"), 2),
-            times((m.get("speedup") or {}).get("same_backend")),
+            times(m.speedup.same_backend if m.speedup else None),
         )
-        for m in results["models"]
+        for m in results.models
     ]
     columns = (
         "Model",
@@ -86,19 +88,19 @@ def models_table(results: Results) -> Table:
 
 
 def _retained(model: Model) -> str:
-    if "failed" in model:
+    if model.failed:
         return "failed"
     return with_interval(number(headline.retained(model)), headline.interval(model, "retained"), 1)
 
 
 def _model_notes(results: Results) -> list[str]:
-    failed = [f"{m['name']} ({headline.variant(m)}) failed: {m['failed']}" for m in results["models"] if "failed" in m]
+    failed = [f"{m.name} ({headline.variant(m)}) failed: {m.failed}" for m in results.models if m.failed]
     return [
         f"Retained %: the model's {headline.macro_score(results)} as a percentage of the teacher's. Speedup: over "
         f"{headline.reference(results)} on any backend, or on the same backend. Shapes such as 8x128 are batch x "
         "length.",
         *headline.on_the_cpu(results),
         *failed,
-        *results.get("notes", []),
+        *(results.notes or ()),
         *footnotes.pruned(results),
     ]

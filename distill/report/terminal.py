@@ -11,8 +11,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from distill.errors import printable_lines
+from distill.evaluation.results import Results
 from distill.report.page import Banner, Block, Bullets, Code, Heading, Headline, Paragraph, Picture, summary
-from distill.report.schema import Results
 from distill.report.table import Table
 
 _COLOURS = {"teacher": "dim", "student": "bold", "baseline": "", "member": "dim", "pruned": ""}

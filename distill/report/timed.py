@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
-from distill.report.schema import Model, Results
+from distill.evaluation.results import Latency, Model, Results
 
 REQUESTS = "single requests"
 """Name of the input of single requests at the tasks' own lengths, beside batch x length such as `8x128`."""
 
 
-def _shape(row: dict[str, Any]) -> str:
-    return row.get("name") or f"{row['batch']}x{row['length']}"
-
-
 def shapes(results: Results) -> list[str]:
     """Names of all timed shapes, in order; the name of a fixed one is batch x length, e.g. `8x128`."""
-    rows = [row for m in results["models"] for row in m.get("latency_ms", ())]
-    return list(dict.fromkeys(map(_shape, rows)))
+    rows = [row for m in results.models for row in (m.latency_ms or ())]
+    return list(dict.fromkeys(row.input for row in rows))
 
 
 def reported_input(results: Results) -> str | None:
@@ -27,10 +22,10 @@ def reported_input(results: Results) -> str | None:
 
     In runs with `older_rules`, the middle one of the inputs with a fixed batch and length.
     """
-    rows = [row for m in results["models"] for row in m.get("latency_ms", ())]
-    fixed = list(dict.fromkeys(_shape(row) for row in rows if row["batch"] is not None))
-    own = list(dict.fromkeys(_shape(row) for row in rows if row["batch"] is None))
-    if own and any("by_input" in (m.get("speedup") or {}) for m in results["models"]):
+    rows = [row for m in results.models for row in (m.latency_ms or ())]
+    fixed = list(dict.fromkeys(row.input for row in rows if row.batch is not None))
+    own = list(dict.fromkeys(row.input for row in rows if row.batch is None))
+    if own and any(m.speedup and m.speedup.by_input for m in results.models):
         return own[0]
     names = fixed or shapes(results)
     return names[len(names) // 2] if names else None
@@ -49,19 +44,19 @@ def _short(name: str) -> str:
     return name if re.fullmatch(r"\d+x\d+", name) else "the tasks' own lengths"
 
 
-def latency(model: Model, shape: str | None) -> dict[str, Any] | None:
+def latency(model: Model, shape: str | None) -> Latency | None:
     """The row of a timed shape, by its name."""
-    return next((row for row in model.get("latency_ms", ()) if _shape(row) == shape), None)
+    return next((row for row in (model.latency_ms or ()) if row.input == shape), None)
 
 
 def median(model: Model, shape: str | None) -> float | None:
     """Milliseconds at a timed shape."""
     row = latency(model, shape)
-    return row["median"] if row else None
+    return row.median if row else None
 
 
 def milliseconds(model: Model) -> dict[str, float]:
     """Input -> median milliseconds, single requests among them where they were timed."""
-    timed = {_shape(row): row["median"] for row in model.get("latency_ms", ())}
-    single = model.get("requests")
-    return timed | ({REQUESTS: single["p50"]} if single else {})
+    timed = {row.input: row.median for row in (model.latency_ms or ())}
+    single = model.requests
+    return timed | ({REQUESTS: single.p50} if single else {})

@@ -10,17 +10,17 @@ import functools
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from distill.report import headline, overview
-from distill.report.schema import Model, Results
-from distill.report.timed import median, milliseconds, reported_input, shapes
+from msgspec import UNSET, UnsetType
 
-Interval = tuple[float, float]
+from distill.evaluation.results import Disagreement, Interval, Model, Results, known
+from distill.report import headline, overview
+from distill.report.timed import median, milliseconds, reported_input, shapes
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Run:
 
     folder: str
     results: Results
-    rows: Sequence[dict[str, Any]] = ()
+    rows: Sequence[Disagreement] = ()
 
     @functools.cached_property
     def input(self) -> str | None:
         """The input of the reported speedup: the tasks' own lengths where it was measured there, else the middle
         shape."""
-        for model in self.results["models"]:
-            measured = (model.get("speedup") or {}).get("by_input") or {}
+        for model in self.results.models:
+            measured = model.speedup.by_input if model.speedup else {}
             best = headline.speedup(model)
-            if named := next((name for name, row in measured.items() if row["median"] == best), None):
-                return str(named)
+            if named := next((name for name, row in measured.items() if row.median == best), None):
+                return named
         return reported_input(self.results)
 
     @functools.cached_property
@@ -83,7 +83,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        return f"{self.first['name']}, {headline.variant(self.first)}"
+        return f"{self.first.name}, {headline.variant(self.first)}"
 
     def kept(self, above: bool) -> Value | None:
         """Retained percent: of the teacher's score or, with `above`, of its score minus chance."""
@@ -113,33 +113,32 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     for index, run in enumerate(runs):
         found.setdefault(json.dumps(_comparable(run.results)), []).append(index)
     made = [_group([runs[i] for i in members], members) for members in found.values()]
-    current = ["older_rules" not in run.results for run in runs]
+    current = [not run.results.older_rules for run in runs]
     return sorted(made, key=lambda group: (not any(current[i] for i in group.runs), -len(group.runs)))
 
 
 def _comparable(results: Results) -> list[Any]:
-    facts = results["environment"]
-    rows = sorted([row["task"], row["split"], row["rows"]] for row in results["coverage"] if row["split"] != "train")
+    facts = results.environment
+    rows = sorted([row.task, row.split, row.rows] for row in results.coverage if row.split != "train")
     machine = [facts.get(key) for key in ("cpu", "gpu", "threads")]
     # Keys sort the tasks: runs that list the same tasks in another order are compared.
     return [
         sorted(headline.task_names(results)),
         sorted(headline.outside(results)),
         rows,
-        results.get("teacher_name"),
+        results.teacher_name,
         machine,
-        bool(results.get("smoke")),
+        bool(results.smoke),
     ]
 
 
 def _group(runs: Sequence[Run], members: Sequence[int]) -> Group:
     first = runs[0].results
-    facts = first["environment"]
-    machine = f"{facts.get('gpu') or facts['cpu']}, {headline.counted(facts['threads'], 'thread')}"
+    machine = f"{first.gpu or first.environment['cpu']}, {headline.counted(first.threads, 'thread')}"
     inputs = Counter(run.input for run in runs if run.input)
     return Group(
         tuple(headline.task_names(first)),
-        first.get("teacher_name", "-"),
+        first.teacher_name or "-",
         machine,
         tuple(members),
         inputs.most_common(1)[0][0] if inputs else None,
@@ -171,17 +170,13 @@ def speedups(model: Model, run: Run) -> dict[str, Value]:
     Runs with `older_rules` have the speedup at one input only. At the others it is the ratio of medians, without an
     interval.
     """
-    ways = model.get("speedup") or {}
-    if by_input := ways.get("by_input"):
-        return {name: Value(row["median"], _pair(row["ci95"])) for name, row in by_input.items() if row}
+    ways = model.speedup
+    if ways and ways.by_input:
+        return {name: Value(row.median, row.ci95) for name, row in ways.by_input.items()}
     ratios = {shape: Value(ms / own) for shape, ms in run.fastest.items() if (own := median(model, shape))}
-    if run.input and (best := ways.get("best_teacher")) is not None:
-        ratios[run.input] = Value(best, _pair(ways.get("ci95")))
+    if run.input and ways and ways.best_teacher is not None:
+        ratios[run.input] = Value(ways.best_teacher, ways.ci95)
     return ratios
-
-
-def _pair(ends: Sequence[float] | None) -> Interval | None:
-    return (ends[0], ends[1]) if ends else None
 
 
 def _variant(group: int, runs: Sequence[Run], places: Sequence[int], models: Sequence[Model], settings: str) -> Variant:
@@ -193,10 +188,10 @@ def _variant(group: int, runs: Sequence[Run], places: Sequence[int], models: Seq
         tuple(models),
         settings,
         over_seeds([_retained(m) for m in models]),
-        over_seeds([_above_chance(m) for m in models]),
+        over_seeds([above_chance(m) for m in models]),
         {name: v for name in keys(faster) if (v := over_seeds([row.get(name) for row in faster]))},
         means(timed),
-        mean_of([m.get("size_mib") for m in models]),
+        mean_of([m.size_mib for m in models]),
     )
 
 
@@ -210,7 +205,7 @@ def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {key: fmean(row[key] for row in rows if key in row) for key in keys(rows)}
 
 
-def mean_of(numbers: Sequence[float | None]) -> float | None:
+def mean_of(numbers: Iterable[float | UnsetType | None]) -> float | None:
     """The mean of the numbers that were measured; None without one."""
     measured = overview.values(numbers)
     return fmean(measured) if measured else None
@@ -227,13 +222,14 @@ def over_seeds(values: Sequence[Value | None]) -> Value | None:
 
 def _retained(model: Model) -> Value | None:
     value = headline.retained(model)
-    return None if value is None else Value(value, _pair(headline.interval(model, "retained")))
+    return None if value is None else Value(value, headline.interval(model, "retained"))
 
 
-def _above_chance(model: Model) -> Value | None:
-    ways = model.get("retained") or {}
-    value = ways.get("above_chance")
-    return None if value is None else Value(value, _pair(ways.get("above_chance_ci95")))
+def above_chance(model: Model) -> Value | None:
+    ways = model.retained
+    if not ways or ways.above_chance is None or ways.above_chance is UNSET:
+        return None
+    return Value(ways.above_chance, known(ways.above_chance_ci95))
 
 
 def folder_name(folder: Path) -> str:

@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
-from distill.report.schema import Model, Results
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from distill.evaluation.results import Identity, Results, Test
 
 
-def between(results: Results, a: Model, b: Model, scope: str | None = None) -> Model | None:
+def between(results: Results, a: Identity, b: Identity, scope: str | None = None) -> Test | None:
     """The test of two models, with the difference of `a` minus `b`; None if the report has no such test.
 
     scope: a task; None for the macro score over the tasks of the headline.
     """
     pair = (identity(a), identity(b))
-    of_scope = (test for test in results.get("tests", ()) if test["scope"] == scope)
+    of_scope = (test for test in (results.tests or ()) if test.scope == scope)
     both_ways = (way for test in of_scope for way in (test, turned(test)))
-    return next((way for way in both_ways if (identity(way["a"]), identity(way["b"])) == pair), None)
+    return next((way for way in both_ways if (identity(way.a), identity(way.b)) == pair), None)
 
 
-def turned(test: Model) -> Model:
+def turned(test: Test) -> Test:
     """The same test, with the difference of `b` minus `a`."""
-    ends = test["ci95"]
-    other_way = {"a": test["b"], "b": test["a"], "difference": -test["difference"]}
-    return {**test, **other_way, "ci95": None if ends is None else [-ends[1], -ends[0]]}
+    ends = test.ci95
+    other_way = None if ends is None else (-ends[1], -ends[0])
+    return replace(test, a=test.b, b=test.a, difference=-test.difference, ci95=other_way)
 
 
-def identity(model: Model) -> tuple[str, str, str]:
+def identity(model: Identity) -> tuple[str, str, str]:
     """What tells the models of a run apart: name, scheme and backend."""
-    return model["name"], model["scheme"], model["backend"]
+    return model.name, model.scheme, model.backend
 
 
-def shown(test: Model) -> str:
+def shown(test: Test) -> str:
     """What a test on the macro scores shows, as the end of a sentence."""
-    return f"their scores {'differ' if test['distinguishable'] else 'are not distinguishable'}: {numbers(test)}"
+    return f"their scores {'differ' if test.distinguishable else 'are not distinguishable'}: {numbers(test)}"
 
 
-def numbers(test: Model) -> str:
+def numbers(test: Test) -> str:
     """The difference in points, its interval, and p."""
-    ends = test["ci95"]
+    ends = test.ci95
     interval = "" if ends is None else f", 95% interval {ends[0]:+.1f} to {ends[1]:+.1f}"
-    corrected = test.get("p_corrected")
+    corrected = test.p_corrected
     p = (
-        f"p {_p(test['p'])}"
-        if corrected is None
+        f"p {_p(test.p)}"
+        if corrected is UNSET
         else f"p {_p(corrected)} after correction for all such tests of this report"
     )
-    name = {"mcnemar": "McNemar's test", "bootstrap": "paired bootstrap over the rows"}[test["test"]]
-    return f"{test['difference']:+.1f} points{interval} ({name}, {p})"
+    name = {"mcnemar": "McNemar's test", "bootstrap": "paired bootstrap over the rows"}[test.test]
+    return f"{test.difference:+.1f} points{interval} ({name}, {p})"
 
 
 def _p(value: float) -> str:

@@ -52,18 +52,8 @@ class Tracker:
         """Count the steps of a finished training, so that the steps of the next one follow."""
         self.before += steps
 
-    def results(self, models: list[dict[str, Any]]) -> None:
-        """Track the final table: retained %, speedup, MiB and scores of each model."""
-        values: dict[str, float] = {}
-        for model in models:
-            name = f"results/{model['name']} {model['backend']} {model['scheme']}"
-            numbers = {
-                "retained": (model.get("retained") or {}).get("headline"),
-                "speedup": (model.get("speedup") or {}).get("best_teacher"),
-                "mib": model.get("size_mib"),
-                "score": model.get("macro"),
-            }
-            values |= {f"{name}/{key}": float(value) for key, value in numbers.items() if value is not None}
+    def results(self, values: Mapping[str, float]) -> None:
+        """Track the final table."""
         self._send(values, self.before)
 
     def _send(self, values: Mapping[str, float], step: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from distill.report.read import read_one
 from distill.report.variants import Run
 from distill.report.web import page
+from distill.runtime.storage.run_folder import read_json
+from tests.decoded import decoded
 from tests.enriched import disagreeing, enriched
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +69,8 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
 
 def committed(name: str) -> dict[str, Any]:
     """Results of a committed run."""
-    return copy.deepcopy(read_one(ROOT / "docs" / "results" / name / "results.json"))
+    found: dict[str, Any] = read_json(ROOT / "docs" / "results" / name / "results.json")
+    return found
 
 
 @pytest.fixture
@@ -77,4 +78,4 @@ def run() -> Run:
     """A committed run with invented values of all new keys."""
     results = enriched(committed("compression/frontier-seed0"))
     tasks = [row["task"] for row in results["coverage"] if row["split"] == "validation"]
-    return Run("outputs/frontier", results, disagreeing(tasks))
+    return Run("outputs/frontier", decoded(results), disagreeing(tasks))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from distill.report.choose import Ask, verdict
+from distill.evaluation.results import plain
+from distill.report.choose import Ask, choice, least_of
 from distill.report.variants import Run, groups, variants
 from tests.browser.conftest import Opened, committed
+from tests.decoded import decoded
 from tests.enriched import EVIL, disagreeing, enriched
 
 pytestmark = pytest.mark.slow
@@ -24,7 +25,7 @@ def chosen(page: Any) -> str | None:
 
 
 def expected(run: Run, ask: Ask) -> str | None:
-    found = verdict([run], variants([run]), groups([run])[0], ask)["variant"]
+    found = choice([run], variants([run]), groups([run])[0], ask)["variant"]
     return None if found is None else found.name
 
 
@@ -58,7 +59,7 @@ FIRST_ON_THE_FRONTIER = """() => {
 
 def test_the_first_choice_is_the_verdict(opened: Opened, run: Run) -> None:
     page = opened([run])
-    assert chosen(page) == expected(run, Ask(run.results["least_retained"]))
+    assert chosen(page) == expected(run, Ask(least_of([run.results])))
     assert chosen(page) in page.locator("#verdict .headline").inner_text()
     assert "distill.predict outputs/frontier/export/" in page.locator("#verdict pre").inner_text()
 
@@ -128,7 +129,7 @@ def test_a_click_on_a_point_opens_its_panel(opened: Opened, run: Run) -> None:
     ):
         assert part in panel
     page.wait_for_selector("#panel .plot .main-svg")
-    assert run.results["command"].split()[3] in panel
+    assert run.results.command.split()[3] in panel
     page.keyboard.press("Escape")
     assert not page.locator("#panel").is_visible()
 
@@ -136,7 +137,7 @@ def test_a_click_on_a_point_opens_its_panel(opened: Opened, run: Run) -> None:
 def test_the_table_sorts_and_filters(opened: Opened, run: Run) -> None:
     page = opened([run])
     rows = page.locator("#rows tbody tr")
-    assert rows.count() == len(run.results["models"])
+    assert rows.count() == len(run.results.models)
     page.get_by_role("button", name="MiB").click()
     head = page.locator("#rows th").all_inner_texts()
     column = next(i for i, text in enumerate(head) if text.startswith("MiB"))
@@ -149,7 +150,7 @@ def test_the_table_sorts_and_filters(opened: Opened, run: Run) -> None:
     assert all(word in text for text in found for word in ("int8", "openvino", "2x"))
     page.fill("#filter", "")
     page.check("#meeting")
-    assert 0 < rows.count() < len(run.results["models"])
+    assert 0 < rows.count() < len(run.results.models)
 
 
 def test_ties_are_marked_and_every_section_has_its_data(opened: Opened, run: Run) -> None:
@@ -171,7 +172,7 @@ def test_ties_are_marked_and_every_section_has_its_data(opened: Opened, run: Run
 
 
 def test_results_of_before_state_what_is_missing(opened: Opened) -> None:
-    runs = [Run(name, committed(name)) for name in ("own-answers", "own-sentiment", "own-names")]
+    runs = [Run(name, decoded(committed(name))) for name in ("own-answers", "own-sentiment", "own-names")]
     page = opened(runs)
     assert page.locator("#kind option[value=above]").is_disabled()
     assert "no chance line" in page.locator("#legend").inner_text()
@@ -186,7 +187,7 @@ def test_results_of_before_state_what_is_missing(opened: Opened) -> None:
 
 
 def test_where_no_variant_meets_the_sliders_each_condition_is_counted(opened: Opened) -> None:
-    page = opened([Run("glue", committed("glue-distilbert"))])
+    page = opened([Run("glue", decoded(committed("glue-distilbert")))])
     assert "No student does; of the students, " in page.locator("#verdict").inner_text()
     assert "No student meets the conditions." in page.locator("#choice").inner_text()
     page.fill("#mib-box", "20")
@@ -196,13 +197,13 @@ def test_where_no_variant_meets_the_sliders_each_condition_is_counted(opened: Op
 
 
 def test_texts_stay_texts(opened: Opened, run: Run) -> None:
-    results = copy.deepcopy(run.results)
+    results = plain(run.results)
     results["recipe"] = results["command"] = results["teacher_name"] = EVIL
     for model in results["models"]:
         model["name"] = EVIL + model["name"]
         model["scores"] = {EVIL + task: scores for task, scores in model["scores"].items()}
         model["recall"] = {EVIL: {EVIL: 50.0}}
-    page = opened([Run(EVIL, enriched(results), disagreeing([EVIL]))])
+    page = opened([Run(EVIL, decoded(enriched(results)), disagreeing([EVIL]))])
     page.locator("#table button.name").first.click()
     page.wait_for_selector("#panel[open]")
     assert page.title() == "Test"
@@ -261,13 +262,13 @@ def test_fifty_runs_of_thirty_variants(opened: Opened, run: Run) -> None:
     """Few nodes and few rows at first: what makes a large page open fast. Times are not asserted."""
     runs = []
     for number in range(50):
-        results = copy.deepcopy(run.results) | {"command": f"{run.results['command']} temperature={number}"}
+        results = plain(run.results) | {"command": f"{run.results.command} temperature={number}"}
         for model in results["models"]:
             model["name"] += f" t{number}"
             if model["speedup"]:
                 row = model["speedup"]["by_input"]["own lengths"]
                 row["median"] *= 1 + number / 100
-        runs.append(Run(f"outputs/{number}", results))
+        runs.append(Run(f"outputs/{number}", decoded(results)))
     page = opened(runs)
     scored = [variant for variant in variants(runs) if variant.retained and "own lengths" in variant.speedup]
     assert len(points(page)) == len(scored) > 1000

@@ -32,6 +32,7 @@ from distill.report.variants import Run
 from distill.report.web import data
 from distill.runtime.storage import run_folder
 from tests import outside, tiny
+from tests.decoded import decoded
 
 TESTS = Path(__file__).parents[1]
 SIZES = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "num_hidden_layers": 2, "length": 60}
@@ -123,11 +124,12 @@ def test_a_recipe_is_run_with_a_scheme_a_backend_and_a_loss_from_outside(
     assert proofs["outside int4"]["largest_difference"] < 1e-5
     assert distill.load(tmp_path / "out" / "export" / "order", backend="outside").predict([("a", "text")])
 
-    shown = table.models_table(results)
+    read = decoded(results)
+    shown = table.models_table(read)
     assert [row[2:4] for row in shown.rows if row[2] == "outside"] == [("outside", "int4")] * 2
-    assert any(point.group == "outside" for point in figure.points(results))
-    assert page.run_page(results, figure.svg(figure.points(results)))
-    variants = data.page_data([Run("out", results, [])])["variants"]
+    assert any(point.group == "outside" for point in figure.points(read))
+    assert page.run_page(read, figure.svg(figure.points(read)))
+    variants = data.page_data([Run("out", read, [])])["variants"]
     (variant,) = (one for one in variants if (one["backend"], one["role"]) == ("outside", "student"))
     assert "--backend outside --scheme int4" in variant["loading"]["command"]
 

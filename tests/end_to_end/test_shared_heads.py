@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 import distill
 from distill.cli.compare.comparison import compare
 from distill.errors import UserError
-from distill.report.schema import validate
+from distill.report.checked import validate
 from tests.forked import PYTHON
 
 pytestmark = pytest.mark.slow

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from distill.pipeline.sweep import objectives
+from tests.decoded import decoded
 from tests.forked import PYTHON
 
 SETTINGS = ["recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]"]
@@ -187,4 +188,5 @@ def test_optuna_maximizes_what_is_retained_and_the_speedup(tmp_path: Path) -> No
     results = json.loads(file.read_text())
     assert [model for model in results["models"] if "failed" in model] == []
     best = yaml.safe_load((tmp_path / "outputs" / ".sweep" / "optimization_results.yaml").read_text())
-    assert best["solutions"] == [{"params": {"temperature": 3}, "values": objectives(results, ["maximize"] * 2)}]
+    values = objectives(decoded(results), ["maximize"] * 2)
+    assert best["solutions"] == [{"params": {"temperature": 3}, "values": values}]

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import convert
+from msgspec.structs import replace
 
 from distill import __version__
 from distill.config import Evaluate
@@ -18,6 +20,7 @@ from distill.data.development_split import aside
 from distill.data.encode import Encoded
 from distill.evaluation import disagreements, model_results
 from distill.evaluation.lengths import of_rows
+from distill.evaluation.results import Coverage, Disagreement, Evaluated, plain
 from distill.inference import energy, latency, runners, timing, variants
 from distill.inference.variants import Variant
 from distill.pipeline.context import Context
@@ -56,36 +59,39 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     models = []
     for variant in all_variants:
         if variant.name in failed:
-            models.append(model_results.identity(variant) | {"failed": failed[variant.name]})
+            models.append(replace(model_results.unmeasured(variant), failed=failed[variant.name]))
             continue
         tasks, one_encoder = loader.timed_tasks(variant), ctx.shares_encoder(variant.step.settings)
         paths = _unique(path for task in tasks for path in loader.paths(variant, task))
         every = list(ctx.tasks) if ctx.shared else tasks
         sources = _unique(path for task in every for path in loader.folders(variant, task))
-        row = model_results.row(variant, measured, sources, paths, ctx.folder.path, one_encoder)
-        models.append(model_results.identity(variant) | row)
-    manifest = {"seconds": time.monotonic() - began, "environment": _environment(ctx), "command": ctx.command}
-    manifest |= {"version": __version__, "models": models, "coverage": ctx.coverage}
-    manifest |= {"kept": {name: made["kept"] for name, made in loader.own_files.items()}}
-    manifest |= {"statistics": model_results.compared(measured)}
-    run_folder.write_json(ctx.folder.path / run_folder.DISAGREEMENTS, list(_disagreements(measured, manifest)))
+        models.append(model_results.row(variant, measured, sources, paths, ctx.folder.path, one_encoder))
+    evaluated = Evaluated(
+        seconds=time.monotonic() - began,
+        environment=_environment(ctx),
+        command=ctx.command,
+        version=__version__,
+        models=models,
+        coverage=convert(ctx.coverage, list[Coverage]),
+        kept={name: made["kept"] for name, made in loader.own_files.items()},
+        statistics=model_results.compared(measured),
+    )
+    run_folder.write_json(ctx.folder.path / run_folder.DISAGREEMENTS, plain(list(_disagreements(measured, evaluated))))
+    manifest: dict[str, Any] = plain(evaluated)
     return manifest
 
 
-def _disagreements(measured: model_results.Measured, manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _disagreements(measured: model_results.Measured, evaluated: Evaluated) -> Iterator[Disagreement]:
     """The rows on which the student of each target, in the headline's variant, and the teacher disagree."""
-    known = {"models": manifest["models"], "coverage": manifest["coverage"], **manifest["statistics"]}
-    best = [model for target in headline.targets(known) if (model := headline.chosen(known, target)) is not None]
-    for model in best:
-        identity = {key: model[key] for key in ("name", "scheme", "backend")}
-        name = " ".join((model["name"], model["backend"], model["scheme"]))
+    every = [headline.chosen(evaluated, target) for target in headline.targets(evaluated)]
+    for model in filter(None, every):
+        name = " ".join((model.name, model.backend, model.scheme))
         for task, data in measured.tasks.items():
-            found: list[dict[str, Any]] = []
+            found: list[Disagreement] = []
             for split, split_rows in data.reported.items() if disagreements.readable(data.task.kind) else ():
                 teacher, student = (measured.outputs[each][task, split][0] for each in (variants.REFERENCE, name))
                 most = disagreements.MOST - len(found)
-                listed = disagreements.disagreements(data.task, split_rows, teacher, student, most)
-                found += [{"task": task, "split": split, **identity, **row} for row in listed]
+                found += disagreements.disagreements(data.task, split, split_rows, model, teacher, student, most)
             yield from found
 
 

@@ -9,10 +9,10 @@ from distill.config.plan import Step
 from distill.config.schemes import file_of
 from distill.deploy.export.artifacts import Exported
 from distill.deploy.export.record import Entry
+from distill.evaluation.results import Model, Results
 from distill.pipeline.collect import results
 from distill.pipeline.context import Context
 from distill.report import timed
-from distill.report.schema import Model, Results
 
 Students = dict[tuple[str, str], Model]
 """(backend, scheme) -> row of results.json."""
@@ -27,9 +27,9 @@ def measured_of(ctx: Context, step: Step) -> Results | None:
 def students(measured: Results | None, step: Step) -> Students:
     """The rows of the variants of the student of the step's target."""
     return {
-        (model["backend"], model["scheme"]): model
-        for model in (measured or {}).get("models", [])
-        if (model["role"], model["target"]) == ("student", step.target or None)
+        (model.backend, model.scheme): model
+        for model in (measured.models if measured else ())
+        if (model.role, model.target) == ("student", step.target or None)
     }
 
 
@@ -41,20 +41,22 @@ def entries(
     `proofs`: name of an artifact -> its differences, as from `artifacts.verified`.
     """
     shape = None if measured is None else timed.reported_input(measured)
-    models = {name: model for name, model in students(measured, step).items() if "failed" not in model}
+    models = {name: model for name, model in students(measured, step).items() if not model.failed}
     task = exported[0].task
 
     def entry(backend: str, scheme: str, path: str, agreement: float | None) -> Entry:
-        row = timed.latency(models.get((backend, scheme), {}), shape) or {}
-        times = row.get("median"), row.get("batch"), row.get("length")
-        return Entry(backend, scheme, path, *times, agreement, temperature(models, task, backend, scheme))
+        model, own = models.get((backend, scheme)), temperature(models, task, backend, scheme)
+        row = None if model is None else timed.latency(model, shape)
+        if row is None:
+            return Entry(backend, scheme, path, agreement=agreement, temperature=own)
+        return Entry(backend, scheme, path, row.median, row.batch, row.length, agreement, own)
 
     for artifact in exported:
         yield entry(artifact.backend, artifact.scheme, artifact.path, proofs[artifact.name]["agreement"])
     places = {(artifact.backend, artifact.scheme): artifact.path for artifact in exported}
     for (backend, scheme), model in models.items():
         file = file_of(backend, scheme)
-        if file in places and (backend, scheme) not in places and model["scores"]:
+        if file in places and (backend, scheme) not in places and model.scores:
             yield entry(backend, scheme, places[file], None)
 
 
@@ -62,5 +64,5 @@ def temperature(models: Students, task: str, backend: str, scheme: str) -> float
     """The temperature of the student's variant. A float32 variant that was only timed has the temperature of another
     float32 variant."""
     same = [(backend, scheme), *(name for name in models if scheme == name[1] == "fp32")]
-    found = (models.get(name, {}).get("calibration", {}).get(task, {}).get("temperature") for name in same)
-    return next((value for value in found if value is not None), None)
+    found = (models[name].calibration.get(task) for name in same if name in models)
+    return next((each.temperature for each in found if each and each.temperature is not None), None)

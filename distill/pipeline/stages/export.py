@@ -24,13 +24,13 @@ from distill.deploy.export.artifacts import (
     verified,
 )
 from distill.deploy.export.huggingface import copied, export_folder
+from distill.evaluation.results import Results
 from distill.models.families import vectors
 from distill.pipeline.collect import origin
 from distill.pipeline.context import Context
 from distill.pipeline.stages import embedder
 from distill.pipeline.stages.evaluated import entries, measured_of, students, temperature
 from distill.report import heads_card, model_card, plain_card
-from distill.report.schema import Results
 from distill.runtime import progress
 from distill.runtime.storage import run_folder
 from distill.runtime.versions import cpu_flags
@@ -116,7 +116,7 @@ def _quantized(ctx: Context, step: Step, task: str, measured: Results | None) ->
     """The files that the quantize step has for a task, without those that failed when they were measured."""
     quantized = step.source("quantized")
     if isinstance(quantized, Step):
-        failed = {name for name, model in students(measured, step).items() if "failed" in model}
+        failed = {name for name, model in students(measured, step).items() if model.failed}
         files = files_in(ctx.folder.of(quantized) / task, ctx.folder.manifest(quantized)["schemes"])
         yield from (file for file in files if (file.backend, file.scheme) not in failed)
 

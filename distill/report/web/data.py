@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import to_builtins
+
 from distill.config.backends import BACKENDS
 from distill.errors import visible
+from distill.evaluation.results import Results
 from distill.report import figure, headline, overview, verdict
 from distill.report.choose import ROLES, Ask, choice, least_of, ranked
 from distill.report.loading import loading
-from distill.report.schema import Results
 from distill.report.variants import Group, Run, Value, Variant, groups, keys, mean_of, means, variants
 
 _NUMBERS = (
@@ -36,7 +38,7 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
     every, named = variants(runs), groups(runs)
     short, common = overview.names([overview.Entry(0, variant.settings, [], []) for variant in every])
     data = {
-        "smoke": any(run.results.get("smoke") for run in runs),
+        "smoke": any(run.results.smoke for run in runs),
         "common": common if len(runs) > 1 else "",
         "colours": {"light": _colours(figure.COLOURS), "dark": _colours(figure.ON_DARK)},
         "groups": [_group(runs, number, group, every) for number, group in enumerate(named)],
@@ -46,7 +48,7 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
             for variant, tests in zip(every, _tests(runs, every), strict=True)
         ],
     }
-    rounded: dict[str, Any] = _rounded(data)
+    rounded: dict[str, Any] = _rounded(to_builtins(data))
     return rounded
 
 
@@ -93,18 +95,18 @@ def _group(runs: Sequence[Run], number: int, group: Group, every: Sequence[Varia
         "sentences": found["sentences"],
         "loading": found["loading"],
         "chance": mean_of([chance_retained(one) for one in results]),
-        "near_chance": list(dict.fromkeys(task for one in results for task in one.get("near_chance", []))),
+        "near_chance": list(dict.fromkeys(task for one in results for task in one.near_chance or ())),
         "teacher": means([_teacher(one) for one in results]),
-        "detectable": next((one["detectable"] for one in results if one.get("detectable")), None),
+        "detectable": next((one.detectable for one in results if one.detectable), None),
         "without": headline.exclusion(results[0]),
-        "older_rules": sum("older_rules" in one for one in results),
+        "older_rules": sum(bool(one.older_rules) for one in results),
     }
 
 
 def _teacher(results: Results) -> dict[str, float]:
     """Task -> the teacher's score."""
     teacher = headline.reference_teacher(results)
-    return {} if teacher is None else headline.task_scores(teacher["scores"])
+    return {} if teacher is None else headline.task_scores(teacher.scores or {})
 
 
 def chance_retained(results: Results) -> float | None:
@@ -112,7 +114,7 @@ def chance_retained(results: Results) -> float | None:
 
     The same ratio of macro scores as a model's retained %, over the tasks of the headline of which it is known.
     """
-    chance, teacher = headline.task_scores(results.get("chance") or {}), _teacher(results)
+    chance, teacher = headline.task_scores(results.chance or {}), _teacher(results)
     apart = headline.outside(results)
     tasks = [task for task in chance if task in teacher and task not in apart]
     if not tasks or not (whole := sum(teacher[task] for task in tasks)):
@@ -123,16 +125,16 @@ def chance_retained(results: Results) -> float | None:
 def _run(run: Run, many: bool) -> dict[str, Any]:
     results = run.results
     rows = list(run.rows)
-    counts = dict(Counter(row["task"] for row in rows))
+    counts = dict(Counter(row.task for row in rows))
     if many:
-        rows = [row for task in counts for row in [r for r in rows if r["task"] == task][:_ROWS_OF_MANY]]
+        rows = [row for task in counts for row in [r for r in rows if r.task == task][:_ROWS_OF_MANY]]
     return {
         "folder": run.folder,
-        "recipe": results["recipe"],
-        "seeds": results["seeds"],
-        "command": " ".join(results["command"].split()),
-        "stages": results["stages"],
-        "waterfall": results.get("waterfall", []),
+        "recipe": results.recipe,
+        "seeds": results.seeds,
+        "command": " ".join(results.command.split()),
+        "stages": results.stages,
+        "waterfall": results.waterfall or [],
         "disagreements": rows,
         "disagreeing": counts,
     }
@@ -148,14 +150,14 @@ def _tests(runs: Sequence[Run], every: Sequence[Variant]) -> list[dict[str, Any]
         for run, model in zip(variant.runs, variant.models, strict=True)
     }
     for number, run in enumerate(runs):
-        for test in (way for row in run.results.get("tests", ()) for way in (row, verdict.turned(row))):
-            a, b = (places.get((number, verdict.identity(test[key]))) for key in ("a", "b"))
+        for test in (way for row in (run.results.tests or ()) for way in (row, verdict.turned(row))):
+            a, b = (places.get((number, verdict.identity(model))) for model in (test.a, test.b))
             if a is None or b is None:
                 continue  # a stranger's results may name models that they do not have
-            if test["scope"] is None and every[a].runs == (number,):
+            if test.scope is None and every[a].runs == (number,):
                 found[a]["tests"][str(b)] = verdict.shown(test)
-            elif test["scope"] is not None and every[b].first["role"] == "teacher":
-                found[a]["ties"].setdefault(test["scope"], not test["distinguishable"])
+            elif test.scope is not None and every[b].first.role == "teacher":
+                found[a]["ties"].setdefault(test.scope, not test.distinguishable)
     return found
 
 
@@ -166,10 +168,10 @@ def _value(value: Value | None) -> list[Any] | None:
 
 def _variant(runs: Sequence[Run], variant: Variant, settings: str) -> dict[str, Any]:
     first = variant.first
-    scored = [model["scores"] for model in variant.models if model.get("scores")]
+    scored = [model.scores for model in variant.models if model.scores]
     return {
-        **{key: first[key] for key in ("name", "role", "step", "target", "scheme", "backend")},
-        "offered": first["role"] in ROLES,
+        **{key: getattr(first, key) for key in ("name", "role", "step", "target", "scheme", "backend")},
+        "offered": first.role in ROLES,
         "group": variant.group,
         "runs": variant.runs,
         "settings": settings,
@@ -178,8 +180,8 @@ def _variant(runs: Sequence[Run], variant: Variant, settings: str) -> dict[str, 
         "speedup": {name: _value(value) for name, value in variant.speedup.items()},
         "ms": variant.ms,
         "mib": variant.mib,
-        **{key: mean_of([model.get(key) for model in variant.models]) for key in _NUMBERS},
-        **{key: first[key] for key in _DETAILS if first.get(key)},
+        **{key: mean_of(getattr(model, key) for model in variant.models) for key in _NUMBERS},
+        **{key: value for key in _DETAILS if (value := getattr(first, key))},
         "scores": {task: means([scores[task] for scores in scored if task in scores]) for task in keys(scored)},
         "loading": loading(runs[variant.runs[0]], first),
     }

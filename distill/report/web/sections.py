@@ -19,14 +19,14 @@ def sections(runs: Sequence[Run]) -> list[tuple[str, list[Block]]]:
 
 
 def _title(run: Run) -> str:
-    seeds = ", ".join(map(str, run.results["seeds"]))
-    return f"{run.folder}: recipe {run.results['recipe']}, seed {seeds}"
+    seeds = ", ".join(map(str, run.results.seeds))
+    return f"{run.folder}: recipe {run.results.recipe}, seed {seeds}"
 
 
 def _blocks(run: Run, whole: bool) -> list[Block]:
     results = run.results
     shown = tables(results) if whole else [coverage_table(results), stages_table(results), environment_table(results)]
-    notes = [*headline.on_the_cpu(results), *results.get("notes", []), *footnotes.pruned(results)]
+    notes = [*headline.on_the_cpu(results), *(results.notes or ()), *footnotes.pruned(results)]
     noted: list[Block] = [Heading("Notes", 3), Bullets(notes)] if notes else []
     return [
         Paragraph(headline.headline(results)),

@@ -67,16 +67,16 @@ def test_the_temperature_undoes_what_sharpened_the_logits(sharpness: float) -> N
 def test_scaling_makes_an_overconfident_model_calibrated() -> None:
     logits, labels = sample(3.0)
     before = described(logits, labels, None)
-    assert before["temperature"] is before["ece_scaled"] is None
-    assert "bins_scaled" not in before
+    assert before.temperature is before.ece_scaled is None
+    assert before.bins_scaled == []
     after = described(logits, labels, temperature(logits, labels))
-    assert after["ece"] == before["ece"] == pytest.approx(error_of(reliability(logits, labels)))
-    assert after["ece_scaled"] < 0.02 < 0.1 < after["ece"]
-    assert after["bins"] == before["bins"] != after["bins_scaled"]
-    for key in ("bins", "bins_scaled"):
-        rows = [row for *_, row in after[key]]
+    assert after.ece == before.ece == pytest.approx(error_of(reliability(logits, labels)))
+    assert after.ece_scaled < 0.02 < 0.1 < after.ece
+    assert after.bins == before.bins != after.bins_scaled
+    for bins in (after.bins, after.bins_scaled):
+        rows = [row for *_, row in bins]
         assert sum(rows) == len(labels)
-        accuracy = sum(right * row for (_, right, row) in after[key]) / len(labels)
+        accuracy = sum(right * row for (_, right, row) in bins) / len(labels)
         assert accuracy == pytest.approx((logits.argmax(axis=1) == labels).mean(), abs=1e-4)
 
 

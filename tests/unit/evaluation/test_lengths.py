@@ -7,6 +7,7 @@ import numpy as np
 from distill.data.encode import Encoded, Spans
 from distill.data.task_types.spans import TAGGED
 from distill.evaluation.lengths import by_length, of_rows, terciles
+from distill.evaluation.results import OfLength
 
 
 def test_terciles_divide_the_rows() -> None:
@@ -21,9 +22,9 @@ def test_each_third_has_its_own_scores() -> None:
     labels, predicted = np.array([0, 1, 0, 1, 0, 1]), np.array([0, 1, 0, 0, 1, 0])
     groups = by_length(["accuracy"], predicted, labels, np.array([3, 3, 7, 7, 20, 21]))
     assert groups == [
-        {"from": 3, "to": 3, "rows": 2, "scores": {"accuracy": 100.0}},
-        {"from": 7, "to": 7, "rows": 2, "scores": {"accuracy": 50.0}},
-        {"from": 20, "to": 21, "rows": 2, "scores": {"accuracy": 0.0}},
+        OfLength(first=3, last=3, rows=2, scores={"accuracy": 100.0}),
+        OfLength(first=7, last=7, rows=2, scores={"accuracy": 50.0}),
+        OfLength(first=20, last=21, rows=2, scores={"accuracy": 0.0}),
     ]
 
 
@@ -32,7 +33,7 @@ def test_words_belong_to_their_texts() -> None:
     labels["group"], labels["label"] = [0, 0, 0, 1, 2, 2], [1, 1, 1, 1, 1, 1]
     predicted = np.array([1, 1, 1, 0, 1, 0])
     groups = by_length(["accuracy"], predicted, labels, np.array([9, 4, 5]))
-    assert [(group["rows"], group["scores"]["accuracy"]) for group in groups] == [(1, 0.0), (1, 50.0), (1, 100.0)]
+    assert [(group.rows, group.scores["accuracy"]) for group in groups] == [(1, 0.0), (1, 50.0), (1, 100.0)]
 
 
 def test_a_question_is_as_long_as_its_windows() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from distill.evaluation import chance
+from distill.evaluation.results import Worst
 from distill.evaluation.retained import (
     Interval,
     Predictions,
@@ -34,12 +35,13 @@ def test_the_published_table_of_distilbert() -> None:
     assert round(macro_score(_table(DISTILBERT)), 1) == 77.0
     assert round(macro_score(_table(BERT)), 1) == 79.5
     kept = retained(_table(DISTILBERT), _table(BERT), TASKS[:-1])
-    assert round(kept["macro"], 1) == 96.9
-    assert round(kept["headline"], 1) == 96.2
-    assert round(kept["mean_of_ratios"], 1) == 95.7
-    assert kept["worst"]["task"] == "rte"
-    assert round(kept["worst"]["percent"], 1) == 86.4
-    assert kept["left_out"] == []
+    assert round(kept.macro, 1) == 96.9
+    assert round(kept.headline, 1) == 96.2
+    assert round(kept.mean_of_ratios, 1) == 95.7
+    assert kept.worst is not None
+    assert kept.worst.task == "rte"
+    assert round(kept.worst.percent, 1) == 86.4
+    assert kept.left_out == []
 
 
 def test_a_task_counts_once_however_many_metrics_and_splits_it_has() -> None:
@@ -56,29 +58,29 @@ def test_a_teacher_at_zero_is_left_out_and_named() -> None:
     student = {"cola": {"matthews": 9.0}, "sst2": {"accuracy": 45.0}, "rte": {"accuracy": 30.0}}
     teacher = {"cola": {"matthews": 0.0}, "sst2": {"accuracy": 90.0}, "rte": {"accuracy": 50.0}}
     kept = retained(student, teacher, teacher)
-    assert kept["left_out"] == ["cola"]
-    assert kept["macro"] == kept["headline"] == pytest.approx(100 * 75 / 140)
-    assert kept["mean_of_ratios"] == pytest.approx(55.0)
-    assert kept["worst"] == {"task": "sst2", "percent": pytest.approx(50.0)}
+    assert kept.left_out == ["cola"]
+    assert kept.macro == kept.headline == pytest.approx(100 * 75 / 140)
+    assert kept.mean_of_ratios == pytest.approx(55.0)
+    assert kept.worst == Worst(task="sst2", percent=50.0)
 
 
 def test_a_task_counts_whatever_it_is_called() -> None:
     """A user's own task may have the name of one that GLUE's settings leave out of the headline."""
     student, teacher = ({"wnli": {"accuracy": a}, "rte": {"accuracy": b}} for a, b in ((50.0, 90.0), (100.0, 100.0)))
-    assert retained(student, teacher, ["wnli", "rte"])["headline"] == pytest.approx(70.0)
-    assert retained(student, teacher, ["wnli"])["headline"] == pytest.approx(50.0)
-    assert retained(student, teacher, ["rte"])["headline"] == pytest.approx(90.0)
-    assert retained(student, teacher, ["rte"])["macro"] == pytest.approx(70.0)
+    assert retained(student, teacher, ["wnli", "rte"]).headline == pytest.approx(70.0)
+    assert retained(student, teacher, ["wnli"]).headline == pytest.approx(50.0)
+    assert retained(student, teacher, ["rte"]).headline == pytest.approx(90.0)
+    assert retained(student, teacher, ["rte"]).macro == pytest.approx(70.0)
 
 
 def test_a_ratio_without_tasks_is_none() -> None:
     kept = retained({"wnli": {"accuracy": 50.0}}, {"wnli": {"accuracy": 40.0}}, [])
-    assert kept["macro"] == pytest.approx(125.0)
-    assert kept["headline"] is None
-    assert kept["mean_of_ratios"] is None
+    assert kept.macro == pytest.approx(125.0)
+    assert kept.headline is None
+    assert kept.mean_of_ratios is None
     kept = retained({"cola": {"matthews": 1.0}}, {"cola": {"matthews": -1.0}}, ["cola"])
-    assert kept["macro"] is None
-    assert kept["worst"] is None
+    assert kept.macro is None
+    assert kept.worst is None
 
 
 def test_other_tasks_are_refused() -> None:
@@ -139,7 +141,7 @@ def test_the_interval_contains_the_point_estimate_and_is_the_same_every_time() -
     student, teacher = _predictions(1.5, 1), _predictions(2.0, 0)
     ours, theirs = scores(student, NAMES), scores(teacher, NAMES)
     floor = chance.of_tasks({key: labels for key, (_, labels) in teacher.items()}, NAMES)
-    points = [retained(ours, theirs, theirs)["headline"], above_chance(ours, theirs, floor, theirs)]
+    points = [retained(ours, theirs, theirs).headline, above_chance(ours, theirs, floor, theirs)]
     both = bootstrap(student, teacher, floor)
     for point, interval in zip(points, both, strict=True):
         assert interval is not None
@@ -158,7 +160,7 @@ def test_above_chance_by_hand() -> None:
     assert above_chance(halfway, teacher, floor, headline) == pytest.approx(50)
     assert above_chance(student, floor, floor, headline) is None
     assert above_chance({"wnli": student["wnli"]}, {"wnli": teacher["wnli"]}, {"wnli": floor["wnli"]}, headline) is None
-    assert retained(student, teacher, headline)["headline"] == pytest.approx(100 * 75 / 138)
+    assert retained(student, teacher, headline).headline == pytest.approx(100 * 75 / 138)
 
 
 def _width(rows: int) -> float:

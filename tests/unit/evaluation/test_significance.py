@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import false_discovery_control
 
 from distill.evaluation import resamples, retained
+from distill.evaluation.results import Identity
 from distill.evaluation.significance import Scored, detectable, every_test, holm, mcnemar, right
 
 
@@ -72,13 +73,13 @@ def scored(given: dict[str, tuple[str, str, Predictions]]) -> dict[str, Scored]:
                 NAMES[task], lambda a, b: a == b, {key: value for key, value in each.items() if key[0] == task}
             )
             correct |= {} if found is None else {task: found}
-        identity = {"name": name, "scheme": scheme, "backend": "torch"}
+        identity = Identity(name=name, scheme=scheme, backend="torch")
         made[name] = Scored(identity, role, "", retained.scores(each, NAMES), drawn[name], correct)
     return made
 
 
 def pairs(found: list[dict[str, Any]], scope: str | None) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(test["a"]["name"], test["b"]["name"]): test for test in found if test["scope"] == scope}
+    return {(test.a.name, test.b.name): test for test in found if test.scope == scope}
 
 
 def test_which_models_are_tested() -> None:
@@ -95,19 +96,19 @@ def test_which_models_are_tested() -> None:
     assert pairs(found, None).keys() == expected | {("int8", "student")}
     for task in NAMES:
         assert pairs(found, task).keys() == expected
-    assert pairs(found, "sst2")["int8", "teacher"]["test"] == "mcnemar"
-    assert pairs(found, "mrpc")["int8", "teacher"]["test"] == "bootstrap"
-    assert pairs(found, None)["int8", "teacher"]["test"] == "bootstrap"
+    assert pairs(found, "sst2")["int8", "teacher"].test == "mcnemar"
+    assert pairs(found, "mrpc")["int8", "teacher"].test == "bootstrap"
+    assert pairs(found, None)["int8", "teacher"].test == "bootstrap"
     headline = pairs(found, None)
-    assert headline["int8", "teacher"]["distinguishable"]
-    assert headline["student", "baseline"]["distinguishable"]
-    assert not headline["student", "teacher"]["distinguishable"]
+    assert headline["int8", "teacher"].distinguishable
+    assert headline["student", "baseline"].distinguishable
+    assert not headline["student", "teacher"].distinguishable
     scores = {name: retained.macro_score(model.scores, COUNTED) for name, model in models.items()}
     for (a, b), test in headline.items():
-        assert test["difference"] == pytest.approx(scores[a] - scores[b])
-        assert test["ci95"][0] <= test["difference"] <= test["ci95"][1]
-        assert test["p"] <= test["p_corrected"]
-        assert test["distinguishable"] == (test["p_corrected"] < 0.05)
+        assert test.difference == pytest.approx(scores[a] - scores[b])
+        assert test.ci95[0] <= test.difference <= test.ci95[1]
+        assert test.p <= test.p_corrected
+        assert test.distinguishable == (test.p_corrected < 0.05)
 
 
 def test_values_of_p_are_corrected_within_the_question_that_they_answer() -> None:
@@ -122,9 +123,9 @@ def test_values_of_p_are_corrected_within_the_question_that_they_answer() -> Non
     of_tasks: list[tuple[str | None, str]] = [(name, "teacher") for name in NAMES]
     questions = [*((None, role) for role in ("teacher", "baseline", "student")), *of_tasks]
     for scope, role in questions:
-        asked = [test for test in found if test["scope"] == scope and test["b"]["name"].startswith(role)]
+        asked = [test for test in found if test.scope == scope and test.b.name.startswith(role)]
         assert len(asked) == {"teacher": 5, "baseline": 1, "student": 4}[role]
-        assert [test["p_corrected"] for test in asked] == pytest.approx(holm([test["p"] for test in asked]))
+        assert [test.p_corrected for test in asked] == pytest.approx(holm([test.p for test in asked]))
 
 
 def test_a_report_of_one_task_has_the_exact_test_of_its_score() -> None:
@@ -137,8 +138,8 @@ def test_a_report_of_one_task_has_the_exact_test_of_its_score() -> None:
     )
     found = every_test([*models.values()], models["teacher"], COUNTED)
     (headline,), (task,) = pairs(found, None).values(), pairs(found, "sst2").values()
-    assert headline["test"] == task["test"] == "mcnemar"
-    assert headline["p"] == task["p"] == mcnemar(models["student"].right["sst2"], models["teacher"].right["sst2"])["p"]
+    assert headline.test == task.test == "mcnemar"
+    assert headline.p == task.p == mcnemar(models["student"].right["sst2"], models["teacher"].right["sst2"])["p"]
 
 
 def test_without_a_task_of_the_headline_there_is_no_such_test() -> None:
@@ -148,7 +149,7 @@ def test_without_a_task_of_the_headline_there_is_no_such_test() -> None:
             "student": ("student", "fp32", predictions(0.84, 1, ("wnli",))),
         }
     )
-    assert {test["scope"] for test in every_test([*models.values()], models["teacher"], COUNTED)} == {"wnli"}
+    assert {test.scope for test in every_test([*models.values()], models["teacher"], COUNTED)} == {"wnli"}
 
 
 def test_equal_models_differ_in_five_percent_of_the_tests() -> None:

@@ -5,16 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
+from distill.evaluation.results import Model, Retained, Speedup
 from distill.evaluation.waterfall import waterfall
+from distill.inference.variants import Role
 
 
-def row(role: str, backend: str, scheme: str, speedup: float, retained: float | None, target: str | None = None) -> Any:
-    kept = None if retained is None else {"headline": retained}
-    return {
-        "role": role, "backend": backend, "scheme": scheme, "target": None if role == "teacher" else target,
-        "retained": kept, "speedup": {"best_teacher": speedup},
-    }  # fmt: skip
+def row(
+    role: Role, backend: str, scheme: str, speedup: float, retained: float | None, target: str | None = None
+) -> Model:
+    kept = Retained(macro=None, headline=retained, mean_of_ratios=None, worst=None, ci95=None)
+    return Model(
+        name=role,
+        scheme=scheme,
+        backend=backend,
+        role=role,
+        step="any",
+        target=None if role == "teacher" else target,
+        retained=None if retained is None else kept,
+        speedup=Speedup(best_teacher=speedup, ci95=None, same_backend=None),
+    )
 
 
 TEACHER = [row("teacher", "torch", "fp32", 0.8, None), row("teacher", "openvino", "fp32", 1.0, None)]
@@ -27,7 +39,7 @@ STUDENT = [
 
 
 def steps(*arguments: Any) -> list[tuple[str, float, float | None]]:
-    return [(each["step"], each["speedup"], each["retained"]) for each in waterfall(*arguments)]
+    return [(each.step, each.speedup, each.retained) for each in waterfall(*arguments)]
 
 
 def test_each_measured_step_is_cumulative() -> None:
@@ -54,7 +66,7 @@ def test_recovery_is_apart_from_the_cut_where_the_pruned_model_is_measured() -> 
     ],
 )
 def test_what_no_row_measures_is_left_out(removed: tuple[str, str], names: list[str]) -> None:
-    models = [*TEACHER, *(m for m in STUDENT if (m["backend"], m["scheme"]) != removed)]
+    models = [*TEACHER, *(m for m in STUDENT if (m.backend, m.scheme) != removed)]
     assert [name for name, *_ in steps(models, ["depth"], None)] == names
 
 
@@ -64,7 +76,7 @@ def test_the_fastest_form_may_be_the_student_itself_or_a_runtime() -> None:
 
 
 def test_forms_that_are_not_scored_or_failed_are_not_the_last_step() -> None:
-    failed = {"role": "student", "backend": "torchao", "scheme": "int8", "target": None, "failed": "no compiler"}
+    failed = replace(row("student", "torchao", "int8", 0, None), speedup=UNSET, retained=UNSET, failed="no compiler")
     compiled = row("student", "torch", "fp32_compiled", 9.0, None)
     assert steps([*TEACHER, *STUDENT, failed, compiled], ["depth"], None)[-1] == ("int8", 4.0, 96.0)
 
@@ -72,4 +84,4 @@ def test_forms_that_are_not_scored_or_failed_are_not_the_last_step() -> None:
 def test_each_target_has_its_own() -> None:
     several = [row("student", "torch", "fp32", speed, 97.0, target) for target, speed in (("2x", 1.9), ("3x", 2.8))]
     found = waterfall([*TEACHER, *several], ["depth"], "3x")
-    assert [(each["speedup"], each["target"]) for each in found] == [(0.8, "3x"), (2.8, "3x")]
+    assert [(each.speedup, each.target) for each in found] == [(0.8, "3x"), (2.8, "3x")]

@@ -16,7 +16,7 @@ def trained(folder: Path, rows: list[tuple[int, float]], steps: int) -> None:
 
 def test_losses_of_one_training(tmp_path: Path) -> None:
     trained(tmp_path, [(10, 2.0), (20, 1.5)], 20)
-    assert losses(tmp_path) == [[10, 2.0], [20, 1.5]]
+    assert losses(tmp_path) == [(10, 2.0), (20, 1.5)]
     assert losses(tmp_path / "nothing") == []
 
 
@@ -26,11 +26,11 @@ def test_steps_of_several_tasks_and_members_are_counted_on(tmp_path: Path) -> No
         write_json(tmp_path / member / "a" / MANIFEST, {"steps": 3, "given": True})
         write_json(tmp_path / member / MANIFEST, {"tasks": ["b", "a"], "steps": 8})
     write_json(tmp_path / MANIFEST, {"members": ["1", "2"], "steps": 16})
-    assert losses(tmp_path) == [[4, 9.0], [12, 10.0]]
+    assert losses(tmp_path) == [(4, 9.0), (12, 10.0)]
 
 
 def test_a_long_log_keeps_its_ends() -> None:
-    log = [[float(i), 1000.0 - i] for i in range(201)]
+    log = [(float(i), 1000.0 - i) for i in range(201)]
     kept = thinned(log)
     assert len(kept) == 50
     assert (kept[0], kept[-1]) == (log[0], log[-1])

@@ -15,6 +15,7 @@ from distill.config.schemes import file_of
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import TaskData
+from distill.evaluation.results import Origin
 from distill.inference import timing
 from distill.pipeline import collect
 from distill.pipeline.context.folder import RunFolder
@@ -68,10 +69,10 @@ def test_results_are_those_of_the_given_evaluation(
     settings = config.load_config(["recipe=task", "limit=smoke"])
     settings.stages["again"] = settings.stages["evaluate"]
     settings.pipeline.insert(settings.pipeline.index("export"), "again")
-    measured = {"environment": {}, "coverage": [], "models": [], "statistics": {}, "version": "0"}
+    measured = {"environment": {}, "coverage": [], "models": [], "statistics": {}, "version": "0", "kept": {}}
     for name, text in (("evaluate", "first"), ("again", "second")):
-        run_folder.write_json(tmp_path / name / run_folder.MANIFEST, measured | {"command": text})
-    monkeypatch.setattr(collect, "origin", lambda ctx: {})
+        run_folder.write_json(tmp_path / name / run_folder.MANIFEST, measured | {"command": text, "seconds": 1.0})
+    monkeypatch.setattr(collect, "origin", lambda ctx: Origin(recipe="r", command="", version="0", seeds=[0]))
     plan = resolve(settings)
     steps = {step.stage: step for step in plan.steps}
     given = SimpleNamespace(teachers=["x"], teacher="x")
@@ -80,7 +81,7 @@ def test_results_are_those_of_the_given_evaluation(
     )
     content = collect.results(ctx, evaluation and steps[evaluation])
     assert content is not None
-    assert content["command"] == command
+    assert content.command == command
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from distill.errors import UserError
+from distill.evaluation.results import Model
 from distill.pipeline import sweep
+from tests.decoded import model_of
 
 
 def test_failures_are_those_of_all_processes_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,9 +41,12 @@ def test_without_a_failure_nothing_is_written(tmp_path: Path, monkeypatch: pytes
     assert [*tmp_path.iterdir()] == []
 
 
-def student(target: str | None, development: float | None, reported: float, speedup: float) -> dict[str, Any]:
-    retained = {"headline": reported, "development": development}
-    return {"role": "student", "target": target, "retained": retained, "speedup": {"best_teacher": speedup}}
+def student(target: str | None, development: float | None, reported: float, speedup: float, **more: Any) -> Model:
+    known = {"name": "student", "scheme": "int8", "backend": "torch", "role": "student", "step": "finetune"}
+    kept = {"macro": None, "headline": reported, "mean_of_ratios": None, "worst": None, "ci95": None}
+    ways = {"retained": kept | {"development": development}}
+    ways |= {"speedup": {"best_teacher": speedup, "ci95": None, "same_backend": None}}
+    return model_of({**known, "target": target, **ways, **more})
 
 
 def test_optuna_gets_the_fastest_student_on_the_development_rows() -> None:
@@ -48,15 +54,15 @@ def test_optuna_gets_the_fastest_student_on_the_development_rows() -> None:
         student("2x", 99.0, 98.0, 2.1),
         student("4x", 95.0, 97.0, 4.2),
         student("4x", 96.0, 97.5, 3.9),
-        student("4x", 90.0, 90.0, 9.0) | {"failed": "it"},
-        student("4x", 100.0, 100.0, 9.0) | {"role": "baseline"},
+        student("4x", 90.0, 90.0, 9.0, failed="it"),
+        student("4x", 100.0, 100.0, 9.0, role="baseline"),
     ]
-    assert sweep.objectives({"models": models}, "maximize") == 95.0
-    assert sweep.objectives({"models": models}, ["maximize"] * 2) == [95.0, 4.2]
-    assert sweep.objectives({"models": [student(None, None, 97.0, 4.2)]}, "maximize") == 97.0
+    assert sweep.objectives(SimpleNamespace(models=models), "maximize") == 95.0
+    assert sweep.objectives(SimpleNamespace(models=models), ["maximize"] * 2) == [95.0, 4.2]
+    assert sweep.objectives(SimpleNamespace(models=[student(None, None, 97.0, 4.2)]), "maximize") == 97.0
 
 
-@pytest.mark.parametrize("results", [None, {"models": []}])
+@pytest.mark.parametrize("results", [None, SimpleNamespace(models=[])])
 def test_optuna_needs_a_scored_student(results: Any) -> None:
     assert sweep.objectives(results, None) is None
     with pytest.raises(UserError, match="pipeline: got no student with a score"):

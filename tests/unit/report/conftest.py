@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distill.report.schema import VERSION
+from distill.evaluation.results import VERSION
 
 TASKS = {
     "cola": ("matthews",),

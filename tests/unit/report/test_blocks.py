@@ -12,6 +12,7 @@ from distill.report import html, markdown, terminal
 from distill.report import page as pages
 from distill.report.page import Banner, Block, Bullets, Code, Heading, Headline, Paragraph, Picture
 from distill.report.table import Table
+from tests.decoded import decoded
 
 BLOCKS: list[tuple[Block, str, str]] = [
     (Heading("Runs", 1), "# Runs", "<h1>Runs</h1>"),
@@ -50,5 +51,5 @@ def test_every_kind_of_block_but_a_picture_is_shown_on_the_terminal() -> None:
 
 def test_the_terminal_shows_a_selection_of_the_page(results: dict[str, Any]) -> None:
     results["smoke"] = True
-    page = pages.run_page(results, "")
-    assert all(block in page for block in pages.summary(results))
+    page = pages.run_page(decoded(results), "")
+    assert all(block in page for block in pages.summary(decoded(results)))

@@ -19,13 +19,14 @@ from distill.report.loading import loading
 from distill.report.variants import Run, groups, speedups, variants
 from distill.report.verdict import between
 from distill.runtime.storage.run_folder import write_json
+from tests.decoded import decoded, model_of
 from tests.enriched import enriched
 
 Results = dict[str, Any]
 
 
 def only(results: Results, folder: str = "outputs/a") -> list[Run]:
-    return [Run(folder, results)]
+    return [Run(folder, decoded(results))]
 
 
 @pytest.mark.parametrize(
@@ -89,30 +90,31 @@ def test_the_choice_is_that_of_brute_force(results: Results, goal: str) -> None:
         ask = Ask(least, above, ms, mib, goal)
         found = [variant.first for variant in offered(variants(runs), group, ask)]
         expected = brute_force(results, ask, "own lengths")
-        assert [(m["name"], m["scheme"], m["backend"]) for m in found] == expected
+        assert [(m.name, m.scheme, m.backend) for m in found] == expected
         chosen.add(expected[0] if expected else None)
     assert len(chosen) > 2
 
 
 def test_the_default_is_what_the_runs_were_made_for(results: Results) -> None:
-    assert least_of([results]) == 97.0
-    assert least_of([results | {"least_retained": 95.0}] * 2) == 95.0
-    assert least_of([results | {"least_retained": 95.0}, results | {"least_retained": 90.0}]) == 97.0
+    at_95, at_90 = (decoded(results | {"least_retained": least}) for least in (95.0, 90.0))
+    assert least_of([decoded(results)]) == 97.0
+    assert least_of([at_95] * 2) == 95.0
+    assert least_of([at_95, at_90]) == 97.0
 
 
 def test_the_verdict_names_the_choice_its_test_and_its_folder(results: Results) -> None:
     results = enriched(results)
-    results["stages"].append({"name": "export", "target": None, "kind": "export", "seconds": 1.0})
+    results["stages"].append(results["stages"][0] | {"name": "export", "kind": "export"})
     runs = only(results)
     found = choice(runs, variants(runs), groups(runs)[0], Ask(93.0))
     first, second = found["sentences"]
     assert first.startswith("Ship student, int8 onnxruntime, the fastest of the variants that retain at least 93%")
     assert "retains 93.1% (92.0 to 94.0) of the teacher's score at 4.68x" in first
     assert "The next best, student, bf16 torch" in second
-    row = between(results, found["variant"].first, found["next"].first)
+    row = between(decoded(results), found["variant"].first, found["next"].first)
     assert row is not None
-    assert f"{row['difference']:+.1f} points" in second
-    assert ("are not distinguishable" in second) is not row["distinguishable"]
+    assert f"{row.difference:+.1f} points" in second
+    assert ("are not distinguishable" in second) is not row.distinguishable
     assert found["loading"]["command"].startswith(
         "python -m distill.predict outputs/a/export/cola --backend onnxruntime"
     )
@@ -144,13 +146,14 @@ def test_where_no_variant_meets_all_the_nearest_are_named(results: Results) -> N
 def test_a_test_is_read_from_either_side(results: Results) -> None:
     results = enriched(results)
     runs = only(results)
-    a, b = [variant for variant in variants(runs) if variant.first["role"] == "student"][:2]
+    a, b = [variant for variant in variants(runs) if variant.first.role == "student"][:2]
     one, other = compared(runs, a, b, False), compared(runs, b, a, False)
-    test = between(results, a.first, b.first)
+    test = between(decoded(results), a.first, b.first)
     assert test is not None
-    low, high = test["ci95"]
-    assert f"{test['difference']:+.1f} points, 95% interval {low:+.1f} to {high:+.1f}" in one
-    assert f"{-test['difference']:+.1f} points, 95% interval {-high:+.1f} to {-low:+.1f}" in other
+    assert test.ci95 is not None
+    low, high = test.ci95
+    assert f"{test.difference:+.1f} points, 95% interval {low:+.1f} to {high:+.1f}" in one
+    assert f"{-test.difference:+.1f} points, 95% interval {-high:+.1f} to {-low:+.1f}" in other
 
 
 def test_without_a_test_overlapping_intervals_show_no_difference(results: Results) -> None:
@@ -163,6 +166,7 @@ def test_without_a_test_overlapping_intervals_show_no_difference(results: Result
         elif model["role"] == "student" and model["backend"] == "torch":
             model["retained"]["ci95"] = [99.0, 99.5]
             model["speedup"]["best_teacher"] = 2.9
+    runs = only(results)
     assert "their intervals do not overlap" in choice(runs, variants(runs), groups(runs)[0], Ask(95.0))["sentences"][1]
 
 
@@ -179,10 +183,10 @@ def test_a_teacher_that_is_chosen_is_named_as_one_beside_the_best_student(result
     runs = only(results)
     every, group = variants(runs), groups(runs)[0]
     found = choice(runs, every, group, Ask(97.0))
-    assert found["variant"].first["role"] == "teacher"
-    students = [variant for variant in offered(every, group, Ask(0.0)) if variant.first["role"] == "student"]
+    assert found["variant"].first.role == "teacher"
+    students = [variant for variant in offered(every, group, Ask(0.0)) if variant.first.role == "student"]
     assert found["sentences"][2].startswith(f"No student does; of the students, {students[0].name} is the fastest")
-    assert loading(runs[0], teacher)["note"].endswith(
+    assert loading(runs[0], model_of(teacher))["note"].endswith(
         "The variant that was timed is in outputs/a/evaluate/teacher/cola/model_int8.onnx."
     )
     assert len(choice(runs, every, group, Ask(80.0))["sentences"]) == 2
@@ -191,7 +195,7 @@ def test_a_teacher_that_is_chosen_is_named_as_one_beside_the_best_student(result
 def test_groups_under_the_current_rules_come_first(results: Results) -> None:
     older = copy.deepcopy(results) | {"older_rules": "Made under older rules."}
     current = copy.deepcopy(results) | {"teacher_name": "another"}
-    runs = [Run("a", older), Run("b", current), Run("c", older | {"seeds": [1]})]
+    runs = [Run("a", decoded(older)), Run("b", decoded(current)), Run("c", decoded(older | {"seeds": [1]}))]
     assert [group.runs for group in groups(runs)] == [(1,), (0, 2)]
 
 
@@ -199,7 +203,7 @@ def test_runs_with_other_tasks_in_the_headline_are_apart(results: Results) -> No
     other = copy.deepcopy(results) | {"seeds": [1]}
     for row in other["coverage"]:
         row["in_headline"] = True
-    assert [group.runs for group in groups([Run("a", results), Run("b", other)])] == [(0,), (1,)]
+    assert [group.runs for group in groups([Run("a", decoded(results)), Run("b", decoded(other))])] == [(0,), (1,)]
 
 
 def test_seeds_are_averaged_and_other_tasks_are_apart(results: Results) -> None:
@@ -207,7 +211,7 @@ def test_seeds_are_averaged_and_other_tasks_are_apart(results: Results) -> None:
     second |= {"seeds": [1], "command": results["command"].replace("seed=0", "seed=1")}
     second["models"][8]["retained"]["headline"] += 2.0
     other = copy.deepcopy(results) | {"teacher_name": "another"}
-    runs = [Run("a", results), Run("b", other), Run("c", second)]
+    runs = [Run("a", decoded(results)), Run("b", decoded(other)), Run("c", decoded(second))]
     assert [group.runs for group in groups(runs)] == [(0, 2), (1,)]
     variant = next(f for f in variants(runs) if f.group == 0 and f.name == "student, int8 onnxruntime")
     assert variant.runs == (0, 2)
@@ -218,11 +222,10 @@ def test_seeds_are_averaged_and_other_tasks_are_apart(results: Results) -> None:
 
 
 def test_speedups_that_were_measured_at_one_input(results: Results) -> None:
-    model = results["models"][8]
-    run = Run("a", results)
+    run = Run("a", decoded(results))
     assert run.input == "8x128"
     assert run.fastest["1x128"] == pytest.approx(13.2)
-    found = speedups(model, run)
+    found = speedups(run.results.models[8], run)
     assert found["8x128"].value == 5.2  # as reported
     assert found["8x128"].interval is not None
     assert found["1x128"].value == pytest.approx(13.2 / (0.2 * 12.7))
@@ -242,17 +245,17 @@ def test_speedups_that_were_measured_at_one_input(results: Results) -> None:
 )
 def test_loading_of_an_export(results: Results, scheme: str, backend: str, words: str) -> None:
     """`distill.load` runs the variants that the run scored, and reads the ONNX file of others in openvino alone."""
-    stage = {"name": "export", "target": "2x", "kind": "export", "seconds": 1.0}
+    stage = results["stages"][0] | {"name": "export", "target": "2x", "kind": "export"}
     results["stages"].append(stage)
     model = results["models"][8] | {"scheme": scheme, "backend": backend, "target": "2x"}
-    load = loading(Run("a b", results), model)
+    load = loading(Run("a b", decoded(results)), model_of(model))
     assert "a b/export/2x/cola" in (load["path"] or "")
     assert words in (load["command"] or "")
     assert "distill.load does not compile" in (load["note"] or "") or not scheme.endswith("compiled")
     if backend == "openvino":
-        unscored = loading(Run("a b", results), model | {"scores": {}})
+        unscored = loading(Run("a b", decoded(results)), model_of(model | {"scores": {}}))
         assert (unscored["command"], "onnx/model.onnx" in (unscored["code"] or "")) == (None, True)
-    unexported = loading(Run("a", results), model | {"target": "3x"})
+    unexported = loading(Run("a", decoded(results)), model_of(model | {"target": "3x"}))
     assert (unexported["command"] is None) == (backend != "torch")
 
 

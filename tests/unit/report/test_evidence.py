@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from distill.report import statistics_tables
+from distill.report.checked import validate
 from distill.report.detail import retained_table, tables
 from distill.report.page import run_page
-from distill.report.schema import validate
 from distill.report.variants import Run
 from distill.report.verdict import between, shown, turned
 from distill.report.web.data import page_data
+from tests.decoded import decoded
 
 Results = dict[str, Any]
 TEACHER, STUDENT, INT8, BASELINE = 1, 4, 8, 10
@@ -55,8 +57,9 @@ def tested(results: Results) -> Results:
 
 
 def test_a_tests_sentence_says_whether_scores_differ(tested: Results) -> None:
-    models = tested["models"]
-    differ, far, same = (between(tested, models[INT8], models[other]) for other in (BASELINE, TEACHER, STUDENT))
+    results = decoded(tested)
+    models = results.models
+    differ, far, same = (between(results, models[INT8], models[other]) for other in (BASELINE, TEACHER, STUDENT))
     assert differ is not None
     assert far is not None
     assert same is not None
@@ -66,26 +69,28 @@ def test_a_tests_sentence_says_whether_scores_differ(tested: Results) -> None:
     )
     assert "p < 0.001" in shown(far)
     assert shown(same).startswith("their scores are not distinguishable: -0.4 points")
-    assert between(tested, models[BASELINE], models[STUDENT]) is None
+    assert between(results, models[BASELINE], models[STUDENT]) is None
 
 
 def test_a_test_is_found_in_both_directions(tested: Results) -> None:
-    models = tested["models"]
-    there, back = (between(tested, models[a], models[b]) for a, b in ((INT8, BASELINE), (BASELINE, INT8)))
+    results = decoded(tested)
+    models = results.models
+    there, back = (between(results, models[a], models[b]) for a, b in ((INT8, BASELINE), (BASELINE, INT8)))
     assert there is not None
     assert back is not None
-    assert (back["difference"], back["ci95"]) == (-4.8, [-6.8, -3.8])
-    assert (back["a"], back["b"]) == (there["b"], there["a"])
-    assert back["p"] == there["p"]
-    assert turned(there | {"ci95": None})["ci95"] is None
-    assert between(tested, models[INT8], models[TEACHER], "rte") != between(tested, models[INT8], models[TEACHER])
+    assert (back.difference, back.ci95) == (-4.8, (-6.8, -3.8))
+    assert (back.a, back.b) == (there.b, there.a)
+    assert back.p == there.p
+    assert turned(replace(there, ci95=None)).ci95 is None
+    assert between(results, models[INT8], models[TEACHER], "rte") != between(results, models[INT8], models[TEACHER])
 
 
 def test_the_page_has_each_test_as_text_and_the_ties_with_the_teacher(tested: Results) -> None:
-    shown_variants = page_data([Run("a", tested)])["variants"]
+    results = decoded(tested)
+    shown_variants = page_data([Run("a", results)])["variants"]
     for place in (BASELINE, STUDENT, TEACHER):
         for a, b in ((INT8, place), (place, INT8)):
-            test = between(tested, tested["models"][a], tested["models"][b])
+            test = between(results, results.models[a], results.models[b])
             assert test is not None
             assert shown_variants[a]["tests"][str(b)] == shown(test)
     assert shown_variants[INT8]["ties"] == {"rte": True, "cola": False}
@@ -93,7 +98,7 @@ def test_the_page_has_each_test_as_text_and_the_ties_with_the_teacher(tested: Re
 
 
 def test_tables_show_what_is_known(tested: Results) -> None:
-    chance, tests, calibration, lengths = statistics_tables.tables(tested)
+    chance, tests, calibration, lengths = statistics_tables.tables(decoded(tested))
     assert chance is not None
     assert chance.rows[0][:3] == ("rte", "accuracy", "52.7")
     assert chance.rows[0][3].endswith("[50.0, 60.0]")
@@ -118,19 +123,19 @@ def test_tables_show_what_is_known(tested: Results) -> None:
 
 
 def test_retained_has_a_fifth_way_where_it_is_known(tested: Results) -> None:
-    table = retained_table(tested)
+    table = retained_table(decoded(tested))
     assert table.title == "Retained %, five ways"
     assert table.rows[INT8][-1] == "84.2 [80.1, 88.0]"
     assert table.rows[STUDENT][-1] == "-"
 
 
 def test_results_of_before_have_none_of_these_tables(results: Results) -> None:
-    assert statistics_tables.tables(results) == [None] * 4
-    assert retained_table(results).title == "Retained %, four ways"
-    assert "Tests" not in {table.title for table in tables(results)}
+    assert statistics_tables.tables(decoded(results)) == [None] * 4
+    assert retained_table(decoded(results)).title == "Retained %, four ways"
+    assert "Tests" not in {table.title for table in tables(decoded(results))}
 
 
 def test_the_page_has_the_tables(tested: Results) -> None:
     assert {"Tests", "Calibration", "Scores by length", "Chance, and what the rows can show"} <= {
-        getattr(block, "title", "") for block in run_page(tested, "")
+        getattr(block, "title", "") for block in run_page(decoded(tested), "")
     }

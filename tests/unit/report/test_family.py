@@ -11,6 +11,7 @@ import pytest
 
 from distill.report import figure, footnotes, headline, markdown, model_card, overview, page, pruning_table, validate
 from distill.report.detail import gain_table
+from tests.decoded import decoded, decoded_all
 
 Results = dict[str, Any]
 model = runpy.run_path(str(Path(__file__).parent / "conftest.py"))["model"]
@@ -64,8 +65,8 @@ def test_a_student_that_was_not_trained_after_pruning_is_not_recovered(kind: str
     other["command"] = "python -m distill recipe=frontier tasks=glue stages.prune.dimensions=[layers] output=b"
     other["models"] = [m for m in other["models"] if m["role"] in ("teacher", "student")]
     runs = [family, other]
-    shown = overview.entries(runs)
-    table = pruning_table.table(runs)
+    shown = overview.entries(decoded_all(runs))
+    table = pruning_table.table(decoded_all(runs))
     assert table is not None
     recipe, layers = family["recipe"], f"{family['recipe']} stages.prune.dimensions=[layers]"
     assert table.rows == [
@@ -80,11 +81,11 @@ def test_a_student_that_was_not_trained_after_pruning_is_not_recovered(kind: str
         f"97.5% ({layers}), 40.0% ({recipe}).",
     ]
     assert overview.table(shown).notes[0] == "Settings of every run: tasks=glue."
-    blocks, _ = page.overview_page(runs)
+    blocks, _ = page.overview_page(decoded_all(runs))
     assert page.Heading("Pruned to a target") in blocks
     assert table in blocks
     del family["pruned"]
-    assert pruning_table.table([family]) is None
+    assert pruning_table.table(decoded_all([family])) is None
 
 
 def test_methods_are_compared_at_the_same_measured_speed() -> None:
@@ -114,7 +115,7 @@ def test_models_of_several_seeds_are_one_row_and_one_curve(family: Results) -> N
     next(m for m in other["models"] if m["name"] == "student 2x" and m["scheme"] == "fp32")["retained"]["headline"] = (
         95.5
     )
-    table = pruning_table.table([family, other])
+    table = pruning_table.table(decoded_all([family, other]))
     assert table is not None
     assert len(table.rows) == 2
     assert table.rows[0] == (
@@ -128,7 +129,7 @@ def test_models_of_several_seeds_are_one_row_and_one_curve(family: Results) -> N
         "91.0 ± 0.0",
         "0, 1",
     )
-    shown = pruning_table.points([family, other])  # 4x was not timed
+    shown = pruning_table.points(decoded_all([family, other]))  # 4x was not timed
     name = f"recipe {family['recipe']}"
     assert {(p.role, p.line, round(p.speedup, 6), p.retained) for p in shown} == {
         ("student", name, 2.1, 96.5),
@@ -142,26 +143,26 @@ def test_models_of_several_seeds_are_one_row_and_one_curve(family: Results) -> N
 
 
 def test_every_student_is_in_the_headline_with_its_gain(family: Results) -> None:
-    text = headline.headline(family)
+    text = headline.headline(decoded(family))
     assert "96.0% at 5.00x (2x, int8 onnxruntime); 92.0% at 10.00x (4x, int8 onnxruntime)." in text
     assert (
         "Gain over the same students trained without a teacher, in percentage points, as fp32 torch: +6.5 (2x), "
         "+0.5 (4x)." in text
     )
-    assert headline.targets(family) == ["2x", "4x"]
+    assert headline.targets(decoded(family)) == ["2x", "4x"]
 
 
 def test_names_of_models_are_labels_only(family: Results) -> None:
-    before = headline.headline(family), gain_table(family), figure.points(family)
+    before = headline.headline(decoded(family)), gain_table(decoded(family)), figure.points(decoded(family))
     for model in family["models"]:
         model["name"] = "any name 3x"
-    assert (headline.headline(family), gain_table(family), figure.points(family)) == before
+    assert (headline.headline(decoded(family)), gain_table(decoded(family)), figure.points(decoded(family))) == before
 
 
 def test_without_a_baseline_there_is_no_table_of_gains(family: Results) -> None:
     family["models"] = [m for m in family["models"] if m["role"] != "baseline"]
-    assert headline.headline(family).endswith(headline.NO_BASELINE)
-    assert gain_table(family) is None
+    assert headline.headline(decoded(family)).endswith(headline.NO_BASELINE)
+    assert gain_table(decoded(family)) is None
 
 
 @pytest.mark.parametrize(
@@ -179,18 +180,18 @@ def test_without_a_baseline_there_is_no_table_of_gains(family: Results) -> None:
 def test_the_fastest_that_retains_enough_is_named(least: float, sentence: str, family: Results) -> None:
     family["least_retained"] = least
     assert validate(family) == []
-    assert sentence in headline.headline(family)
+    assert sentence in headline.headline(decoded(family))
 
 
 def test_a_baseline_from_weights_trained_with_a_teacher_is_named_as_such(family: Results) -> None:
     family["taught_start"] = True
     assert validate(family) == []
     start = "trained without a teacher, from weights that were trained with one, in percentage points, as"
-    assert f"Gain over the same students {start}" in headline.headline(family)
+    assert f"Gain over the same students {start}" in headline.headline(decoded(family))
 
 
 def test_the_gain_of_each_student_is_over_its_own_baseline(family: Results) -> None:
-    table = gain_table(family)
+    table = gain_table(decoded(family))
     assert table is not None
     assert [tuple(row) for row in table.rows] == [
         ("2x", "fp32 torch", "97.5", "91.0", "+6.5"),
@@ -199,7 +200,7 @@ def test_the_gain_of_each_student_is_over_its_own_baseline(family: Results) -> N
 
 
 def test_labels_of_students_name_their_targets(family: Results) -> None:
-    shown = figure.points(family)
+    shown = figure.points(decoded(family))
     assert [(point.label, point.retained) for point in shown if point.line] == [
         ("2x, fp32 torch", 97.5),
         ("2x, int8 onnxruntime", 96.0),
@@ -208,20 +209,20 @@ def test_labels_of_students_name_their_targets(family: Results) -> None:
 
 
 def test_predicted_and_measured_speed_are_in_one_sentence(family: Results) -> None:
-    first, second = footnotes.pruned(family)
+    first, second = footnotes.pruned(decoded(family))
     assert first.startswith("2x: pruned to 4 layers, 384 hidden and 576 FFN channels. Of 384 shapes tried, this ")
     assert first.endswith("at 8x128: predicted 2.10x, 50.0 ms; measured 2.00x, 52.0 ms.")
     assert second.endswith("25.0 ms; not measured.")
-    assert first in markdown.text(page.run_page(family, ""))
+    assert first in markdown.text(page.run_page(decoded(family), ""))
     given = {"step": "prune", "target": None, "layers": 2, "hidden": 384, "ffn": 1536}
     sizes = "runed to 2 layers, 384 hidden and 1536 FFN channels, as configured."
-    assert footnotes.pruned({"pruned": [given]}) == [f"P{sizes}"]
+    assert footnotes.pruned(decoded(family | {"pruned": [given]})) == [f"P{sizes}"]
     both = [given, given | {"step": "prune_ffn"}]
-    assert footnotes.pruned({"pruned": both}) == [f"prune: p{sizes}", f"prune_ffn: p{sizes}"]
+    assert footnotes.pruned(decoded(family | {"pruned": both})) == [f"prune: p{sizes}", f"prune_ffn: p{sizes}"]
 
 
 def test_the_card_is_that_of_one_student_among_several(family: Results) -> None:
-    assert "| student 4x | student | torch | fp32 |" in markdown.text(page.run_page(family, ""))
-    card = model_card(family, "4x", "rte")
+    assert "| student 4x | student | torch | fp32 |" in markdown.text(page.run_page(decoded(family), ""))
+    card = model_card(decoded(family), "4x", "rte")
     assert "# student 4x: rte" in card
     assert "student 4x-rte" in card

@@ -9,12 +9,13 @@ import pytest
 from matplotlib.text import Text
 
 from distill.report import figure
+from tests.decoded import decoded
 
 Results = dict[str, Any]
 
 
 def test_deterministic(results: Results) -> None:
-    shown = figure.points(results)
+    shown = figure.points(decoded(results))
     drawn, image = figure.svg(shown), figure.png(shown)
     assert drawn == figure.svg(shown)
     assert image == figure.png(shown)
@@ -27,7 +28,7 @@ def test_points_are_the_models_with_both_numbers(results: Results) -> None:
     results["models"][5]["retained"] = None
     results["models"][6]["speedup"] = None
     results["models"][7]["failed"] = "no such kernel"
-    shown = figure.points(results)
+    shown = figure.points(decoded(results))
     assert [(p.role, p.label, p.front) for p in shown] == [
         ("teacher", "teacher, bf16 torch", True),
         ("student", "fp32 torch", True),
@@ -61,7 +62,7 @@ def test_students_that_no_other_beats_are_in_front_and_joined() -> None:
 @pytest.mark.parametrize("gpu", [None, "Example GPU 5"])
 def test_labels_do_not_overlap(results: Results, gpu: str | None) -> None:
     results["environment"]["gpu"] = gpu
-    drawn = figure.draw(figure.points(results))
+    drawn = figure.draw(figure.points(decoded(results)))
     axes = drawn.axes[0]
     boxes = [text.get_window_extent() for text in axes.texts]
     assert len(boxes) == 5  # the teacher, its fastest variant, and the students in front
@@ -104,7 +105,7 @@ def test_axis_names_the_shape(results: Results) -> None:
     def axis(shown: list[figure.Point]) -> str:
         return figure.draw(shown).axes[0].get_xlabel()
 
-    shown = figure.points(results)
+    shown = figure.points(decoded(results))
     over = "speedup over the teacher's fastest float32 variant"
     assert axis(shown) == f"{over} at 8x128 (higher is faster)"
     assert axis([]) == f"{over} (higher is faster)"
@@ -114,5 +115,5 @@ def test_axis_names_the_shape(results: Results) -> None:
 
 def test_a_point_on_the_cpu_of_a_run_with_a_gpu_is_marked(results: Results) -> None:
     results["environment"]["gpu"] = "Example GPU 5"
-    labels = [point.label for point in figure.points(results) if point.role == "student"]
+    labels = [point.label for point in figure.points(decoded(results)) if point.role == "student"]
     assert labels[-2:] == ["int8 bitsandbytes", "int8 onnxruntime (CPU)"]

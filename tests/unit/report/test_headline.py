@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from distill.report import detail, footnotes, headline, table
-from distill.report.schema import validate
+from distill.report.checked import validate
+from tests.decoded import decoded, model_of
 
 Results = dict[str, Any]
 
@@ -17,7 +18,7 @@ def models(results: Results, role: str, scheme: str) -> list[dict[str, Any]]:
 
 
 def test_gain(results: Results) -> None:
-    text = headline.headline(results)
+    text = headline.headline(decoded(results))
     assert text.startswith("The int8 student (onnxruntime) retains 93.1% (95% interval 92.0 to 94.0) of the teacher's")
     speed = "at 5.20x (95% interval 5.04 to 5.41) the speed of the teacher's fastest float32 variant"
     assert f"{speed} at 8x128 (batch x length)." in text
@@ -26,125 +27,125 @@ def test_gain(results: Results) -> None:
 
 
 def test_costs_of_shared_heads_are_those_of_all_tasks(results: Results) -> None:
-    count = len(headline.task_names(results))
-    assert "together" not in " ".join([headline.headline(results), *footnotes.coverage(results)])
+    count = len(headline.task_names(decoded(results)))
+    assert "together" not in " ".join([headline.headline(decoded(results)), *footnotes.coverage(decoded(results))])
     results["heads"] = "shared"
     assert validate(results) == []
-    assert f"at 8x128 (batch x length), for its {count} tasks together." in headline.headline(results)
-    (line,) = [line for line in footnotes.coverage(results) if "one encoder" in line]
+    assert f"at 8x128 (batch x length), for its {count} tasks together." in headline.headline(decoded(results))
+    (line,) = [line for line in footnotes.coverage(decoded(results)) if "one encoder" in line]
     assert f"the teacher has {count} models, which run one after the other on the same batch." in line
     assert f"the speedup is about 1/{count} of the one reported" in line
 
 
 def test_loss_against_the_baseline(results: Results) -> None:
     models(results, "baseline", "int8")[0]["retained"] |= {"headline": 95.6, "ci95": [94.5, 96.5]}
-    text = headline.headline(results)
+    text = headline.headline(decoded(results))
     assert "distillation LOST 2.5 percentage points" in text
     assert "gained" not in text
 
 
 def test_overlap_of_intervals(results: Results) -> None:
     models(results, "baseline", "int8")[0]["retained"] |= {"headline": 92.5, "ci95": [91.5, 93.5]}
-    assert headline.headline(results).endswith("gained 0.6 percentage points. The two 95% intervals overlap.")
+    assert headline.headline(decoded(results)).endswith("gained 0.6 percentage points. The two 95% intervals overlap.")
 
 
 def test_slower_student(results: Results) -> None:
     students = [model for model in results["models"] if model["role"] == "student" and model.get("speedup")]
     for model in students:
         model["speedup"] |= {"best_teacher": 0.8, "ci95": [0.75, 0.85]}
-    assert "but is slower: 0.80x" in headline.headline(results)
+    assert "but is slower: 0.80x" in headline.headline(decoded(results))
     for model in students:
         model["speedup"] |= {"best_teacher": 1.02, "ci95": [0.95, 1.08]}
-    assert "no measurable speedup" in headline.headline(results)
+    assert "no measurable speedup" in headline.headline(decoded(results))
 
 
 def test_baseline_in_another_variant_is_compared_in_that_variant(results: Results) -> None:
     results["models"].remove(models(results, "baseline", "int8")[0])
-    assert headline.headline(results).endswith(
+    assert headline.headline(decoded(results)).endswith(
         "Compared as fp32 torch, the distilled student retains 95.2% and the same student trained without a teacher "
         "88.4%: distillation gained 6.8 percentage points."
     )
 
 
 def test_no_or_failed_baseline(results: Results) -> None:
-    baselines = headline.of_role(results, "baseline")
+    baselines = [m for m in results["models"] if m["role"] == "baseline"]
     for model in baselines:
         model |= {"failed": "out of memory", "retained": None}
-    assert "The baseline failed" in headline.headline(results)
+    assert "The baseline failed" in headline.headline(decoded(results))
     results["models"] = [m for m in results["models"] if m not in baselines]
-    assert headline.headline(results).endswith(headline.NO_BASELINE)
+    assert headline.headline(decoded(results)).endswith(headline.NO_BASELINE)
 
 
 def test_no_student(results: Results) -> None:
-    for model in headline.of_role(results, "student"):
+    for model in (m for m in results["models"] if m["role"] == "student"):
         model |= {"failed": "out of memory", "retained": None}
-    assert headline.headline(results).startswith(headline.NO_STUDENT)
+    assert headline.headline(decoded(results)).startswith(headline.NO_STUDENT)
 
 
 def test_choice_ignores_scores(results: Results) -> None:
     slow, fast = models(results, "student", "int8")
     slow["retained"]["headline"] = 99.9
-    assert headline.chosen(results) is fast
+    assert headline.chosen(decoded(results)) == model_of(fast)
     fast["scheme"] = "int8_static"
-    assert headline.chosen(results) is fast
+    assert headline.chosen(decoded(results)) == model_of(fast)
     for model in (slow, fast):
         model["failed"] = "no such kernel"
-    chosen = headline.chosen(results)
+    chosen = headline.chosen(decoded(results))
     assert chosen is not None
     assert headline.variant(chosen) == "bf16 torch"
 
 
 def test_name_of_the_average(results: Results) -> None:
-    assert headline.average_name(results) == "GLUE (9 tasks)"
+    assert headline.average_name(decoded(results)) == "GLUE (9 tasks)"
     row = next(r for r in results["coverage"] if r["split"] == "validation_mismatched")
     row["rows"] = 0
-    assert headline.average_name(results) == "Partial GLUE (8 of 9 tasks complete)"
-    assert any("mnli validation_mismatched 0 of 9,832 rows" in line for line in footnotes.coverage(results))
+    assert headline.average_name(decoded(results)) == "Partial GLUE (8 of 9 tasks complete)"
+    assert any("mnli validation_mismatched 0 of 9,832 rows" in line for line in footnotes.coverage(decoded(results)))
     results["coverage"] = [r for r in results["coverage"] if r["task"] not in ("mnli", "qqp")]
     for model in results["models"]:
         model["scores"] = {task: scores for task, scores in model["scores"].items() if task not in ("mnli", "qqp")}
-    assert headline.average_name(results) == "Partial GLUE (7 of 9 tasks)"
-    assert "Not in the average: qqp, mnli." in footnotes.coverage(results)
+    assert headline.average_name(decoded(results)) == "Partial GLUE (7 of 9 tasks)"
+    assert "Not in the average: qqp, mnli." in footnotes.coverage(decoded(results))
     for row in results["coverage"]:
         row["task"] = f"own_{row['task']}"
     for model in results["models"]:
         model["scores"] = {f"own_{task}": scores for task, scores in model["scores"].items()}
-    assert headline.average_name(results) == "Average (7 tasks)"
+    assert headline.average_name(decoded(results)) == "Average (7 tasks)"
     results["coverage"][1]["rows"] = 5
-    assert headline.average_name(results) == "Partial average (7 tasks)"
+    assert headline.average_name(decoded(results)) == "Partial average (7 tasks)"
     results["coverage"][1]["stand_in"] = True
-    assert headline.average_name(results) == "Stand-in average (7 tasks)"
+    assert headline.average_name(decoded(results)) == "Stand-in average (7 tasks)"
 
 
 def test_own_tasks_with_names_of_published_ones_are_own(results: Results) -> None:
     for row in results["coverage"]:
         row["official_rows"] = None
-    assert headline.average_name(results) == "Average (9 tasks)"
-    text = " ".join(footnotes.coverage(results))
+    assert headline.average_name(decoded(results)) == "Average (9 tasks)"
+    text = " ".join(footnotes.coverage(decoded(results)))
     assert "GLUE" not in text
     for row in results["coverage"]:
         row["task"] = "order"
     for model in results["models"]:
         model["scores"] = {"order": next(iter(model["scores"].values()))} if model["scores"] else {}
-    assert headline.average_name(results) == "Score of order"
-    assert "docstrings" not in " ".join(footnotes.coverage(results))
+    assert headline.average_name(decoded(results)) == "Score of order"
+    assert "docstrings" not in " ".join(footnotes.coverage(decoded(results)))
 
 
 def test_only_tasks_outside_the_headline_are_said_to_be(results: Results) -> None:
     """Whatever they are called."""
-    assert "of the teacher's macro score without wnli at" in headline.headline(results)
+    assert "of the teacher's macro score without wnli at" in headline.headline(decoded(results))
     for row in results["coverage"]:
         row["in_headline"] = row["task"] not in ("cola", "rte")
-    assert headline.macro_score(results) == "macro score without cola and rte"
+    assert headline.macro_score(decoded(results)) == "macro score without cola and rte"
     for row in results["coverage"]:
         row["in_headline"] = True
-    notes = [*table.models_table(results).notes, *detail.retained_table(results).notes]
-    assert "without" not in " ".join([headline.headline(results).partition("The same")[0], *notes])
-    assert headline.macro_score(results) == "macro score"
+    notes = [*table.models_table(decoded(results)).notes, *detail.retained_table(decoded(results)).notes]
+    assert "without" not in " ".join([headline.headline(decoded(results)).partition("The same")[0], *notes])
+    assert headline.macro_score(decoded(results)) == "macro score"
 
 
 def test_capped_training_is_named(results: Results) -> None:
-    assert "Training is partial: sst2 10,000 of 67,349 rows." in footnotes.coverage(results)
+    assert "Training is partial: sst2 10,000 of 67,349 rows." in footnotes.coverage(decoded(results))
 
 
 @pytest.mark.parametrize("own", ["", "own_"])
@@ -156,32 +157,32 @@ def test_a_task_without_scores_is_not_in_the_average(results: Results, own: str)
         row["task"] = own + row["task"]
     for model in results["models"]:
         model["scores"] = {own + task: scores for task, scores in model["scores"].items() if task != "rte"}
-    assert headline.average_name(results) == ("Average (8 tasks)" if own else "Partial GLUE (8 of 9 tasks)")
-    first, second, *_ = footnotes.coverage(results)
+    assert headline.average_name(decoded(results)) == ("Average (8 tasks)" if own else "Partial GLUE (8 of 9 tasks)")
+    first, second, *_ = footnotes.coverage(decoded(results))
     assert "rte" not in first
     assert second == f"Not in the average: {own}rte."
 
 
 def test_scores_of_any_model_count(results: Results) -> None:
     results["models"][0]["scores"] = {}
-    assert headline.average_name(results) == "GLUE (9 tasks)"
+    assert headline.average_name(decoded(results)) == "GLUE (9 tasks)"
     for model in results["models"]:
         model["scores"] = {}
-    assert headline.average_name(results) == "Average (0 tasks)"
+    assert headline.average_name(decoded(results)) == "Average (0 tasks)"
 
 
 def test_shape_of_the_speedup(results: Results) -> None:
     for model in results["models"]:
         for row in model["latency_ms"]:
             row["length"] = row["length"] and 64
-    assert "the teacher's fastest float32 variant at 8x64 (batch x length)." in headline.headline(results)
+    assert "the teacher's fastest float32 variant at 8x64 (batch x length)." in headline.headline(decoded(results))
     for model in results["models"]:
         model["latency_ms"] = []
-    assert "the teacher's fastest float32 variant." in headline.headline(results)
+    assert "the teacher's fastest float32 variant." in headline.headline(decoded(results))
 
 
 def test_a_row_on_the_cpu_of_a_run_with_a_gpu(results: Results) -> None:
-    assert "on the CPU" not in headline.headline(results)
+    assert "on the CPU" not in headline.headline(decoded(results))
     results["environment"]["gpu"] = "Example GPU 5"
     for gain, fastest, expected in (
         (5, "onnxruntime", "int8 student (onnxruntime, on the CPU)"),
@@ -190,13 +191,13 @@ def test_a_row_on_the_cpu_of_a_run_with_a_gpu(results: Results) -> None:
         for model in results["models"]:
             if model["role"] == "student" and model.get("speedup"):
                 model["speedup"]["best_teacher"] += gain * (model["backend"] == fastest)
-        assert headline.headline(results).startswith(f"The {expected} retains")
+        assert headline.headline(decoded(results)).startswith(f"The {expected} retains")
     results["models"] = [m for m in results["models"] if m["backend"] != "onnxruntime"]
-    assert headline.on_the_cpu(results) == []
+    assert headline.on_the_cpu(decoded(results)) == []
 
 
 def test_timing_describes_the_protocol(results: Results) -> None:
-    text = footnotes.timing(results)
+    text = footnotes.timing(decoded(results))
     for part in (
         "in random order",
         "An untimed call of the same variant",
@@ -211,7 +212,7 @@ def test_the_waterfall_has_what_each_step_gave_alone_and_with_those_before(resul
     steps = [("teacher", 0.8, 100.0), ("depth", 1.6, 97.0), ("int8", 3.2, None)]
     rows = [{"step": step, "speedup": speedup, "retained": kept} for step, speedup, kept in steps]
     results["waterfall"] = [row | {"target": None} for row in rows]
-    table = detail.waterfall_table(results)
+    table = detail.waterfall_table(decoded(results))
     assert table is not None
     assert table.rows == [
         ("teacher", "-", "0.80x", "100.0"),
@@ -219,7 +220,7 @@ def test_the_waterfall_has_what_each_step_gave_alone_and_with_those_before(resul
         ("int8", "2.00x", "3.20x", "-"),
     ]
     results["waterfall"] += [row | {"target": "4x"} for row in rows[:2]]
-    table = detail.waterfall_table(results)
+    table = detail.waterfall_table(decoded(results))
     assert table is not None
     assert [row[:3] for row in table.rows[2:]] == [
         ("no target", "int8", "2.00x"),

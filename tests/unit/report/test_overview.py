@@ -14,6 +14,7 @@ from distill.report import html, markdown, overview, page, write, write_overview
 from distill.report.__main__ import main
 from distill.report.seeds import over_seeds
 from distill.runtime.storage.run_folder import write_json
+from tests.decoded import decoded, decoded_all
 from tests.enriched import without_plotly
 
 Results = dict[str, Any]
@@ -32,7 +33,7 @@ def seeded(results: Results, seed: int, retained: float, speedup: float) -> Resu
 
 def test_seeds_are_aggregated(results: Results) -> None:
     runs = [seeded(results, 0, 92.0, 5.0), seeded(results, 1, 94.0, 6.0)]
-    shown = overview.entries(runs)
+    shown = overview.entries(decoded_all(runs))
     assert len(shown) == 7
     row = overview.table(shown).rows[4]
     # As both runs have the same interval over rows: from 92 to 94.
@@ -46,7 +47,7 @@ def test_seeds_are_aggregated(results: Results) -> None:
     whole = results["models"][8]["parameters"] / 1e6
     assert row[-2] == f"{whole:.2f} M"
     runs[0]["models"][8]["parameters"] += 1_500_000  # each seed is pruned to another shape
-    assert overview.table(overview.entries(runs)).rows[4][-2] == f"{whole:.2f} to {whole + 1.5:.2f} M"
+    assert overview.table(overview.entries(decoded_all(runs))).rows[4][-2] == f"{whole:.2f} to {whole + 1.5:.2f} M"
     assert overview.table(shown).notes[0] == "Settings of every run: tasks=glue."
     point = overview.points(shown)[4]
     assert (point.label, point.speedup, point.retained) == ("int8 onnxruntime", 5.5, 93.0)
@@ -55,7 +56,7 @@ def test_seeds_are_aggregated(results: Results) -> None:
 
 
 def test_the_same_seed_twice_is_not_averaged(results: Results) -> None:
-    shown = overview.entries([seeded(results, 0, 92.0, 5.0), seeded(results, 0, 94.0, 6.0)])
+    shown = overview.entries(decoded_all([seeded(results, 0, 92.0, 5.0), seeded(results, 0, 94.0, 6.0)]))
     assert [row[5] for row in overview.table(shown).rows[4::7]] == ["92.0 [92.0, 94.0]", "94.0 [92.0, 94.0]"]
 
 
@@ -76,7 +77,7 @@ def test_other_runs_are_not_aggregated(results: Results, change: dict[str, Any])
     other = seeded(results, 1, 94.0, 6.0) | change
     if other["environment"] is None:
         other["environment"] = results["environment"] | {"cpu": "another"}
-    shown = overview.entries([seeded(results, 0, 92.0, 5.0), other])
+    shown = overview.entries(decoded_all([seeded(results, 0, 92.0, 5.0), other]))
     assert len(shown) == 14
     assert {entry.series for entry in shown} == {0, 1}
     assert overview.table(shown).rows[4][5] == "92.0 [92.0, 94.0]"
@@ -87,7 +88,7 @@ def test_sampled_training_rows_may_differ_between_seeds(results: Results) -> Non
     (train, *_) = (row for row in results["coverage"] if row["split"] == "train")
     train["limited"] = True
     other = seeded(results, 1, 94.0, 6.0) | {"fingerprints": {"teacher": "ffff", "tasks": "0f0f"}}
-    shown = overview.entries([seeded(results, 0, 92.0, 5.0), other])
+    shown = overview.entries(decoded_all([seeded(results, 0, 92.0, 5.0), other]))
     assert {entry.series for entry in shown} == {0}
 
 
@@ -96,13 +97,13 @@ def test_runs_of_other_versions_are_averaged_with_a_note(results: Results) -> No
     runs = [seeded(results, 0, 92.0, 5.0), seeded(results, 1, 94.0, 6.0)]
     runs[1] |= {"version": "0.2.0", "fingerprints": results["fingerprints"] | {"distill": "0.2.0 (0f0f)"}}
     runs[1]["environment"] |= {"python": "3.13.1", "onnxruntime": "1.32.0", "commit": "0f0f"}
-    table = overview.table(overview.entries(runs))
+    table = overview.table(overview.entries(decoded_all(runs)))
     assert [row[5] for row in table.rows][4].startswith("93.0 ± 1.4 [")
     assert (
         "distilbert: its runs were made with different versions of distill (0.1.0 (ffff), 0.2.0 (0f0f)), python "
         "(absent, 3.13.1), onnxruntime (1.31.0, 1.32.0)."
     ) in table.notes
-    alone = overview.table(overview.entries(runs[:1]))
+    alone = overview.table(overview.entries(decoded_all(runs[:1])))
     assert not any("versions" in note for note in alone.notes)
 
 
@@ -130,13 +131,13 @@ def test_page_of_a_folder(results: Results, tmp_path: Path, capsys: pytest.Captu
 
 def test_smoke_runs_do_not_mix_with_real_ones(results: Results) -> None:
     smoke = copy.deepcopy(results) | {"smoke": True, "recipe": "smoked"}
-    blocks, pictures = page.overview_page([results, smoke])
+    blocks, pictures = page.overview_page(decoded_all([results, smoke]))
     drawn = "".join(pictures.values())
     text = markdown.text(blocks)
     assert "Not shown: 1 run with limit=smoke" in text
     assert "smoked" not in text
     assert "SMOKE RUN" not in text + drawn
-    blocks, pictures = page.overview_page([smoke])
+    blocks, pictures = page.overview_page(decoded_all([smoke]))
     drawn = "".join(pictures.values())
     assert all("SMOKE RUN" in shown for shown in (markdown.text(blocks), html.document("All", blocks), drawn))
 
@@ -144,13 +145,13 @@ def test_smoke_runs_do_not_mix_with_real_ones(results: Results) -> None:
 def test_failed_model_stays(results: Results) -> None:
     results["models"][8] = {key: results["models"][8][key] for key in IDENTITY}
     results["models"][8]["failed"] = "out of memory"
-    table = overview.table(overview.entries([results]))
+    table = overview.table(overview.entries(decoded_all([results])))
     assert table.rows[4][5:8] == ("failed", "-", "-")
     assert "#5 failed: out of memory" in table.notes
 
 
 def test_the_reports_of_a_single_run_are_written_again(results: Results, tmp_path: Path) -> None:
-    paths = write(results, tmp_path)
+    paths = write(decoded(results), tmp_path)
     before = paths["page"].read_text()
     paths["page"].unlink()
     paths["results"].write_text(json.dumps(results))
@@ -188,17 +189,17 @@ def test_shape_of_the_speedups(results: Results) -> None:
     other = seeded(results, 1, 94.0, 6.0) | {"recipe": "other"}
     for model in other["models"]:
         model["latency_ms"] = model["latency_ms"][:1]
-    alone, both = overview.entries([results]), overview.entries([results, other])
+    alone, both = overview.entries(decoded_all([results])), overview.entries(decoded_all([results, other]))
     assert overview.table(alone).columns[6] == "Speedup at 8x128"
     assert overview.table(both).columns[6] == "Speedup at the inputs of its run"
     assert {point.shape for point in overview.points(both)} == {"8x128", "1x128"}
 
 
 def test_rows_on_the_cpu(results: Results) -> None:
-    notes = overview.table(overview.entries([results])).notes
+    notes = overview.table(overview.entries(decoded_all([results]))).notes
     assert not any("on the CPU" in note for note in notes)
     results["environment"]["gpu"] = "Example GPU 5"
-    notes = overview.table(overview.entries([results])).notes
+    notes = overview.table(overview.entries(decoded_all([results]))).notes
     assert [note for note in notes if "on the CPU" in note] == [
         f"#{row} ran on the CPU, not on the Example GPU 5." for row in (3, 5, 7)
     ]
@@ -240,7 +241,7 @@ def test_names_in_a_legend_are_short_and_differ(results: Results) -> None:
     for n, run in enumerate(runs):
         run["environment"] = results["environment"] | {"threads": n}  # none is averaged with another
         run["command"] += f" stages.evaluate.repeats={n}"
-    shown = overview.points(overview.entries(runs))
+    shown = overview.points(overview.entries(decoded_all(runs)))
     legend = list(dict.fromkeys(point.group for point in shown))
     assert len(legend) == 4
     assert "temperature 2" in legend[1]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from rich.console import Console
 
 from distill.report import figure, html, markdown, model_card, show, validate, write
@@ -21,6 +22,7 @@ from distill.report.headline import SMOKE
 from distill.report.table import models_table
 from distill.report.timed import reported_input
 from distill.runtime.storage.run_folder import CLAIM, claim
+from tests.decoded import decoded
 from tests.enriched import without_plotly
 
 Results = dict[str, Any]
@@ -65,12 +67,12 @@ def parsed(page: str) -> Strict:
 
 
 def page_of(results: Results) -> str:
-    drawn = figure.svg(figure.points(results), bool(results.get("smoke")))
-    return html.document("A run", pages.run_page(results, drawn))
+    drawn = figure.svg(figure.points(decoded(results)), bool(results.get("smoke")))
+    return html.document("A run", pages.run_page(decoded(results), drawn))
 
 
 def markdown_of(results: Results) -> str:
-    return markdown.text(pages.run_page(results, ""))
+    return markdown.text(pages.run_page(decoded(results), ""))
 
 
 def failed(results: Results) -> Results:
@@ -115,7 +117,7 @@ def test_names_are_escaped(results: Results) -> None:
     assert not document.seen & {"script", "b"}
     assert any(EVIL in text for text in document.words)
     assert "<script>" not in markdown_of(results)
-    card = model_card(results, None, "cola")
+    card = model_card(decoded(results), None, "cola")
     assert front_matter(card)["model-index"][0]["name"] == f"{EVIL}-cola"
     assert "<script>" not in card.split("---\n", 2)[2]
 
@@ -130,7 +132,7 @@ def test_markdown_columns_are_consistent(results: Results, broken: bool) -> None
     results["models"][4]["name"] = EVIL
     page = markdown_of(failed(results) if broken else results)
     shown = pipe_tables(page)
-    assert len(shown) == 1 + len(tables(results))
+    assert len(shown) == 1 + len(tables(decoded(results)))
     for lines in shown:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
     assert len(shown[0]) == 2 + len(results["models"])
@@ -138,69 +140,69 @@ def test_markdown_columns_are_consistent(results: Results, broken: bool) -> None
 
 def test_nulls_and_failures_stay_in_the_table(results: Results) -> None:
     results = failed(results)
-    main = models_table(results)
+    main = models_table(decoded(results))
     assert main.rows[1] == ("teacher", "teacher", "torch", "fp32_medium", *["-"] * 7)
     assert main.rows[-1] == ("big", "student", "openvino", "int8", "-", "-", "-", "-", "failed", "-", "-")
     assert "big (int8 openvino) failed: out of memory" in main.notes
     assert "skipped: has a head" in markdown_of(results)
-    assert all(len(row) == len(table.columns) for table in tables(results) for row in table.rows)
+    assert all(len(row) == len(table.columns) for table in tables(decoded(results)) for row in table.rows)
     parsed(page_of(results))
 
 
 def test_rows_contain_the_numbers(results: Results) -> None:
-    row = models_table(results).rows[8]
+    row = models_table(decoded(results)).rows[8]
     assert row == (
         *("student", "student", "onnxruntime", "int8", "17.39 M", "22.9", "12.7", "74.3"),
         *("93.1 [92.0, 94.0]", "5.20x [5.04, 5.41]", "8.32x"),
     )
-    assert reported_input(results) == "8x128"
-    gain = gain_table(results)
+    assert reported_input(decoded(results)) == "8x128"
+    gain = gain_table(decoded(results))
     assert gain is not None
     assert gain.rows[0] == ("cola", "62.3", "57.5", "+4.8")
     assert gain.rows[-1] == ("retained %", "93.1", "87.6", "+5.5")
-    by_shape = by_shape_table(results)
+    by_shape = by_shape_table(decoded(results))
     assert by_shape.columns[3:] == ("1x128", "8x128", "32x128", "task lengths")
     assert by_shape.rows[8][4] == "5.20x"  # 66 ms of fp32_medium over 12.7 ms
 
 
 def test_the_shape_of_a_speedup_is_in_its_title(results: Results) -> None:
-    assert models_table(results).columns[-2:] == ("Speedup at 8x128 [95%]", "Speedup, same backend")
-    card = model_card(results, None, "cola")
+    assert models_table(decoded(results)).columns[-2:] == ("Speedup at 8x128 [95%]", "Speedup, same backend")
+    card = model_card(decoded(results), None, "cola")
     assert "Speedup at 8x128 [95%]" in card
     assert "fastest float32 variant at 8x128 (batch x length)." in card
     for model in results["models"]:
         model["latency_ms"] = []
-    assert models_table(results).columns[-2:] == ("Speedup [95%]", "Speedup, same backend")
+    assert models_table(decoded(results)).columns[-2:] == ("Speedup [95%]", "Speedup, same backend")
 
 
 def test_rows_on_the_cpu_are_marked(results: Results) -> None:
     note = "Rows with backend onnxruntime ran on the CPU, not on the Example GPU 5."
     assert note not in page_of(results)
     results["environment"]["gpu"] = "Example GPU 5"
-    timed = [models_table(results), by_shape_table(results), latency_table(results)]
+    timed = [models_table(decoded(results)), by_shape_table(decoded(results)), latency_table(decoded(results))]
     assert [note in table.notes for table in timed] == [True] * 3
-    for text in (page_of(results), markdown_of(results), model_card(results, None, "cola")):
+    for text in (page_of(results), markdown_of(results), model_card(decoded(results), None, "cola")):
         assert note in text
 
 
 def test_stages_have_a_column_of_targets_where_one_has_a_target(results: Results) -> None:
-    assert stages_table(results).columns[:2] == ("Stage", "Note")
+    assert stages_table(decoded(results)).columns[:2] == ("Stage", "Note")
     results["stages"][1] |= {"name": "recover", "target": "2x"}
-    table = stages_table(results)
+    table = stages_table(decoded(results))
     assert table.columns[:3] == ("Stage", "Target", "Note")
     assert [row[:2] for row in table.rows] == [("pretrain", ""), ("recover", "2x"), ("evaluate", "")]
 
 
 def test_fingerprints_are_a_table_of_their_own(results: Results) -> None:
-    assert "Fingerprints" not in [table.title for table in tables(results)]
+    assert "Fingerprints" not in [table.title for table in tables(decoded(results))]
     results["fingerprints"] = {"data": "a1b2", "teacher": None}
     assert validate(results) == []
-    assert tables(results)[-1].rows == [("data", "a1b2"), ("teacher", "-")]
+    assert tables(decoded(results))[-1].rows == [("data", "a1b2"), ("teacher", "-")]
 
 
 def printed(results: Results, width: int) -> str:
     console = Console(file=io.StringIO(), width=width)
-    show(results, {"report": Path("outputs/report.md")}, console)
+    show(decoded(results), {"report": Path("outputs/report.md")}, console)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -225,12 +227,12 @@ def test_a_terminal_gets_no_control_characters(results: Results) -> None:
 
 def test_smoke_is_on_every_page(results: Results, tmp_path: Path) -> None:
     results["smoke"] = True
-    write(results, tmp_path)
+    write(decoded(results), tmp_path)
     assert SMOKE in (tmp_path / "report.md").read_text()
     assert SMOKE in without_plotly((tmp_path / "report.html").read_text())
     assert "SMOKE RUN" in (tmp_path / "frontier.svg").read_text()
     assert SMOKE in printed(results, 120)
-    card = model_card(results, None, "cola")
+    card = model_card(decoded(results), None, "cola")
     assert SMOKE in card
     assert "model-index" not in card
     results["smoke"] = False
@@ -243,7 +245,7 @@ def front_matter(card: str) -> dict[str, Any]:
 
 
 def test_card(results: Results) -> None:
-    card = model_card(results, None, "mrpc")
+    card = model_card(decoded(results), None, "mrpc")
     front = front_matter(card)
     assert front["library_name"] == "transformers"
     result = front["model-index"][0]["results"][0]
@@ -257,23 +259,23 @@ def test_card(results: Results) -> None:
     for part in ("all-MiniLM-L6-v2", "## How it was made", "## Limitations", "| student | student | onnxruntime |"):
         assert part in card
     with pytest.raises(ValueError, match="9x"):
-        model_card(results, "9x", "mrpc")
+        model_card(decoded(results), "9x", "mrpc")
 
 
 def test_scores_of_a_card_are_those_of_the_first_variant_that_has_any(results: Results) -> None:
     first, second = (m for m in results["models"][4:6])
     assert first["name"] == second["name"] == "student"
     first |= {"scores": {}, "retained": None, "macro": None}
-    (result,) = front_matter(model_card(results, None, "mrpc"))["model-index"][0]["results"]
+    (result,) = front_matter(model_card(decoded(results), None, "mrpc"))["model-index"][0]["results"]
     assert [metric["value"] for metric in result["metrics"]] == [69.8, 70.8]
     for model in results["models"]:
         model["scores"] = {}
-    assert "model-index" not in front_matter(model_card(results, None, "mrpc"))
+    assert "model-index" not in front_matter(model_card(decoded(results), None, "mrpc"))
 
 
 def test_card_of_a_partial_task(results: Results) -> None:
     next(r for r in results["coverage"] if r["task"] == "mrpc" and r["split"] != "train")["rows"] = 40
-    front = front_matter(model_card(results, None, "mrpc"))
+    front = front_matter(model_card(decoded(results), None, "mrpc"))
     assert front["model-index"][0]["results"][0]["dataset"]["name"] == "GLUE mrpc (partial)"
 
 
@@ -304,7 +306,7 @@ def test_card_has_the_licences_of_its_sources(
 ) -> None:
     results["made_from"] = sources
     assert validate(results) == []
-    card = model_card(results, None, "cola")
+    card = model_card(decoded(results), None, "cola")
     shown = front_matter(card)
     keys = ("license", "license_name", "license_link", "base_model")
     assert {key: shown[key] for key in keys if key in shown} == front
@@ -327,18 +329,18 @@ def test_recall_of_spans_is_named_as_such(results: Results) -> None:
     for model in results["models"]:
         model["recall"] = {"rte": {"PER": 50.0, "LOC": 75.0}}
     assert validate(results) == []
-    table = recall_table(results)
+    table = recall_table(decoded(results))
     assert table is not None
     assert [row[:4] for row in table.rows] == [("rte", "PER", "4", "25.0"), ("rte", "LOC", "12", "75.0")]
     assert table.notes[-1] == "For rte, a label is a type of span, and its rows are the spans of this type."
-    card = model_card(results, None, "rte", "token-classification")
+    card = model_card(decoded(results), None, "rte", "token-classification")
     assert "pipeline_tag: token-classification" in card
     assert "text-classification" not in card
     assert "Usage" not in card
 
 
 def test_the_card_of_a_reranker_shows_its_use(results: Results) -> None:
-    card = model_card(results, None, "rte", "text-ranking", 96)
+    card = model_card(decoded(results), None, "rte", "text-ranking", 96)
     front = front_matter(card)
     assert (front["library_name"], front["pipeline_tag"]) == ("sentence-transformers", "text-ranking")
     assert "cross-encoder" in front["tags"]
@@ -349,7 +351,7 @@ def test_write(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)
     claim(tmp_path / "run")
-    paths = write(results, tmp_path / "run")
+    paths = write(decoded(results), tmp_path / "run")
     names = [CLAIM, *(path.name for path in paths.values())]
     assert sorted(names) == sorted(p.name for p in (tmp_path / "run").iterdir())
     assert json.loads(paths["results"].read_text()) == results
@@ -357,7 +359,7 @@ def test_write(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_write_refuses_what_is_not_valid(results: Results, tmp_path: Path) -> None:
-    results["models"][0]["colour"] = "red"
-    with pytest.raises(ValueError, match="colour"):
-        write(results, tmp_path / "run")
+    for wrong in ({"seeds": []}, {"least_retained": float("nan")}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            write(replace(decoded(results), **wrong), tmp_path / "run")
     assert not (tmp_path / "run").exists()

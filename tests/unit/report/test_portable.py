@@ -10,6 +10,7 @@ import yaml
 
 from distill.report import embedder_card, model_card, plain_card, validate
 from distill.report.portable import portable_command, portable_text
+from tests.decoded import decoded
 
 PATHS = [
     ("tasks.path=/home/alice/secret/glue", "tasks.path=glue"),
@@ -82,9 +83,9 @@ def test_cards_contain_no_folder_of_the_command(results: dict[str, Any]) -> None
     assert validate(results) == []
     measured = {"cosine": 0.9, "texts": 10, "spearman": {"stsb": [80.0, 79.0]}}
     cards = [
-        model_card(results, None, "cola"),
-        plain_card(results, "finetune", "cola"),
-        embedder_card(results, "pretrain", measured),
+        model_card(decoded(results), None, "cola"),
+        plain_card(decoded(results), "finetune", "cola"),
+        embedder_card(decoded(results), "pretrain", measured),
     ]
     for card in cards:
         assert "alice" not in card

@@ -17,6 +17,7 @@ from distill.report.choose import Ask, choice
 from distill.report.variants import Run, groups, variants
 from distill.report.web import embedded, page
 from distill.report.web.data import chance_retained, page_data
+from tests.decoded import decoded
 from tests.enriched import EVIL, disagreeing, enriched, without_plotly
 
 Results = dict[str, Any]
@@ -54,7 +55,7 @@ class Parsed(HTMLParser):
 
 
 def runs_of(results: Results) -> list[Run]:
-    return [Run("outputs/a", results, disagreeing(["cola", "rte"]))]
+    return [Run("outputs/a", decoded(results), disagreeing(["cola", "rte"]))]
 
 
 def test_the_page_loads_nothing(results: Results) -> None:
@@ -104,7 +105,7 @@ def test_texts_cannot_become_markup(results: Results) -> None:
     results["notes"] = [EVIL]
     results["models"][8]["name"] = results["models"][8]["scheme"] = results["environment"]["cpu"] = EVIL
     results["stages"][0]["name"] = EVIL
-    document = Parsed(without_plotly(page([Run(EVIL, results, disagreeing([EVIL]))], EVIL)))
+    document = Parsed(without_plotly(page([Run(EVIL, decoded(results), disagreeing([EVIL]))], EVIL)))
     assert not {tag for tag, _ in document.tags} & {"img"}
     assert len(document.scripts) == 3
     assert not [name for _, attrs in document.tags for name in attrs if name.startswith("on")]
@@ -157,18 +158,19 @@ def test_the_first_that_the_script_leaves_is_the_choice(results: Results) -> Non
 
 
 def test_chance_is_the_same_ratio_as_retained(results: Results) -> None:
-    assert chance_retained(results) is None
+    assert chance_retained(decoded(results)) is None
     teacher = next(m for m in results["models"] if m["role"] == "teacher" and m["scores"])
     whole = enriched(results) | {"chance": teacher["scores"]}
-    assert chance_retained(whole) == pytest.approx(100.0)
+    assert chance_retained(decoded(whole)) == pytest.approx(100.0)
     half = {task: {metric: value / 2 for metric, value in of.items()} for task, of in teacher["scores"].items()}
-    assert chance_retained(whole | {"chance": half}) == pytest.approx(50.0)
+    assert chance_retained(decoded(whole | {"chance": half})) == pytest.approx(50.0)
 
 
 def test_a_page_on_many_runs_has_few_disagreeing_rows(results: Results) -> None:
     rows = disagreeing(["cola", "rte"], 30)
     other = copy.deepcopy(results) | {"recipe": "other"}
-    one, many = page_data([Run("a", results, rows)]), page_data([Run("a", results, rows), Run("b", other)])
+    run = Run("a", decoded(results), rows)
+    one, many = page_data([run]), page_data([run, Run("b", decoded(other))])
     assert len(one["runs"][0]["disagreements"]) == 60
     assert len(many["runs"][0]["disagreements"]) == 20
     assert many["runs"][0]["disagreeing"] == {"cola": 30, "rte": 30}

@@ -1,0 +1,363 @@
+"""The content of `results.json`: the contract between the stages, which write it, and the reports, which show it.
+
+Unknown keys are refused, so that a misspelt key is caught. All scores are in percent. What a run with `older_rules` did
+not measure is UNSET, which is false; what was measured and has no value is None.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from distill.inference.variants import Role
+
+T = TypeVar("T")
+
+VERSION: Literal[4] = 4
+"""Number of the schema, in every results.json. A file with another number is refused."""
+
+Text = Annotated[str, Meta(min_length=1)]
+"""A field whose default is an empty text is left out of the file where it has none."""
+Number = int | float
+Count = Annotated[int, Meta(ge=0)]
+Amount = Count | Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Interval = tuple[Number, Number]
+Bin = tuple[Share, Share, Count]
+"""Mean confidence and accuracy, 0 to 1, and number of the rows of a bin."""
+Fact = str | int | float | bool | None
+Scores = dict[str, dict[str, Number]]
+"""Task -> metric -> score."""
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A JSON object with these keys and no other keys. The fields with a default are optional."""
+
+
+class Latency(Record, frozen=True):
+    """Milliseconds with one input. If its texts have different lengths, batch and length are None and it has a name."""
+
+    batch: Count | None
+    length: Count | None
+    median: Amount
+    p90: Amount | None
+    repeats: Count
+    name: Text = ""
+
+    @property
+    def input(self) -> str:
+        """The name of the input; that of a fixed shape is batch x length, e.g. `8x128`."""
+        return self.name or f"{self.batch}x{self.length}"
+
+
+class Worst(Record, frozen=True):
+    task: Text
+    percent: Number
+
+
+class Retained(Record, frozen=True):
+    """Percent of the teacher's score: of the macro scores over all tasks, and over the tasks of the headline."""
+
+    macro: Number | None
+    headline: Number | None
+    mean_of_ratios: Number | None
+    worst: Worst | None
+    ci95: Interval | None
+    left_out: list[Text] | UnsetType = UNSET
+    above_chance: Number | UnsetType | None = UNSET
+    """Of the scores minus the scores of the best constant predictor."""
+    above_chance_ci95: Interval | UnsetType | None = UNSET
+    development: Number | UnsetType | None = UNSET
+    """On the rows on which the student is chosen."""
+
+
+class Ratio(Record, frozen=True):
+    median: Amount
+    ci95: Interval
+
+
+class Speedup(Record, frozen=True):
+    """At the tasks' own lengths."""
+
+    best_teacher: Amount | None
+    ci95: Interval | None
+    same_backend: Amount | None
+    by_input: dict[str, Ratio] = {}
+    """Name of the timed inputs -> speedup with them."""
+
+
+class Requests(Record, frozen=True):
+    """Milliseconds of single requests at the tasks' own lengths."""
+
+    count: Count
+    p50: Amount
+    p95: Amount
+    p99: Amount
+
+
+class Calibration(Record, frozen=True):
+    """The temperature is None where there is no development split on which it could be chosen."""
+
+    ece: Amount
+    temperature: Amount | None
+    ece_scaled: Amount | None
+    bins: list[Bin]
+    bins_scaled: list[Bin] = []
+
+
+class OfLength(Record, frozen=True, rename={"first": "from", "last": "to"}):
+    """Of the rows whose texts have `first` to `last` tokens."""
+
+    first: Count
+    last: Count
+    rows: Count
+    scores: dict[str, Number]
+
+
+class Identity(Record, frozen=True):
+    """Tells the models of a run apart."""
+
+    name: Text
+    """The label shown to people, e.g. `student 2x`."""
+    scheme: Text
+    backend: Text
+
+
+class Model(Identity, frozen=True):
+    """A model in one scheme on one backend. A failed one has only what was measured before it failed."""
+
+    role: Role
+    step: Text
+    """The stage of the recipe that made the model."""
+    target: Text | None
+    """The target that it was made for."""
+    member: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    """Which model of an ensemble, counted from 1."""
+    path: Text | UnsetType | None = UNSET
+    parameters: Count | UnsetType | None = UNSET
+    size_mib: Amount | UnsetType | None = UNSET
+    gmacs: Amount | UnsetType | None = UNSET
+    latency_ms: list[Latency] | UnsetType = UNSET
+    throughput_per_second: Amount | UnsetType | None = UNSET
+    requests: Requests | UnsetType | None = UNSET
+    cold_start_ms: Amount | UnsetType | None = UNSET
+    """Of a new process, from its start to its first prediction."""
+    memory_mib: Amount | UnsetType | None = UNSET
+    """The resident memory of that process then."""
+    energy_j: Amount | UnsetType | None = UNSET
+    """Joules of a request."""
+    energy_missing: Text = ""
+    """Why they are None."""
+    scores: Scores | UnsetType = UNSET
+    macro: Number | UnsetType | None = UNSET
+    """The macro score over all tasks."""
+    calibration_error: Amount | UnsetType | None = UNSET
+    calibration: dict[str, Calibration] = {}
+    near_constant: list[Text] | UnsetType = UNSET
+    """Tasks on which at least 99% of the predictions are one class."""
+    score_ci95: dict[str, dict[str, Interval]] = {}
+    by_length: dict[str, list[OfLength]] = {}
+    recall: Scores = {}
+    """Task -> label -> percent."""
+    retained: Retained | UnsetType | None = UNSET
+    speedup: Speedup | UnsetType | None = UNSET
+    cost_per_million: Amount | UnsetType | None = UNSET
+    """The price of a million rows at report.hourly_rate, in its currency."""
+    failed: Text = ""
+
+
+MEASURED = ("parameters", "size_mib", "latency_ms", "scores", "retained", "speedup")
+"""Fields of every model that did not fail."""
+
+
+class Coverage(Record, frozen=True):
+    task: Text
+    split: Text
+    rows: Count
+    official_rows: Count | None
+    in_headline: bool
+    limited: bool | UnsetType = UNSET
+    labels: dict[str, Count] | UnsetType = UNSET
+    """Label -> number of rows; with spans, type of spans -> number of spans."""
+    spans: bool | UnsetType = UNSET
+    stand_in: bool | UnsetType = UNSET
+
+
+class Stage(Record, frozen=True):
+    name: Text
+    target: Text | None
+    kind: Text
+    seconds: Amount | None
+    tokens_per_second: Amount | None
+    peak_memory_mib: Amount | None
+    skipped: Text = ""
+    reused: bool | UnsetType = UNSET
+    """Whether an earlier run made it. These figures are that run's."""
+    log: Annotated[list[tuple[Number, Number]], Meta(max_length=50)] = []
+    """Pairs of a step and its training loss."""
+
+
+class Pruned(Record, frozen=True):
+    """The fields from `tried` on belong to a model that was pruned to a predicted speed."""
+
+    step: Text
+    target: Text | None
+    layers: Count
+    hidden: Count
+    ffn: Count
+    tried: Count | UnsetType = UNSET
+    predicted_ms: Amount | UnsetType = UNSET
+    predicted_speedup: Amount | UnsetType = UNSET
+    backend: Text = ""
+    """With the scheme, the variant that was timed; without a backend, torch."""
+    scheme: Text = ""
+    batch: Count | UnsetType | None = UNSET
+    """Batch and length are None for texts of their own lengths in batches of up to eight; the length alone is None for
+    these texts one at a time. Times are then those of a text, otherwise of a batch."""
+    length: Count | UnsetType | None = UNSET
+    measured_ms: Amount | UnsetType | None = UNSET
+    measured_speedup: Amount | UnsetType | None = UNSET
+
+
+_FIELDS = Pruned.__struct_fields__
+PREDICTED = tuple(key for key in _FIELDS[_FIELDS.index("tried") :] if key != "backend")
+"""Fields of every model that was pruned to a predicted speed."""
+
+
+class MadeFrom(Record, frozen=True):
+    """A given model, its repository on the hub, and the licence that its own model card names."""
+
+    name: Text
+    hub: Text | None
+    license: Text | None
+    license_name: Text = ""
+    license_link: Text = ""
+
+
+class Waterfall(Record, frozen=True):
+    """What each change gave, cumulative from the teacher on: depth, width, vocabulary, the runtime, the scheme."""
+
+    step: Text
+    speedup: Amount
+    retained: Number | None
+    target: Text | UnsetType | None = UNSET
+
+
+class Test(Record, frozen=True):
+    """A paired test of two models on the same rows."""
+
+    a: Identity
+    b: Identity
+    difference: Number
+    """Score of a minus score of b, in points."""
+    ci95: Interval | None
+    p: Amount
+    test: Literal["mcnemar", "bootstrap"]
+    scope: Text | None
+    """A task; None for the macro scores over the tasks of the headline."""
+    distinguishable: bool
+    """Whether p, corrected for the number of tests of the report, is below 0.05."""
+    p_corrected: Amount | UnsetType = UNSET
+
+
+class Statistics(Record, frozen=True):
+    """Comparisons of the models with chance and with each other."""
+
+    chance: Scores | UnsetType = UNSET
+    """The scores of the best constant predictors."""
+    near_chance: list[Text] | UnsetType = UNSET
+    """Tasks on which the interval of the teacher's score includes chance."""
+    tests: list[Test] | UnsetType = UNSET
+    detectable: dict[str, Amount | None] | UnsetType = UNSET
+    """Task -> smallest difference in points that its rows can show; None where it is not known."""
+
+
+class Disagreement(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A row on which a student, whose name, scheme and backend these are, and the teacher disagree."""
+
+    task: str
+    split: str
+    name: str = ""
+    scheme: str = ""
+    backend: str = ""
+    row: int
+    """Its number from 0."""
+    text: str
+    teacher: str
+    """The prediction in a few words, as that of the student."""
+    student: str
+    label: str | Number | None
+
+
+class Evaluated(Record, frozen=True, forbid_unknown_fields=False):
+    """The manifest of an evaluate step."""
+
+    seconds: float
+    environment: dict[str, Fact]
+    command: str
+    version: str
+    models: list[Model]
+    coverage: list[Coverage]
+    kept: dict[str, Any]
+    """Folder of files that the step made -> the modules that these keep in float."""
+    statistics: Statistics = Statistics()
+
+
+class Origin(Record, frozen=True):
+    """Where the models of a run come from."""
+
+    recipe: Text
+    command: str
+    version: Text
+    seeds: Annotated[list[int], Meta(min_length=1)]
+    teacher_name: Text = ""
+    made_from: list[MadeFrom] = []
+    smoke: bool | UnsetType = UNSET
+
+
+class Results(Origin, frozen=True, kw_only=True):
+    """With the fields of `Statistics`."""
+
+    schema: Literal[4]
+    older_rules: Text = ""
+    """A sentence on the rules under which it was measured, if they are not the current ones."""
+    taught_start: bool | UnsetType = UNSET
+    heads: Literal["shared"] | UnsetType = UNSET
+    """The student's tasks share one encoder: sizes and times are those of all tasks together."""
+    least_retained: Number | UnsetType = UNSET
+    environment: dict[str, Fact]
+    """The machine and its packages: an open list of facts."""
+    fingerprints: dict[str, Text | None] | UnsetType = UNSET
+    """Of the data, the models and the code of the run."""
+    coverage: Annotated[list[Coverage], Meta(min_length=1)]
+    models: Annotated[list[Model], Meta(min_length=1)]
+    chance: Scores | UnsetType = UNSET
+    near_chance: list[Text] | UnsetType = UNSET
+    tests: list[Test] | UnsetType = UNSET
+    detectable: dict[str, Amount | None] | UnsetType = UNSET
+    notes: list[Text] | UnsetType = UNSET
+    pruned: list[Pruned] = []
+    waterfall: list[Waterfall] | UnsetType = UNSET
+    stages: list[Stage]
+
+    @property
+    def gpu(self) -> str:
+        """The name of the GPU; an empty text for a run without one."""
+        return str(self.environment.get("gpu") or "")
+
+    @property
+    def threads(self) -> int:
+        return int(self.environment["threads"] or 0)
+
+
+def known(value: T | UnsetType | None) -> T | None:
+    """The value; None for UNSET."""
+    return None if value is UNSET else value
+
+
+def plain(value: Any) -> Any:
+    """Structs as JSON values. Raises ValueError for NaN and infinity, which are not JSON."""
+    return json.loads(json.dumps(msgspec.to_builtins(value, enc_hook=float), allow_nan=False))
