@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from distill.compression.pruning.search import Shape, Table
+
+if TYPE_CHECKING:
+    from distill.compression.pruning.target import Choice
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,8 @@ class Goal:
     """The shapes that the model may have. A single one is itself the goal."""
     limits: Sequence[tuple[Table, float]] = ()
     """Tables of costs (milliseconds, MiB), each with the maximum cost."""
-    choice: dict[str, Any] | None = None
-    """The choice of a single shape for a target, as `Search.choice` returns it."""
+    choice: Choice | None = None
+    """The choice of a single shape for a target."""
 
     @property
     def least(self) -> Shape:

@@ -14,10 +14,10 @@ from typing import Any
 from scipy.optimize import isotonic_regression
 
 from distill.errors import ConfigError
+from distill.runtime.storage.structs import Stored
 
 
-@dataclass(frozen=True, order=True)
-class Shape:
+class Shape(Stored, frozen=True, order=True):
     """Sizes of a stock model; the number of heads follows from `hidden`."""
 
     layers: int

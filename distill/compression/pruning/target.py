@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from distill.inference.runners import Runner
 from distill.models import families, student
 from distill.models.student.shape import projects, setting
 from distill.runtime.storage import run_folder
+from distill.runtime.storage.structs import Stored
 
 PARTS_OF = ("fixed", "layer")
 """Parts of a stored table of times."""
@@ -70,6 +71,24 @@ def candidates(config: Any, dimensions: Collection[str], parts: int) -> list[Sha
         shape.hidden: expressible(shape) for shape in grid(full, head, parts, layers=False, hidden=True, ffn=False)
     }
     return [shape for shape in grid(full, head, parts, **smaller) if widths.get(shape.hidden, True)]
+
+
+class Speed(Stored, frozen=True, kw_only=True):
+    """Predicted speed of a shape."""
+
+    predicted_ms: float
+    predicted_speedup: float
+    conditions: dict[str, Any]
+    """`Search.conditions`, for which the prediction holds."""
+
+
+class Choice(Stored, frozen=True, kw_only=True):
+    """The shape that was chosen for a target."""
+
+    shape: Shape
+    tried: int
+    """Number of candidates."""
+    speed: Speed
 
 
 @dataclass(frozen=True)
@@ -137,10 +156,13 @@ class Search:
         """Shape -> size of a model's float32 weights, in MiB."""
         return functools.cache(lambda shape: size_mib_of(config_of(self.config, shape)))
 
-    def expected(self, shape: Shape) -> dict[str, Any]:
-        """Predicted time and speedup of a shape, and the conditions they hold for."""
-        speed = {"predicted_ms": self.times.milliseconds(shape), "predicted_speedup": self.times.speedup(shape)}
-        return speed | {"conditions": self.conditions}
+    def expected(self, shape: Shape) -> Speed:
+        """The speed of a shape by the table of times."""
+        return Speed(
+            predicted_ms=self.times.milliseconds(shape),
+            predicted_speedup=self.times.speedup(shape),
+            conditions=self.conditions,
+        )
 
     def goal(self, target: Target) -> Goal:
         """The goal to which gates are trained for a target: the costs that it limits, with the times and sizes of the
@@ -176,7 +198,7 @@ class Search:
         most: int = 1,
         trials: Callable[[Sequence[Shape]], Mapping[Shape, float]] | None = None,
         cost: Callable[[Shape], float] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Choice:
         """The best shape that meets a target, with its predicted speed.
 
         Of the `most` shapes with the least price (of equal ones the largest), it is the one that loses the least in
@@ -187,7 +209,7 @@ class Search:
             ConfigError: if no shape meets the target. It names the cost (`out_of_reach`) of the nearest shape.
         """
         slower = 1.0
-        tried, lost = dict[Shape, dict[str, Any]](), dict[Shape, float]()
+        tried, lost = dict[Shape, Speed](), dict[Shape, float]()
 
         def ranked(shape: Shape) -> tuple[Any, int]:
             # The largest: with a teacher that has nothing to lose, estimates are equal.
@@ -202,26 +224,26 @@ class Search:
             if shape is None or shape in tried:
                 break
             tried[shape] = self._timed(shape)
-            slower = self.times.speedup(shape) / tried[shape]["predicted_speedup"]
+            slower = self.times.speedup(shape) / tried[shape].predicted_speedup
         if not tried and not self.checked:
             tried = {(least := min(self.shapes)): self.expected(least)}  # times of tiny models have no meaning
         if not tried:
             raise out_of_reach(target, self.shapes, self.times, self.full, self.size, cost)
         chosen = min(tried, key=lambda shape: (_missed(target, tried[shape]), lost.get(shape, 0.0), ranked(shape)))
-        return {"shape": asdict(chosen), "full": asdict(self.full), "tried": len(self.shapes)} | tried[chosen]
+        return Choice(shape=chosen, tried=len(self.shapes), speed=tried[chosen])
 
-    def _timed(self, shape: Shape) -> dict[str, Any]:
+    def _timed(self, shape: Shape) -> Speed:
         """`expected`, of a model of this shape that is timed itself, if `checked`."""
         expected = self.expected(shape)
         if not self.checked:
             return expected
         took, speedup = self._against_reference(shape)
         self.log(f"{shape.layers} layers, {shape.hidden} wide, FFN {shape.ffn}: {speedup:.2f}x, {took:.1f} ms")
-        return expected | {"predicted_ms": took, "predicted_speedup": speedup}
+        return Speed(predicted_ms=took, predicted_speedup=speedup, conditions=self.conditions)
 
 
-def _missed(target: Target, speed: dict[str, Any]) -> float:
+def _missed(target: Target, speed: Speed) -> float:
     """Share by which a shape's speed misses a target; 0 up to NEAR, which is within the noise of timings."""
-    slow = (target.speedup or 0) / speed["predicted_speedup"] - 1
-    late = 0.0 if target.latency_ms is None else speed["predicted_ms"] / target.latency_ms - 1
+    slow = (target.speedup or 0) / speed.predicted_speedup - 1
+    late = 0.0 if target.latency_ms is None else speed.predicted_ms / target.latency_ms - 1
     return missed if (missed := max(slow, late)) > NEAR else 0.0
