@@ -48,7 +48,7 @@ class Context:
     @functools.cached_property
     def given(self) -> GivenModels:
         """Teachers and student that the user gives, with their tokenizers."""
-        return GivenModels(self.config, self.machine, self.folder.path, lambda: self.texts[0], self.plan.given_student)
+        return GivenModels(self.config, self.machine, self.folder.path, lambda: self.texts, self.plan.given_student)
 
     def single_process(self) -> Context:
         """This run for a process that works by itself while the others do other work, and never waits for them."""
@@ -133,8 +133,8 @@ class Context:
         return read_unlabelled(self.config)
 
     @functools.cached_property
-    def texts(self) -> tuple[Sequence[str], dict[str, Any]]:
-        """Documents of the corpus, and a description of its source. Only the main process loads them."""
+    def texts(self) -> Sequence[str]:
+        """Documents of the corpus. Only the main process loads them."""
         return corpus.load_corpus(self.config.corpus, self.config.limit, self.config.seed)
 
     def corpus(self, step: Step) -> encode.Encoded | align.Aligned:
@@ -164,7 +164,7 @@ class Context:
         return (align.stored_aligned if aligned else sequences.stored_corpus)(folder)
 
     def _encode(self, folder: Path, owner: str, tokenizers: list[Any], sizes: tuple[int, int | None]) -> None:
-        texts, source = self.texts
+        texts = self.texts
         self.machine.log(f"corpus: {len(texts)} documents, in the {owner}'s tokens")
         encode_all: Callable[..., int] = align.encode_aligned if len(tokenizers) > 1 else sequences.encode_corpus
         with run_folder.writing(folder) as temporary:
@@ -175,7 +175,7 @@ class Context:
                     f"corpus.path: got no sequence of {sequences.SHORTEST} tokens or more; must contain prose; "
                     "choose another corpus"
                 )
-            run_folder.write_json(temporary / run_folder.MANIFEST, source)
+            run_folder.write_json(temporary / run_folder.MANIFEST, {})
 
     @property
     def corpus_tokens(self) -> int | None:

@@ -72,7 +72,7 @@ def _kept_tokens(step: Step, settings: Vocabulary, counts: Counter[int]) -> list
 def _texts(ctx: Context, kind: str) -> Iterator[str]:
     """Documents of the corpus, or training texts of all tasks."""
     if kind == "corpus":
-        yield from ctx.texts[0]
+        yield from ctx.texts
         return
     for data in ctx.tasks.values():
         for column in data.task.columns:

@@ -154,7 +154,7 @@ def _sentences(ctx: Context) -> list[str]:
     """Sentences of the corpus, of suitable length."""
     least, most = SENTENCE
     found: dict[str, None] = {}
-    for text in ctx.texts[0]:
+    for text in ctx.texts:
         parts = (part.strip() for part in re.split(r"(?<=[.!?])\s+", text))
         found |= dict.fromkeys(part for part in parts if least <= len(part) <= most)
         if len(found) >= MOST_SENTENCES:
