@@ -27,7 +27,10 @@ def write(path: Path, value: Stored) -> None:
         TypeError, ValueError: for a value that is not of the type of its field, and for NaN and infinity.
     """
     content = plain(value)
-    msgspec.convert(content, type(value))
+    try:
+        msgspec.convert(content, type(value))
+    except msgspec.ValidationError as error:
+        raise TypeError(f"{path}: got a {type(value).__name__} that is none: {error}") from error
     run_folder.write_json(path, content)
 
 
