@@ -6,8 +6,7 @@ from typing import Any
 
 from msgspec import field
 
-from distill.compression.pruning.search import Shape
-from distill.compression.pruning.target import Choice, Speed
+from distill.compression.pruning.search import Choice, Shape, Speed
 from distill.deploy.export.artifacts import Proof
 from distill.runtime.storage.structs import Stored
 from distill.training import Row

@@ -26,7 +26,6 @@ from distill.runtime import progress, quoting
 from distill.runtime.storage import cache, checksums, disk_errors, run_folder
 
 if TYPE_CHECKING:
-    from distill.pipeline.artefacts import Cost, Record
     from distill.pipeline.context import Context
 
 SETTINGS = "config.json"
@@ -206,80 +205,12 @@ def _print(line: str | None) -> None:
 
 def _run_pending(ctx: Context, step: Step, pending: list[Step]) -> None:
     """Run a step, unless it finished earlier."""
+    from distill.pipeline.run_step import run_step
+
     if step in pending:
-        _run_step(ctx, step)
+        run_step(ctx, step)
     else:
         ctx.machine.log(f"{step.folder}: finished earlier, skipped")
-
-
-def _run_step(ctx: Context, step: Step) -> None:
-    """Run one step and complete its manifest, or take its models from the cache if an equal step ran before."""
-    from distill.pipeline.artefacts import Trained
-    from distill.pipeline.train_steps import cache_key
-
-    key, given = cache_key.of_step(ctx, step), ctx.fingerprints(step)
-
-    def waits(end: str) -> None:
-        ctx.machine.log(f"{step.folder}: another run is making the same; waiting for it{end}")
-
-    with cache.making("models", key if ctx.machine.main else None, waits):
-        if ctx.machine.main and cache.take("models", key, ctx.folder.of(step)):
-            ctx.folder.forget_state(step)  # of a training that was stopped, before another run finished the same
-            taken = ctx.folder.result(step, Trained)
-            assert taken.record is not None
-            ctx.folder.complete(step, taken, _record(ctx, step, key, given, taken.record.cost, reused=True))
-        ctx.machine.wait()
-        record = ctx.folder.record(step)
-        if record is not None and record.reused:
-            ctx.machine.log(f"{step.folder}: made by an earlier run from the same settings and data, not run again")
-        elif step.kind == "train" or ctx.machine.main:
-            _make(ctx, step, key, given)
-    ctx.machine.wait()
-
-
-def _make(ctx: Context, step: Step, key: str | None, given: dict[str, str]) -> None:
-    """Run the function of a step's kind, complete its manifest, and keep its models for other runs.
-
-    `key` and `given`: as of `_record`.
-    """
-    from distill.inference import memory
-    from distill.pipeline.artefacts import Artefact, Cost
-    from distill.pipeline.stages import RUN
-
-    began = time.monotonic()
-    with memory.peak(ctx.machine.device.type) as used, ctx.machine.working(step.kind == "train"):
-        made = RUN[step.kind](ctx, step)
-    if not isinstance(made, Artefact):
-        raise TypeError(f"stages.RUN[{step.kind!r}]: got a {type(made).__name__} from it; must return an Artefact")
-    seconds = time.monotonic() - began
-    if ctx.machine.main:
-        cost = Cost(seconds=None if made.skipped else seconds, peak_memory_mib=used())
-        ctx.folder.complete(step, made, _record(ctx, step, key, given, cost))
-        if not made.skipped:
-            cache.keep("models", key, ctx.folder.of(step))
-    ctx.machine.log(f"{step.folder}: {made.skipped or f'{seconds:.0f} s'}")
-
-
-def _record(
-    ctx: Context, step: Step, key: str | None, given: dict[str, str], cost: Cost, *, reused: bool = False
-) -> Record:
-    """How a step was run.
-
-    Args:
-        key: hash of everything that its models depend on, by which other runs find them.
-        given: fingerprints of the given models and data that it reads.
-    """
-    from distill.pipeline.artefacts import Record
-    from distill.runtime.versions import versions
-
-    return Record(
-        inputs=ctx.folder.inputs(step),
-        given=given,
-        versions=versions(),
-        made_from=key,
-        cost=cost,
-        reused=reused,
-    )
 
 
 def _pending(ctx: Context, steps: Sequence[Step]) -> list[Step]:

@@ -306,13 +306,9 @@ class _Meter:
         total = sum(w * v for w, v in zip(self.weights.tolist(), values, strict=True))
         if not math.isfinite(total):
             raise _not_finite(f"loss: got {total}", step)
-        row = Row(
-            step=step,
-            loss=total,
-            terms=dict(zip(self.names, values, strict=True)),
-            skipped=skipped,
-            tokens_per_second=round(tokens / max(1e-9, time.monotonic() - self.since), 1),
-        )
+        terms = dict(zip(self.names, values, strict=True))
+        rate = round(tokens / max(1e-9, time.monotonic() - self.since), 1)
+        row = Row(step=step, loss=total, terms=terms, skipped=skipped, tokens_per_second=rate)
         self._clear()
         return row if counted else None, int(tokens)
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from distill.compression.pruning.search import Shape, Table
-
-if TYPE_CHECKING:
-    from distill.compression.pruning.target import Choice
+from distill.compression.pruning.search import Choice, Shape, Table
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,24 @@ class Shape(Stored, frozen=True, order=True):
         return self.layers <= other.layers and self.hidden <= other.hidden and self.ffn <= other.ffn
 
 
+class Speed(Stored, frozen=True, kw_only=True):
+    """Predicted speed of a shape."""
+
+    predicted_ms: float
+    predicted_speedup: float
+    conditions: dict[str, Any]
+    """The conditions for which the prediction holds."""
+
+
+class Choice(Stored, frozen=True, kw_only=True):
+    """The shape that was chosen for a target."""
+
+    shape: Shape
+    tried: int
+    """Number of candidates."""
+    speed: Speed
+
+
 @dataclass(frozen=True)
 class Table:
     """Measured times, in milliseconds, by (hidden, ffn)."""

@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from distill.compression.pruning.goal import Goal
-from distill.compression.pruning.search import Shape, Table, choose, finalists, fits_target, grid, out_of_reach
+from distill.compression.pruning.search import (
+    Choice,
+    Shape,
+    Speed,
+    Table,
+    choose,
+    finalists,
+    fits_target,
+    grid,
+    out_of_reach,
+)
 from distill.compression.pruning.times import FFN_SIZES, HIDDEN_SIZES, Build, Times, measure
 from distill.config import Student, Target
 from distill.inference.cost import size_mib_of
@@ -18,7 +28,6 @@ from distill.inference.runners import Runner
 from distill.models import families, student
 from distill.models.student.shape import projects, setting
 from distill.runtime.storage import run_folder
-from distill.runtime.storage.structs import Stored
 
 PARTS_OF = ("fixed", "layer")
 """Parts of a stored table of times."""
@@ -71,24 +80,6 @@ def candidates(config: Any, dimensions: Collection[str], parts: int) -> list[Sha
         shape.hidden: expressible(shape) for shape in grid(full, head, parts, layers=False, hidden=True, ffn=False)
     }
     return [shape for shape in grid(full, head, parts, **smaller) if widths.get(shape.hidden, True)]
-
-
-class Speed(Stored, frozen=True, kw_only=True):
-    """Predicted speed of a shape."""
-
-    predicted_ms: float
-    predicted_speedup: float
-    conditions: dict[str, Any]
-    """`Search.conditions`, for which the prediction holds."""
-
-
-class Choice(Stored, frozen=True, kw_only=True):
-    """The shape that was chosen for a target."""
-
-    shape: Shape
-    tried: int
-    """Number of candidates."""
-    speed: Speed
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import fmean
 
 from distill.compression.pruning.ragged import zeroed_to
-from distill.compression.pruning.search import Shape, distance, estimated, margin_lost
+from distill.compression.pruning.search import Choice, Shape, distance, estimated, margin_lost
 from distill.compression.pruning.select_kept import mean_loss, top
 from distill.compression.pruning.sensitivity import Sensitivity, Subject, cut_to, in_precision, sensitivity, stored
-from distill.compression.pruning.target import Choice, Search
+from distill.compression.pruning.target import Search
 from distill.compression.pruning.trial_shapes import trial
 from distill.config import Prune
 from distill.config.plan import Step

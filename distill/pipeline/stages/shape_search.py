@@ -11,16 +11,8 @@ from typing import Any
 import numpy as np
 
 from distill.compression.pruning.goal import Goal
-from distill.compression.pruning.search import evenness
-from distill.compression.pruning.target import (
-    PARTS,
-    SMOKE_PARTS,
-    Choice,
-    Search,
-    candidates,
-    requested_shape,
-    shape_of,
-)
+from distill.compression.pruning.search import Choice, evenness
+from distill.compression.pruning.target import PARTS, SMOKE_PARTS, Search, candidates, requested_shape, shape_of
 from distill.compression.pruning.times import timer
 from distill.config import Prune, Quantize
 from distill.config.plan import Step

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from msgspec.structs import fields, replace
 
-from distill.compression.pruning.search import Shape
-from distill.compression.pruning.target import Choice, Speed
+from distill.compression.pruning.search import Choice, Shape, Speed
 from distill.config import Train
 from distill.config.plan import Step
 from distill.deploy.export.artifacts import Proof
