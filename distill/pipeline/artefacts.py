@@ -65,8 +65,8 @@ class TransferSet(Stored, frozen=True, kw_only=True):
     """Source -> number of rows."""
     held_out: int
     """Number of rows that were left out because they have a text of a development or reported split."""
-    used: int = 0
-    """Number of rows that a training used."""
+    used: int | None = None
+    """Number of rows that a training used; None for the set itself."""
 
 
 class Fold(Stored, frozen=True, kw_only=True):
