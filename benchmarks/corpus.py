@@ -37,7 +37,7 @@ from distill.models.teacher.folders import resolve
 
 tokenizer, began = load_tokenizer(resolve(Teacher(kind="embedded"))), time.monotonic()
 with memory.peak("cpu") as peak:
-    texts, _ = load_corpus(Corpus(kind="text", path=sys.argv[1]), Limit(), 0)
+    texts = load_corpus(Corpus(kind="text", path=sys.argv[1]), Limit(), 0)
     encode_corpus(Path(sys.argv[2]), texts, tokenizer, 128)
     print(json.dumps({"seconds": time.monotonic() - began, "peak_mib": peak()}))
 """

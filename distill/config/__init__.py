@@ -164,11 +164,6 @@ def words(arguments: Sequence[str]) -> list[str]:
     return typed.words(arguments, Config)
 
 
-def named_today(key: str) -> str:
-    """The dotted name of a setting, with today's name in place of each earlier one; see `typed.RENAMED`."""
-    return typed.named_today(key, Config)
-
-
 def load_config(overrides: list[str]) -> Config:
     """Compose the config from command-line settings, e.g. `["recipe=distilbert", "seed=1"]`. It is not checked yet."""
     from hydra import compose, initialize_config_dir

@@ -112,13 +112,6 @@ def _today(kind: Any, name: Any, where: str) -> Any:
     return now
 
 
-def named_today(key: str, schema: Any) -> str:
-    """The dotted name of a setting below `schema`, with today's name in place of each earlier one."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        return ".".join(_names_today(key.split("."), schema, key))
-
-
 def _names_today(names: Sequence[str], schema: Any, where: str) -> Iterator[str]:
     """The names of a setting, group by group, as they are called today."""
     for name in names:

@@ -1,4 +1,4 @@
-"""Unlabelled documents for language-model training, and a record of their source."""
+"""Unlabelled documents for language-model training."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SMOKE_DOCUMENTS = 200
 """Maximum number of documents under `limit.smoke`."""
 
 
-def load_corpus(corpus: config.Corpus, limit: config.Limit, seed: int) -> tuple[Sequence[str], dict[str, Any]]:
-    """The documents, shuffled by the seed, and the record of their source for the manifest.
+def load_corpus(corpus: config.Corpus, limit: config.Limit, seed: int) -> Sequence[str]:
+    """The documents, shuffled by the seed.
 
     They are shuffled so that the part kept by `limit` is a random sample. Under `limit.smoke` a few docstrings of the
     standard library replace the sources that are slow to load: all installed docstrings, and data sets of the hub.
@@ -28,22 +28,15 @@ def load_corpus(corpus: config.Corpus, limit: config.Limit, seed: int) -> tuple[
         ConfigError: an unknown `corpus.kind`, no file at `corpus.path`, or a data set that the hub does not return.
         DataError: a file that cannot be read, or no text in any file.
     """
-    source: dict[str, Any] = {"kind": corpus.kind}
     texts: Sequence[str]
     if limit.smoke and corpus.kind in ("docstrings", "hub"):
-        texts, source["stand_in"] = docstrings.sample(SMOKE_DOCUMENTS), True
+        texts = docstrings.sample(SMOKE_DOCUMENTS)
     elif corpus.kind == "docstrings":
         texts = [" ".join(d.paragraphs) for d in docstring_corpus.documents() if not d.validation]
-        source["packages"] = docstring_corpus.versions()
     elif corpus.kind == "hub":
         return _from_hub(corpus.name, limit, seed)
     elif corpus.kind in ("parquet", "text"):
-        paths = files(corpus)
-        texts, counts = documents.of_parquet(paths) if corpus.kind == "parquet" else documents.of_text(paths)
-        source["files"] = [
-            {"file": path.name, "bytes": path.stat().st_size, "documents": count}
-            for path, count in zip(paths, counts, strict=True)
-        ]
+        texts = (documents.of_parquet if corpus.kind == "parquet" else documents.of_text)(files(corpus))
     else:
         raise ConfigError(f"corpus.kind: got {corpus.kind}; must be docstrings, parquet, text or hub; choose one")
     if not texts:
@@ -53,7 +46,7 @@ def load_corpus(corpus: config.Corpus, limit: config.Limit, seed: int) -> tuple[
         texts.keep(order)
     else:
         texts = [texts[i] for i in order]
-    return texts, source | {"documents": len(order)}
+    return texts
 
 
 def _max_documents(limit: config.Limit) -> int | None:
@@ -98,7 +91,7 @@ def files(corpus: config.Corpus) -> list[Path]:
     return [file for file in in_folder if "train" in file.name] or in_folder
 
 
-def _from_hub(names: list[str], limit: config.Limit, seed: int) -> tuple[Sequence[str], dict[str, Any]]:
+def _from_hub(names: list[str], limit: config.Limit, seed: int) -> Sequence[str]:
     """Data sets named `owner/name` or `owner/name/config`. Texts are read from disk lazily."""
     from datasets import concatenate_datasets, load_dataset
 
@@ -123,4 +116,5 @@ def _from_hub(names: list[str], limit: config.Limit, seed: int) -> tuple[Sequenc
     whole = concatenate_datasets(parts).shuffle(seed=seed)
     if (count := _max_documents(limit)) is not None:
         whole = whole.select(range(min(count, len(whole))))
-    return whole["text"], {"kind": "hub", "names": names, "documents": len(whole)}
+    texts: Sequence[str] = whole["text"]
+    return texts

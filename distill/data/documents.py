@@ -52,9 +52,8 @@ class Documents(Sequence[str]):
         self._places = self._places[order]
 
 
-def of_text(paths: Sequence[Path]) -> tuple[Documents, list[int]]:
-    """One document per line, without the white space around it, and the number of documents in each file. Blank lines
-    are left out.
+def of_text(paths: Sequence[Path]) -> Documents:
+    """One document per line, without the white space around it. Blank lines are left out.
 
     Raises:
         DataError: for a line that is not UTF-8.
@@ -63,11 +62,11 @@ def of_text(paths: Sequence[Path]) -> tuple[Documents, list[int]]:
         files = [opened.enter_context(path.open("rb")) for path in paths]
         named = enumerate(zip(files, paths, strict=True))
         places = [_in_file(number, _lines(file, path)) for number, (file, path) in named]
-        return Documents(files, np.concatenate(places), opened.pop_all()), [*map(len, places)]
+        return Documents(files, np.concatenate(places), opened.pop_all())
 
 
-def of_parquet(paths: Sequence[Path]) -> tuple[Documents, list[int]]:
-    """The column `text`, without blank texts, and the number of documents in each file.
+def of_parquet(paths: Sequence[Path]) -> Documents:
+    """The column `text`, without blank texts.
 
     Texts are decompressed into a temporary file, which is removed with the documents.
 
@@ -78,7 +77,7 @@ def of_parquet(paths: Sequence[Path]) -> tuple[Documents, list[int]]:
     with ExitStack() as opened:
         file = opened.enter_context(tempfile.TemporaryFile())
         places = [_in_file(0, _copied(path, file)) for path in paths]
-        return Documents([file], np.concatenate(places), opened.pop_all()), [*map(len, places)]
+        return Documents([file], np.concatenate(places), opened.pop_all())
 
 
 def _in_file(number: int, spans: Iterator[tuple[int, int]]) -> NDArray[np.int64]:

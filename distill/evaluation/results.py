@@ -292,20 +292,6 @@ class Disagreement(Record, frozen=True, kw_only=True, forbid_unknown_fields=Fals
     label: str | Number | None
 
 
-class Evaluated(Record, frozen=True, forbid_unknown_fields=False):
-    """The manifest of an evaluate step."""
-
-    seconds: float
-    environment: dict[str, Fact]
-    command: str
-    version: str
-    models: list[Model]
-    coverage: list[Coverage]
-    kept: dict[str, Any]
-    """Folder of files that the step made -> the modules that these keep in float."""
-    statistics: Statistics = Statistics()
-
-
 class Origin(Record, frozen=True):
     """Where the models of a run come from."""
 

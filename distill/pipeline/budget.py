@@ -20,6 +20,7 @@ from distill.config.plan import TEACHER, Plan, Step
 from distill.deploy.export.quantized import FLOAT32
 from distill.deploy.export.untrained import Form
 from distill.models import teacher
+from distill.pipeline.artefacts import Quantized
 from distill.pipeline.context import Context
 from distill.pipeline.stages.shape_search import form_of, search_of
 from distill.pipeline.train_steps import time_estimate
@@ -125,7 +126,7 @@ class Ladder:
         """Percent of the teacher's score on the development rows that the models of a quantize step retain in the form
         that serves; None if they were not scored, or that form failed."""
         key = self.form.key or FLOAT32
-        whole, models = (self.ctx.folder.manifest(step)["development"] for step in (self.teacher, quantized))
+        whole, models = (self.ctx.folder.result(step, Quantized).development for step in (self.teacher, quantized))
         tasks = [name for name, data in self.ctx.tasks.items() if data.task.in_headline]
         if not tasks or any(key not in models.get(task, {}) or FLOAT32 not in whole.get(task, {}) for task in tasks):
             return None

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, convert
+from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
 from distill import __version__
@@ -15,15 +15,17 @@ from distill.config.backends import BACKENDS
 from distill.config.plan import Compared, Step, compared
 from distill.config.schemes import SCHEMES
 from distill.errors import discreet
-from distill.evaluation.results import VERSION, Evaluated, MadeFrom, Model, Origin, Pruned, Results, Stage, Waterfall
+from distill.evaluation.results import VERSION, MadeFrom, Model, Origin, Pruned, Results, Stage, Waterfall
 from distill.evaluation.waterfall import waterfall
 from distill.inference.cost import per_million
 from distill.inference.timing import OWN, TASK_LENGTHS, TASK_ROWS
 from distill.models import families, teacher
+from distill.pipeline import artefacts
 from distill.pipeline.context import Context
+from distill.pipeline.train_steps.loss_log import losses, thinned
 from distill.pipeline.train_steps.transfer import described
 from distill.report import headline
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 
 
 def results(ctx: Context, step: Step | None = None) -> Results | None:
@@ -35,7 +37,7 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
     if step is None and not evaluated:
         return None
     step = step or evaluated[-1]
-    measured = convert(ctx.folder.manifest(step), Evaluated)
+    measured = ctx.folder.result(step, artefacts.Evaluated)
     models = [_priced(model, ctx.config.report.hourly_rate) for model in measured.models]
     teacher_step = step.teacher
     assert isinstance(teacher_step, Step)
@@ -106,7 +108,7 @@ def _changed(ctx: Context, each: Compared) -> list[str]:
     pruner = each.student.pruner
     full, sizes = _sizes(before), _sizes(after)
     # A checkpoint whose layers differ in their sizes has the teacher's, with zeros.
-    sizes = sizes if pruner is None else sizes | ctx.folder.manifest(pruner)["shape"]
+    sizes = sizes if pruner is None else sizes | asdict(ctx.folder.result(pruner, artefacts.Pruned).shape)
     differs = {
         "architecture": after.model_type != before.model_type,
         "depth": sizes["layers"] != full["layers"],
@@ -125,8 +127,8 @@ def _sizes(config: Any) -> dict[str, int | None]:
 
 def _fingerprints(ctx: Context) -> dict[str, str | None]:
     """Fingerprints of the given models and data of the finished steps, and versions of the code that ran them."""
-    manifests = [ctx.folder.manifest(step) for step in ctx.plan.steps if ctx.folder.finished(step)]
-    return {name: value for m in manifests for name, value in {**m.get("given", {}), **m.get("versions", {})}.items()}
+    records = filter(None, map(ctx.folder.record, ctx.plan.steps))
+    return {name: value for record in records for name, value in {**record.given, **record.versions}.items()}
 
 
 def origin(ctx: Context) -> Origin:
@@ -222,7 +224,7 @@ def _notes(ctx: Context) -> Iterator[str]:
         )
     cut_for_all = [step for step in ctx.plan.of(Train) if step.source("shape_of") is not None]
     if cut_for_all and any(step.settings.role == "baseline" for step in ctx.plan.of(Train)):
-        tokens = max((ctx.folder.manifest(step).get("tokens", 0) for step in cut_for_all), default=0)
+        tokens = max(ctx.folder.result(step, artefacts.Trained).tokens for step in cut_for_all)
         yield (
             "The baseline is a student of the same shape, cut from the task's fine-tuned teacher and trained for the "
             "same number of steps on the same data without a teacher. The student was cut from the given teacher and "
@@ -268,19 +270,19 @@ def _of_transfer(ctx: Context) -> Iterator[str]:
     """Notes on the rows without labels, of the training that used most of them."""
     steps = [step for step in ctx.plan.of(Train) if step.settings.transfer and ctx.folder.finished(step)]
     for task in ctx.tasks if steps else ():
-        manifests = [run_folder.read_json(ctx.folder.of(step) / task / run_folder.MANIFEST) for step in steps]
-        used = [manifest["transfer"] for manifest in manifests if "transfer" in manifest]
-        if used:
-            most = max(used, key=lambda made: made["used"])
-            yield f"{described(task, most)}. Students learned from {most['used']:,} of them."
+        files = [ctx.folder.of(step) / task / run_folder.MANIFEST for step in steps]
+        sets = [made for file in files if (made := structs.read(file, artefacts.TaskModel).transfer) is not None]
+        if sets:
+            most = max(sets, key=lambda made: made.used or 0)
+            yield f"{described(task, most)}. Students learned from {most.used:,} of them."
 
 
 def _of_vocabulary(ctx: Context) -> Iterator[str]:
     for step in ctx.plan.of(Vocabulary):
-        manifest, texts = ctx.folder.manifest(step), step.settings.texts
+        small = ctx.folder.result(step, artefacts.SmallVocabulary)
         yield (
-            f"The vocabulary has {manifest['tokens']:,} of its original {manifest['tokens_before']:,} tokens. They "
-            f"cover {100 * manifest['share_of_texts']:.2f}% of the token occurrences in the {' and '.join(texts)}."
+            f"The vocabulary has {small.tokens:,} of its original {small.tokens_before:,} tokens. They cover "
+            f"{100 * small.share_of_texts:.2f}% of the token occurrences in the {' and '.join(step.settings.texts)}."
         )
 
 
@@ -294,7 +296,7 @@ def _of_quantized(ctx: Context) -> Iterator[str]:
             "activations have one scale for the whole batch, so that the logits of a row depend on the other rows."
         )
     for step in filter(ctx.folder.finished, steps):
-        for task, kept in ctx.folder.manifest(step)["kept"].items():
+        for task, kept in ctx.folder.result(step, artefacts.Quantized).kept.items():
             for name, modules in kept.items():
                 scheme = SCHEMES[name]
                 model = f"{step.folder}/{task}"
@@ -304,11 +306,12 @@ def _of_quantized(ctx: Context) -> Iterator[str]:
 def _pruned(ctx: Context, models: list[Model]) -> Iterator[Pruned]:
     """Shape, predicted speed and measured speed of the pruned model of each target."""
     for step in ctx.plan.pruners:
-        manifest = ctx.folder.manifest(step)
-        row = Pruned(step=step.stage, target=step.target or None, **manifest["shape"])
-        if "predicted_ms" in manifest:
-            predicted = {key: manifest[key] for key in ("tried", "predicted_ms", "predicted_speedup")}
-            row = replace(row, **predicted, **_measured(ctx, row.target, manifest["conditions"], models))
+        made = ctx.folder.result(step, artefacts.Pruned)
+        row = Pruned(step=step.stage, target=step.target or None, **asdict(made.shape))
+        if (speed := made.speed) is not None:
+            predicted = {"predicted_ms": speed.predicted_ms, "predicted_speedup": speed.predicted_speedup}
+            measured = _measured(ctx, row.target, speed.conditions, models)
+            row = replace(row, tried=made.tried, **predicted, **measured)
         yield row
 
 
@@ -347,40 +350,22 @@ def _milliseconds(model: Model, batch: int | None, length: int | None) -> float 
 
 
 def _stage(ctx: Context, step: Step) -> Stage:
-    manifest = ctx.folder.manifest(step)
-    return Stage(
+    made = ctx.folder.common(step)
+    assert made.record is not None
+    row = Stage(
         name=step.stage,
         target=step.target or None,
         kind=step.kind,
-        seconds=manifest.get("seconds"),
-        tokens_per_second=manifest.get("tokens_per_second"),
-        peak_memory_mib=manifest.get("peak_memory_mib"),
-        skipped=manifest.get("skipped", ""),
-        reused=manifest.get("reused", UNSET),
-        log=thinned(losses(ctx.folder.of(step))) if step.kind == "train" else [],
+        seconds=made.record.cost.seconds,
+        tokens_per_second=None,
+        peak_memory_mib=made.record.cost.peak_memory_mib,
+        skipped=made.skipped or "",
+        reused=made.record.reused or UNSET,
     )
-
-
-def losses(folder: Path) -> list[tuple[float, float]]:
-    """[step, training loss] of what was trained in a folder; the loss is the weighted sum of the terms.
-
-    Models of several tasks or members were trained one after the other: their steps are counted on.
-    """
-    if not (folder / run_folder.MANIFEST).is_file():
-        return []
-    manifest = run_folder.read_json(folder / run_folder.MANIFEST)
-    if "log" in manifest:
-        return [(row["step"], row["loss"]) for row in manifest["log"]]
-    joined, before = [], 0
-    for part in manifest.get("members", manifest.get("tasks", [])):
-        inner = folder / part
-        joined += [(before + at, loss) for at, loss in losses(inner)]
-        before += run_folder.read_json(inner / run_folder.MANIFEST).get("steps", 0) if inner.is_dir() else 0
-    return joined
-
-
-def thinned(log: list[tuple[float, float]], most: int = 50) -> list[tuple[float, float]]:
-    """At most `most` rows at about equal distances, the first and the last among them."""
-    if len(log) <= most:
-        return log
-    return [log[round(i * (len(log) - 1) / (most - 1))] for i in range(most)]
+    if isinstance(step.settings, Prune):
+        return replace(row, seconds=ctx.folder.result(step, artefacts.Pruned).seconds)
+    if isinstance(step.settings, Train):
+        trained = ctx.folder.result(step, artefacts.Trained)
+        log = thinned(losses(ctx.folder.of(step)))
+        return replace(row, seconds=trained.seconds, tokens_per_second=trained.tokens_per_second, log=log)
+    return row

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from distill.config import Config, Evaluate, Export, load_config, named_today, words
+from distill.config import Config, Evaluate, Export, load_config, words
 from distill.config.plan import EMBEDDER, SHARED_HEADS, Step, resolve
 from distill.data.tasks import check_files
 from distill.errors import ConfigError, UserError, discreet, printable, refuse
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from distill.pipeline.context import Context
 
 SETTINGS = "config.json"
-"""File in the run folder with the settings of the run."""
+"""File in the run folder with the settings of the run and, by the name `format`, the number `FORMAT`."""
+FORMAT = 2
+"""Number of the form of what is in run folders, which is raised when files of another form are written."""
 FREE = (
     *("output", "cache.dir", "cache.max_gib", "threads", "device", "push", "push_private", "push_dry_run"),
     *("tracker", "report.hourly_rate"),
@@ -167,7 +169,7 @@ def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prep
     ctx.machine.wait()
     # Recorded last: after a refusal the user can start again in this folder with other settings.
     if ctx.machine.main and not settings.is_file():
-        run_folder.write_json(settings, asdict(ctx.config))
+        run_folder.write_json(settings, {"format": FORMAT, **asdict(ctx.config)})
     return repositories
 
 
@@ -205,55 +207,12 @@ def _print(line: str | None) -> None:
 
 def _run_pending(ctx: Context, step: Step, pending: list[Step]) -> None:
     """Run a step, unless it finished earlier."""
+    from distill.pipeline.run_step import run_step
+
     if step in pending:
-        _run_step(ctx, step)
+        run_step(ctx, step)
     else:
         ctx.machine.log(f"{step.folder}: finished earlier, skipped")
-
-
-def _run_step(ctx: Context, step: Step) -> None:
-    """Run one step and complete its manifest, or take its models from the cache if an equal step ran before."""
-    from distill.pipeline.train_steps import cache_key
-    from distill.runtime.versions import versions
-
-    began, key = time.monotonic(), cache_key.of_step(ctx, step)
-    own = {"given": ctx.fingerprints(step), "versions": versions()} | ({} if key is None else {cache_key.KEY: key})
-
-    def waits(end: str) -> None:
-        ctx.machine.log(f"{step.folder}: another run is making the same; waiting for it{end}")
-
-    with cache.making("models", key if ctx.machine.main else None, waits):
-        if ctx.machine.main and cache.take("models", key, ctx.folder.of(step)):
-            ctx.folder.forget_state(step)  # of a training that was stopped, before another run finished the same
-            ctx.folder.complete(step, {**ctx.folder.manifest(step), **own, "reused": True})
-        ctx.machine.wait()
-        if ctx.folder.manifest(step).get("reused"):
-            ctx.machine.log(f"{step.folder}: made by an earlier run from the same settings and data, not run again")
-        else:
-            manifest = _made(ctx, step, own)
-            if ctx.machine.main and "skipped" not in manifest:
-                cache.keep("models", key, ctx.folder.of(step))
-            ctx.machine.log(f"{step.folder}: {manifest.get('skipped') or f'{time.monotonic() - began:.0f} s'}")
-    ctx.machine.wait()
-
-
-def _made(ctx: Context, step: Step, own: dict[str, Any]) -> dict[str, Any]:
-    """Run the function of a step's kind. Returns the manifest, which is empty where the process runs nothing.
-
-    Args:
-        own: what the manifest records besides.
-    """
-    from distill.inference import memory
-    from distill.pipeline.stages import RUN
-
-    all_processes = step.kind == "train"
-    if not all_processes and not ctx.machine.main:
-        return {}
-    with memory.peak(ctx.machine.device.type) as used, ctx.machine.working(all_processes):
-        manifest = RUN[step.kind](ctx, step)
-    if ctx.machine.main:
-        ctx.folder.complete(step, manifest | {"peak_memory_mib": used()} | own)
-    return manifest
 
 
 def _pending(ctx: Context, steps: Sequence[Step]) -> list[Step]:
@@ -268,8 +227,8 @@ def _pending(ctx: Context, steps: Sequence[Step]) -> list[Step]:
     finished: list[Step] = []
     given_changed = False
     for step in steps:
-        manifest, changed = ctx.folder.manifest(step), _changed(ctx, step, pending)
-        if "inputs" not in manifest:  # written last
+        record, changed = ctx.folder.record(step), _changed(ctx, step, pending)
+        if record is None:
             pending.append(step)
             outdated += [step] if changed else []  # partial results of a stopped run, from inputs that changed
             replaced = [name for name in changed if name in NAMES.values()]
@@ -298,15 +257,15 @@ def _changed(ctx: Context, step: Step, pending: list[Step]) -> list[str]:
     from distill.pipeline.context.fingerprints import NAMES
 
     running = [other.folder for other in step.inputs if other in pending]
-    manifest = ctx.folder.manifest(step)
-    finished = "inputs" in manifest
-    before = manifest["given"] if finished else ctx.folder.begun(step)
+    record = ctx.folder.record(step)
+    before = ctx.folder.begun(step) if record is None else record.given
     if before is None:
         return running
     given = ctx.fingerprints(step)
     replaced = [NAMES[name] for name in given if before.get(name) != given[name]]
-    now = ctx.folder.inputs(step) if finished else {}
-    rerun = [folder for folder in now if folder not in running and manifest["inputs"].get(folder) != now[folder]]
+    now = ctx.folder.inputs(step)
+    inputs = now if record is None else record.inputs
+    rerun = [folder for folder in now if folder not in running and inputs.get(folder) != now[folder]]
     return [*sorted(running), *rerun, *replaced]
 
 
@@ -318,7 +277,8 @@ def _print_versions(ctx: Context, finished: list[Step]) -> None:
     for package in now:
         before: dict[str, list[str]] = {}
         for step in finished:
-            if (other := ctx.folder.manifest(step)["versions"][package]) != now[package]:
+            record = ctx.folder.record(step)
+            if record is not None and (other := record.versions.get(package)) != now[package]:
                 before.setdefault(str(other), []).append(step.folder)
         for version, steps in before.items():
             ctx.machine.log(
@@ -328,7 +288,7 @@ def _print_versions(ctx: Context, finished: list[Step]) -> None:
 
 
 def _same_settings(folder: Path, config: Config) -> None:
-    """Raise ConfigError if the run in the folder has other settings."""
+    """Raise ConfigError if the run in the folder has other settings, or is of another version's form."""
     file = folder / SETTINGS
     now = {k: v for k, v in flatten(asdict(config)).items() if k not in FREE}
     if file.is_file():
@@ -337,8 +297,13 @@ def _same_settings(folder: Path, config: Config) -> None:
                 f"{file}: got another content than the run wrote; must be unchanged, because it has the settings of "
                 "the run; remove it if this is the command that began the run, else set output=NEW_FOLDER"
             )
-        stored = flatten(run_folder.read_json(file))
-        before = {named_today(k): v for k, v in stored.items() if k not in FREE}
+        stored = run_folder.read_json(file)
+        if (form := stored.pop("format", 1)) != FORMAT:
+            raise ConfigError(
+                f"output: got {folder}, which another version of distill began (format {form}); must be of format "
+                f"{FORMAT}; set output=NEW_FOLDER"
+            )
+        before = {k: v for k, v in flatten(stored).items() if k not in FREE}
         changed = sorted(k for k in now.keys() | before.keys() if now.get(k) != before.get(k))
         if changed:
             raise ConfigError(

@@ -9,17 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from statistics import fmean
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import UNSET
 
 from distill.config.backends import BACKENDS
 from distill.data.task import names_in
-from distill.evaluation.results import Evaluated, Identity, Interval, Model, Results, Scores, known
+from distill.evaluation.results import Identity, Interval, Model, Results, Scores, known
 from distill.report import verdict
 from distill.report.timed import at, reported_input
 
-Compared = Results | Evaluated
+
+class Compared(Protocol):
+    """What has the rows of models."""
+
+    @property
+    def models(self) -> list[Model]: ...
+
+
 SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
 NO_STUDENT = "No student was scored, so there is no result."
 NO_BASELINE = "There is no baseline in the same variant: the gain from distillation is unknown."

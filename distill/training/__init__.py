@@ -1,5 +1,5 @@
 """The one training loop, on accelerate, with exact resume."""
 
-from distill.training.train import Trained, train
+from distill.training.train import Row, Trained, train
 
-__all__ = ["Trained", "train"]
+__all__ = ["Row", "Trained", "train"]

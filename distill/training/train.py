@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from accelerate import Accelerator
@@ -27,6 +28,7 @@ from distill.config import Train
 from distill.errors import SIGNALS, Interrupted, Stopped, UserError, note, printable_lines
 from distill.losses.shared_encoder import Trainable, tokens_in
 from distill.runtime.progress import Bar
+from distill.runtime.storage.structs import Stored, plain
 from distill.runtime.tracker import Tracker
 from distill.training import batching, state
 from distill.training import nonfinite as guards
@@ -39,6 +41,20 @@ AGREE_STEPS = 10
 """With several processes: steps between their votes on whether to write a checkpoint or to stop."""
 
 
+class Row(Stored, frozen=True, kw_only=True):
+    """A row of the log of a training: means over the steps since the row before."""
+
+    step: int
+    """Number of steps at its end."""
+    loss: float
+    """Weighted sum of the terms."""
+    terms: dict[str, float]
+    """Each term without its weight."""
+    skipped: int = 0
+    """Number of steps that were skipped because their gradients are not finite."""
+    tokens_per_second: float
+
+
 @dataclass
 class Trained:
     """Result of a training, over all runs that it took."""
@@ -49,8 +65,7 @@ class Trained:
     """Tokens without padding, over all processes."""
     seconds: float
     """Seconds in the training loop."""
-    log: list[dict[str, Any]] = field(default_factory=list)
-    """Rows with step, loss, the mean of each term (unweighted) and tokens per second."""
+    log: list[Row] = field(default_factory=list)
 
 
 def train(
@@ -99,7 +114,7 @@ def train(
     main = console if accelerator.is_main_process else None
     log = partial(_print, main, name)
     if (saved := state.load(state_folder, objective, optimizer)) is not None:
-        done = Trained(saved["step"], saved["tokens"], saved["seconds"], saved["log"])
+        done = Trained(saved["step"], saved["tokens"], saved["seconds"], msgspec.convert(saved["log"], list[Row]))
     before = done.seconds
     meter, tracked = _Meter(objective, accelerator), tracker or Tracker(accelerator)
     # Without a term on logits, parameters above the hidden states have no gradient; data parallelism must not wait.
@@ -115,7 +130,7 @@ def train(
 
     def write_checkpoint() -> None:
         if accelerator.is_main_process:
-            extra = {"tokens": done.tokens, "seconds": done.seconds, "log": done.log}
+            extra = {"tokens": done.tokens, "seconds": done.seconds, "log": [plain(row) for row in done.log]}
             extra |= {} if feed.device_tokens is None else {"device_tokens": feed.device_tokens}
             state.save(state_folder, done.steps, objective, optimizer, extra)
         accelerator.wait_for_everyone()
@@ -279,7 +294,7 @@ class _Meter:
             return step % AGREE_STEPS == 0
         return time.monotonic() - self.since >= LOG_SECONDS
 
-    def row(self, step: int) -> tuple[dict[str, Any] | None, int]:
+    def row(self, step: int) -> tuple[Row | None, int]:
         """The next row of the log, or None if all its steps were skipped, and the number of tokens since the last row.
         Both are over all processes."""
         skipped = int(self.skipped)
@@ -291,9 +306,9 @@ class _Meter:
         total = sum(w * v for w, v in zip(self.weights.tolist(), values, strict=True))
         if not math.isfinite(total):
             raise _not_finite(f"loss: got {total}", step)
-        row = {"step": step, "loss": total, "terms": dict(zip(self.names, values, strict=True))}
-        row |= {"skipped": skipped} if skipped else {}
-        row["tokens_per_second"] = round(tokens / max(1e-9, time.monotonic() - self.since), 1)
+        terms = dict(zip(self.names, values, strict=True))
+        rate = round(tokens / max(1e-9, time.monotonic() - self.since), 1)
+        row = Row(step=step, loss=total, terms=terms, skipped=skipped, tokens_per_second=rate)
         self._clear()
         return row if counted else None, int(tokens)
 
@@ -302,16 +317,16 @@ def _step_seed(seed: int, step: int, rank: int) -> int:
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def _numbers(row: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, float]:
+def _numbers(row: Row, optimizer: torch.optim.Optimizer) -> dict[str, float]:
     """The numbers of a row of the log for a tracker, with the learning rate of the first parameters."""
-    rates = {"lr": optimizer.param_groups[0]["lr"], "tokens_per_second": row["tokens_per_second"]}
-    return {"loss": row["loss"], **row["terms"], **rates}
+    rates = {"lr": optimizer.param_groups[0]["lr"], "tokens_per_second": row.tokens_per_second}
+    return {"loss": row.loss, **row.terms, **rates}
 
 
-def _text(row: dict[str, Any]) -> str:
-    terms = " ".join(f"{name} {value:.3f}" for name, value in row["terms"].items())
-    skipped = f", {row['skipped']} steps skipped, whose gradients are not finite" if "skipped" in row else ""
-    return f"{row['tokens_per_second']:.0f} tokens/s, loss {row['loss']:.3f} ({terms}){skipped}"
+def _text(row: Row) -> str:
+    terms = " ".join(f"{name} {value:.3f}" for name, value in row.terms.items())
+    skipped = f", {row.skipped} steps skipped, whose gradients are not finite" if row.skipped else ""
+    return f"{row.tokens_per_second:.0f} tokens/s, loss {row.loss:.3f} ({terms}){skipped}"
 
 
 def _log(
@@ -326,7 +341,7 @@ def _log(
         track(done.steps, _numbers(row, optimizer))
 
 
-def _thin(log: list[dict[str, Any]], limit: int = 200) -> list[dict[str, Any]]:
+def _thin(log: list[Row], limit: int = 200) -> list[Row]:
     """The log; if it has more than `limit` rows, only every second row and the last."""
     return log if len(log) <= limit else [*log[:-1:2], log[-1]]
 

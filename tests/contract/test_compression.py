@@ -23,10 +23,11 @@ from distill.inference import runners
 from distill.inference.latency import synthetic
 from distill.inference.variants import Variant
 from distill.models import families as family
+from distill.pipeline.artefacts import Quantized
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import export
 from distill.pipeline.stages.load_variants import Loader
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SAME = TINY["SAME"]
@@ -146,8 +147,9 @@ def test_too_few_rows_for_ranges_are_refused_first(run: Any, tmp_path: Path) -> 
 
 
 def test_the_variant_that_is_timed_is_of_the_task_with_most_in_float(tmp_path: Path) -> None:
-    kept = {"a": {}, "b": {"onnxruntime": ["x", "y"]}, "c": {"onnxruntime": ["x"], "bitsandbytes": ["z"]}}
-    run_folder.write_json(tmp_path / "quantize" / run_folder.MANIFEST, {"kept": kept})
+    kept = {"b": {"onnxruntime": ["x", "y"]}, "c": {"onnxruntime": ["x"], "bitsandbytes": ["z"]}}
+    made = Quantized(schemes=[*SCHEMES], failed={}, kept={"a": {}, **kept}, development={})
+    structs.write(tmp_path / "quantize" / run_folder.MANIFEST, made)
     ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), tasks={"a": 0, "b": 0, "c": 0}, shared=False)
     student, quantize = Step("recover", Train()), Step("quantize", Quantize())
     loader = Loader(ctx, Step("evaluate", Evaluate()), [])

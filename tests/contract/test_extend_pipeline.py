@@ -15,11 +15,14 @@ from hydra.core.config_store import ConfigStore
 
 from distill import config
 from distill.config import Limit, Stage, Tasks
+from distill.config.plan import Step
 from distill.data import formats
 from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import load_tasks
 from distill.pipeline import stages
-from distill.runtime.storage import run_folder
+from distill.pipeline.artefacts import Artefact
+from distill.pipeline.context import Context
+from distill.runtime.storage import structs
 from tests import tiny
 
 TEXTS = [f"{first} {second}" for first in tiny.SENTENCES for second in tiny.SENTENCES]
@@ -50,11 +53,13 @@ class Stamp(Stage):
     word: str = "seen"
 
 
-def stamp(ctx: Any, step: Any) -> dict[str, Any]:
-    manifest = {"models": len(ctx.tasks), "word": step.settings.word}
-    with run_folder.writing(ctx.folder.of(step)) as folder:
-        run_folder.write_json(folder / run_folder.MANIFEST, manifest)
-    return manifest
+class Stamped(Artefact, frozen=True, kw_only=True):
+    models: int
+    word: str
+
+
+def stamp(ctx: Context, step: Step) -> Stamped:
+    return Stamped(models=len(ctx.tasks), word=step.settings.word)
 
 
 @pytest.mark.slow
@@ -92,6 +97,9 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
         "stages.evaluate.quantized=null",
         "output=run",
     )
-    assert json.loads((tmp_path / "run" / "stamp" / "manifest.json").read_text())["models"] == 1
+    made = structs.read(tmp_path / "run" / "stamp" / "manifest.json", Stamped)
+    assert (made.models, made.word) == (1, "seen")
+    assert made.record is not None
+    assert list(made.record.inputs) == ["finetune"]
     assert [stage["kind"] for stage in results["stages"]][-2:] == ["stamp", "evaluate"]
     assert results["models"][0]["scores"]["mine"].keys() == {*kind.metrics}

@@ -109,7 +109,7 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
         losses.append(loss.item())
     assert np.isfinite(losses).all()
     assert min(losses[-3:]) < losses[0]
-    with write_model(tmp_path / "saved", model, tokenizer, {}):
+    with write_model(tmp_path / "saved", model, tokenizer):
         pass
     loaded = distill.load(tmp_path / "saved", max_length=24)
     assert loaded.labels == labels

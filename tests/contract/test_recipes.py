@@ -24,6 +24,7 @@ from distill.config.plan import Plan, resolve
 from distill.data.task import chosen
 from distill.deploy.export import proof, record
 from distill.models.student import half_depth
+from distill.models.teacher import read_config
 from distill.pipeline import validation
 from distill.pipeline.context.given import SMOKE_LAYERS
 from distill.pipeline.validation import rules
@@ -98,7 +99,9 @@ def test_nothing_is_cut_but_what_the_recipe_says(recipe: str, run: Any, tmp_path
     run(tmp_path, recipe, *few, "pipeline=[finetune_teacher,prune]")
     found = run_folder.read_json(tmp_path / "out" / "prune" / run_folder.MANIFEST)
     may = composed(recipe).stages["prune"].dimensions  # type: ignore[attr-defined]
-    cut = {name for name, size in found["shape"].items() if size < found["full"][name]}
+    whole = read_config(str(tmp_path / "out" / "finetune_teacher" / "order"))
+    full = {"layers": whole.num_hidden_layers, "hidden": whole.hidden_size, "ffn": whole.intermediate_size}
+    cut = {name for name, size in found["shape"].items() if size < full[name]}
     assert cut
     assert cut <= set(may) < {"layers", "hidden", "ffn"}
 
@@ -314,7 +317,7 @@ def test_every_stage_leaves_its_manifest_and_nothing_half_done(finished: Finishe
             assert run_folder.finished(finished.folder / step.folder / task)
     for step in finished.plan.steps:
         manifest = run_folder.read_json(finished.folder / step.folder / run_folder.MANIFEST)
-        assert manifest.keys() >= {"inputs", "given", "versions"}
+        assert manifest["record"].keys() >= {"inputs", "given", "versions"}
     left = [p for p in finished.folder.rglob("*") if p.name.endswith((".state", "-tmp")) or "tmp." in p.name]
     assert left == []
     before = yaml.safe_load((finished.folder / "config.json").read_text())

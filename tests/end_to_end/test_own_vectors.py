@@ -74,7 +74,7 @@ def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, 
     manifest = run_folder.read_json(tmp_path / "out" / "recover" / "texts" / run_folder.MANIFEST)
     assert manifest["log"][-1]["terms"].keys() == {"soft_targets", "vectors"}
     teacher_manifest = run_folder.read_json(tmp_path / "out" / "finetune_teacher" / "texts" / run_folder.MANIFEST)
-    assert teacher_manifest["given"] is True
+    assert teacher_manifest["steps"] == 0
     texts = TINY["SENTENCES"]
     given_vectors = np.array(elsewhere(str(given), [[text] for text in texts], False))
     copied = np.array(elsewhere(str(tmp_path / "out" / "finetune_teacher" / "texts"), [[t] for t in texts], False))

@@ -59,8 +59,8 @@ def test_an_equal_run_trains_nothing(trained: Any, folder: Path) -> None:
     assert weights(folder, "second") == weights(folder, "first")
     assert trained("second") == []  # finished
     manifest = json.loads((folder / "second" / "finetune" / "manifest.json").read_text())
-    assert manifest["reused"]
-    assert "reused" not in json.loads((folder / "first" / "finetune" / "manifest.json").read_text())
+    assert manifest["record"]["reused"]
+    assert "reused" not in json.loads((folder / "first" / "finetune" / "manifest.json").read_text())["record"]
 
 
 def test_a_sweep_over_the_students_training_shares_teacher_and_logits(trained: Any, folder: Path) -> None:

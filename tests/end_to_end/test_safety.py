@@ -165,9 +165,9 @@ def test_what_depends_on_a_replaced_file_is_made_again(
     stages, printed = made()
     assert stages == ["pretrain", "finetune_teacher", "finetune"]
     assert "finetune_teacher: runs again, because the teacher changed" in printed
-    manifest = json.loads((tmp_path / "run" / "finetune" / "manifest.json").read_text())
-    assert manifest["given"].keys() >= {"tasks"}
-    assert manifest["versions"].keys() == {"distill", "torch", "transformers"}
+    record = json.loads((tmp_path / "run" / "finetune" / "manifest.json").read_text())["record"]
+    assert record["given"].keys() >= {"tasks"}
+    assert record["versions"].keys() == {"distill", "torch", "transformers"}
 
 
 WATCHED = """

@@ -150,7 +150,7 @@ def test_an_onnx_file_brings_no_operators(tmp_path: Path) -> None:
 def test_what_is_written_names_no_code(folders: dict[str, Path], tmp_path: Path) -> None:
     folder = folders["SequenceClassification"]
     model, words = teacher.load_classifier(folder, 2), teacher.load_tokenizer(folder)
-    with write_model(tmp_path / "student", model, words, {}):
+    with write_model(tmp_path / "student", model, words):
         pass
     written = {path.name: path.read_text() for path in (tmp_path / "student").glob("*.json")}
     assert {"config.json", "tokenizer_config.json"} <= written.keys()

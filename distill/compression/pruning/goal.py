@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from distill.compression.pruning.search import Shape, Table
+from distill.compression.pruning.search import Choice, Shape, Table
 
 
 @dataclass(frozen=True)
@@ -20,8 +19,8 @@ class Goal:
     """The shapes that the model may have. A single one is itself the goal."""
     limits: Sequence[tuple[Table, float]] = ()
     """Tables of costs (milliseconds, MiB), each with the maximum cost."""
-    choice: dict[str, Any] | None = None
-    """The choice of a single shape for a target, as `Search.choice` returns it."""
+    choice: Choice | None = None
+    """The choice of a single shape for a target."""
 
     @property
     def least(self) -> Shape:

@@ -14,10 +14,10 @@ from typing import Any
 from scipy.optimize import isotonic_regression
 
 from distill.errors import ConfigError
+from distill.runtime.storage.structs import Stored
 
 
-@dataclass(frozen=True, order=True)
-class Shape:
+class Shape(Stored, frozen=True, order=True):
     """Sizes of a stock model; the number of heads follows from `hidden`."""
 
     layers: int
@@ -32,6 +32,24 @@ class Shape:
     def within(self, other: Shape) -> bool:
         """Whether no size is larger than the other's."""
         return self.layers <= other.layers and self.hidden <= other.hidden and self.ffn <= other.ffn
+
+
+class Speed(Stored, frozen=True, kw_only=True):
+    """Predicted speed of a shape."""
+
+    predicted_ms: float
+    predicted_speedup: float
+    conditions: dict[str, Any]
+    """The conditions for which the prediction holds."""
+
+
+class Choice(Stored, frozen=True, kw_only=True):
+    """The shape that was chosen for a target."""
+
+    shape: Shape
+    tried: int
+    """Number of candidates."""
+    speed: Speed
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,22 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from distill.compression.pruning.goal import Goal
-from distill.compression.pruning.search import Shape, Table, choose, finalists, fits_target, grid, out_of_reach
+from distill.compression.pruning.search import (
+    Choice,
+    Shape,
+    Speed,
+    Table,
+    choose,
+    finalists,
+    fits_target,
+    grid,
+    out_of_reach,
+)
 from distill.compression.pruning.times import FFN_SIZES, HIDDEN_SIZES, Build, Times, measure
 from distill.config import Student, Target
 from distill.inference.cost import size_mib_of
@@ -139,10 +149,13 @@ class Search:
         """Shape -> size of a model's float32 weights, in MiB."""
         return functools.cache(lambda shape: size_mib_of(config_of(self.config, shape)))
 
-    def expected(self, shape: Shape) -> dict[str, Any]:
-        """Predicted time and speedup of a shape, and the conditions they hold for."""
-        speed = {"predicted_ms": self.times.milliseconds(shape), "predicted_speedup": self.times.speedup(shape)}
-        return speed | {"conditions": self.conditions}
+    def expected(self, shape: Shape) -> Speed:
+        """The speed of a shape by the table of times."""
+        return Speed(
+            predicted_ms=self.times.milliseconds(shape),
+            predicted_speedup=self.times.speedup(shape),
+            conditions=self.conditions,
+        )
 
     def goal(self, target: Target) -> Goal:
         """The goal to which gates are trained for a target: the costs that it limits, with the times and sizes of the
@@ -178,7 +191,7 @@ class Search:
         most: int = 1,
         trials: Callable[[Sequence[Shape]], Mapping[Shape, float]] | None = None,
         cost: Callable[[Shape], float] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Choice:
         """The best shape that meets a target, with its predicted speed.
 
         Of the `most` shapes with the least price (of equal ones the largest), it is the one that loses the least in
@@ -189,7 +202,7 @@ class Search:
             ConfigError: if no shape meets the target. It names the cost (`out_of_reach`) of the nearest shape.
         """
         slower = 1.0
-        tried, lost = dict[Shape, dict[str, Any]](), dict[Shape, float]()
+        tried, lost = dict[Shape, Speed](), dict[Shape, float]()
 
         def ranked(shape: Shape) -> tuple[Any, int]:
             # The largest: with a teacher that has nothing to lose, estimates are equal.
@@ -204,26 +217,26 @@ class Search:
             if shape is None or shape in tried:
                 break
             tried[shape] = self._timed(shape)
-            slower = self.times.speedup(shape) / tried[shape]["predicted_speedup"]
+            slower = self.times.speedup(shape) / tried[shape].predicted_speedup
         if not tried and not self.checked:
             tried = {(least := min(self.shapes)): self.expected(least)}  # times of tiny models have no meaning
         if not tried:
             raise out_of_reach(target, self.shapes, self.times, self.full, self.size, cost)
         chosen = min(tried, key=lambda shape: (_missed(target, tried[shape]), lost.get(shape, 0.0), ranked(shape)))
-        return {"shape": asdict(chosen), "full": asdict(self.full), "tried": len(self.shapes)} | tried[chosen]
+        return Choice(shape=chosen, tried=len(self.shapes), speed=tried[chosen])
 
-    def _timed(self, shape: Shape) -> dict[str, Any]:
+    def _timed(self, shape: Shape) -> Speed:
         """`expected`, of a model of this shape that is timed itself, if `checked`."""
         expected = self.expected(shape)
         if not self.checked:
             return expected
         took, speedup = self._against_reference(shape)
         self.log(f"{shape.layers} layers, {shape.hidden} wide, FFN {shape.ffn}: {speedup:.2f}x, {took:.1f} ms")
-        return expected | {"predicted_ms": took, "predicted_speedup": speedup}
+        return Speed(predicted_ms=took, predicted_speedup=speedup, conditions=self.conditions)
 
 
-def _missed(target: Target, speed: dict[str, Any]) -> float:
+def _missed(target: Target, speed: Speed) -> float:
     """Share by which a shape's speed misses a target; 0 up to NEAR, which is within the noise of timings."""
-    slow = (target.speedup or 0) / speed["predicted_speedup"] - 1
-    late = 0.0 if target.latency_ms is None else speed["predicted_ms"] / target.latency_ms - 1
+    slow = (target.speedup or 0) / speed.predicted_speedup - 1
+    late = 0.0 if target.latency_ms is None else speed.predicted_ms / target.latency_ms - 1
     return missed if (missed := max(slow, late)) > NEAR else 0.0

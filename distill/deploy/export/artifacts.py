@@ -20,6 +20,7 @@ from distill.deploy.export.proof import Artifact, difference, fresh, logits_of
 from distill.evaluation.metrics import METRICS
 from distill.inference.timing import last_special
 from distill.models.families import sentence, vectors
+from distill.runtime.storage.structs import Stored
 
 FLOAT = "torch float"
 """Name of a float model among the artifacts."""
@@ -36,6 +37,19 @@ class File:
     """The file or folder of the step."""
     path: str
     """Its path below the exported folder; `.` for the folder itself."""
+
+
+class Proof(Stored, frozen=True, kw_only=True):
+    """How far the outputs of an artifact are from the expected ones. Differences are the largest of a logit."""
+
+    agreement: float | None
+    """Share of rows with the prediction of the float model; None for numbers."""
+    rows: int | None = None
+    """None, as the differences are, for the heads of several tasks, which have proofs of their own."""
+    largest_difference: float | None = None
+    """Between a fresh process and the source of the artifact."""
+    from_float: float | None = None
+    """Between a fresh process and the float model."""
 
 
 def float_model(checkpoint: Path) -> File:
@@ -95,9 +109,8 @@ def configure(folder: Path, task: Task, teachers: Sequence[Path], longest: int) 
 
 def verified(
     artifacts: Sequence[Exported], tasks: Mapping[str, Task], texts: Mapping[str, list[list[str]]], longest: int
-) -> dict[str, dict[str, Any]]:
-    """Task -> artifact -> differences between its logits in a fresh process and the logits of its source and of the
-    float model.
+) -> dict[str, dict[str, Proof]]:
+    """Task -> artifact -> its proof.
 
     Args:
         artifacts: the float model of each task before its other artifacts. An artifact whose `task` is none of `tasks`
@@ -113,7 +126,7 @@ def verified(
         fresh_process = pool.submit(fresh, [artifact.copy for artifact in artifacts], texts_of_folder, longest, True)
         expected_logits = [logits_of(artifact.source, texts[artifact.task], longest, True) for artifact in artifacts]
         logits = fresh_process.result()
-    proofs: dict[str, dict[str, Any]] = {artifact.task: {} for artifact in artifacts}
+    proofs: dict[str, dict[str, Proof]] = {artifact.task: {} for artifact in artifacts}
     float_logits: dict[str, np.ndarray] = {}
     for artifact, got, expected in zip(artifacts, logits, expected_logits, strict=True):
         if artifact.path == ".":
@@ -123,12 +136,12 @@ def verified(
         if (artifact.backend, artifact.scheme) == FLOAT_ONNX:
             difference(artifact.copy.path, got, in_float, onnx.TOLERANCE)
         agree = _agreement_of_all([*tasks.values()], got, in_float) if of_all else None
-        proofs[artifact.task][artifact.name] = {
-            "rows": len(texts[artifact.task]),
-            "largest_difference": difference(artifact.copy.path, got, expected),
-            "from_float": float(np.abs(got - in_float).max()),
-            "agreement": agree if of_all else _agreement(tasks[artifact.task], got, in_float),
-        }
+        proofs[artifact.task][artifact.name] = Proof(
+            agreement=agree if of_all else _agreement(tasks[artifact.task], got, in_float),
+            rows=len(texts[artifact.task]),
+            largest_difference=difference(artifact.copy.path, got, expected),
+            from_float=float(np.abs(got - in_float).max()),
+        )
     return proofs
 
 

@@ -23,9 +23,23 @@ from distill.deploy.export.onnx import export_heads, export_onnx, heads_parity, 
 from distill.errors import reason
 from distill.runtime import progress
 from distill.runtime.machine import Machine
+from distill.runtime.storage.structs import Stored
 
 FLOAT32 = "float32"
 """Key of the score of the float model, beside the keys of schemes."""
+
+
+class Files(Stored, frozen=True, kw_only=True):
+    """The files of a model in several schemes."""
+
+    failed: dict[str, str]
+    """Scheme, or `ONNX` -> why it has no file."""
+    kept: dict[str, list[str]]
+    """Scheme -> modules that stay in float."""
+    development: dict[str, dict[str, float]]
+    """Task -> `FLOAT32` or scheme -> points on the development rows, for the schemes that were scored."""
+    onnx_difference: float | None = None
+    """Difference of the ONNX file from torch; None without the file."""
 
 
 def quantized(
@@ -38,20 +52,15 @@ def quantized(
     *,
     one_encoder: bool = False,
     onnx: bool = False,
-) -> dict[str, Any]:
+) -> Files:
     """Write a task's model in every scheme to `out`.
 
     Args:
         sources: the model or, with `one_encoder`, the models of several tasks, which become one file.
         limits: for each of the sources.
         onnx: whether the float32 ONNX file is written even if no scheme needs it.
-
-    Returns:
-        The schemes that `failed` and why, which modules the others have `kept` in float, and the scores on
-        `development` rows: task -> `FLOAT32` or scheme -> points, for the schemes that were scored. With an ONNX file,
-        its `onnx_difference` from torch, None if it failed.
     """
-    failed, found = dict[str, str](), dict[str, Quantized]()
+    failed, found, onnx_difference = dict[str, str](), dict[str, Quantized](), None
     floats = functools.cache(lambda: [Floats(machine, source) for source in sources])
 
     def quantize(scheme: Scheme) -> Quantized:
@@ -69,11 +78,10 @@ def quantized(
             failed[label] = reason(error)
             return None
 
-    manifest: dict[str, Any] = {"failed": failed}
     if onnx or any(SCHEMES[label].onnx for label in schemes):
         with progress.waiting("exporting to ONNX"):
             exported = functools.partial(_exported, sources, out / ONNX, one_encoder)
-            manifest["onnx_difference"] = attempt(ONNX, ONNX, exported)
+            onnx_difference = attempt(ONNX, ONNX, exported)
     for label in schemes:
         scheme = SCHEMES[label]
         if scheme.onnx and ONNX in failed:
@@ -86,7 +94,7 @@ def quantized(
         each.source.data.task.name: {FLOAT32: each.quality.score} | {label: of[at] for label, of in scored.items()}
         for at, each in enumerate(floats() if scored else [])
     }
-    return manifest | {"kept": kept, "development": development}
+    return Files(failed=failed, kept=kept, development=development, onnx_difference=onnx_difference)
 
 
 def _exported(sources: Sequence[Source], path: Path, one_encoder: bool) -> float:

@@ -227,8 +227,7 @@ def reached(
         price = estimated([found.losses])
         if target.speedup is target.latency_ms is None:
             return _small_enough(search, target.size_mib, price)
-        choice = search.choice(target, price, cost=margin_lost([found.losses]))
-    return Shape(**choice["shape"])
+        return search.choice(target, price, cost=margin_lost([found.losses])).shape
 
 
 def _small_enough(search: Search, size_mib: float, price: Callable[[Shape], Any]) -> Shape:

@@ -17,12 +17,13 @@ from distill.data.tasks import Loaded, TaskData, load_tasks, read_unlabelled
 from distill.errors import UserError
 from distill.models import teacher
 from distill.models.families.head import stored_head
+from distill.pipeline.artefacts import Trained
 from distill.pipeline.context import fingerprints
 from distill.pipeline.context.folder import CORPUS, RunFolder
 from distill.pipeline.context.given import GivenModels
 from distill.runtime import progress
 from distill.runtime.machine import Machine
-from distill.runtime.storage import cache, run_folder
+from distill.runtime.storage import cache, run_folder, structs
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Context:
     @functools.cached_property
     def given(self) -> GivenModels:
         """Teachers and student that the user gives, with their tokenizers."""
-        return GivenModels(self.config, self.machine, self.folder.path, lambda: self.texts[0], self.plan.given_student)
+        return GivenModels(self.config, self.machine, self.folder.path, lambda: self.texts, self.plan.given_student)
 
     def single_process(self) -> Context:
         """This run for a process that works by itself while the others do other work, and never waits for them."""
@@ -132,12 +133,12 @@ class Context:
         return read_unlabelled(self.config)
 
     @functools.cached_property
-    def texts(self) -> tuple[Sequence[str], dict[str, Any]]:
-        """Documents of the corpus, and a description of its source. Only the main process loads them."""
+    def texts(self) -> Sequence[str]:
+        """Documents of the corpus. Only the main process loads them."""
         return corpus.load_corpus(self.config.corpus, self.config.limit, self.config.seed)
 
-    def corpus(self, step: Step) -> tuple[encode.Encoded | align.Aligned, dict[str, Any]]:
-        """The encoded corpus for a step, with no more tokens than the longest stage uses, and its source.
+    def corpus(self, step: Step) -> encode.Encoded | align.Aligned:
+        """The encoded corpus for a step, with no more tokens than the longest stage uses.
 
         Encoded once for all stages and processes, kept on disk until the run is finished, and in the user's cache.
         """
@@ -160,11 +161,10 @@ class Context:
                     else:
                         self._encode(folder, owner, tokenizers, sizes)
                         cache.keep("corpora", key, folder)
-        stored = align.stored_aligned if aligned else sequences.stored_corpus
-        return stored(folder), run_folder.read_json(folder / run_folder.MANIFEST)
+        return (align.stored_aligned if aligned else sequences.stored_corpus)(folder)
 
     def _encode(self, folder: Path, owner: str, tokenizers: list[Any], sizes: tuple[int, int | None]) -> None:
-        texts, source = self.texts
+        texts = self.texts
         self.machine.log(f"corpus: {len(texts)} documents, in the {owner}'s tokens")
         encode_all: Callable[..., int] = align.encode_aligned if len(tokenizers) > 1 else sequences.encode_corpus
         with run_folder.writing(folder) as temporary:
@@ -175,7 +175,7 @@ class Context:
                     f"corpus.path: got no sequence of {sequences.SHORTEST} tokens or more; must contain prose; "
                     "choose another corpus"
                 )
-            run_folder.write_json(temporary / run_folder.MANIFEST, source)
+            run_folder.write_json(temporary / run_folder.MANIFEST, {})
 
     @property
     def corpus_tokens(self) -> int | None:
@@ -197,7 +197,8 @@ class Context:
         """Model folders as from `checkpoint`, one for each teacher of an ensemble."""
         if isinstance(source, Given):
             return [Path(name) for name in (self.given.teachers if source is TEACHER else [self.given.student])]
-        folder, members = self.folder.of(source), self.folder.manifest(source).get("members", [])
+        folder = self.folder.of(source)
+        members = self.folder.result(source, Trained).members if isinstance(source.settings, Train) else []
         parts = [folder / member for member in members] or [folder]
         return [self._model_folder(source, part, number, task) for number, part in enumerate(parts)]
 
@@ -208,7 +209,7 @@ class Context:
         Args:
             number: index of the teacher in an ensemble.
         """
-        if "skipped" in run_folder.read_json(folder / run_folder.MANIFEST):
+        if isinstance(step.settings, Train) and structs.read(folder / run_folder.MANIFEST, Trained).skipped:
             return self.checkpoints(step.start, task)[number]
         names = [] if task is None else [task, SHARED_HEADS] if self.shared else [task]
         return next((folder / name for name in names if (folder / name).is_dir()), folder)
@@ -217,11 +218,11 @@ class Context:
         """Weight of each teacher of a step in the mean of their probabilities for a task."""
         if len(self.checkpoints(source, task)) == 1:
             return [1.0]
-        manifest = self.folder.manifest(source) if isinstance(source, Step) else {}
-        learned: list[float] | None = manifest.get("weights", {}).get(task)
         weights = self.config.teacher.weights
-        equal = [1.0] * len(self.given.teachers)
-        return learned or (equal if weights in (None, "learned") else list(weights))
+        if weights not in (None, "learned"):
+            return list(weights)
+        learned = self.folder.result(source, Trained).weights if isinstance(source, Step) else {}
+        return learned.get(task or "") or [1.0] * len(self.given.teachers)
 
     def tokenizer(self, source: Source, member: int = 0) -> Any:
         """The tokenizer of a step's models. `member`: index of the teacher in an ensemble."""

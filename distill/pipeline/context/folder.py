@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from distill.config.plan import Step
-from distill.runtime.storage import run_folder
+from distill.pipeline.artefacts import Artefact, Record
+from distill.runtime.storage import run_folder, structs
 from distill.runtime.storage.run_folder import STATE
 
 TEACHER_LOGITS = ".targets"
@@ -21,6 +24,13 @@ TRANSFER = "transfer.rows"
 """Folder of the transfer set of every task."""
 BEGUN = ".given.json"
 """File with the fingerprints of given models and data for each pending step, from when the run last started."""
+
+
+A = TypeVar("A", bound=Artefact)
+
+
+class Recorded(Artefact, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """What is common to the manifests of all kinds of steps."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +59,44 @@ class RunFolder:
     def finished(self, step: Step) -> bool:
         return run_folder.finished(self.of(step))
 
-    def manifest(self, step: Step) -> dict[str, Any]:
-        """Manifest of a step; empty if the step is not finished."""
-        if not self.finished(step):
-            return {}
-        manifest: dict[str, Any] = run_folder.read_json(self.of(step) / run_folder.MANIFEST)
-        return manifest
+    def result(self, step: Step, kind: type[A]) -> A:
+        """What a step hands over.
+
+        Raises:
+            ConfigError: if its manifest is not of this kind.
+            FileNotFoundError: if the stage has not handed over anything.
+        """
+        return structs.read(self.of(step) / run_folder.MANIFEST, kind)
+
+    def common(self, step: Step) -> Recorded:
+        """What a step hands over as far as it is common to all kinds.
+
+        Raises:
+            ConfigError, FileNotFoundError: as `result`.
+        """
+        return self.result(step, Recorded)
+
+    def record(self, step: Step) -> Record | None:
+        """How a step was run; None if it is not finished.
+
+        Raises:
+            ConfigError: if its manifest has another record.
+        """
+        return self.common(step).record if self.finished(step) else None
+
+    def content(self, step: Step) -> dict[str, Any]:
+        """What the manifest of a step contains; empty without one."""
+        found: dict[str, Any] = run_folder.read_json(self.of(step) / run_folder.MANIFEST) if self.finished(step) else {}
+        return found
 
     def inputs(self, step: Step) -> dict[str, str]:
         """Folder -> fingerprint of the manifest, for every finished step that is an input of the step."""
         finished = filter(self.finished, step.inputs)
-        return {other.folder: run_folder.fingerprint(self.manifest(other)) for other in finished}
+        return {other.folder: run_folder.fingerprint(self.content(other)) for other in finished}
 
-    def complete(self, step: Step, manifest: dict[str, Any]) -> None:
-        """Write the manifest of a step with the fingerprints of its inputs, by which the step is finished."""
-        run_folder.write_json(self.of(step) / run_folder.MANIFEST, manifest | {"inputs": self.inputs(step)})
+    def complete(self, step: Step, made: Artefact, record: Record) -> None:
+        """Write what a step hands over with the record of how it was run, by which the step is finished."""
+        structs.write(self.of(step) / run_folder.MANIFEST, replace(made, record=record))
 
     def begun(self, step: Step) -> dict[str, str] | None:
         """Fingerprints of given models and data when a run last started with this step pending; None without such a

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from distill.models import families
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
+from distill.runtime.storage.structs import Stored
 
 _CODE = ("auto_map", "custom_pipelines")
 _ASKED = "should_save_on_this_rank"
@@ -17,8 +18,8 @@ _ASKED = "should_save_on_this_rank"
 
 
 @contextmanager
-def write_model(folder: Path, model: Any, tokenizer: Any, manifest: dict[str, Any]) -> Iterator[Path]:
-    """Write a folder that plain transformers loads, with model, tokenizer and manifest, atomically.
+def write_model(folder: Path, model: Any, tokenizer: Any, manifest: Stored | None = None) -> Iterator[Path]:
+    """Write a folder that plain transformers loads, with model, tokenizer and a manifest, if it has one, atomically.
 
     Yields the temporary folder, to which the block may add files. If the block raises an error, no folder is written.
     """
@@ -39,7 +40,8 @@ def write_model(folder: Path, model: Any, tokenizer: Any, manifest: dict[str, An
             _keep_labels(temporary / "config.json", model.config)
         tokenizer.save_pretrained(temporary)
         yield temporary
-        run_folder.write_json(temporary / run_folder.MANIFEST, manifest)
+        if manifest is not None:
+            structs.write(temporary / run_folder.MANIFEST, manifest)
 
 
 @contextmanager

@@ -1,13 +1,15 @@
-"""The stages, one file for each kind. A stage loads checkpoint folders and writes one, its manifest last."""
+"""The stages, one file for each kind. A stage loads checkpoint folders, writes one, and returns what it hands over."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from distill.config.plan import Step
+from distill.pipeline.artefacts import Artefact
+from distill.pipeline.context import Context
 from distill.pipeline.stages import evaluate, export, prune, quantize, train, vocabulary
 
-RUN: dict[str, Callable[..., dict[str, Any]]] = {
+RUN: dict[str, Callable[[Context, Step], Artefact]] = {
     "train": train.run,
     "prune": prune.run,
     "vocabulary": vocabulary.run,
@@ -15,4 +17,5 @@ RUN: dict[str, Callable[..., dict[str, Any]]] = {
     "evaluate": evaluate.run,
     "export": export.run,
 }
-"""Kind of a stage -> `run(context, step) -> manifest`."""
+"""Kind of a stage -> `run(context, step)`, which returns what the stage hands over. The run writes that to
+`manifest.json` in the folder of the step. A kind from outside has a subclass of `Artefact` of its own."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from distill.config.plan import EMBEDDER, Step
 from distill.data.tasks import TaskData
@@ -16,6 +16,7 @@ from distill.deploy.export.proof import Artifact, difference, fresh
 from distill.evaluation.metrics import METRICS
 from distill.models import families, teacher
 from distill.models.families.vectors import Vectors, read
+from distill.pipeline.artefacts import Exported, Similarity
 from distill.pipeline.collect import origin
 from distill.pipeline.context import Context
 from distill.report import embedder_card
@@ -25,32 +26,29 @@ PROOF_TEXTS, SMOKE_TEXTS = 256, 4
 """Number of texts that verify an export, and under limit=smoke."""
 
 
-def run(ctx: Context, step: Step) -> dict[str, Any]:
-    """Export the embedder of a step and verify it in a fresh process. Returns the manifest."""
-    began, tasks = time.monotonic(), ctx.tasks
+def run(ctx: Context, step: Step) -> Exported:
+    """Export the embedder of a step and verify it in a fresh process."""
     source, tokenizer = ctx.checkpoint(step.start), ctx.tokenizer(step.start)
     student, teacher_embedder = _embedder(ctx, source), _embedder(ctx, Path(ctx.given.teacher))
-    texts = _texts(tasks, SMOKE_TEXTS if ctx.config.limit.smoke else PROOF_TEXTS, student.given.prompt)
+    texts = _texts(ctx.tasks, SMOKE_TEXTS if ctx.config.limit.smoke else PROOF_TEXTS, student.given.prompt)
     ours, theirs = vectors(student, tokenizer, texts), vectors(teacher_embedder, ctx.given.tokenizer, texts)
-    measured = {
-        "texts": len(texts),
-        "cosine": float((ours * theirs).sum(1).mean()) if ours.shape == theirs.shape else None,
-        "spearman": {
+    measured = Similarity(
+        texts=len(texts),
+        cosine=float((ours * theirs).sum(1).mean()) if ours.shape == theirs.shape else None,
+        spearman={
             task: [_similarity(data, teacher_embedder, ctx.given.tokenizer), _similarity(data, student, tokenizer)]
-            for task, data in tasks.items()
+            for task, data in ctx.tasks.items()
             if data.task.kind.name == "regression" and len(data.task.columns) == 2
         },
-    }
+    )
     assert isinstance(step.start, Step)
-    card = embedder_card(origin(ctx), step.start.stage, measured)
+    card = embedder_card(origin(ctx), step.start.stage, asdict(measured))
     with run_folder.writing(ctx.folder.of(step)) as temporary:
         folder = temporary / EMBEDDER
         export_embedder(student, folder, card)
-        proof = {"largest_difference": _verified(student, tokenizer, texts, folder)}
-        manifest = {"measured": measured, "proofs": {"": proof}, "seconds": time.monotonic() - began}
-        run_folder.write_json(temporary / run_folder.MANIFEST, manifest)
+        exported = Exported(largest_difference=_verified(student, tokenizer, texts, folder), similarity=measured)
     ctx.machine.log(f"{step.folder}: {_summary(measured)}")
-    return manifest
+    return exported
 
 
 def _verified(embedder: Embedder, tokenizer: Any, texts: list[str], folder: Path) -> float:
@@ -88,13 +86,13 @@ def _similarity(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:
     return 100 * METRICS["spearman"]((first * second).sum(1), np.asarray(rows["label"]))
 
 
-def _summary(measured: dict[str, Any]) -> str:
-    cosine = measured["cosine"]
+def _summary(measured: Similarity) -> str:
+    cosine = measured.cosine
     parts = (
-        [] if cosine is None else [f"mean cosine to the teacher's embeddings {cosine:.3f} on {measured['texts']} texts"]
+        [] if cosine is None else [f"mean cosine to the teacher's embeddings {cosine:.3f} on {measured.texts} texts"]
     )
     pairs = [
         f"Spearman of cosines on {task} {ours:.1f}, the teacher's {theirs:.1f}"
-        for task, (theirs, ours) in measured["spearman"].items()
+        for task, (theirs, ours) in measured.spearman.items()
     ]
     return "; ".join([*parts, *pairs])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -20,9 +19,10 @@ from distill.data.development_split import aside
 from distill.data.encode import Encoded
 from distill.evaluation import disagreements, model_results
 from distill.evaluation.lengths import of_rows
-from distill.evaluation.results import Coverage, Disagreement, Evaluated, plain
+from distill.evaluation.results import Coverage, Disagreement, plain
 from distill.inference import energy, latency, runners, timing, variants
 from distill.inference.variants import Variant
+from distill.pipeline.artefacts import Evaluated
 from distill.pipeline.context import Context
 from distill.pipeline.stages import cold_start
 from distill.pipeline.stages.load_variants import Loader, variants_of
@@ -32,10 +32,10 @@ from distill.runtime.storage import run_folder
 from distill.runtime.versions import environment, installed
 
 
-def run(ctx: Context, step: Step) -> dict[str, Any]:
-    """Score and time every variant of the models that the step compares. Returns the manifest."""
+def run(ctx: Context, step: Step) -> Evaluated:
+    """Score and time every variant of the models that the step compares."""
     settings: Evaluate = step.settings
-    began, folder, all_variants = time.monotonic(), ctx.folder.of(step), variants_of(ctx, step)
+    folder, all_variants = ctx.folder.of(step), variants_of(ctx, step)
     _same_conditions(ctx, step, folder)
     loader = Loader(ctx, step, all_variants)
     failed: dict[str, str] = dict(loader.failures())
@@ -67,18 +67,15 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         sources = _unique(path for task in every for path in loader.folders(variant, task))
         models.append(model_results.row(variant, measured, sources, paths, ctx.folder.path, one_encoder))
     evaluated = Evaluated(
-        seconds=time.monotonic() - began,
         environment=_environment(ctx),
         command=ctx.command,
         version=__version__,
         models=models,
         coverage=convert(ctx.coverage, list[Coverage]),
-        kept={name: made["kept"] for name, made in loader.own_files.items()},
         statistics=model_results.compared(measured),
     )
     run_folder.write_json(ctx.folder.path / run_folder.DISAGREEMENTS, plain(list(_disagreements(measured, evaluated))))
-    manifest: dict[str, Any] = plain(evaluated)
-    return manifest
+    return evaluated
 
 
 def _disagreements(measured: model_results.Measured, evaluated: Evaluated) -> Iterator[Disagreement]:

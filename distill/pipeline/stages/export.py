@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from distill.deploy.export.artifacts import (
     FLOAT,
     Exported,
     File,
+    Proof,
     configure,
     exported,
     files_in,
@@ -26,6 +26,7 @@ from distill.deploy.export.artifacts import (
 from distill.deploy.export.huggingface import copied, export_folder
 from distill.evaluation.results import Results
 from distill.models.families import vectors
+from distill.pipeline import artefacts
 from distill.pipeline.collect import origin
 from distill.pipeline.context import Context
 from distill.pipeline.stages import embedder
@@ -39,19 +40,15 @@ PROOF_ROWS, SMOKE_ROWS = 256, 4
 """Number of a task's rows that verify an export, and under limit=smoke."""
 
 
-def run(ctx: Context, step: Step) -> dict[str, Any]:
-    """Export every task's model. The folder appears only when all artifacts are verified. Returns the manifest."""
+def run(ctx: Context, step: Step) -> artefacts.Exported:
+    """Export every task's model. The folder appears only when all artifacts are verified."""
     if step.embeds:
         return embedder.run(ctx, step)
-    began = time.monotonic()
     with run_folder.writing(ctx.folder.of(step)) as temporary:
-        proofs = (_export_heads if ctx.shared else _export_all)(ctx, step, temporary)
-        manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
-        run_folder.write_json(temporary / run_folder.MANIFEST, manifest)
-    return manifest
+        return artefacts.Exported(proofs=(_export_heads if ctx.shared else _export_all)(ctx, step, temporary))
 
 
-def _export_all(ctx: Context, step: Step, out: Path) -> dict[str, dict[str, Any]]:
+def _export_all(ctx: Context, step: Step, out: Path) -> dict[str, dict[str, Proof]]:
     """Export a folder for each task to `out`. Returns task -> artifact -> its proof."""
     tasks, longest, measured = ctx.tasks, ctx.config.tasks.max_length, measured_of(ctx, step)
     texts = {task: _texts(data, _proof_rows(ctx)) for task, data in tasks.items()}
@@ -60,13 +57,13 @@ def _export_all(ctx: Context, step: Step, out: Path) -> dict[str, dict[str, Any]
     for task, data in tasks.items():
         if data.task.kind.separate:
             loads_elsewhere(artifacts[task][0], texts[task], longest)
-        listed = [*entries(measured, step, artifacts[task], proofs[task])]
+        listed = [*entries(measured, step, artifacts[task], _agreements(proofs[task]))]
         record.write(out / task, record.of_task(data.task, longest, listed, _flags()))
         store_check(out / task, listed, ctx.tokenizer(step.start), longest, ctx.machine.threads)
     return proofs
 
 
-def _export_heads(ctx: Context, step: Step, out: Path) -> dict[str, dict[str, Any]]:
+def _export_heads(ctx: Context, step: Step, out: Path) -> dict[str, dict[str, Proof]]:
     """Export one folder with a subfolder for each task's model, and the ONNX files with all heads, as `_export_all`."""
     tasks, longest, measured, top = ctx.tasks, ctx.config.tasks.max_length, measured_of(ctx, step), out / SHARED_HEADS
     rows = max(1, _proof_rows(ctx) // len(tasks))
@@ -80,16 +77,22 @@ def _export_heads(ctx: Context, step: Step, out: Path) -> dict[str, dict[str, An
     proofs = _verified(ctx, step, [*heads, *whole], dict.fromkeys([*tasks, SHARED_HEADS], texts))
     for head in heads:
         chosen = temperature(students(measured, step), head.task, head.backend, head.scheme)
-        agreement = proofs[head.task][head.name]["agreement"]
+        agreement = proofs[head.task][head.name].agreement
         entry = record.Entry(head.backend, head.scheme, head.path, agreement=agreement, temperature=chosen)
         record.write(top / head.task, record.of_task(tasks[head.task].task, longest, [entry], _flags()))
     agreement = 1.0 if all(data.task.kind.named for data in tasks.values()) else None
-    proofs = {SHARED_HEADS: {FLOAT: {"agreement": agreement}} | proofs.pop(SHARED_HEADS, {})} | proofs
-    listed = [*entries(measured, step, [replace(heads[0], task=SHARED_HEADS), *whole], proofs[SHARED_HEADS])]
+    proofs = {SHARED_HEADS: {FLOAT: Proof(agreement=agreement)} | proofs.pop(SHARED_HEADS, {})} | proofs
+    whole = [replace(heads[0], task=SHARED_HEADS), *whole]
+    listed = [*entries(measured, step, whole, _agreements(proofs[SHARED_HEADS]))]
     record.write(top, record.Heads(tuple(tasks), tuple(listed), _flags()))
     store_check(top, listed, ctx.tokenizer(step.start), longest, ctx.machine.threads)
     run_folder.write_text(top / "README.md", heads_card(origin(ctx), list(tasks), measured))
     return proofs
+
+
+def _agreements(proofs: Mapping[str, Proof]) -> dict[str, dict[str, Any]]:
+    """The proofs as `entries` takes them."""
+    return {name: {"agreement": proof.agreement} for name, proof in proofs.items()}
 
 
 def _proof_rows(ctx: Context) -> int:
@@ -104,7 +107,7 @@ def _flags() -> str:
 
 def _verified(
     ctx: Context, step: Step, artifacts: Sequence[Exported], texts: dict[str, list[list[str]]]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, dict[str, Proof]]:
     """Task -> artifact -> its proof."""
     ctx.machine.log(f"{step.folder}: {len(artifacts)} artifacts are verified in a fresh process without distill")
     with progress.waiting("verifying"):
@@ -117,7 +120,7 @@ def _quantized(ctx: Context, step: Step, task: str, measured: Results | None) ->
     quantized = step.source("quantized")
     if isinstance(quantized, Step):
         failed = {name for name, model in students(measured, step).items() if model.failed}
-        files = files_in(ctx.folder.of(quantized) / task, ctx.folder.manifest(quantized)["schemes"])
+        files = files_in(ctx.folder.of(quantized) / task, ctx.folder.result(quantized, artefacts.Quantized).schemes)
         yield from (file for file in files if (file.backend, file.scheme) not in failed)
 
 

@@ -15,6 +15,7 @@ from distill.config.schemes import ONNX, SCHEMES
 from distill.inference import runners, variants
 from distill.inference.predict import in_windows
 from distill.inference.variants import Variant
+from distill.pipeline.artefacts import Quantized
 from distill.pipeline.context import Context
 from distill.pipeline.stages.quantize import Models, quantize_models
 from distill.runtime.machine import detect_precision
@@ -24,7 +25,7 @@ def variants_of(ctx: Context, step: Step) -> list[Variant]:
     """All variants that an evaluate step compares."""
 
     def schemes(quantized: Step | None) -> list[str]:
-        return [] if quantized is None else list(ctx.folder.manifest(quantized)["schemes"])
+        return [] if quantized is None else ctx.folder.result(quantized, Quantized).schemes
 
     teacher, device = step.teacher, ctx.machine.device
     assert isinstance(teacher, Step)
@@ -59,13 +60,18 @@ class Loader:
     def folder(self) -> Path:
         return self.ctx.folder.of(self.step)
 
-    @cached_property
+    @property
     def own_files(self) -> dict[str, dict[str, Any]]:
-        """Folder below the step's -> what `quantize_models` returns for it: the step makes its missing files first."""
-        folders = dict.fromkeys(variant.made for variant in self.variants if variant.made is not None)
-        return {folder: self._own_files(folder) for folder in folders}
+        """Folder below the step's -> which modules its files `kept` in float."""
+        return {folder: {"kept": made.kept} for folder, made in self._own_files.items()}
 
-    def _own_files(self, folder: str) -> dict[str, Any]:
+    @cached_property
+    def _own_files(self) -> dict[str, Quantized]:
+        """Folder below the step's -> the files in it. The step makes its missing files first."""
+        folders = dict.fromkeys(variant.made for variant in self.variants if variant.made is not None)
+        return {folder: self._files_of(folder) for folder in folders}
+
+    def _files_of(self, folder: str) -> Quantized:
         """The quantized files and ONNX files of the models that no quantize step quantizes.
 
         The teacher is quantized without limits on its loss, and the baseline with the limits of its student.
@@ -80,7 +86,12 @@ class Loader:
             name = f"{self.step.folder}/{part}"
             models = Models(start, self.folder / part, name, settings, schemes, member, limited, onnx)
             results.append(quantize_models(ctx, models, tasks))
-        return results[0] | {"failed": {name: text for result in results for name, text in result["failed"].items()}}
+        return Quantized(
+            schemes=results[0].schemes,
+            failed={name: text for result in results for name, text in result.failed.items()},
+            kept=results[0].kept,
+            development=results[0].development,
+        )
 
     @property
     def _quantization(self) -> Quantize:
@@ -89,17 +100,18 @@ class Loader:
         settings: Quantize = steps[0].settings if steps else Quantize()
         return settings
 
-    def manifest(self, variant: Variant) -> dict[str, Any]:
-        """Which schemes failed, and which modules are in float, of the files that a variant is one of."""
+    def _made_with(self, variant: Variant) -> Quantized | None:
+        """The files that a variant is one of; None for a float checkpoint."""
         if variant.quantized is not None:
-            return self.ctx.folder.manifest(variant.quantized)
-        return {"failed": {}, "kept": {}} if variant.made is None else self.own_files[variant.made]
+            return self.ctx.folder.result(variant.quantized, Quantized)
+        return None if variant.made is None else self._own_files[variant.made]
 
     def failures(self) -> Iterator[tuple[str, str]]:
         """(name, reason) of each variant whose file could not be made."""
         for variant in self.variants:
-            if variant.key in (failed := self.manifest(variant)["failed"]):
-                yield variant.name, failed[variant.key]
+            made = self._made_with(variant)
+            if made is not None and variant.key in made.failed:
+                yield variant.name, made.failed[variant.key]
 
     def tokenizers(self, variant: Variant) -> list[Any]:
         """Tokenizer of each model of a variant: several for an ensemble."""
@@ -172,7 +184,8 @@ class Loader:
 
         Else the one with most modules in float, the first of equals. A file with all heads is timed once.
         """
-        return self._timed(variant, self.manifest(variant)["kept"])
+        made = self._made_with(variant)
+        return self._timed(variant, {} if made is None else made.kept)
 
     def _timed(self, variant: Variant, in_float: dict[str, dict[str, list[str]]]) -> list[str]:
         tasks = list(self.ctx.tasks)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from distill.compression.pruning.ragged import zeroed_to
-from distill.compression.pruning.search import Shape, distance, estimated, margin_lost
+from distill.compression.pruning.search import Choice, Shape, distance, estimated, margin_lost
 from distill.compression.pruning.select_kept import mean_loss, top
 from distill.compression.pruning.sensitivity import Sensitivity, Subject, cut_to, in_precision, sensitivity, stored
 from distill.compression.pruning.target import Search
@@ -22,11 +20,12 @@ from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
 from distill.deploy.export.proof import plain_logits, prove_reload, prove_same
 from distill.models import teacher
+from distill.pipeline.artefacts import Cut, Pruned, Trained
 from distill.pipeline.context import Context
 from distill.pipeline.context.write import write_model
 from distill.pipeline.stages.shape_search import search_of, seconds_file, shape_file, timed
 from distill.runtime import progress
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 
 TRIALS = "trials.json"
 """File of the losses of trials, by task and shape."""
@@ -35,11 +34,11 @@ PROOF_ROWS = 4
 """Number of a task's rows that verify a saved model."""
 
 
-def run(ctx: Context, step: Step) -> dict[str, Any]:
-    """Cut every task's model for one target, save the models and verify them. Returns the manifest."""
+def run(ctx: Context, step: Step) -> Pruned:
+    """Cut every task's model for one target, save the models and verify them."""
     with timed(ctx, step):
-        shapes, choice = _shapes(ctx, step)
-        shape, longest = Shape(**choice["shape"]), ctx.config.tasks.max_length
+        longest = ctx.config.tasks.max_length
+        shapes, shape, choice = _shapes(ctx, step)
         with run_folder.writing(ctx.folder.of(step)) as temporary:
             parts = {task: _cut(ctx, step, data, shapes, shape, temporary) for task, data in ctx.tasks.items()}
             rows = {task: texts_of(data) for task, data in ctx.tasks.items()}
@@ -50,30 +49,35 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
             ctx.machine.log(f"{step.folder}: {len(expected)} models are verified in a fresh process")
             with progress.waiting("verifying"):
                 differences = prove_reload(expected, longest)
-            proofs = {"largest_difference": {folder.name: value for folder, value in differences.items()}}
-            manifest = choice | {"tasks": parts} | proofs
-            run_folder.write_json(temporary / run_folder.MANIFEST, manifest)
-    return manifest | {"seconds": run_folder.read_json(seconds_file(ctx, step))}
+    return Pruned(
+        shape=shape,
+        seconds=run_folder.read_json(seconds_file(ctx, step)),
+        tasks=parts,
+        largest_difference={folder.name: value for folder, value in differences.items()},
+        tried=None if choice is None else choice.tried,
+        speed=None if choice is None else choice.speed,
+    )
 
 
-def _shapes(ctx: Context, step: Step) -> tuple[Sequence[Shape], dict[str, Any]]:
-    """The candidate shapes of a step and, for its manifest, the choice. A baseline has the shape of its student."""
+def _shapes(ctx: Context, step: Step) -> tuple[Sequence[Shape], Shape, Choice | None]:
+    """The candidate shapes of a step, its shape and, with a target, the choice of it. A baseline has its student's."""
     pruner, first, task = step.pruner, step.first_pruner, next(iter(ctx.tasks))
     assert pruner is not None
     assert first is not None
     if pruner is not step:
-        chosen = ctx.folder.manifest(pruner)["shape"]
-        return [Shape(**chosen)], {"shape": chosen}
+        chosen = ctx.folder.result(pruner, Pruned).shape
+        return [chosen], chosen, None
     whole, config = (teacher.read_config(ctx.checkpoint(source, task)) for source in (first.start, step.start))
     search = search_of(ctx, step, whole, config)
-    return search.shapes, _choice(ctx, step, search)
+    if not ctx.plan.has_target:
+        return search.shapes, search.shapes[0], None
+    choice = _choice(ctx, step, search)
+    return search.shapes, choice.shape, choice
 
 
-def _choice(ctx: Context, step: Step, search: Search) -> dict[str, Any]:
+def _choice(ctx: Context, step: Step, search: Search) -> Choice:
     """The shape for the step's target and its predicted speed. It is stored, so that a stopped run resumes."""
     file = shape_file(ctx, step)
-    if not ctx.plan.has_target:
-        return {"shape": asdict(search.shapes[0])}
     if not file.is_file():
         most = step.settings.finalists
         tried = functools.partial(_tried, ctx, step, search) if most > 1 else None
@@ -83,15 +87,15 @@ def _choice(ctx: Context, step: Step, search: Search) -> dict[str, Any]:
             losses = [part.losses for part in measured if part.losses is not None]
             found = search.choice(step.goal, estimated(losses), most, tried, margin_lost(losses))
         else:
-            gates = ctx.folder.manifest(step.gated)
-            nearest = distance(gates["expected"].values())
-            found = gates["choice"] or search.choice(step.goal, nearest, most, tried)
-        run_folder.write_json(file, found)
-    choice: dict[str, Any] = run_folder.read_json(file)
-    if choice["conditions"] != search.conditions:
+            gates = ctx.folder.result(step.gated, Trained)
+            nearest = distance(gates.expected.values())
+            found = gates.choice or search.choice(step.goal, nearest, most, tried)
+        structs.write(file, found)
+    choice = structs.read(file, Choice)
+    if choice.speed.conditions != search.conditions:
         # Chosen on another machine or with other threads: the shape stays, its speed is predicted anew.
-        choice |= search.expected(Shape(**choice["shape"]))
-        run_folder.write_json(file, choice)
+        choice = Choice(shape=choice.shape, tried=choice.tried, speed=search.expected(choice.shape))
+        structs.write(file, choice)
     return choice
 
 
@@ -151,8 +155,8 @@ def _tried(ctx: Context, step: Step, search: Search, shapes: Sequence[Shape]) ->
     return lost
 
 
-def _cut(ctx: Context, step: Step, data: TaskData, shapes: Sequence[Shape], shape: Shape, out: Path) -> dict[str, Any]:
-    """Write a task's model of this shape to `out`. Returns its manifest: kept layers, and losses before and after.
+def _cut(ctx: Context, step: Step, data: TaskData, shapes: Sequence[Shape], shape: Shape, out: Path) -> Cut:
+    """Write a task's model of this shape to `out`. Returns what it kept.
 
     With `uniform: false`, the model has zeros as the least important heads and channels.
     """
@@ -172,11 +176,9 @@ def _cut(ctx: Context, step: Step, data: TaskData, shapes: Sequence[Shape], shap
         f"{step.folder}/{data.task.name}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN {shape.ffn}; "
         f"loss {losses[0]:.3f} -> {losses[1]:.3f}"
     )
-    channels = top(measured.scores.hidden, shape.hidden).tolist()
-    manifest = {"layers": layers, "hidden": channels, "loss": dict(zip(("before", "after"), losses, strict=True))}
-    with write_model(out / data.task.name, small, subject.tokenizer, manifest) as temporary:
+    with write_model(out / data.task.name, small, subject.tokenizer) as temporary:
         prove_same(small, temporary, texts_of(data), ctx.config.tasks.max_length)
-    return manifest
+    return Cut(layers=layers, hidden=top(measured.scores.hidden, shape.hidden).tolist())
 
 
 def texts_of(data: TaskData) -> list[list[str]]:

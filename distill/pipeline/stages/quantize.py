@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from distill.compression.quantization.quality_limits import Source, limits_of, source_of
 from distill.config import Quantize
 from distill.config.plan import SHARED_HEADS, Step
 from distill.config.plan import Source as Start
 from distill.config.schemes import ONNX
-from distill.deploy.export.quantized import quantized
+from distill.deploy.export.quantized import Files, quantized
+from distill.pipeline.artefacts import Quantized
 from distill.pipeline.context import Context
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 
 
-def run(ctx: Context, step: Step) -> dict[str, Any]:
-    """Quantize every task's model with every scheme of the settings. Returns the manifest."""
+def run(ctx: Context, step: Step) -> Quantized:
+    """Quantize every task's model with every scheme of the settings."""
     settings: Quantize = step.settings
-    began = time.monotonic()
-    models = Models(step.start, ctx.folder.of(step), step.folder, settings, tuple(settings.schemes))
-    return quantize_models(ctx, models) | {"schemes": settings.schemes, "seconds": time.monotonic() - began}
+    return quantize_models(ctx, Models(step.start, ctx.folder.of(step), step.folder, settings, tuple(settings.schemes)))
 
 
 @dataclass(frozen=True)
@@ -44,35 +41,32 @@ class Models:
     """Whether the float32 ONNX file is written even if no scheme needs it."""
 
 
-def quantize_models(ctx: Context, models: Models, tasks: Sequence[str] | None = None) -> dict[str, Any]:
+def quantize_models(ctx: Context, models: Models, tasks: Sequence[str] | None = None) -> Quantized:
     """Quantize the models of `tasks`, by default all, that are not finished, each into a folder named after its task.
 
-    Models with one encoder become one file. Returns which schemes failed, which modules each model keeps in float, and
-    the scores on development rows: task -> `float32` or scheme -> points, for the schemes that were scored.
+    Models with one encoder become one file.
     """
     one_encoder = isinstance(models.start, Step) and ctx.shares_encoder(models.start.settings)
     parts = {SHARED_HEADS: list(ctx.tasks)} if one_encoder else {task: [task] for task in tasks or ctx.tasks}
-    manifests = {}
+    made = {}
     for part, names in parts.items():
         folder, label = models.folder / part, f"{models.name}/{part}"
         if not run_folder.finished(folder):
             ctx.machine.log(f"{label}: {', '.join(models.schemes) or ONNX}")
             with run_folder.writing(folder) as temporary:
-                manifest = _written(ctx, models, names, one_encoder, temporary, label)
-                run_folder.write_json(temporary / run_folder.MANIFEST, manifest)
-        manifests[part] = run_folder.read_json(folder / run_folder.MANIFEST)
-    return {
-        "failed": {scheme: f"{part}: {text}" for part, m in manifests.items() for scheme, text in m["failed"].items()},
-        "kept": {part: m["kept"] for part, m in manifests.items()},
-        "onnx_difference": {part: m.get("onnx_difference") for part, m in manifests.items()},
-        "development": {task: scores for m in manifests.values() for task, scores in m.get("development", {}).items()},
-    }
+                files = _written(ctx, models, names, one_encoder, temporary, label)
+                structs.write(temporary / run_folder.MANIFEST, files)
+        made[part] = structs.read(folder / run_folder.MANIFEST, Files)
+    return Quantized(
+        schemes=list(models.schemes),
+        failed={scheme: f"{part}: {text}" for part, files in made.items() for scheme, text in files.failed.items()},
+        kept={part: files.kept for part, files in made.items()},
+        development={task: scores for files in made.values() for task, scores in files.development.items()},
+    )
 
 
-def _written(
-    ctx: Context, models: Models, tasks: Sequence[str], one_encoder: bool, out: Path, name: str
-) -> dict[str, Any]:
-    """Write the model of one task, or of several tasks with one encoder, to `out`. Returns its manifest."""
+def _written(ctx: Context, models: Models, tasks: Sequence[str], one_encoder: bool, out: Path, name: str) -> Files:
+    """Write the model of one task, or of several tasks with one encoder, to `out`."""
     settings, smoke = models.settings, ctx.config.limit.smoke or not models.limited
     return quantized(
         models.schemes,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from distill.compression.pruning.goal import Goal
-from distill.compression.pruning.search import Shape, evenness
+from distill.compression.pruning.search import Choice, evenness
 from distill.compression.pruning.target import (
     KNOTS,
     PARTS,
@@ -32,7 +32,7 @@ from distill.inference import latency, timing
 from distill.inference.runners import Batch
 from distill.models import teacher
 from distill.pipeline.context import Context
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 from distill.runtime.versions import processor
 
 CHOICE = "choice.json"
@@ -138,9 +138,9 @@ def goal_of_gates(ctx: Context, step: Step) -> Goal:
         if step.settings.gates.kind == "l0":
             return search.goal(step.goal)
         if not file.is_file():
-            run_folder.write_json(file, search.choice(step.goal, evenness(search.full)))
-    choice = run_folder.read_json(file)
-    return Goal([Shape(**choice["shape"])], choice=choice)
+            structs.write(file, search.choice(step.goal, evenness(search.full)))
+    choice = structs.read(file, Choice)
+    return Goal([choice.shape], choice=choice)
 
 
 def shape_file(ctx: Context, step: Step) -> Path:

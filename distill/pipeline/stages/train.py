@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from distill.config import Train
 from distill.config.plan import Step
+from distill.pipeline.artefacts import TaskModel, Trained
 from distill.pipeline.context import Context
 from distill.pipeline.stages.shape_search import goal_of_gates
 from distill.pipeline.train_steps.corpus import on_corpus
-from distill.pipeline.train_steps.prepare import forget_training, write_manifest
+from distill.pipeline.train_steps.prepare import forget_training, speed, write_manifest
 from distill.pipeline.train_steps.tasks import on_all_tasks, on_task
 from distill.pipeline.train_steps.teacher_logits import learned_weights
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 
 SLOWEST = 1.5
 """Processes that train a task together are less than their number times as fast: they exchange gradients in each step,
 and have few rows each."""
 
 
-def run(ctx: Context, step: Step) -> dict[str, Any]:
-    """Train the step's models and save them in its folder. Returns the manifest."""
+def run(ctx: Context, step: Step) -> Trained:
+    """Train the step's models and save them in its folder."""
     settings: Train = step.settings
     if settings.role != "teacher" or len(ctx.given.teachers) == 1:
         return _trained(ctx, step, 0, step.folder)
@@ -29,22 +29,26 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     parts = []
     for number, member in enumerate(members):
         name = f"{step.folder}/{member}"
-        _trained(ctx, step, number, name)
-        parts.append(run_folder.read_json(ctx.folder.path / name / run_folder.MANIFEST))
-    manifest: dict[str, Any] = {"members": members} | _sum([part for part in parts if "skipped" not in part])
-    if all("skipped" in part for part in parts):
-        manifest["skipped"] = parts[0]["skipped"]
-    if ctx.machine.main:
-        if ctx.config.teacher.weights == "learned" and settings.data == "tasks":
-            folders = {task: [ctx.folder.of(step) / member / task for member in members] for task in ctx.tasks}
-            manifest["weights"] = {t: learned_weights(ctx, folders[t], data) for t, data in ctx.tasks.items()}
-        run_folder.write_json(ctx.folder.of(step) / run_folder.MANIFEST, manifest)
-    ctx.machine.wait()
-    return manifest
+        parts.append(_trained(ctx, step, number, name))
+    weights = {}
+    if ctx.machine.main and ctx.config.teacher.weights == "learned" and settings.data == "tasks":
+        folders = {task: [ctx.folder.of(step) / member / task for member in members] for task in ctx.tasks}
+        weights = {task: learned_weights(ctx, folders[task], data) for task, data in ctx.tasks.items()}
+    steps, tokens, seconds = _sum(parts)
+    whole = Trained(
+        steps=steps,
+        tokens=tokens,
+        seconds=seconds,
+        tokens_per_second=speed(tokens, seconds),
+        members=members,
+        weights=weights,
+        skipped=parts[0].skipped if all(part.skipped for part in parts) else None,
+    )
+    return write_manifest(ctx, step.folder, whole)
 
 
-def _trained(ctx: Context, step: Step, member: int, name: str) -> dict[str, Any]:
-    """Train one model on the corpus, or one on each task, in the folder `name`. Returns the manifest.
+def _trained(ctx: Context, step: Step, member: int, name: str) -> Trained:
+    """Train one model on the corpus, or one on each task, in the folder `name`.
 
     What finished is not trained again: a run may be stopped between the training and the end of its step.
     """
@@ -53,28 +57,32 @@ def _trained(ctx: Context, step: Step, member: int, name: str) -> dict[str, Any]
     ctx.machine.wait()  # until every process has looked
     if finished:
         forget_training(ctx, name)
-        manifest: dict[str, Any] = run_folder.read_json(ctx.folder.path / name / run_folder.MANIFEST)
-        return manifest
+        return structs.read(ctx.folder.path / name / run_folder.MANIFEST, Trained)
     if settings.data == "corpus":
         return on_corpus(ctx, step, member, name)
     if ctx.shares_encoder(settings):
-        manifest = {"tasks": list(ctx.tasks), **on_all_tasks(ctx, step, name)}
-        manifest = write_manifest(ctx, name, manifest)
+        made = write_manifest(ctx, name, on_all_tasks(ctx, step, name))
         forget_training(ctx, name)
-        return manifest
-    parts, goal = {}, goal_of_gates(ctx, step) if settings.gates.trained else None
+        return made
+    goal = goal_of_gates(ctx, step) if settings.gates.trained else None
     pending = [task for task in ctx.tasks if not run_folder.finished(ctx.folder.path / name / task)]
     for task in ctx.tasks.keys() - pending:
         forget_training(ctx, f"{name}/{task}")
     for own, task in _divided(ctx, settings, pending):
         on_task(own, step, ctx.tasks[task], member, f"{name}/{task}", goal)
     ctx.machine.wait()
-    for task in ctx.tasks:
-        parts[task] = run_folder.read_json(ctx.folder.path / name / task / run_folder.MANIFEST)
-    manifest = {"tasks": list(parts)} | _sum(list(parts.values()))
-    if goal is not None:
-        manifest |= {"choice": goal.choice, "expected": {t: p["expected"] for t, p in parts.items() if "expected" in p}}
-    return write_manifest(ctx, name, manifest)
+    parts = {t: structs.read(ctx.folder.path / name / t / run_folder.MANIFEST, TaskModel) for t in ctx.tasks}
+    steps, tokens, seconds = _sum(list(parts.values()))
+    made = Trained(
+        steps=steps,
+        tokens=tokens,
+        seconds=seconds,
+        tokens_per_second=speed(tokens, seconds),
+        tasks=list(parts),
+        choice=None if goal is None else goal.choice,
+        expected={task: part.expected for task, part in parts.items() if part.expected},
+    )
+    return write_manifest(ctx, name, made)
 
 
 def _divided(ctx: Context, settings: Train, pending: list[str]) -> list[tuple[Context, str]]:
@@ -113,8 +121,7 @@ def one_by_one(cost: Mapping[str, float], processes: int) -> bool:
     return processes == 1 or longest > SLOWEST * sum(cost.values()) / processes
 
 
-def _sum(manifests: list[dict[str, Any]]) -> dict[str, Any]:
-    """Total steps, tokens and seconds of several trainings."""
-    seconds, tokens = sum(m["seconds"] for m in manifests), sum(m["tokens"] for m in manifests)
-    row = {"steps": sum(m["steps"] for m in manifests), "tokens": tokens, "seconds": seconds}
-    return row | {"tokens_per_second": tokens / max(seconds, 1e-9)}
+def _sum(parts: Sequence[TaskModel | Trained]) -> tuple[int, int, float]:
+    """Total steps, tokens and seconds of several trainings. A skipped one has none."""
+    seconds = sum(part.seconds or 0.0 for part in parts)
+    return sum(part.steps for part in parts), sum(part.tokens for part in parts), seconds

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
-from typing import Any
 
 from distill.compression.pruning.importance import SCORES
 from distill.compression.vocabulary import pruned_embeddings, pruned_tokenizer, token_counts
@@ -19,16 +16,17 @@ from distill.data.task_types import SECONDS
 from distill.deploy.export.proof import plain_logits, prove_reload
 from distill.errors import UserError
 from distill.inference.cost import parameters
+from distill.pipeline.artefacts import SmallVocabulary
 from distill.pipeline.context import Context
 from distill.pipeline.context.write import write_model
 from distill.pipeline.stages.prune import texts_of
 from distill.runtime.storage import run_folder
 
 
-def run(ctx: Context, step: Step) -> dict[str, Any]:
-    """Cut the vocabulary of every task's model to the same tokens. Returns the manifest."""
+def run(ctx: Context, step: Step) -> SmallVocabulary:
+    """Cut the vocabulary of every task's model to the same tokens."""
     settings: Vocabulary = step.settings
-    began, tokenizer, longest = time.monotonic(), ctx.tokenizer(step.start), ctx.config.tasks.max_length
+    tokenizer, longest = ctx.tokenizer(step.start), ctx.config.tasks.max_length
     counts: Counter[int] = Counter()
     for kind in settings.texts:
         ctx.machine.log(f"{step.folder}: counting the tokens of the {kind}")
@@ -36,31 +34,28 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     small, kept = pruned_tokenizer(tokenizer, _kept_tokens(step, settings, counts))
     # If all tokens of the training texts are kept, logits on these texts must not change.
     same = settings.tokens is None and settings.min_count == 1 and "tasks" in settings.texts
-    expected, size = {}, {}
+    expected, before, after = {}, 0, 0
     with run_folder.writing(ctx.folder.of(step)) as temporary:
         for task, data in ctx.tasks.items():
             source, folder, rows = ctx.checkpoint(step.start, task), temporary / task, texts_of(data)
             model = load_for(data.task, source, pad_id=tokenizer.pad_token_id)
-            with write_model(folder, pruned_embeddings(model, kept, small), small, {}) as inside:
+            with write_model(folder, pruned_embeddings(model, kept, small), small) as inside:
                 if (source / SCORES).is_file():  # scores of gates, for a later prune stage
                     shutil.copy2(source / SCORES, inside)
             expected[folder] = (rows, plain_logits(source if same else folder, rows, longest))
-            size = {"parameters_before": parameters(source), "parameters_after": parameters(folder)}
+            before, after = parameters(source), parameters(folder)
         share = sum(counts[token] for token in kept.tolist()) / sum(counts.values())
-        manifest = {
-            "tokens_before": len(tokenizer),
-            "tokens": len(small),
-            "share_of_texts": share,
-            **size,
-            "largest_difference": _by_task(prove_reload(expected, longest)),
-        }
-        run_folder.write_json(temporary / run_folder.MANIFEST, manifest)
+        made = SmallVocabulary(
+            tokens_before=len(tokenizer),
+            tokens=len(small),
+            share_of_texts=share,
+            largest_difference={folder.name: value for folder, value in prove_reload(expected, longest).items()},
+        )
     ctx.machine.log(
         f"{step.folder}: {len(small)} of {len(tokenizer)} tokens, {100 * share:.2f}% of all "
-        f"tokens in the texts; {size['parameters_before'] / 1e6:.2f} M -> {size['parameters_after'] / 1e6:.2f} M "
-        "parameters"
+        f"tokens in the texts; {before / 1e6:.2f} M -> {after / 1e6:.2f} M parameters"
     )
-    return manifest | {"seconds": time.monotonic() - began}
+    return made
 
 
 def _kept_tokens(step: Step, settings: Vocabulary, counts: Counter[int]) -> list[int]:
@@ -74,14 +69,10 @@ def _kept_tokens(step: Step, settings: Vocabulary, counts: Counter[int]) -> list
     return kept
 
 
-def _by_task(differences: dict[Path, float]) -> dict[str, float]:
-    return {folder.name: value for folder, value in differences.items()}
-
-
 def _texts(ctx: Context, kind: str) -> Iterator[str]:
     """Documents of the corpus, or training texts of all tasks."""
     if kind == "corpus":
-        yield from ctx.texts[0]
+        yield from ctx.texts
         return
     for data in ctx.tasks.values():
         for column in data.task.columns:

@@ -19,10 +19,11 @@ from distill.data.development_split import aside
 from distill.data.tasks import TaskData
 from distill.evaluation import metrics
 from distill.inference.predict import in_windows, predict
+from distill.pipeline.artefacts import Moment
 from distill.pipeline.context import Context
 from distill.pipeline.train_steps.prepare import state_folder
 from distill.pipeline.train_steps.teacher_logits import running
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 
 WEIGHTS = "weights.safetensors"
 """File with the weights of the best moment so far."""
@@ -50,35 +51,34 @@ class Best:
         if step not in self.moments or not self.main:
             return
         self.last, before = self.score(), self.stored()
-        if before is not None and before["step"] != step and self.last < before["score"]:
+        if before is not None and before.step != step and self.last < before.score:
             return
         with run_folder.writing(self.folder) as temporary:
             weights = {name: value.detach().contiguous() for name, value in self.model.named_parameters()}
             save_file(weights, temporary / WEIGHTS)
-            run_folder.write_json(temporary / run_folder.MANIFEST, {"step": step, "score": self.last})
+            structs.write(temporary / run_folder.MANIFEST, Moment(step=step, score=self.last))
 
-    def stored(self) -> dict[str, Any] | None:
-        """Step and score of the best moment so far; None before the first."""
+    def stored(self) -> Moment | None:
+        """The best moment so far; None before the first."""
         if not run_folder.finished(self.folder):
             return None
-        manifest: dict[str, Any] = run_folder.read_json(self.folder / run_folder.MANIFEST)
-        return manifest
+        return structs.read(self.folder / run_folder.MANIFEST, Moment)
 
-    def restore(self, log: Callable[[str], None]) -> dict[str, Any]:
-        """Give the model the weights of the best moment, in the process that scores and writes it. Returns the entry of
-        the manifest with the step and score of that moment, and the score at the end; empty without moments."""
+    def restore(self, log: Callable[[str], None]) -> Moment | None:
+        """Give the model the weights of the best moment, in the process that scores and writes it. Returns that moment
+        with the score at the end; None without moments."""
         if not self.moments or not self.main:
-            return {}
+            return None
         weights = load_file(self.folder / WEIGHTS)
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(weights[name])
-        found = {**(self.stored() or {}), "score_at_end": self.last}
+        found = structs.read(self.folder / run_folder.MANIFEST, Moment)
         log(
-            f"the model after {found['step']} of {max(self.moments)} steps is kept, which scores "
-            f"{found['score']:.1f} on the development rows; {self.last:.1f} at the end"
+            f"the model after {found.step} of {max(self.moments)} steps is kept, which scores "
+            f"{found.score:.1f} on the development rows; {self.last:.1f} at the end"
         )
-        return {"best": found}
+        return Moment(step=found.step, score=found.score, score_at_end=self.last)
 
 
 def moments(total: int, count: int) -> frozenset[int]:

@@ -12,9 +12,6 @@ from distill.pipeline.context import Context
 from distill.runtime.storage import file_hashes, run_folder
 from distill.runtime.versions import installed, processor, source_hash, versions
 
-KEY = "made_from"
-"""Key of a manifest with the hash of what the stage was made from."""
-
 _OF_NO_STAGE = (
     *("stages", "pipeline", "temperature", "report", "budget", "cache"),
     *("output", "threads", "device", "precision", "push", "push_private", "push_dry_run", "tracker"),
@@ -87,5 +84,7 @@ def identity(ctx: Context, source: Source) -> str:
     of the files of another finished step, whose settings are in no manifest."""
     if isinstance(source, Given):
         return ctx.fingerprint("teacher" if source is TEACHER else "student")
-    manifest = ctx.folder.manifest(source)
-    return str(manifest.get(KEY) or run_folder.fingerprint([manifest, file_hashes.of_folder(ctx.folder.of(source))]))
+    record = ctx.folder.record(source)
+    if record is not None and record.made_from is not None:
+        return record.made_from
+    return run_folder.fingerprint([ctx.folder.content(source), file_hashes.of_folder(ctx.folder.of(source))])

@@ -19,6 +19,7 @@ from distill.deploy.export.embedder import PROJECTION
 from distill.losses.objective import Objective
 from distill.losses.terms import bound
 from distill.models import teacher
+from distill.pipeline.artefacts import EncodedCorpus, Trained
 from distill.pipeline.context import Context
 from distill.pipeline.context.write import write_model
 from distill.pipeline.train_steps.layer_map import origin
@@ -26,7 +27,7 @@ from distill.pipeline.train_steps.prepare import (
     forget_training,
     frozen,
     prepared,
-    summary,
+    speed,
     total_steps,
     trained,
     uses_head,
@@ -35,8 +36,8 @@ from distill.pipeline.train_steps.prepare import (
 from distill.training.feed import Arrays, Collate
 
 
-def on_corpus(ctx: Context, step: Step, member: int, name: str) -> dict[str, Any]:
-    """Train a step's model and write it to the folder `name`. Returns its manifest.
+def on_corpus(ctx: Context, step: Step, member: int, name: str) -> Trained:
+    """Train a step's model and write it to the folder `name`.
 
     Args:
         member: index of the teacher in an ensemble, if teachers are trained.
@@ -46,12 +47,12 @@ def on_corpus(ctx: Context, step: Step, member: int, name: str) -> dict[str, Any
     torch.manual_seed(ctx.config.seed)
     model, has_head = teacher.load_mlm(start)
     if settings.skip_if_mlm_head and has_head:
-        return write_manifest(ctx, name, {"skipped": "the teacher has a language-model head"})
+        return write_manifest(ctx, name, Trained(skipped="the teacher has a language-model head"))
     model = prepared(ctx, step, model)
     folders = [] if step.teacher is None else ctx.checkpoints(step.teacher)
     teachers = [frozen(ctx, teacher.load_mlm(folder)[0]) for folder in folders]
     weights = [1.0] if step.teacher is None else ctx.shares(step.teacher)
-    corpus, source = ctx.corpus(step)
+    corpus = ctx.corpus(step)
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
     pooling, copied = teacher.pooling(ctx.given.teacher), origin(ctx, step, None)
     objective = Objective(
@@ -60,9 +61,16 @@ def on_corpus(ctx: Context, step: Step, member: int, name: str) -> dict[str, Any
     collate = _collate(ctx, step, corpus, model)
     total = total_steps(ctx, step, encoded.lengths)
     done = trained(ctx, step, name, objective, encoded.lengths, collate, ctx.config.seed, total)
-    manifest = summary(done) | {"corpus": source, "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
-    _save(ctx, name, model, manifest, ctx.tokenizer(step, member), _projection(objective))
-    return manifest
+    made = Trained(
+        steps=done.steps,
+        tokens=done.tokens,
+        seconds=done.seconds,
+        tokens_per_second=speed(done.tokens, done.seconds),
+        log=done.log,
+        corpus=EncodedCorpus(sequences=len(encoded), tokens=len(encoded.ids)),
+    )
+    _save(ctx, name, model, made, ctx.tokenizer(step, member), _projection(objective))
+    return made
 
 
 def _projection(objective: Objective) -> Tensor | None:
@@ -106,12 +114,10 @@ def _collate(ctx: Context, step: Step, corpus: Encoded | Aligned, model: Any) ->
     return collate
 
 
-def _save(
-    ctx: Context, name: str, model: Any, manifest: dict[str, Any], tokenizer: Any, projection: Tensor | None
-) -> None:
+def _save(ctx: Context, name: str, model: Any, made: Trained, tokenizer: Any, projection: Tensor | None) -> None:
     """Write the model, and the trained map from its pooled vectors to the teacher's, if any."""
     if ctx.machine.main:
-        with write_model(ctx.folder.path / name, model, tokenizer, manifest) as temporary:
+        with write_model(ctx.folder.path / name, model, tokenizer, made) as temporary:
             if projection is not None:
                 (temporary / PROJECTION).mkdir()
                 weight = {"linear.weight": projection.detach().float().cpu()}

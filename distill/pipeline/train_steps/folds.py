@@ -15,13 +15,13 @@ import numpy as np
 
 from distill.data.splits import Split, hashes
 from distill.data.tasks import TaskData
+from distill.pipeline.artefacts import Fold, TaskModel
 from distill.pipeline.context import Context
-from distill.pipeline.train_steps.prepare import FOLDS, forget_training, summary
+from distill.pipeline.train_steps.prepare import FOLDS, forget_training
 from distill.pipeline.train_steps.teacher_logits import LOGITS, logits_of
-from distill.runtime.storage import run_folder
-from distill.training import Trained
+from distill.runtime.storage import run_folder, structs
 
-Fit = Callable[[TaskData, str], tuple[Any, Trained]]
+Fit = Callable[[TaskData, str], tuple[Any, TaskModel]]
 """(a task with a part of its training rows, a folder relative to the run folder) -> a model trained on these rows."""
 
 
@@ -33,8 +33,6 @@ class CrossFitted:
     """Time that the models of all folds took."""
     tokens: int
     """Tokens on which they were trained."""
-    rows: list[int]
-    """Number of rows of each fold."""
 
 
 def texts(data: TaskData) -> np.ndarray:
@@ -64,26 +62,21 @@ def in_folds(ctx: Context, name: str, data: TaskData, count: int, tokenizer: Any
             _of_fold(ctx, folder, data, numbers == fold, tokenizer, fit)
     folders = [ctx.folder.path / f"{name}{FOLDS}" / str(fold + 1) for fold in range(count)]
     parts = [np.load(folder / LOGITS) for folder in folders]
-    manifests = [run_folder.read_json(folder / run_folder.MANIFEST) for folder in folders]
+    made = [structs.read(folder / run_folder.MANIFEST, Fold) for folder in folders]
     logits = np.empty((len(numbers), parts[0].shape[1]), np.float32)
     for fold, part in enumerate(parts):
         logits[numbers == fold] = part
-    return CrossFitted(
-        logits,
-        sum(manifest["seconds"] for manifest in manifests),
-        sum(manifest["tokens"] for manifest in manifests),
-        [len(part) for part in parts],
-    )
+    return CrossFitted(logits, sum(each.seconds for each in made), sum(each.tokens for each in made))
 
 
 def _of_fold(ctx: Context, name: str, data: TaskData, own: np.ndarray, tokenizer: Any, fit: Fit) -> None:
     """Train the model of a fold, whose rows are flagged by `own` [rows], and store its outputs for them."""
-    model, done = fit(replace(data, train=data.train.select(np.flatnonzero(~own))), name)
+    model, made = fit(replace(data, train=data.train.select(np.flatnonzero(~own))), name)
     if ctx.machine.main:
         rows, window = data.train.select(np.flatnonzero(own)), ctx.config.teacher.window
         logits = logits_of(ctx, model, tokenizer, data, rows, window)
         with run_folder.writing(ctx.folder.path / name) as temporary:
             np.save(temporary / LOGITS, logits, allow_pickle=False)
-            run_folder.write_json(temporary / run_folder.MANIFEST, summary(done))
+            structs.write(temporary / run_folder.MANIFEST, Fold(tokens=made.tokens, seconds=made.seconds))
     forget_training(ctx, name)
     ctx.machine.wait()

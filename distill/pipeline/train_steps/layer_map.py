@@ -17,6 +17,7 @@ from distill.config.plan import Given, Step
 from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
 from distill.models import families, student, teacher
+from distill.pipeline.artefacts import Pruned
 from distill.pipeline.context import Context
 
 
@@ -70,9 +71,9 @@ def _kept(ctx: Context, cutter: Step, task: str | None) -> Origin:
     if cutter.source("shape_of") is not None:
         average = averaged(ctx, cutter)
         return Origin(average.layers, top(average.scores.hidden, average.shape.hidden).tolist())
-    manifests = ctx.folder.manifest(cutter)["tasks"]
-    manifest = next(iter(manifests.values())) if task is None else manifests[task]
-    return Origin(list(manifest["layers"]), manifest.get("hidden"))
+    tasks = ctx.folder.result(cutter, Pruned).tasks
+    cut = next(iter(tasks.values())) if task is None else tasks[task]
+    return Origin(cut.layers, cut.hidden)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def averaged(ctx: Context, step: Step) -> Average:
     """
     pruner = step.pruner
     assert pruner is not None
-    shape = Shape(**ctx.folder.manifest(pruner)["shape"])
+    shape = ctx.folder.result(pruner, Pruned).shape
     measured = [read(ctx.folder.measured(pruner) / task) for task in ctx.tasks]
     return Average(shape, kept_longest(measured, shape.layers), mean_scores([each.scores for each in measured]))
 

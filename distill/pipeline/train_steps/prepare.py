@@ -12,7 +12,6 @@ from torch import nn
 
 from distill import training
 from distill.compression.pruning.gates import parameter_groups
-from distill.compression.pruning.search import Shape
 from distill.compression.pruning.target import shape_of
 from distill.config import Train
 from distill.config.feature_kinds import FEATURE_KINDS
@@ -23,9 +22,10 @@ from distill.losses.shared_encoder import Trainable
 from distill.models import families, student, teacher
 from distill.models.student.shape import setting
 from distill.models.student.training import aligned_vocabulary, quick_on_cpu
+from distill.pipeline.artefacts import Pruned, Trained
 from distill.pipeline.context import Context
 from distill.pipeline.train_steps.layer_map import cut_for_all
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 from distill.runtime.storage.run_folder import STATE
 from distill.training import batching
 from distill.training.feed import Collate
@@ -97,7 +97,7 @@ def compression(ctx: Context, step: Step) -> float:
     if pruner is None or first is None or pruner is step:
         return 1.0
     before = shape_of(teacher.read_config(ctx.checkpoint(first.start, next(iter(ctx.tasks)))))
-    return before.weights / Shape(**ctx.folder.manifest(pruner)["shape"]).weights
+    return before.weights / ctx.folder.result(pruner, Pruned).shape.weights
 
 
 def trained(
@@ -180,20 +180,14 @@ def forget_training(ctx: Context, name: str) -> None:
             run_folder.remove(ctx.folder.path / f"{name}{ending}", ctx.folder.path)
 
 
-def write_manifest(ctx: Context, name: str, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Write the manifest to the folder `name`. Returns it, in every process once it is written."""
+def write_manifest(ctx: Context, name: str, models: Trained) -> Trained:
+    """Write the manifest of the folder `name`. Returns it, in every process once it is written."""
     if ctx.machine.main:
-        run_folder.write_json(ctx.folder.path / name / run_folder.MANIFEST, manifest)
+        structs.write(ctx.folder.path / name / run_folder.MANIFEST, models)
     ctx.machine.wait()
-    return manifest
+    return models
 
 
-def summary(done: training.Trained) -> dict[str, Any]:
-    """Entries of a manifest about a training."""
-    return {
-        "steps": done.steps,
-        "tokens": done.tokens,
-        "seconds": done.seconds,
-        "tokens_per_second": done.tokens / max(done.seconds, 1e-9),
-        "log": done.log,
-    }
+def speed(tokens: int, seconds: float) -> float:
+    """Tokens per second."""
+    return tokens / max(seconds, 1e-9)

@@ -36,6 +36,7 @@ from distill.models import teacher
 from distill.models.families.embedding import width_of
 from distill.models.families.head import stored_head
 from distill.models.student.training import only_used_embeddings
+from distill.pipeline.artefacts import TaskModel, Trained, TransferSet
 from distill.pipeline.context import Context
 from distill.pipeline.context.write import write_model
 from distill.pipeline.train_steps.best import best
@@ -45,13 +46,13 @@ from distill.pipeline.train_steps.prepare import (
     forget_training,
     frozen,
     prepared,
-    summary,
+    speed,
     total_steps,
     trained,
 )
 from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, cross_fitted, held_out, learned_outputs
 from distill.pipeline.train_steps.transfer import extended, makes
-from distill.training import Trained, batching
+from distill.training import batching
 from distill.training.feed import Arrays, Collate
 
 
@@ -70,21 +71,18 @@ def on_task(ctx: Context, step: Step, data: TaskData, member: int, name: str, go
         ctx.machine.log(f"{name}: the given model has a head for this task and is used as it is")
         if settings.folds > 1:
             ctx.machine.log(f"{name}: no model is trained, so there are no folds, and students learn its own outputs")
-        untrained = dict.fromkeys(("steps", "tokens", "seconds"), 0)
-        _save(ctx, name, _start(ctx, step, data, member, tokenizer), untrained | {"given": True}, tokenizer)
+        untrained = TaskModel(steps=0, tokens=0, seconds=0.0)
+        _save(ctx, name, _start(ctx, step, data, member, tokenizer), untrained, tokenizer)
         return
 
-    def fit(part: TaskData, folder: str) -> tuple[Any, Trained]:
-        model, done, *_ = _fitted(ctx, step, part, member, folder, tokenizer, None)
-        return model, done
+    def fit(part: TaskData, folder: str) -> tuple[Any, TaskModel]:
+        model, made, _ = _fitted(ctx, step, part, member, folder, tokenizer, None)
+        return model, made
 
     # First the folds: the state from which the whole model's training resumes is not the one at its end.
     folds = in_folds(ctx, name, data, settings.folds, tokenizer, fit) if settings.folds > 1 else None
-    model, done, gates, manifest = _fitted(ctx, step, data, member, name, tokenizer, goal)
-    if folds is not None:
-        done.seconds, done.tokens = done.seconds + folds.seconds, done.tokens + folds.tokens
-        manifest = manifest | {"folds": {"rows": folds.rows, "seconds": folds.seconds}}
-    _save(ctx, name, model, summary(done) | manifest, tokenizer, gates, folds)
+    model, made, gates = _fitted(ctx, step, data, member, name, tokenizer, goal, folds)
+    _save(ctx, name, model, made, tokenizer, gates, folds)
 
 
 def _fitted(
@@ -95,9 +93,9 @@ def _fitted(
     name: str,
     tokenizer: Any,
     goal: Goal | None,
-) -> tuple[Any, Trained, Gates | None, dict[str, Any]]:
-    """A trained model of a task, the result of its training, its gates, which are folded into its weights, and entries
-    of the manifest about its transfer set, the sizes that random gates leave open and the moment that is kept."""
+    folds: CrossFitted | None = None,
+) -> tuple[Any, TaskModel, Gates | None]:
+    """A trained model of a task, what it took with its folds, and its gates, which are folded into its weights."""
     # Teachers of an ensemble differ in their seed, so that naming a model twice gives two different teachers.
     settings, seed = step.settings, ctx.config.seed + member
     torch.manual_seed(seed)
@@ -116,15 +114,22 @@ def _fitted(
         lengths, groups, wide = of_task.rows.encoded.lengths, of_task.rows.groups, of_task.global_batch
         done = trained(ctx, step, name, objective, lengths, collate, seed, total, groups, wide, after)
         moment = kept.restore(lambda text: ctx.machine.log(f"{name}: {text}"))
-    done.seconds += of_task.seconds
     if gates is not None:
         merge(model, gates.eval().masks(1.0))
-    sizes = {"expected": gates.expected()} if isinstance(gates, L0) else {}
-    return model, done, gates, of_task.rows.transfer | sizes | moment
+    made = TaskModel(
+        steps=done.steps,
+        tokens=done.tokens + (0 if folds is None else folds.tokens),
+        seconds=done.seconds + of_task.seconds + (0.0 if folds is None else folds.seconds),
+        log=done.log,
+        best=moment,
+        transfer=of_task.rows.transfer,
+        expected=gates.expected() if isinstance(gates, L0) else {},
+    )
+    return model, made, gates
 
 
-def on_all_tasks(ctx: Context, step: Step, name: str) -> dict[str, Any]:
-    """Train one encoder with a head for each task on all tasks at once. Returns the manifest of each task's model.
+def on_all_tasks(ctx: Context, step: Step, name: str) -> Trained:
+    """Train one encoder with a head for each task on all tasks at once.
 
     The models are written to folders below `name`, whole and with the same encoder in each, so that all other code
     loads them as models of single tasks. Rows of all tasks are in the same batches.
@@ -152,14 +157,22 @@ def on_all_tasks(ctx: Context, step: Step, name: str) -> dict[str, Any]:
         )
         total = total_steps(ctx, step, every[own], None if groups is None else groups[own])
         done = trained(ctx, step, name, objective, every, collate, seed, total, groups)
-    done.seconds += sum(of_task.seconds for of_task in parts)
+    seconds = done.seconds + sum(of_task.seconds for of_task in parts)
     for task, model, of_task in zip(ctx.tasks, models, parts, strict=True):
         if ctx.machine.main:
-            manifest = summary(done) | of_task.rows.transfer
-            with write_model(ctx.folder.path / name / task, model, tokenizer, manifest):
+            transfer = of_task.rows.transfer
+            made = TaskModel(steps=done.steps, tokens=done.tokens, seconds=seconds, log=done.log, transfer=transfer)
+            with write_model(ctx.folder.path / name / task, model, tokenizer, made):
                 pass
     ctx.machine.wait()
-    return summary(done)
+    return Trained(
+        steps=done.steps,
+        tokens=done.tokens,
+        seconds=seconds,
+        tokens_per_second=speed(done.tokens, seconds),
+        tasks=list(ctx.tasks),
+        log=done.log,
+    )
 
 
 def _all_groups(groups: list[np.ndarray | None]) -> np.ndarray | None:
@@ -199,8 +212,7 @@ class TrainingRows:
     """Optimizer steps of a training on the task alone, computed from its own rows."""
     groups: np.ndarray | None
     """[rows] number of the query of each row, if a term compares the documents of a query."""
-    transfer: dict[str, Any]
-    """Entry of the manifest about the transfer set; empty without."""
+    transfer: TransferSet | None = None
 
 
 def rows_of(ctx: Context, step: Step, data: TaskData, tokenizer: Any, paired: bool) -> TrainingRows:
@@ -213,7 +225,7 @@ def rows_of(ctx: Context, step: Step, data: TaskData, tokenizer: Any, paired: bo
         encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
     groups = group_numbers(rows[data.task.columns[0]]) if paired else None
     total = total_steps(ctx, step, encoded.lengths, groups)
-    own = TrainingRows(data, rows, encoded, len(encoded), total, groups, {})
+    own = TrainingRows(data, rows, encoded, len(encoded), total, groups)
     taught = step.teacher is not None and ctx.config.teacher.kind != NO_TEACHER
     if not settings.transfer or not taught or not makes(kind) or ctx.config.transfer.times == 0:
         return own
@@ -228,7 +240,7 @@ def rows_of(ctx: Context, step: Step, data: TaskData, tokenizer: Any, paired: bo
         rows=data.train,
         encoded=data.encoded(data.train, tokenizer, longest),
         groups=group_numbers(data.train[data.task.columns[0]]) if paired else None,
-        transfer={"transfer": {"used": len(data.train) - len(rows), **made}},
+        transfer=made,
     )
 
 
@@ -343,14 +355,14 @@ def _save(
     ctx: Context,
     name: str,
     model: Any,
-    manifest: dict[str, Any],
+    made: TaskModel,
     tokenizer: Any,
     gates: Gates | None = None,
     folds: CrossFitted | None = None,
 ) -> None:
     """Write the model, and beside it the scores of its gates and the logits of the models of its folds."""
     if ctx.machine.main:
-        with write_model(ctx.folder.path / name, model, tokenizer, manifest) as temporary:
+        with write_model(ctx.folder.path / name, model, tokenizer, made) as temporary:
             if gates is not None:
                 write(gates.scores(), temporary / SCORES)
             if folds is not None:

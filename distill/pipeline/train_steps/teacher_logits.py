@@ -19,12 +19,13 @@ from distill.data.tokens import identity
 from distill.inference.mixture import average, fit
 from distill.inference.predict import in_windows, predict, window_logits
 from distill.models import families
+from distill.pipeline.artefacts import Logits
 from distill.pipeline.context import Context
 from distill.pipeline.context.fingerprints import of_inputs
 from distill.pipeline.train_steps import cache_key
 from distill.pipeline.train_steps.prepare import frozen
 from distill.pipeline.train_steps.transfer import makes
-from distill.runtime.storage import cache, run_folder
+from distill.runtime.storage import cache, run_folder, structs
 from distill.training.feed import Arrays
 
 LOGITS = "logits.npy"
@@ -69,7 +70,7 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
             with run_folder.writing(folder) as temporary:
                 new = parts[0] if len(parts) == 1 else np.concatenate(parts)
                 np.save(temporary / LOGITS, new, allow_pickle=False)
-                run_folder.write_json(temporary / run_folder.MANIFEST, fingerprint)
+                structs.write(temporary / run_folder.MANIFEST, Logits(teachers=fingerprint))
             cache.keep("logits", key, folder)
     every = np.load(folder / LOGITS, mmap_mode="r")  # vectors of many rows may not fit into memory
     return every[: len(data.train)] if makes(data.task.kind) else every
@@ -90,7 +91,7 @@ def _key(ctx: Context, teachers: str, source: Source, data: TaskData) -> str | N
 
 def _stored(folder: Path, fingerprint: str) -> np.ndarray | None:
     """The logits in a folder; None without logits of this teacher."""
-    if not folder.is_dir() or run_folder.read_json(folder / run_folder.MANIFEST) != fingerprint:
+    if not folder.is_dir() or structs.read(folder / run_folder.MANIFEST, Logits).teachers != fingerprint:
         return None
     stored: np.ndarray = np.load(folder / LOGITS, mmap_mode="r")
     return stored

@@ -18,10 +18,11 @@ from distill.data.task_types.task_type import SOFT
 from distill.data.tasks import TaskData
 from distill.data.transfer import Pool, Row, made
 from distill.models.families.record import TEXTS
+from distill.pipeline.artefacts import TransferSet
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import TRANSFER
 from distill.runtime import progress
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 
 MOST_OWN = 50_000
 """Rows of each task from which transfer sets are made, drawn at random from more."""
@@ -44,12 +45,13 @@ def makes(kind: TaskType) -> bool:
     return kind.architecture == TEXTS
 
 
-def extended(ctx: Context, data: TaskData, count: int) -> tuple[TaskData, dict[str, Any]]:
+def extended(ctx: Context, data: TaskData, count: int) -> tuple[TaskData, TransferSet]:
     """The task with at most `count` rows of its transfer set after its training rows, and a description of the set."""
-    every, manifest = transfer_rows(ctx, data)
+    every, found = transfer_rows(ctx, data)
     rows = every[:count]
+    made = TransferSet(own=found.own, sources=found.sources, held_out=found.held_out, used=len(rows))
     if not rows:
-        return data, manifest
+        return data, made
     from datasets import Dataset, concatenate_datasets
 
     schema = data.train.data.table.schema
@@ -62,7 +64,7 @@ def extended(ctx: Context, data: TaskData, count: int) -> tuple[TaskData, dict[s
     table = pa.table(columns)
     own = data.train.select_columns(table.column_names)
     added = Dataset(table, info=own.info, fingerprint=f"transfer-{len(rows)}")
-    return replace(data, train=concatenate_datasets([own, added])), manifest
+    return replace(data, train=concatenate_datasets([own, added])), made
 
 
 def _missing(kind: pa.DataType, count: int) -> pa.Array:
@@ -72,7 +74,7 @@ def _missing(kind: pa.DataType, count: int) -> pa.Array:
     return pa.array(np.full(count, np.nan if pa.types.is_floating(kind) else MISSING), kind)
 
 
-def transfer_rows(ctx: Context, data: TaskData) -> tuple[list[Row], dict[str, Any]]:
+def transfer_rows(ctx: Context, data: TaskData) -> tuple[list[Row], TransferSet]:
     """The rows of a task's transfer set, and where they come from. The main process makes them, on first use."""
     name, folder = data.task.name, ctx.folder.path / TRANSFER / data.task.name
     with ctx.machine.main_first():
@@ -84,17 +86,16 @@ def transfer_rows(ctx: Context, data: TaskData) -> tuple[list[Row], dict[str, An
                 result = made(pool, settings.sources, count, ctx.held_out, np.random.default_rng(ctx.config.seed))
             with run_folder.writing(folder) as temporary:
                 run_folder.write_json(temporary / ROWS, result.rows)
-                counts = {"own": len(data.train), "sources": result.counts, "held_out": result.held_out}
-                run_folder.write_json(temporary / run_folder.MANIFEST, counts)
-            ctx.machine.log(described(name, counts))
-    return [tuple(row) for row in run_folder.read_json(folder / ROWS)], run_folder.read_json(
-        folder / run_folder.MANIFEST
-    )
+                found = TransferSet(own=len(data.train), sources=result.counts, held_out=result.held_out)
+                structs.write(temporary / run_folder.MANIFEST, found)
+            ctx.machine.log(described(name, found))
+    rows = [tuple(row) for row in run_folder.read_json(folder / ROWS)]
+    return rows, structs.read(folder / run_folder.MANIFEST, TransferSet)
 
 
-def described(task: str, manifest: dict[str, Any]) -> str:
+def described(task: str, made: TransferSet) -> str:
     """A line on the contents of a transfer set."""
-    counts = manifest["sources"]
+    counts = made.sources
     named = {
         "files": "of transfer.files",
         "tasks": "of the other tasks",
@@ -104,8 +105,8 @@ def described(task: str, manifest: dict[str, Any]) -> str:
     }
     parts = ", ".join(f"{count:,} {named[source]}" for source, count in counts.items())
     return (
-        f"{task}: besides {manifest['own']:,} training rows, there are {sum(counts.values()):,} rows without labels, "
-        f"which the teacher labels for the student: {parts or 'none'}; {manifest['held_out']:,} others are left out, "
+        f"{task}: besides {made.own:,} training rows, there are {sum(counts.values()):,} rows without labels, "
+        f"which the teacher labels for the student: {parts or 'none'}; {made.held_out:,} others are left out, "
         "because they have a text of a development or reported split"
     )
 
@@ -153,7 +154,7 @@ def _sentences(ctx: Context) -> list[str]:
     """Sentences of the corpus, of suitable length."""
     least, most = SENTENCE
     found: dict[str, None] = {}
-    for text in ctx.texts[0]:
+    for text in ctx.texts:
         parts = (part.strip() for part in re.split(r"(?<=[.!?])\s+", text))
         found |= dict.fromkeys(part for part in parts if least <= len(part) <= most)
         if len(found) >= MOST_SENTENCES:

@@ -52,7 +52,7 @@ def machine() -> Any:
     return SimpleNamespace(device=torch.device("cpu"), threads=1, float32="fp32", log=lambda text: None)
 
 
-def quantized(scheme: str | list[str], limit: float | None, source: Source, out: Path, machine: Any) -> dict[str, Any]:
+def quantized(scheme: str | list[str], limit: float | None, source: Source, out: Path, machine: Any) -> exported.Files:
     schemes = [scheme] if isinstance(scheme, str) else scheme
     return exported.quantized(schemes, [source], out, [Limits(limit)], machine, lambda text: None)
 
@@ -104,12 +104,12 @@ def test_sensitive_modules_are_left_in_float(scheme: str, machine: Any, folder: 
     out = tmp_path / "out"
     out.mkdir()
     collapsed = quantized(scheme, None, source, out, machine)
-    assert (collapsed["failed"], collapsed["kept"]) == ({}, {})
+    assert (collapsed.failed, collapsed.kept) == ({}, {})
     run = load(SCHEMES[scheme], out / SCHEMES[scheme].file, machine)
     assert quality(run, source, row_by_row=True).score < 90
     guarded = quantized(scheme, 8, source, out, machine)
-    assert guarded["failed"] == {}
-    assert guarded["kept"][scheme][0] == HURT
+    assert guarded.failed == {}
+    assert guarded.kept[scheme][0] == HURT
     run = load(SCHEMES[scheme], out / SCHEMES[scheme].file, machine)
     assert quality(run, source, row_by_row=True).score >= 92
 
@@ -126,7 +126,7 @@ def test_no_head_of_several_may_lose_more_than_its_limits(machine: Any, folder: 
     out = tmp_path / "out"
     out.mkdir()
 
-    def made(*limits: Limits) -> dict[str, Any]:
+    def made(*limits: Limits) -> exported.Files:
         return exported.quantized(["onnxruntime"], sources, out, limits, machine, lambda text: None, one_encoder=True)
 
     def scores() -> list[float]:
@@ -134,18 +134,16 @@ def test_no_head_of_several_may_lose_more_than_its_limits(machine: Any, folder: 
         parts = [lambda batch: run(batch)[:, :2], lambda batch: run(batch)[:, 2:]]
         return [quality(part, s, row_by_row=True).score for part, s in zip(parts, sources, strict=True)]
 
-    assert made(Limits(), Limits())["kept"] == {}
+    assert made(Limits(), Limits()).kept == {}
     assert max(scores()) < 90
     guarded = made(Limits(), Limits(8))
-    assert guarded["failed"] == {}
-    assert guarded["onnx_difference"] <= 1e-3
-    assert guarded["kept"]["onnxruntime"][0] == HURT
+    assert guarded.failed == {}
+    assert guarded.onnx_difference <= 1e-3
+    assert guarded.kept["onnxruntime"][0] == HURT
     assert scores()[1] >= 92
     refused = made(Limits(8), Limits(-1))
-    assert refused["kept"] == {}
-    assert re.match(
-        r".*it loses .* on two, even with \d+ of its \d+ modules in float", refused["failed"]["onnxruntime"]
-    )
+    assert refused.kept == {}
+    assert re.match(r".*it loses .* on two, even with \d+ of its \d+ modules in float", refused.failed["onnxruntime"])
     assert not (out / scheme.file).exists()
 
 
@@ -159,8 +157,8 @@ def test_a_sensitive_embedding_is_left_in_float(machine: Any, classifier: Make, 
     assert floats.order(SCHEMES["onnxruntime"])[0] == "bert.embeddings.word_embeddings"
     assert "bert.embeddings.word_embeddings" not in floats.order(SCHEMES["openvino"])
     made = quantized("onnxruntime", 8, source_of(out), tmp_path, machine)
-    assert made["failed"] == {}
-    assert "bert.embeddings.word_embeddings" in made["kept"]["onnxruntime"]
+    assert made.failed == {}
+    assert "bert.embeddings.word_embeddings" in made.kept["onnxruntime"]
 
 
 def test_unsupported_sizes_are_named(machine: Any, classifier: Make, folder: Path, tmp_path: Path) -> None:
@@ -189,8 +187,8 @@ def test_a_full_disk_is_not_a_scheme_that_failed(
 
 def test_a_scheme_that_stays_over_the_limit_is_refused_and_removed(machine: Any, folder: Path, tmp_path: Path) -> None:
     made = quantized("onnxruntime", -1, source_of(folder), tmp_path, machine)
-    assert made["failed"]["onnxruntime"].startswith("ValueError: it loses ")
-    assert "more than max_drop=-1, even with 7 of 15 modules left in float" in made["failed"]["onnxruntime"]
+    assert made.failed["onnxruntime"].startswith("ValueError: it loses ")
+    assert "more than max_drop=-1, even with 7 of 15 modules left in float" in made.failed["onnxruntime"]
     assert (tmp_path / ONNX).is_file()
     assert not (tmp_path / SCHEMES["onnxruntime"].file).exists()
 
@@ -233,7 +231,7 @@ def test_files_of_a_failed_scheme_are_removed(
 
     monkeypatch.setitem(MAKE, "onnxruntime", halfway)
     made = quantized("onnxruntime", None, source_of(folder), tmp_path, machine)
-    assert made["failed"] == {"onnxruntime": "RuntimeError: no more"}
+    assert made.failed == {"onnxruntime": "RuntimeError: no more"}
     assert {path.name for path in tmp_path.iterdir() if path != folder} == {ONNX}
 
 
@@ -247,7 +245,7 @@ def test_a_failed_export_is_reported_for_each_scheme_that_needs_it(
     both = ["onnxruntime", "onnxruntime_static"]
     made = quantized(both, None, source_of(folder), tmp_path, machine)
     said = "RuntimeError: no operator for it"
-    assert made["failed"] == {ONNX: said, "onnxruntime": said, "onnxruntime_static": said}
+    assert made.failed == {ONNX: said, "onnxruntime": said, "onnxruntime_static": said}
     assert [path for path in tmp_path.iterdir() if path != folder] == []
 
 

@@ -110,14 +110,14 @@ def search_in(folder: Path, told: list[str], *, checked: bool = True) -> Search:
 def test_a_chosen_shape_is_timed_and_another_is_chosen_if_it_is_too_slow(speedup: float, tmp_path: Path) -> None:
     told: list[str] = []
     found = search_in(tmp_path, told).choice(Target(speedup=speedup), estimated([KNOWN]))
-    shape = Shape(**found["shape"])
-    assert found["predicted_ms"] == pytest.approx(real(shape))
-    assert found["predicted_speedup"] == pytest.approx(table_of(Shape(4, 32, 64)) / real(shape))
-    assert found["predicted_speedup"] >= speedup * (1 - NEAR)
+    shape = found.shape
+    assert found.speed.predicted_ms == pytest.approx(real(shape))
+    assert found.speed.predicted_speedup == pytest.approx(table_of(Shape(4, 32, 64)) / real(shape))
+    assert found.speed.predicted_speedup >= speedup * (1 - NEAR)
     assert 1 <= len(told) <= CHECKS
     unchecked = search_in(tmp_path, [], checked=False).choice(Target(speedup=speedup), estimated([KNOWN]))
-    assert unchecked["predicted_speedup"] >= speedup, "as the table has it"
-    assert KNOWN.margin_kept(Shape(**unchecked["shape"])) >= KNOWN.margin_kept(shape)
+    assert unchecked.speed.predicted_speedup >= speedup, "as the table has it"
+    assert KNOWN.margin_kept(unchecked.shape) >= KNOWN.margin_kept(shape)
 
 
 def test_the_finalist_that_recovers_best_is_chosen(tmp_path: Path) -> None:
@@ -129,11 +129,11 @@ def test_the_finalist_that_recovers_best_is_chosen(tmp_path: Path) -> None:
 
     target = Target(speedup=2.0)
     found = search_in(tmp_path, [], checked=False).choice(target, estimated([KNOWN]), 5, trials)
-    assert found["shape"]["layers"] == max(shape.layers for shape in tried)
+    assert found.shape.layers == max(shape.layers for shape in tried)
     assert len({*tried}) == len({shape.layers for shape in tried}) > 1
     assert all(table_of(Shape(4, 32, 64)) / table_of(shape) >= 2.0 for shape in tried)
     untried = search_in(tmp_path, [], checked=False).choice(target, estimated([KNOWN]))
-    assert Shape(**untried["shape"]) in tried
+    assert untried.shape in tried
 
 
 def test_the_whole_model_is_not_tried(tmp_path: Path) -> None:
@@ -141,12 +141,12 @@ def test_the_whole_model_is_not_tried(tmp_path: Path) -> None:
         raise AssertionError(f"{shapes} were tried")
 
     found = search_in(tmp_path, [], checked=False).choice(Target(speedup=1.0), estimated([KNOWN]), 4, trials)
-    assert Shape(**found["shape"]) == Shape(4, 32, 64)
+    assert found.shape == Shape(4, 32, 64)
 
 
 def test_a_latency_is_met_by_the_model_that_was_timed(tmp_path: Path) -> None:
     found = search_in(tmp_path, []).choice(Target(latency_ms=1.5), estimated([KNOWN]))
-    assert real(Shape(**found["shape"])) == found["predicted_ms"] <= 1.5 * (1 + NEAR)
+    assert real(found.shape) == found.speed.predicted_ms <= 1.5 * (1 + NEAR)
 
 
 def test_a_single_layer_is_chosen_only_where_nothing_else_is_fast_enough(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_single_layer_is_chosen_only_where_nothing_else_is_fast_enough(tmp_pat
         depth: max(map(search.times.speedup, [s for s in search.shapes if s.layers >= depth])) for depth in (1, 2)
     }
     for speedup, layers in ((0.8 * fastest[2], 2), (0.9 * fastest[1], 1)):
-        assert search.choice(Target(speedup=speedup), estimated([shallow]))["shape"]["layers"] == layers
+        assert search.choice(Target(speedup=speedup), estimated([shallow])).shape.layers == layers
 
 
 def test_a_goal_has_the_costs_that_the_target_limits(tmp_path: Path) -> None:
@@ -179,18 +179,18 @@ def test_a_goal_has_the_costs_that_the_target_limits(tmp_path: Path) -> None:
 def test_gated_models_get_the_nearest_shape_that_meets_the_target(tmp_path: Path) -> None:
     expected = [{"layers": 2.9, "hidden": 17.0, "ffn": 60.0}, {"layers": 3.3, "hidden": 15.0, "ffn": 66.0}]
     search = search_in(tmp_path, [], checked=False)
-    assert Shape(**search.choice(Target(speedup=2.0), distance(expected))["shape"]) == Shape(3, 16, 64)
+    assert search.choice(Target(speedup=2.0), distance(expected)).shape == Shape(3, 16, 64)
     fast = search.choice(Target(speedup=6.0), distance(expected))
     meets = [shape for shape in search.shapes if search.times.speedup(shape) >= 6.0]
-    assert fast["predicted_speedup"] >= 6.0
+    assert fast.speed.predicted_speedup >= 6.0
 
     def off(shape: Shape) -> float:
         of_models = [(shape.layers / e["layers"], shape.hidden / e["hidden"], shape.ffn / e["ffn"]) for e in expected]
         return float(np.square(np.log(of_models)).sum())
 
-    assert off(Shape(**fast["shape"])) == pytest.approx(min(map(off, meets)))
+    assert off(fast.shape) == pytest.approx(min(map(off, meets)))
 
 
 def test_even_scaling_reduces_all_sizes_alike(tmp_path: Path) -> None:
     search = search_in(tmp_path, [], checked=False)
-    assert Shape(**search.choice(Target(speedup=6.5), evenness(search.full))["shape"]) == Shape(2, 16, 32)
+    assert search.choice(Target(speedup=6.5), evenness(search.full)).shape == Shape(2, 16, 32)

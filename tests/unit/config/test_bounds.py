@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distill.config import Config, bounds, folder, load_config, named_today
+from distill.config import Config, bounds, folder, load_config
 from distill.errors import ConfigError
 from distill.pipeline.validation import words as command_line
 
@@ -230,10 +230,3 @@ def test_a_setting_that_a_file_has_under_both_names_is_refused(tmp_path: Path) -
         pytest.raises(ConfigError, match=r"mine\.yaml, line 2: got per_cut beside scale_with_compression; must be one"),
     ):
         composed(tmp_path, "recipe=prune", "+stage@stages.more=mine", stage__mine=both)
-
-
-def test_settings_of_a_run_are_named_as_today() -> None:
-    terms = "stages.recover.terms"
-    assert named_today(f"{terms}.against.against") == f"{terms}.against.compare_with"
-    assert named_today("stages.per_cut.per_cut.epochs") == "stages.per_cut.scale_with_compression.epochs"
-    assert named_today("tasks.each.against.train") == "tasks.each.against.train"

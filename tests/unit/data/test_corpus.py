@@ -1,4 +1,4 @@
-"""Corpora: which files are read, what is recorded, and what is refused."""
+"""Corpora: which files are read, and what is refused."""
 
 from __future__ import annotations
 
@@ -19,32 +19,26 @@ def parquet(file: Path, texts: list[str | None]) -> None:
     pq.write_table(pa.table({"text": texts, "number": range(len(texts))}), file)
 
 
-def test_train_files_are_preferred_and_recorded(tmp_path: Path) -> None:
+def test_train_files_are_preferred(tmp_path: Path) -> None:
     parquet(tmp_path / "a_train.parquet", ["Rain fell.", " ", "Snow fell."])
     parquet(tmp_path / "b_train.parquet", ["Hail fell."])
     parquet(tmp_path / "a_validation.parquet", ["Nothing fell."])
     settings = Corpus(kind="parquet", path=str(tmp_path))
-    texts, source = load_corpus(settings, Limit(), 0)
-    assert sorted(texts) == ["Hail fell.", "Rain fell.", "Snow fell."]
-    assert [(f["file"], f["documents"]) for f in source["files"]] == [
-        ("a_train.parquet", 2),
-        ("b_train.parquet", 1),
-    ]
-    assert (source["kind"], source["documents"]) == ("parquet", 3)
+    assert sorted(load_corpus(settings, Limit(), 0)) == ["Hail fell.", "Rain fell.", "Snow fell."]
     one = Corpus(kind="parquet", path=str(tmp_path / "a_validation.parquet"))
-    assert [*load_corpus(one, Limit(), 0)[0]] == ["Nothing fell."]
+    assert [*load_corpus(one, Limit(), 0)] == ["Nothing fell."]
 
 
 def test_the_seed_decides_the_order_and_limit_takes_a_part(tmp_path: Path) -> None:
     lines = [f"Line {i}." for i in range(300)]
     (tmp_path / "all.txt").write_text("\n\n".join(lines), encoding="utf-8")
     settings = Corpus(kind="text", path=str(tmp_path))
-    texts, _ = load_corpus(settings, Limit(), 0)
+    texts = load_corpus(settings, Limit(), 0)
     assert sorted(texts) == sorted(lines)
-    assert [*load_corpus(settings, Limit(), 0)[0]] == [*texts]
-    assert [*load_corpus(settings, Limit(), 1)[0]] != [*texts]
-    assert [*load_corpus(settings, Limit(documents=20), 0)[0]] == texts[:20]
-    assert load_corpus(settings, Limit(smoke=True), 0)[1]["documents"] == 200
+    assert [*load_corpus(settings, Limit(), 0)] == [*texts]
+    assert [*load_corpus(settings, Limit(), 1)] != [*texts]
+    assert [*load_corpus(settings, Limit(documents=20), 0)] == texts[:20]
+    assert len(load_corpus(settings, Limit(smoke=True), 0)) == 200
 
 
 @pytest.mark.parametrize("kind", ["text", "parquet"])
@@ -57,11 +51,10 @@ def test_texts_are_those_of_the_files_whatever_their_characters(kind: str, tmp_p
     else:
         for name in ("x", "y"):
             (tmp_path / f"{name}.txt").write_text("\r\n".join(texts), encoding="utf-8", newline="")
-    found, source = load_corpus(Corpus(kind=kind, path=str(tmp_path)), Limit(), 0)
+    found = load_corpus(Corpus(kind=kind, path=str(tmp_path)), Limit(), 0)
     kept = [text if kind == "parquet" else text.strip() for text in texts if text.strip()]
     assert sorted(found) == sorted(2 * kept)
     assert [found[number] for number in range(len(found))] == [*found]
-    assert [file["documents"] for file in source["files"]] == [5, 5]
 
 
 def test_a_text_in_a_later_part_of_a_file_is_named_by_its_row(tmp_path: Path) -> None:
@@ -73,9 +66,8 @@ def test_a_text_in_a_later_part_of_a_file_is_named_by_its_row(tmp_path: Path) ->
 
 def test_smoke_replaces_docstrings_and_hub() -> None:
     for kind in ("docstrings", "hub"):
-        texts, source = load_corpus(Corpus(kind=kind), Limit(smoke=True, documents=50), 0)
-        assert source == {"kind": kind, "stand_in": True, "documents": 50}
-        assert len(set(texts)) == 50
+        texts = load_corpus(Corpus(kind=kind), Limit(smoke=True, documents=50), 0)
+        assert len(texts) == len(set(texts)) == 50
 
 
 def test_wrong_settings_are_refused(tmp_path: Path) -> None:

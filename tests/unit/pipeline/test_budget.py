@@ -28,6 +28,6 @@ def test_a_task_counts_by_its_setting_and_not_by_its_name(
     scores["2x"] = {"wnli": {"onnxruntime": 30.0}, "rte": {"onnxruntime": 45.0}}
     tasks = {name: SimpleNamespace(task=SimpleNamespace(in_headline=True)) for name in ("wnli", "rte")}
     tasks["wnli"].task.in_headline = in_headline
-    folder = SimpleNamespace(manifest=lambda step: {"development": scores[step]})
+    folder = SimpleNamespace(result=lambda step, kind: SimpleNamespace(development=scores[step]))
     ladder: Any = Ladder(SimpleNamespace(folder=folder, tasks=tasks), "teacher", {})  # type: ignore[arg-type]
     assert ladder.retained("2x") == pytest.approx(expected)

@@ -11,9 +11,10 @@ import pytest
 
 from distill import config
 from distill.config.plan import resolve
+from distill.pipeline.artefacts import Cost, Record, Trained
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.train_steps import cache_key
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 
 FILES = ("teacher.name=given", "student.name=small", "tasks.train=rows.csv")
 
@@ -33,8 +34,10 @@ def stage(tmp_path: Path, name: str, *settings: str) -> tuple[Any, Any]:
     return ctx, next(step for step in resolve(loaded).steps if step.stage == name)
 
 
-def finished(folder: Path, **manifest: Any) -> None:
-    run_folder.write_json(folder / run_folder.MANIFEST, manifest)
+def finished(folder: Path, made_from: str) -> None:
+    cost = Cost(seconds=1.0, peak_memory_mib=None)
+    record = Record(inputs={}, given={}, versions={}, made_from=made_from, cost=cost)
+    structs.write(folder / run_folder.MANIFEST, Trained(record=record))
 
 
 def _precision(ctx: Any) -> None:
@@ -126,5 +129,5 @@ def test_steps_that_are_no_training_are_known_by_their_files(tmp_path: Path) -> 
     assert cache_key.identity(ctx, step) == before
     run_folder.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", "[2]")
     assert cache_key.identity(ctx, step) != before
-    run_folder.write_json(tmp_path / "vocabulary" / run_folder.MANIFEST, {cache_key.KEY: "0f"})
+    finished(tmp_path / "vocabulary", made_from="0f")
     assert cache_key.identity(ctx, step) == "0f"

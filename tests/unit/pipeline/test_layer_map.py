@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from distill.compression.pruning.importance import Importance, magnitude
+from distill.compression.pruning.search import Shape
 from distill.compression.pruning.sensitivity import Sensitivity, stored
 from distill.config import Prune, Student, Train
 from distill.config.plan import TEACHER, Source, Step
@@ -18,6 +19,7 @@ from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
 from distill.models import families, teacher
 from distill.models.student import half_depth
+from distill.pipeline.artefacts import Cut
 from distill.pipeline.train_steps.layer_map import (
     UNKNOWN,
     Origin,
@@ -59,13 +61,14 @@ def ctx(tmp_path: Path) -> Any:
     """A run of a teacher with six layers. A pruned model keeps its first and third layer for task a; pruned again, the
     second of these."""
     (tmp_path / "config.json").write_text('{"model_type": "bert", "num_hidden_layers": 6}')
-    again = {"a": {"layers": [1], "hidden": [0]}}
-    tasks = {"a": {"layers": [0, 2], "hidden": [1, 3]}, "b": {"layers": [1, 2], "hidden": [0, 3]}}
+    again = {"a": Cut(layers=[1], hidden=[0])}
+    tasks = {"a": Cut(layers=[0, 2], hidden=[1, 3]), "b": Cut(layers=[1, 2], hidden=[0, 3])}
+    folder = SimpleNamespace(result=lambda step, _: SimpleNamespace(tasks=again if step.stage == "again" else tasks))
     return SimpleNamespace(
         config=SimpleNamespace(student=Student(layers=[0, 3, 5])),
         plan=SimpleNamespace(given_student=False),
         given=SimpleNamespace(teacher=str(tmp_path), key="teacher.name"),
-        folder=SimpleNamespace(manifest=lambda step: {"tasks": again if step.stage == "again" else tasks}),
+        folder=folder,
     )
 
 
@@ -129,7 +132,7 @@ def test_layers_are_those_that_tasks_lose_last() -> None:
 
 def test_one_model_for_all_tasks_keeps_what_matters_on_average(tmp_path: Path, tiny_model: Any) -> None:
     model = tiny_model("bert", layers=4, hidden_size=16, num_attention_heads=2, intermediate_size=12)
-    shape = {"layers": 2, "hidden": 8, "ffn": 4}
+    pruned = SimpleNamespace(shape=Shape(layers=2, hidden=8, ffn=4))
     hidden = [float(n % 2) for n in range(16)]
     step, layers = general(), {4: [0, 1, 2, 3], 3: [0, 1, 3], 2: [0, 3]}
     for task in ("a", "b"):
@@ -138,7 +141,7 @@ def test_one_model_for_all_tasks_keeps_what_matters_on_average(tmp_path: Path, t
         config=SimpleNamespace(student=Student()),
         plan=SimpleNamespace(given_student=False),
         tasks=dict.fromkeys(("a", "b")),
-        folder=SimpleNamespace(manifest=lambda step: {"shape": shape}, measured=lambda step: tmp_path),
+        folder=SimpleNamespace(result=lambda *_: pruned, measured=lambda step: tmp_path),
     )
     cut = cut_for_all(ctx, step, model)
     assert (families.depth(cut), families.width(cut), cut.config.intermediate_size) == (2, 8, 4)
@@ -161,11 +164,11 @@ def test_a_task_gets_the_encoder_for_all_tasks_and_its_own_head(name: str, tmp_p
     scores = magnitude(model)
     layers = {count: [*range(count)] for count in range(1, depth + 1)}
     stored(tmp_path / "measured/a", lambda: Sensitivity(scores, refit=False, layers=layers, losses=None))
-    shape = {"layers": 1, "hidden": 16, "ffn": 8}
+    pruned = SimpleNamespace(shape=Shape(layers=1, hidden=16, ffn=8))
     step = general()
     ctx: Any = SimpleNamespace(
         tasks={"a": None},
-        folder=SimpleNamespace(manifest=lambda step: {"shape": shape}, measured=lambda step: tmp_path / "measured"),
+        folder=SimpleNamespace(result=lambda *_: pruned, measured=lambda step: tmp_path / "measured"),
         checkpoint=lambda source, task: whole,
     )
     cut = cut_for_all(ctx, step, model)
@@ -181,7 +184,7 @@ def test_a_task_gets_the_encoder_for_all_tasks_and_its_own_head(name: str, tmp_p
     assert all(torch.equal(value, encoder[key]) for key, value in trained.items())
     original = teacher.load_classifier(whole, 3)
     out = families.head_of(found)
-    kept = torch.tensor(origin_channels(scores, shape["hidden"]))
+    kept = torch.tensor(origin_channels(scores, pruned.shape.hidden))
     before, after = original.get_submodule(families.head_of(original)).weight, found.get_submodule(out).weight
     assert torch.equal(after, before[:, kept])
 

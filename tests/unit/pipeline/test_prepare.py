@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distill.compression.pruning.search import Shape
 from distill.config import Batch, Limit, Prune, ScaleWithCompression, Train
 from distill.config.plan import TEACHER, Source, Step
 from distill.pipeline.train_steps.prepare import compression, learning_rate, total_steps
@@ -39,7 +40,7 @@ def compressed(ctx: Any, **settings: Any) -> tuple[Any, Step]:
     (folder / "config.json").write_text(config)
     ctx.checkpoint = lambda source, task: folder
     ctx.tasks = {"a": None}
-    ctx.folder = SimpleNamespace(manifest=lambda step: {"shape": {"layers": 3, "hidden": 64, "ffn": 64}})
+    ctx.folder = SimpleNamespace(result=lambda *_: SimpleNamespace(shape=Shape(layers=3, hidden=64, ffn=64)))
     ctx.config = SimpleNamespace(limit=Limit(steps=settings.pop("limit", None)), seed=0)
     return ctx, replace(train(prune(FINETUNED)), settings=Train(batch=Batch(tokens=64), **settings))
 

@@ -15,13 +15,13 @@ import pytest
 
 from distill.config import Config, load_config
 from distill.config.plan import Step, resolve
-from distill.config.typed import RENAMED
-from distill.errors import UserError
+from distill.errors import ConfigError, UserError
 from distill.pipeline import run as pipeline
+from distill.pipeline.artefacts import Cost, Record, Trained
 from distill.pipeline.context import fingerprints
 from distill.pipeline.context.folder import RunFolder
 from distill.runtime import versions
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 
 PIPELINE = ["adapt", "pretrain", "finetune_teacher", "finetune"]
 VERSIONS = {"distill": "1", "torch": "2", "transformers": "3"}
@@ -44,9 +44,9 @@ class Run:
 
     def finish(self, name: str, seconds: float = 1.0) -> None:
         step = self.step(name)
-        manifest = {"seconds": seconds, "given": self.fingerprints(step), "versions": VERSIONS}
-        manifest |= {"inputs": self.folder.inputs(step)}
-        run_folder.write_json(self.folder.of(step) / run_folder.MANIFEST, manifest)
+        given, cost = self.fingerprints(step), Cost(seconds=seconds, peak_memory_mib=None)
+        record = Record(inputs=self.folder.inputs(step), given=given, versions=VERSIONS, cost=cost)
+        self.folder.complete(step, Trained(seconds=seconds), record)
 
     def pending(self) -> list[str]:
         return [step.stage for step in pipeline._pending(self, self.plan.steps)]  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def test_a_stopped_step_resumes_unless_its_input_runs_again(ctx: Run) -> None:
 
 
 def test_a_step_with_an_incomplete_manifest_is_not_finished(ctx: Run) -> None:
-    run_folder.write_json(ctx.folder.path / "finetune" / run_folder.MANIFEST, {"seconds": 1.0})
+    structs.write(ctx.folder.path / "finetune" / run_folder.MANIFEST, Trained(seconds=1.0))
     assert ctx.pending() == ["finetune"]
 
 
@@ -177,14 +177,17 @@ def test_a_full_disk_is_an_error_that_the_user_can_correct(
         pipeline.run("recipe=distilbert", "limit=smoke")
 
 
-def test_a_run_whose_settings_had_earlier_names_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [None, pipeline.FORMAT + 1])
+def test_a_folder_of_another_version_is_refused_in_one_line(form: int | None, tmp_path: Path) -> None:
     settings = load_config(["recipe=task", "tasks.train=x.csv"])
-    stored = json.dumps(asdict(settings))
-    for before, now in RENAMED.items():
-        assert f'"{now}"' in stored
-        stored = stored.replace(f'"{now}"', f'"{before}"')
-    (tmp_path / pipeline.SETTINGS).write_text(stored)
-    pipeline._same_settings(tmp_path, settings)
-    (tmp_path / pipeline.SETTINGS).write_text(stored.replace('"against": "teacher"', '"against": "labels"'))
-    with pytest.raises(UserError, match=r"compare_with: got teacher; must be labels as when"):
+    stored = {} if form is None else {"format": form}
+    (tmp_path / pipeline.SETTINGS).write_text(json.dumps({"of another version": 1} | stored))
+    with pytest.raises(ConfigError) as refused:
         pipeline._same_settings(tmp_path, settings)
+    (line,) = refused.value.messages
+    assert line == (
+        f"output: got {tmp_path}, which another version of distill began (format {form or 1}); must be of format "
+        f"{pipeline.FORMAT}; set output=NEW_FOLDER"
+    )
+    (tmp_path / pipeline.SETTINGS).write_text(json.dumps({"format": pipeline.FORMAT} | asdict(settings)))
+    pipeline._same_settings(tmp_path, settings)

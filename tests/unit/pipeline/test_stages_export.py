@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from datasets import Dataset
+from msgspec.structs import replace
 
 from distill import config
 from distill.config.plan import resolve
@@ -15,12 +16,13 @@ from distill.config.schemes import file_of
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import TaskData
-from distill.evaluation.results import Origin
+from distill.evaluation.results import Origin, Statistics
 from distill.inference import timing
 from distill.pipeline import collect
+from distill.pipeline.artefacts import Cost, Evaluated, Record
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import export
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 
 
 def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +71,12 @@ def test_results_are_those_of_the_given_evaluation(
     settings = config.load_config(["recipe=task", "limit=smoke"])
     settings.stages["again"] = settings.stages["evaluate"]
     settings.pipeline.insert(settings.pipeline.index("export"), "again")
-    measured = {"environment": {}, "coverage": [], "models": [], "statistics": {}, "version": "0", "kept": {}}
+    record = Record(inputs={}, given={}, versions={}, cost=Cost(seconds=1.0, peak_memory_mib=None))
+    measured = Evaluated(
+        record=record, environment={}, command="", version="0", models=[], coverage=[], statistics=Statistics()
+    )
     for name, text in (("evaluate", "first"), ("again", "second")):
-        run_folder.write_json(tmp_path / name / run_folder.MANIFEST, measured | {"command": text, "seconds": 1.0})
+        structs.write(tmp_path / name / run_folder.MANIFEST, replace(measured, command=text))
     monkeypatch.setattr(collect, "origin", lambda ctx: Origin(recipe="r", command="", version="0", seeds=[0]))
     plan = resolve(settings)
     steps = {step.stage: step for step in plan.steps}

@@ -11,6 +11,7 @@ import pytest
 
 from distill import config
 from distill.config.plan import Step
+from distill.pipeline.artefacts import Trained
 from distill.pipeline.stages import train
 from distill.pipeline.stages.train import SLOWEST, divided, one_by_one
 from distill.runtime.storage import run_folder
@@ -78,7 +79,7 @@ def test_the_states_of_a_shared_encoder_stay_until_its_manifest_is_written(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, "on_all_tasks", lambda *_: {"steps": 5})
+    monkeypatch.setattr(train, "on_all_tasks", lambda *_: Trained(steps=5, seconds=1.0))
     with monkeypatch.context() as patched:
         patched.setattr(run_folder, "write_json", killed)
         with pytest.raises(KeyboardInterrupt):

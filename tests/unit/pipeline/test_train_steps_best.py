@@ -11,6 +11,7 @@ from torch import nn
 
 from distill.config import load_config
 from distill.pipeline import validation
+from distill.pipeline.artefacts import Moment
 from distill.pipeline.train_steps.best import Best, moments
 from distill.runtime.storage import run_folder
 
@@ -56,7 +57,7 @@ def test_the_weights_of_the_best_moment_are_restored_and_of_equal_ones_the_later
     model = Scripted(SCORES)
     lines: list[str] = []
     found = trained(model, folder, range(1, 11)).restore(lines.append)
-    assert found == {"best": {"step": 9, "score": 70.0, "score_at_end": 50.0}}
+    assert found == Moment(step=9, score=70.0, score_at_end=50.0)
     assert int(model.step) == 9
     assert lines == [
         "the model after 9 of 10 steps is kept, which scores 70.0 on the development rows; 50.0 at the end"
@@ -69,13 +70,14 @@ def test_a_training_that_resumes_keeps_the_same_moment(folder: Path, resume: int
     trained(Scripted(SCORES), folder, range(1, stop))
     model = Scripted(SCORES)
     found = trained(model, folder, range(resume, 11)).restore(lambda text: None)
-    assert found["best"]["step"] == int(model.step) == 9
+    assert found is not None
+    assert found.step == int(model.step) == 9
 
 
 def test_one_process_scores_and_the_others_keep_what_they_have(folder: Path) -> None:
     model = Scripted({})
     best = trained(model, folder, range(1, 11), main=False)
-    assert best.restore(lambda text: None) == {}
+    assert best.restore(lambda text: None) is None
     assert int(model.step) == 10
     assert not folder.exists()
 

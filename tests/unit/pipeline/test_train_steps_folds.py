@@ -22,13 +22,13 @@ from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import TaskData
 from distill.errors import ConfigError, Stopped
 from distill.models import teacher
+from distill.pipeline.artefacts import TaskModel
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.train_steps import tasks, teacher_logits
 from distill.pipeline.train_steps.folds import fold_of, in_folds
 from distill.pipeline.validation.models import check_folds
 from distill.runtime.machine import Machine
 from distill.runtime.storage import run_folder
-from distill.training import Trained
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 WORDS = [word for sentence in TINY["SENTENCES"] for word in sentence.split()]
@@ -86,11 +86,11 @@ class Recorded:
         self.rows: dict[str, list[str]] = {}
         self.stop = stop
 
-    def __call__(self, part: TaskData, name: str) -> tuple[Any, Trained]:
+    def __call__(self, part: TaskData, name: str) -> tuple[Any, TaskModel]:
         if name.endswith(f"/{self.stop}"):
             raise Stopped("stopped")
         self.rows[name] = part.train["text"][:]
-        return constant(int(name.rpartition("/")[2])), Trained(steps=3, tokens=100, seconds=2.0)
+        return constant(int(name.rpartition("/")[2])), TaskModel(steps=3, tokens=100, seconds=2.0)
 
 
 @pytest.mark.parametrize("count", [2, 4, 30])
@@ -115,7 +115,6 @@ def test_each_row_is_labelled_by_a_model_that_was_not_trained_on_it(ctx: Any) ->
     for text, number in zip(DATA.train["text"], labelled_by.tolist(), strict=True):
         trained_on = [name for name, texts in fit.rows.items() if text in texts]
         assert trained_on == [f"{NAME}.folds/{other}" for other in range(1, COUNT + 1) if other != number]
-    assert found.rows == [int((labelled_by == number).sum()) for number in range(1, COUNT + 1)]
     assert (found.seconds, found.tokens) == (8.0, 400)
 
 

@@ -117,7 +117,7 @@ def test_a_step_follows_the_gradient_of_the_mean_loss(at_once: int | None, model
         # Weights over counts are float32; the rest is float64.
         torch.testing.assert_close(before[name] - value, wanted[name], rtol=1e-6, atol=1e-7)
     assert (done.steps, done.tokens) == (1, LENGTHS.sum())
-    assert done.log[-1]["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert done.log[-1].loss == pytest.approx(loss.item(), rel=1e-5)
 
 
 class Limited(torch.nn.Module):
@@ -276,8 +276,8 @@ def test_loss_goes_down(models, tmp_path: Path) -> None:
     before = objective(batch).item()
     done = run(objective, tmp_path, steps=60, epochs=99, collate=lambda rows, _: collate(rows, 0))
     assert objective(batch).item() < 0.5 * before
-    assert done.steps == done.log[-1]["step"] == 60
-    assert done.log[-1]["terms"].keys() == {"mlm"}
+    assert done.steps == done.log[-1].step == 60
+    assert done.log[-1].terms.keys() == {"mlm"}
 
 
 def test_the_teacher_is_left_alone(models, tmp_path: Path) -> None:
@@ -327,8 +327,8 @@ def test_a_step_whose_gradients_are_not_finite_is_skipped_and_counted(models, tm
         done = run(student, tmp_path, collate=broken)
     assert len(weights) == 8 - 2
     assert done.steps == 8
-    assert sum(row.get("skipped", 0) for row in done.log) == 2
-    assert all(np.isfinite(row["loss"]) for row in done.log)
+    assert sum(row.skipped for row in done.log) == 2
+    assert all(np.isfinite(row.loss) for row in done.log)
     assert all(parameter.isfinite().all() for parameter in student.parameters())
 
 

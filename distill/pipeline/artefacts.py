@@ -1,0 +1,208 @@
+"""What the stages hand over to each other: for each kind of step the type of its `manifest.json`, and its parts."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from distill.compression.pruning.search import Choice, Shape, Speed
+from distill.deploy.export.artifacts import Proof
+from distill.evaluation.results import Coverage, Fact, Model, Statistics
+from distill.runtime.storage.structs import Stored
+from distill.training import Row
+
+
+class Cost(Stored, frozen=True, kw_only=True):
+    """What a stage took in its last try. What goes on after a stop has `seconds` of its own, of all tries."""
+
+    seconds: float | None
+    """None if it was skipped."""
+    peak_memory_mib: float | None
+    """None where the system does not measure it."""
+
+
+class Record(Stored, frozen=True, kw_only=True):
+    """How a step was run. The run adds it to what the stage hands over, and the step is finished by it."""
+
+    inputs: dict[str, str]
+    """Folder of each step that it reads -> fingerprint of what that step handed over."""
+    given: dict[str, str]
+    """Name of each given model or data set that it reads -> fingerprint."""
+    versions: dict[str, str | None]
+    """Package -> version."""
+    made_from: str | None = None
+    """Hash of everything that its models depend on; None for a step whose models are not kept for other runs."""
+    cost: Cost
+    reused: bool = False
+    """Whether its models are those of an earlier run."""
+
+
+class Artefact(Stored, frozen=True, kw_only=True):
+    """Base of the types that stages hand over."""
+
+    record: Record | None = None
+    """None until the step is finished."""
+    skipped: str | None = None
+    """Why there was nothing to do; None if the stage ran."""
+
+
+class Moment(Stored, frozen=True, kw_only=True):
+    """The best moment of a training so far."""
+
+    step: int
+    score: float
+    """Of the model after this step on the development rows, in percent."""
+    score_at_end: float | None = None
+    """Of the model at the end; None before."""
+
+
+class TransferSet(Stored, frozen=True, kw_only=True):
+    """The rows without labels that were made for a task."""
+
+    own: int
+    """Number of the task's own training rows."""
+    sources: dict[str, int]
+    """Source -> number of rows."""
+    held_out: int
+    """Number of rows that were left out because they have a text of a development or reported split."""
+    used: int | None = None
+    """Number of rows that a training used; None for the set itself."""
+
+
+class Fold(Stored, frozen=True, kw_only=True):
+    """What the training of the model of a fold took."""
+
+    tokens: int
+    seconds: float
+
+
+class Logits(Stored, frozen=True, kw_only=True):
+    """Outputs of teachers for the training rows of a task."""
+
+    teachers: str
+    """Hash of the teachers and of what they read."""
+
+
+class TaskModel(Stored, frozen=True, kw_only=True):
+    """The model of one task that a train step trained."""
+
+    steps: int
+    """Number of optimizer steps; 0 for a given model that is used as it is."""
+    tokens: int
+    """Number of tokens that were processed, with those of its folds."""
+    seconds: float
+    """Seconds of its training, its folds and the logits of its teacher."""
+    log: list[Row] = field(default_factory=list)
+    best: Moment | None = None
+    """The moment whose weights are kept; None for the end."""
+    transfer: TransferSet | None = None
+    expected: dict[str, float] = field(default_factory=dict)
+    """Expected sizes by name that its gates leave open; empty without such gates."""
+
+
+class EncodedCorpus(Stored, frozen=True, kw_only=True):
+    """The corpus on which a model was trained."""
+
+    sequences: int
+    tokens: int
+
+
+class Trained(Artefact, frozen=True, kw_only=True):
+    """The models of a train step: one of the corpus, one for each task, or these of each teacher of an ensemble."""
+
+    steps: int = 0
+    """Number of optimizer steps of all models; `tokens` and `seconds` likewise."""
+    tokens: int = 0
+    seconds: float | None = None
+    """None if the step was skipped."""
+    tokens_per_second: float | None = None
+    members: list[str] = field(default_factory=list)
+    """Folder of each teacher of an ensemble, which has a `Trained` of its own; empty without an ensemble."""
+    tasks: list[str] = field(default_factory=list)
+    """Folder of each task's model, which has a `TaskModel`; empty for a model of the corpus, and for an ensemble."""
+    log: list[Row] = field(default_factory=list)
+    """Of the model of the corpus, or of the one encoder of all tasks."""
+    weights: dict[str, list[float]] = field(default_factory=dict)
+    """Task -> learned weight of each teacher."""
+    choice: Choice | None = None
+    """The shape that the gates were trained for; None without gates, or with gates that leave the shape open."""
+    expected: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Task -> `TaskModel.expected`."""
+    corpus: EncodedCorpus | None = None
+
+
+class Cut(Stored, frozen=True, kw_only=True):
+    """What a pruned model of a task kept of the model before."""
+
+    layers: list[int]
+    hidden: list[int]
+    """Channels."""
+
+
+class Pruned(Artefact, frozen=True, kw_only=True):
+    """The models of a prune step."""
+
+    shape: Shape
+    seconds: float
+    """Of all tries."""
+    tasks: dict[str, Cut]
+    largest_difference: dict[str, float]
+    """Task -> largest difference of a logit in a fresh process."""
+    tried: int | None = None
+    """Number of candidates for a target; None without a target, and for a baseline, which has its student's shape."""
+    speed: Speed | None = None
+    """Predicted for the shape; None where `tried` is."""
+
+
+class SmallVocabulary(Artefact, frozen=True, kw_only=True):
+    """The models of a vocabulary step."""
+
+    tokens_before: int
+    tokens: int
+    share_of_texts: float
+    """Share of the occurrences of tokens in the texts that the kept tokens have."""
+    largest_difference: dict[str, float]
+    """Task -> largest difference of a logit in a fresh process."""
+
+
+class Quantized(Artefact, frozen=True, kw_only=True):
+    """The models of a quantize step in all schemes."""
+
+    schemes: list[str]
+    failed: dict[str, str]
+    """Scheme -> why it has no model."""
+    kept: dict[str, dict[str, list[str]]]
+    """Task -> scheme -> modules that stay in float."""
+    development: dict[str, dict[str, float]]
+    """Task -> `float32` or scheme -> points on the development rows, for the schemes that were scored."""
+
+
+class Similarity(Stored, frozen=True, kw_only=True):
+    """How similar an embedder is to its teacher."""
+
+    texts: int
+    cosine: float | None
+    """Mean cosine between the embeddings of the texts; None if their widths differ."""
+    spearman: dict[str, list[float]]
+    """Similarity task -> correlation of cosines with labels of the teacher and of the student, in percent."""
+
+
+class Exported(Artefact, frozen=True, kw_only=True):
+    """The folders of an export step."""
+
+    proofs: dict[str, dict[str, Proof]] = field(default_factory=dict)
+    """Task -> artifact -> its proof."""
+    largest_difference: float | None = None
+    """Of an entry of an embedder's vectors in a fresh process; None for models of tasks."""
+    similarity: Similarity | None = None
+    """None for models of tasks."""
+
+
+class Evaluated(Artefact, frozen=True, kw_only=True):
+    """What an evaluate step measured, as results.json has it."""
+
+    environment: dict[str, Fact]
+    command: str
+    version: str
+    models: list[Model]
+    coverage: list[Coverage]
+    statistics: Statistics
