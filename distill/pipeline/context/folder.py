@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distill.compression.pruning.importance import SCORES
 from distill.config.plan import Step
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import file_hashes, run_folder
 from distill.runtime.storage.run_folder import STATE
 
 TEACHER_LOGITS = ".targets"
@@ -20,7 +21,16 @@ CORPUS = "corpus.tokens"
 TRANSFER = "transfer.rows"
 """Folder of the transfer set of every task."""
 BEGUN = ".given.json"
-"""File with the fingerprints of given models and data for each pending step, from when the run last started."""
+"""File with the fingerprints of given models and data for each step, from when a run last started with it pending."""
+FILES = "files"
+"""Key of a manifest with the hash of the files that the step made."""
+COSTS = frozenset(
+    (
+        *("seconds", "tokens_per_second", "peak_memory_mib", "reused"),
+        *("predicted_ms", "predicted_speedup", "conditions"),
+    )
+)
+"""Keys of a manifest with what a step cost and what was measured, which are other numbers when it is made again."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +67,30 @@ class RunFolder:
         return manifest
 
     def inputs(self, step: Step) -> dict[str, str]:
-        """Folder -> fingerprint of the manifest, for every finished step that is an input of the step."""
-        finished = filter(self.finished, step.inputs)
-        return {other.folder: run_folder.fingerprint(self.manifest(other)) for other in finished}
+        """Folder -> identity, for every finished step that is an input of the step."""
+        return {other.folder: self.identity(other) for other in filter(self.finished, step.inputs)}
+
+    def identity(self, step: Step) -> str:
+        """Hash of what a finished step made, and from what. It stays the same if the step is made again bit for bit."""
+        manifest = self.manifest(step)
+        # Earlier versions stored no hash of the files. Only their times tell one result from another.
+        return run_folder.fingerprint(_without_costs(manifest) if FILES in manifest else manifest)
 
     def complete(self, step: Step, manifest: dict[str, Any]) -> None:
-        """Write the manifest of a step with the fingerprints of its inputs, by which the step is finished."""
-        run_folder.write_json(self.of(step) / run_folder.MANIFEST, manifest | {"inputs": self.inputs(step)})
+        """Write the manifest of a step, by which it is finished, with the identities of its inputs and the hash of its
+        files."""
+        made = {"inputs": self.inputs(step), FILES: run_folder.fingerprint(self._files(step))}
+        run_folder.write_json(self.of(step) / run_folder.MANIFEST, manifest | made)
+
+    def _files(self, step: Step) -> list[list[str]]:
+        """Path and hash of each file that a step made, and of the scores that it measured."""
+        measured = self.measured(step) if step.kind == "prune" else None
+        scores = [] if measured is None else file_hashes.of_folder(measured)
+        every = [*file_hashes.of_folder(self.of(step)), *(part for part in scores if Path(part[0]).name == SCORES)]
+        return [part for part in every if Path(part[0]).name != run_folder.MANIFEST]
 
     def begun(self, step: Step) -> dict[str, str] | None:
-        """Fingerprints of given models and data when a run last started with this step pending; None without such a
-        run."""
+        """What was stored by `begin` when a run last started with this step pending; None without such a run."""
         return self._begun.get(step.folder)
 
     @property
@@ -77,7 +100,7 @@ class RunFolder:
         return found
 
     def begin(self, given: dict[str, dict[str, str]]) -> None:
-        """Store the fingerprints of given models and data, by the folder of each pending step."""
+        """Store what pending steps are made from, by the folder of each: fingerprints of given models and data."""
         run_folder.write_json(self.path / BEGUN, self._begun | given)
 
     def teacher_logits(self, name: str) -> Path:
@@ -128,4 +151,9 @@ class RunFolder:
     def finish(self) -> None:
         """Remove the files that only an unfinished run needs."""
         self.forget_given()
-        run_folder.remove(self.path / BEGUN, self.path)
+
+
+def _without_costs(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_costs(each) for key, each in value.items() if key not in COSTS}
+    return [_without_costs(each) for each in value] if isinstance(value, list) else value

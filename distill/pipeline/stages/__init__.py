@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distill.pipeline.stages import evaluate, export, prune, quantize, train, vocabulary
+from distill.runtime import outside
 
 RUN: dict[str, Callable[..., dict[str, Any]]] = {
     "train": train.run,
@@ -16,3 +17,4 @@ RUN: dict[str, Callable[..., dict[str, Any]]] = {
     "export": export.run,
 }
 """Kind of a stage -> `run(context, step) -> manifest`."""
+outside.registry("stages", RUN)

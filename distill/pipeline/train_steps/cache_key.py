@@ -9,7 +9,8 @@ from distill.config import Config, Train
 from distill.config.plan import TEACHER, Given, Source, Step
 from distill.data import corpus
 from distill.pipeline.context import Context
-from distill.runtime.storage import file_hashes, run_folder
+from distill.runtime import outside
+from distill.runtime.storage import run_folder
 from distill.runtime.versions import installed, processor, source_hash, versions
 
 KEY = "made_from"
@@ -48,17 +49,11 @@ def of_step(ctx: Context, step: Step) -> str | None:
             "epochs": ctx.epochs.get(step.target),
             "inputs": {other.folder: identity(ctx, other) for other in step.inputs},
             "given": given,
-            "edits_by": ctx.fingerprint("teacher") if _edits(ctx.config, settings) else None,
             "processes": ctx.machine.accelerator.num_processes,
             "timed_on": [processor(ctx.machine), ctx.machine.threads] if settings.gates.trained else None,
             **arithmetic(ctx),
         }
     )
-
-
-def _edits(config: Config, settings: Train) -> bool:
-    """Whether a stage trains on texts in which words are replaced by words that the given teacher takes for similar."""
-    return settings.transfer and config.transfer.times > 0 and config.transfer.sources.get("edits", 0) > 0
 
 
 def _own(step: Step) -> dict[str, Any]:
@@ -78,14 +73,14 @@ def _config(config: Config, settings: Train) -> dict[str, Any]:
 def arithmetic(ctx: Context) -> dict[str, Any]:
     """How models compute on this machine, and by which code. Threads and processor are left out."""
     machine = ctx.machine
-    packages = versions() | {"distill": source_hash()} | installed(("tokenizers", "accelerate", "bitsandbytes"))
+    packages = versions() | {"distill": source_hash(), "outside": outside.code()}
+    packages |= installed(("tokenizers", "accelerate", "bitsandbytes"))
     return {"arithmetic": [machine.device.type, machine.precision, machine.fast_float32], "versions": packages}
 
 
 def identity(ctx: Context, source: Source) -> str:
     """Hash that is equal for equal models: of the files of a given model, of what a finished training was made from, or
-    of the files of another finished step, whose settings are in no manifest."""
+    of what another finished step made, whose settings are in no manifest."""
     if isinstance(source, Given):
         return ctx.fingerprint("teacher" if source is TEACHER else "student")
-    manifest = ctx.folder.manifest(source)
-    return str(manifest.get(KEY) or run_folder.fingerprint([manifest, file_hashes.of_folder(ctx.folder.of(source))]))
+    return str(ctx.folder.manifest(source).get(KEY) or ctx.folder.identity(source))

@@ -13,6 +13,7 @@ from distill import config
 from distill.config.plan import resolve
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.train_steps import cache_key
+from distill.runtime import outside
 from distill.runtime.storage import run_folder
 
 FILES = ("teacher.name=given", "student.name=small", "tasks.train=rows.csv")
@@ -78,12 +79,14 @@ def test_each_part_changes_the_name(change: Callable[[Any], None], tmp_path: Pat
     assert cache_key.of_step(ctx, step) != before
 
 
-@pytest.mark.parametrize("package", ["torch", "transformers", "tokenizers", "accelerate", "distill"])
+@pytest.mark.parametrize("package", ["torch", "transformers", "tokenizers", "accelerate", "distill", "outside"])
 def test_so_does_each_version(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ctx, step = stage(tmp_path, "finetune")
     before = cache_key.of_step(ctx, step)
     if package == "distill":
         monkeypatch.setattr(cache_key, "source_hash", lambda: "another")
+    elif package == "outside":
+        monkeypatch.setattr(outside, "code", lambda: "another")
     elif package in (now := cache_key.versions()):
         monkeypatch.setattr(cache_key, "versions", lambda: now | {package: "0"})
     else:
@@ -118,13 +121,31 @@ def test_the_processor_is_a_part_where_gates_are_trained_to_reach_a_time(
 def test_steps_that_are_no_training_are_known_by_their_files(tmp_path: Path) -> None:
     """The settings of a vocabulary or prune stage are in no manifest."""
     run_folder.claim(tmp_path)
-    step: Any = SimpleNamespace(folder="vocabulary")
+    step: Any = SimpleNamespace(folder="vocabulary", inputs=[], kind="vocabulary")
     ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path))
-    run_folder.write_json(tmp_path / "vocabulary" / run_folder.MANIFEST, {"tokens": 3})
-    run_folder.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", "[1]")
-    before = cache_key.identity(ctx, step)
-    assert cache_key.identity(ctx, step) == before
-    run_folder.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", "[2]")
-    assert cache_key.identity(ctx, step) != before
-    run_folder.write_json(tmp_path / "vocabulary" / run_folder.MANIFEST, {cache_key.KEY: "0f"})
-    assert cache_key.identity(ctx, step) == "0f"
+
+    def identity(token: str, **manifest: Any) -> str:
+        run_folder.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", f"[{token}]")
+        ctx.folder.complete(step, manifest)
+        return cache_key.identity(ctx, step)
+
+    before = identity("1", tokens=3, seconds=1.0, peak_memory_mib=5)
+    assert identity("1", tokens=3, seconds=2.0, peak_memory_mib=7, reused=True) == before
+    assert identity("2", tokens=3, seconds=1.0) != before
+    assert identity("1", tokens=4, seconds=1.0) != before
+    assert identity("1", made_from="0f") == "0f"
+
+
+def test_the_scores_that_a_prune_step_measured_are_a_part_of_it(tmp_path: Path) -> None:
+    """A model is cut by their mean over the tasks, which the models of single tasks need not show."""
+    run_folder.claim(tmp_path)
+    ctx, _ = stage(tmp_path, "finetune")
+    parts: dict[str, Any] = {"folder": "prune", "stage": "prune", "kind": "prune", "inputs": [], "cutter": None}
+    pruner: Any = SimpleNamespace(**parts, source=lambda name: None)
+    names = []
+    for scores in ("1", "1", "2"):
+        run_folder.write_text(tmp_path / "prune.measured" / "own" / "scores.safetensors", scores)
+        run_folder.write_text(tmp_path / "prune.measured" / "seconds.json", str(len(names)))
+        ctx.folder.complete(pruner, {"shape": {}})
+        names.append(cache_key.identity(ctx, pruner))
+    assert names[0] == names[1] != names[2]

@@ -1,0 +1,98 @@
+"""Which steps of a run are pending: those that did not finish, and those with an input that changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distill.config.plan import Step
+from distill.pipeline.context import Context
+from distill.pipeline.context.fingerprints import NAMES
+from distill.runtime import outside, versions
+from distill.runtime.storage import run_folder
+
+PACKAGES = "packages"
+"""Key, beside the fingerprints with which a step began, of the hash of the code and the packages that ran it."""
+CHANGED_PACKAGES, UNKNOWN = "the versions of packages", "the record of its inputs"
+
+
+def begun_from(ctx: Context, step: Step) -> dict[str, str]:
+    """What the results of a step that begins now are made from: fingerprints of given models and data, and a hash of
+    the code and the packages."""
+    return ctx.fingerprints(step) | {PACKAGES: _packages()}
+
+
+def _packages() -> str:
+    return run_folder.fingerprint([versions.source_hash(), versions.installed(versions.PACKAGES)])
+
+
+def pending_steps(ctx: Context, steps: Sequence[Step]) -> list[Step]:
+    """The steps that must run: unfinished steps, and steps with an input that changed or is computed again.
+
+    Removes the outdated files of these steps.
+    """
+    pending: list[Step] = []
+    outdated: list[Step] = []
+    finished: list[Step] = []
+    given_changed = False
+    for step in steps:
+        manifest, changed = ctx.folder.manifest(step), _changed(ctx, step, pending)
+        if "inputs" not in manifest:  # written last
+            pending.append(step)
+            outdated += [step] if changed else []  # partial results of a stopped run, from inputs that changed
+            replaced = [name for name in changed if name in (*NAMES.values(), CHANGED_PACKAGES, UNKNOWN)]
+            if replaced and ctx.folder.started(step):
+                ctx.machine.log(f"{step.folder}: starts again, because {', '.join(replaced)} changed")
+        elif changed:
+            ctx.machine.log(f"{step.folder}: runs again, because {', '.join(changed)} changed")
+            pending.append(step)
+            outdated.append(step)
+        else:
+            finished.append(step)
+        given_changed |= any(name in NAMES.values() for name in changed)
+    _print_versions(ctx, finished)
+    ctx.machine.wait()
+    if ctx.machine.main:
+        for step in outdated:
+            ctx.folder.forget(step)
+        if given_changed:
+            ctx.folder.forget_given()
+    ctx.machine.wait()
+    return pending
+
+
+def _changed(ctx: Context, step: Step, pending: list[Step]) -> list[str]:
+    """Names of the inputs of a step that changed since it ran: earlier steps, and given models and data.
+
+    A part of a step that did not finish counts as made from what the step began with. Other packages may compute
+    something else, and what they began must not be mixed with it: only a training goes on from its state.
+    """
+    running = [other.folder for other in step.inputs if other in pending]
+    manifest = ctx.folder.manifest(step)
+    finished = "inputs" in manifest
+    before = manifest["given"] if finished else ctx.folder.begun(step)
+    if before is None:
+        return [*sorted(running), *([UNKNOWN] if ctx.folder.started(step) else [])]
+    given = ctx.fingerprints(step)
+    replaced = [NAMES[name] for name in given if name in before and before[name] != given[name]]
+    if before.get("code", "") != outside.code() and NAMES["code"] not in replaced:
+        replaced.append(NAMES["code"])
+    if not finished and step.kind != "train" and before.get(PACKAGES) != _packages():
+        replaced.append(CHANGED_PACKAGES)
+    now = ctx.folder.inputs(step) if finished else {}
+    rerun = [folder for folder in now if folder not in running and manifest["inputs"].get(folder) != now[folder]]
+    return [*sorted(running), *rerun, *replaced]
+
+
+def _print_versions(ctx: Context, finished: list[Step]) -> None:
+    """Print which finished steps were run by other versions of distill, torch or transformers. They are kept."""
+    now = versions.versions()
+    for package in now:
+        before: dict[str, list[str]] = {}
+        for step in finished:
+            if (other := ctx.folder.manifest(step)["versions"][package]) != now[package]:
+                before.setdefault(str(other), []).append(step.folder)
+        for version, steps in before.items():
+            ctx.machine.log(
+                f"{', '.join(steps)}: run with {package} {version}, now {now[package]}; kept (set output=NEW_FOLDER "
+                "to run everything again)"
+            )

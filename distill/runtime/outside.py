@@ -1,0 +1,146 @@
+"""Code from outside of distill: what users add to its registries, and the files of the modules that it is in."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from distill.runtime.storage import file_hashes, run_folder
+from distill.runtime.versions import PACKAGES
+
+_registries: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {}
+"""Name of a registry -> (it, what it had when distill made it)."""
+_INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+"""Folders of packages whose versions, and not whose files, tell one from another."""
+
+
+def registry(name: str, entries: Mapping[str, Any]) -> None:
+    """Remember what distill itself put into a registry, so that `code` finds what others add to it later."""
+    _registries[name] = (entries, dict(entries))
+
+
+def code() -> str:
+    """Hash of all that was added to the registries, and of the files of its modules and of what these import; empty if
+    nothing was added."""
+    modules: dict[str, str] = {}
+    added = [[name, key, _described(value, modules)] for name, key, value in _added()]
+    return run_folder.fingerprint([sorted(added, key=str), sorted(_files(modules).items())]) if added else ""
+
+
+def _added() -> Iterator[tuple[str, str, Any]]:
+    """(registry, key, entry) of each entry that distill did not make; of a tuple, its further members."""
+    for name, (entries, own) in _registries.items():
+        for key, value in entries.items():
+            if isinstance(value, tuple):
+                yield from ((name, key, member) for member in value if member not in own.get(key, ()))
+            elif own.get(key) is not value:
+                yield name, key, value
+
+
+def _described(value: Any, modules: dict[str, str]) -> Any:
+    """An entry as JSON can represent it, the same in every process. Notes the modules of its functions in `modules`."""
+    inside = functools.partial(_described, modules=modules)
+    if isinstance(value, Mapping):
+        return [[str(key), inside(each)] for key, each in value.items()]
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, map(inside, value)))
+    if isinstance(value, list | tuple):
+        return [inside(each) for each in value]
+    if isinstance(value, functools.partial):
+        return ["partial", inside(value.func), inside(value.args), inside(value.keywords)]
+    if isinstance(value, str):
+        for module in _named(value):
+            modules.setdefault(module, "")
+        return value
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if hasattr(value, "__qualname__"):
+        module = str(value.__module__)
+        modules[module] = modules.get(module, "") + (_source(value) if _file(module) is None else "")
+        return f"{module}.{value.__qualname__}"
+    return [inside(type(value)), inside(_values(value))]
+
+
+def _values(value: Any) -> Mapping[str, Any]:
+    """The fields of a record, or the attributes of another object."""
+    names = [field.name for field in fields(value)] if is_dataclass(value) else [*getattr(value, "__dict__", {})]
+    return {name: getattr(value, name) for name in names}
+
+
+def _named(text: str) -> list[str]:
+    """The module of a function that a text names, as `MODULE.FUNCTION` or `MODULE:FUNCTION`."""
+    module = text.partition(":")[0] if ":" in text else text.rpartition(".")[0]
+    return [module] if module and all(part.isidentifier() for part in module.split(".")) else []
+
+
+def _source(value: Any) -> str:
+    """The source of a function or class that is in no file, as in a notebook; the code of the function without it."""
+    try:
+        return inspect.getsource(value)
+    except (OSError, TypeError):
+        found = getattr(value, "__code__", None)
+        return "" if found is None else f"{found.co_code.hex()} {found.co_names} {found.co_consts}"
+
+
+def _files(modules: Mapping[str, str]) -> dict[str, str]:
+    """Module -> hash of its file, for all modules that are neither distill's nor installed, with those they import.
+
+    Args:
+        modules: module -> source of what was added, where the module has no file. A package that adds something counts
+            though it is installed.
+    """
+    roots = {name.partition(".")[0] for name in modules}
+    found, queue = dict[str, str](), list(modules)
+    while queue:
+        name = queue.pop()
+        parent = name.rpartition(".")[0]
+        if name in found or not _is_own(name, roots):
+            continue
+        file = _file(name)
+        found[name] = modules.get(name, "") if file is None else file_hashes.sha256(file)
+        queue += [parent] if parent else []
+        if file is not None and file.suffix == ".py":
+            queue += _imported(file, name)
+    return found
+
+
+def _is_own(name: str, roots: Iterable[str]) -> bool:
+    root = name.partition(".")[0]
+    if root == "distill" or root in sys.stdlib_module_names or root in PACKAGES:
+        return False
+    file = _file(root)
+    if file is None:
+        return name in sys.modules and name in roots
+    return root in roots or not any(Path(folder) in file.parents for folder in _INSTALLED)
+
+
+def _file(name: str) -> Path | None:
+    """The file of a module, which is not run; None for modules without one."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if file is None and name not in sys.modules:
+        try:
+            spec = find_spec(name)
+        except (ImportError, ValueError, AttributeError):
+            return None
+        file = spec.origin if spec is not None and spec.has_location else None
+    return Path(file) if file is not None and Path(file).is_file() else None
+
+
+def _imported(file: Path, name: str) -> Iterator[str]:
+    """Names of what a module imports anywhere, functions included, each as if it were a module."""
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
