@@ -37,6 +37,7 @@ ON_CORPUS = ("teacher=hub", "corpus=text", "corpus.path=corpus.txt")
 RECIPES: dict[str, tuple[str, ...]] = {
     "rows": (
         *ON_TASK, *SMALL, "pipeline=[finetune_teacher,finetune,quantize]", "stages.quantize.schemes=[bitsandbytes]",
+        "stages.finetune_teacher.skip_if_head=false",
     ),
     "as given": (*ON_TASK, *SMALL, "pipeline=[finetune]", "stages.finetune.teacher=teacher"),
     "corpus": ("recipe=distilbert", *ON_CORPUS, "teacher.name=encoder", *SMALL, "pipeline=[adapt,pretrain]"),

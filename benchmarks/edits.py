@@ -100,8 +100,8 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.home, self.copies, self._numbers = folder / "home", folder / "copies", count()
         self._seconds: dict[str, float] = {}
-        self._alone: Path | None = None
-        """Folder of the run of the present inputs without a cache; None before it is made."""
+        self._alone: tuple[Path, int, str] | None = None
+        """Folder, exit code and output of the run of the present inputs without a cache; None before it is made."""
         self._fork(lambda: write(folder / "inputs"), folder)
 
     def edited(self, name: str, recipe: str, rng: random.Random) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class Bench:
             edit.choose(input_of(recipe, rng), recipe)
             self._run(recipe, "run", *SHARED, before=lambda: _when_it_begins(edit.apply))
             edit.undo()
-            self._alone = self.copies / recipe / "alone"
+            self._alone = self.copies / recipe / "alone", 0, ""
             row["runs"] = {
                 f"taken back, {where}": self._compared(recipe, output, before, settings)
                 for where, output in (("same folder", "run"), ("same cache", "new"))
@@ -169,11 +169,11 @@ class Bench:
         """What a run made again, and whether it ended as one in a fresh folder without a cache."""
         code, said = self._run(recipe, output, *SHARED, *settings, before=before)
         row = {"made": MADE.findall(said), "reused": REUSED.findall(said), "differs": list[str]()}
-        expected, why = 0, ""
         if self._alone is None:
-            self._alone = self.home / f"fresh{next(self._numbers)}"
+            fresh = f"fresh{next(self._numbers)}"
             shutil.rmtree(self.home / "none", ignore_errors=True)
-            expected, why = self._run(recipe, self._alone.name, *ALONE, *settings, before=before)
+            self._alone = self.home / fresh, *self._run(recipe, fresh, *ALONE, *settings, before=before)
+        alone, expected, why = self._alone
         if code == 2:
             return row | {"outcome": "refused", "said": said[-300:], "also_alone": expected == 2}
         if code != 0 or expected != 0:
@@ -181,7 +181,7 @@ class Bench:
                 "outcome": "stale",
                 "differs": [f"exit code {code}: {said[-300:]}", f"{expected}: {why[-300:]}"],
             }
-        row["differs"] = differences(self._alone, self.home / output)
+        row["differs"] = differences(alone, self.home / output)
         kept = bool(KEPT.search(said))
         return row | {"outcome": "equal" if not row["differs"] else "told" if kept else "stale"}
 
@@ -291,13 +291,15 @@ def _when_it_begins(edit: Callable[[], None]) -> None:
 
 def _other_code() -> None:
     """Let distill have another source: trainings take larger steps."""
+    from distill.pipeline.context import fingerprints
     from distill.pipeline.train_steps import cache_key, prepare
     from distill.runtime import versions
 
     rate, now = prepare.learning_rate, versions.versions()
     prepare.learning_rate = lambda *arguments: 3 * rate(*arguments)
     versions.versions = lambda: now | {"distill": "another"}  # type: ignore[assignment]
-    cache_key.versions = versions.versions  # type: ignore[attr-defined]
+    for module in (versions, cache_key, fingerprints):
+        module.source_hash = lambda: "another"  # type: ignore[attr-defined]
 
 
 @contextmanager

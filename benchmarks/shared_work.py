@@ -2,10 +2,10 @@
 
     python -m benchmarks.shared_work --label after --output benchmarks/results/shared_work.json
 
-A sweep of eight jobs, which differ in one setting of the student's training, starts from one pruned teacher. It runs
-with a cache, and once more in new run folders: one job after the other, and, with a cache of its own, all jobs side by
-side. Each training and each labelling is counted where it begins. Distinct are one training of the teacher, one
-labelling, and eight trainings of students; a repeated sweep has nothing new to do.
+A sweep of eight jobs, which differ in one setting of the student's training, starts from one classifier, which is
+pruned and teaches. It runs with a cache, and once more in new run folders: one job after the other, and, with a cache
+of its own, all jobs side by side. Each training and each labelling is counted where it begins. Distinct are eight
+trainings and one labelling; a repeated sweep has nothing new to do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from distill.runtime.storage import run_folder
 from distill.runtime.versions import hardware
 
 RATES = [f"{number}e-4" for number in range(1, 9)]
-DISTINCT = {"trainings": 1 + len(RATES), "labellings": 1}
+DISTINCT = {"trainings": len(RATES), "labellings": 1}
 TRAINED, LABELLED = "trained", "labelled"
 
 
