@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from distill.runtime.storage import file_hashes, run_folder
@@ -86,8 +87,7 @@ def _source(value: Any) -> str:
     try:
         return inspect.getsource(value)
     except (OSError, TypeError):
-        found = getattr(value, "__code__", None)
-        return "" if found is None else f"{found.co_code.hex()} {found.co_names} {found.co_consts}"
+        return _plain(value.__code__) if inspect.isfunction(value) else ""
 
 
 def _files(modules: Mapping[str, str]) -> dict[str, str]:
@@ -108,8 +108,43 @@ def _files(modules: Mapping[str, str]) -> dict[str, str]:
         found[name] = modules.get(name, "") if file is None else file_hashes.sha256(file)
         queue += [parent] if parent else []
         if file is not None and file.suffix == ".py":
-            queue += _imported(file, name)
+            tree = ast.parse(file.read_bytes())
+            queue += _imported(tree, name, file.name == "__init__.py")
+            found[name] += "".join(_loaded_otherwise(tree, name))
     return found
+
+
+def _loaded_otherwise(tree: ast.Module, name: str) -> list[str]:
+    """Functions and constants that a module has otherwise than its file, which was edited after it was imported."""
+    if (module := sys.modules.get(name)) is None:
+        return []
+    written = {_plain(code) for code in _codes(compile(tree, name, "exec", dont_inherit=True))}
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == name]
+    functions = [each for value in own for each in (vars(value).values() if isinstance(value, type) else [value])]
+    loaded = {_plain(each.__code__) for each in functions if inspect.isfunction(each)}
+    constants = [
+        f"{target.id} = {getattr(module, target.id)!r}"
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id.isupper() and hasattr(module, target.id)
+        if getattr(module, target.id) != node.value.value
+    ]
+    return [*sorted(loaded - written), *constants]
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """The code and that of all functions and classes in it."""
+    yield code
+    for inside in filter(inspect.iscode, code.co_consts):
+        yield from _codes(inside)
+
+
+def _plain(code: CodeType) -> str:
+    """What a function computes, the same in every process."""
+    values = [each for each in code.co_consts if not inspect.iscode(each)]
+    ordered = [sorted(map(repr, each)) if isinstance(each, frozenset) else each for each in values]
+    return f"{code.co_name} {code.co_code.hex()} {code.co_names} {ordered}"
 
 
 def _is_own(name: str, roots: Iterable[str]) -> bool:
@@ -134,10 +169,10 @@ def _file(name: str) -> Path | None:
     return Path(file) if file is not None and Path(file).is_file() else None
 
 
-def _imported(file: Path, name: str) -> Iterator[str]:
+def _imported(tree: ast.Module, name: str, is_package: bool) -> Iterator[str]:
     """Names of what a module imports anywhere, functions included, each as if it were a module."""
-    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_bytes())):
+    package = name if is_package else name.rpartition(".")[0]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -119,8 +119,11 @@ class RunFolder:
 
     def started(self, step: Step) -> bool:
         """Whether there are files of a step."""
-        state = self.path / f"{step.folder}{STATE}"
-        return any(path.exists() for path in (self.of(step), state, self.measured(step)))
+        return self.has_parts(step) or self.measured(step).exists()
+
+    def has_parts(self, step: Step) -> bool:
+        """Whether there are files of a step besides measurements, which steps share."""
+        return any((self.path / f"{step.folder}{ending}").exists() for ending in ("", STATE))
 
     def forget(self, step: Step) -> None:
         """Remove all files of a step, the measurements of its stage, and the decisions that depend on them."""

@@ -63,20 +63,20 @@ def pending_steps(ctx: Context, steps: Sequence[Step]) -> list[Step]:
 def _changed(ctx: Context, step: Step, pending: list[Step]) -> list[str]:
     """Names of the inputs of a step that changed since it ran: earlier steps, and given models and data.
 
-    A part of a step that did not finish counts as made from what the step began with. Other packages may compute
-    something else, and what they began must not be mixed with it: only a training goes on from its state.
+    A part of a step that did not finish counts as made from what the step began with. Files that other packages began
+    to quantize are made again, because each part would be of other versions. A training goes on from its state.
     """
     running = [other.folder for other in step.inputs if other in pending]
     manifest = ctx.folder.manifest(step)
     finished = "inputs" in manifest
     before = manifest["given"] if finished else ctx.folder.begun(step)
     if before is None:
-        return [*sorted(running), *([UNKNOWN] if ctx.folder.started(step) else [])]
+        return [*sorted(running), *([UNKNOWN] if ctx.folder.has_parts(step) else [])]
     given = ctx.fingerprints(step)
     replaced = [NAMES[name] for name in given if name in before and before[name] != given[name]]
     if before.get("code", "") != outside.code() and NAMES["code"] not in replaced:
         replaced.append(NAMES["code"])
-    if not finished and step.kind != "train" and before.get(PACKAGES) != _packages():
+    if not finished and step.kind == "quantize" and before.get(PACKAGES) != _packages():
         replaced.append(CHANGED_PACKAGES)
     now = ctx.folder.inputs(step) if finished else {}
     rerun = [folder for folder in now if folder not in running and manifest["inputs"].get(folder) != now[folder]]

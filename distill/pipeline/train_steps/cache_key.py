@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from distill.config import Config, Train
+from distill.config import Config, Prune, Quantize, Train
 from distill.config.plan import TEACHER, Given, Source, Step
 from distill.data import corpus
 from distill.pipeline.context import Context
@@ -50,10 +50,18 @@ def of_step(ctx: Context, step: Step) -> str | None:
             "inputs": {other.folder: identity(ctx, other) for other in step.inputs},
             "given": given,
             "processes": ctx.machine.accelerator.num_processes,
-            "timed_on": [processor(ctx.machine), ctx.machine.threads] if settings.gates.trained else None,
+            "student_is_given": ctx.plan.given_student,
+            "gates": _of_gates(ctx) if settings.gates.trained else None,
             **arithmetic(ctx),
         }
     )
+
+
+def _of_gates(ctx: Context) -> list[Any]:
+    """What the goal of gates depends on: the machine on which forms are timed, and the settings of the stages that
+    prune by the gates and that make the forms."""
+    others = {step.stage: asdict(step.settings) for step in ctx.plan.of(Prune, Quantize)}
+    return [processor(ctx.machine), ctx.machine.threads, others]
 
 
 def _own(step: Step) -> dict[str, Any]:

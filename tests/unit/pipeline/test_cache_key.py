@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,9 +30,10 @@ def stage(tmp_path: Path, name: str, *settings: str) -> tuple[Any, Any]:
     ctx = SimpleNamespace(
         config=loaded, machine=machine, folder=RunFolder(tmp_path), epochs={}, corpus_tokens=None, given={"tasks": "t"}
     )
+    ctx.plan = resolve(loaded)
     ctx.fingerprints = lambda step: ctx.given
     ctx.fingerprint = lambda name: f"{name} {ctx.given.get(name)}"
-    return ctx, next(step for step in resolve(loaded).steps if step.stage == name)
+    return ctx, next(step for step in ctx.plan.steps if step.stage == name)
 
 
 def finished(folder: Path, **manifest: Any) -> None:
@@ -58,8 +60,13 @@ def _rows(ctx: Any) -> None:
     ctx.given = ctx.given | {"tasks": "others"}
 
 
-def _teacher_of_edits(ctx: Any) -> None:
+def _teacher(ctx: Any) -> None:
     ctx.given = ctx.given | {"teacher": "another"}
+
+
+def _given_student(ctx: Any) -> None:
+    """A stage besides starts from one, so that the student is not the teacher's layers."""
+    ctx.plan = replace(ctx.plan, given_student=not ctx.plan.given_student)
 
 
 def _teachers_stage(ctx: Any) -> None:
@@ -67,11 +74,10 @@ def _teachers_stage(ctx: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [_precision, _device, _processes, _epochs, _rows, _teacher_of_edits, _teachers_stage]
+    "change", [_precision, _device, _processes, _epochs, _rows, _teacher, _given_student, _teachers_stage]
 )
 def test_each_part_changes_the_name(change: Callable[[Any], None], tmp_path: Path) -> None:
-    ctx, step = stage(tmp_path, "finetune", "transfer.sources={edits:1.0}")
-    ctx.fingerprint = lambda name: ctx.given.get(name)
+    ctx, step = stage(tmp_path, "finetune")
     finished(tmp_path / "finetune_teacher", made_from="one")
     before = cache_key.of_step(ctx, step)
     assert cache_key.of_step(ctx, step) == before
@@ -116,6 +122,18 @@ def test_the_processor_is_a_part_where_gates_are_trained_to_reach_a_time(
         monkeypatch.setattr(cache_key, "processor", lambda machine, processor=processor: {"cpu": processor})
         names.append(cache_key.of_step(ctx, step))
     assert (names[0] != names[1]) is (gates != "none")
+
+
+@pytest.mark.parametrize("changed", ["stages.prune.dimensions=[layers,ffn]", "stages.quantize.schemes=[torchao]"])
+def test_gates_are_trained_for_the_stages_that_prune_by_them_and_make_the_forms(changed: str, tmp_path: Path) -> None:
+    loaded = [config.load_config(["recipe=cofi", *FILES[:1], *FILES[2:], *more]) for more in ([], [changed])]
+    names = {"gated": set[str | None](), "finetune_teacher": set[str | None]()}
+    for each in loaded:
+        ctx, _ = stage(tmp_path, "finetune")
+        ctx.config, ctx.plan = each, resolve(each)
+        for name in names:
+            names[name].add(cache_key.of_step(ctx, next(step for step in ctx.plan.steps if step.stage == name)))
+    assert (len(names["gated"]), len(names["finetune_teacher"])) == (2, 1)
 
 
 def test_steps_that_are_no_training_are_known_by_their_files(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def code(tmp_path: Path) -> Callable[[str], str]:
 
     def call(added: str) -> str:
         lines = f"{REGISTERED}\nimport package.mine, unrelated\n{added}\nprint(outside.code())"
-        command = [sys.executable, "-c", lines]
+        command = [sys.executable, "-B", "-c", lines]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -81,3 +81,27 @@ def test_and_the_source_of_a_function_without_a_file(code: Callable[[str], str])
     """As in a notebook."""
     first, again, other = (code(f'own["two"] = lambda x: x + {number}') for number in (1, 1, 2))
     assert first == again != other
+
+
+@pytest.mark.parametrize("edited", [("2 * x", "3 * x"), ("START = 1", "START = 2")], ids=["a function", "a constant"])
+def test_code_that_was_edited_after_it_was_imported_is_no_other_code(
+    edited: tuple[str, str], code: Callable[[str], str], tmp_path: Path
+) -> None:
+    """What runs is what was imported. A new process, and one that imports the file again, runs what the file says."""
+    (tmp_path / "lazy.py").write_text("START = 1\n\ndef two(x):\n    return 2 * x\n")
+    register = 'own["loss"] = (*own["loss"], "lazy.two")'
+    before = code(register)
+    edit = f"""
+import importlib, lazy
+from pathlib import Path
+{register}
+file = Path("lazy.py")
+file.write_text(file.read_text().replace(*{edited!r}))
+importlib.invalidate_caches()
+"""
+    stale = code(edit)
+    now = code(register)
+    (tmp_path / "lazy.py").write_text("START = 1\n\ndef two(x):\n    return 2 * x\n")
+    again = code(f"{edit}importlib.reload(lazy)")
+    assert len({before, stale, now}) == 3
+    assert again == now
