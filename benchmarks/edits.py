@@ -129,8 +129,9 @@ class Bench:
             row["edit"] = " ".join([kind.edit(self.home, recipe, rng), *settings])
             row["runs"] = {"same folder": self._compared(recipe, "run", before, settings)}
             if not at_once:  # the first run has put what it made into the cache
-                shutil.rmtree(self.home / "cache")
-                shutil.copytree(self.copies / recipe / "cache", self.home / "cache", symlinks=True)
+                shutil.rmtree(self.home / "cache", ignore_errors=True)
+                if (cached := self.copies / recipe / "cache").is_dir():  # a smoke run has none
+                    shutil.copytree(cached, self.home / "cache", symlinks=True)
                 if name == "in the cache":
                     row["edit"] += f"; {kind.edit(self.home, recipe, rng)}"
             row["runs"]["same cache"] = self._compared(recipe, "new", before, settings)
