@@ -135,8 +135,8 @@ class Bench:
                 if name == "in the cache":
                     row["edit"] += f"; {kind.edit(self.home, recipe, rng)}"
             row["runs"]["same cache"] = self._compared(recipe, "new", before, settings)
-        if kind.irrelevant and (made := [n for n, each in row["runs"].items() if each["made"]]) and recipe != "smoke":
-            row["needless"] = made
+        if kind.irrelevant and row["runs"]["same folder"]["made"]:
+            row["needless"] = row["runs"]["same folder"]["made"]
         return row
 
     def _restore(self, recipe: str, finished: bool) -> None:

@@ -207,7 +207,9 @@ def _print(line: str | None) -> None:
 
 def _run_pending(ctx: Context, step: Step, pending: list[Step]) -> None:
     """Run a step, unless it finished earlier."""
-    if step in pending:
+    from distill.pipeline.context.pending import still_finished
+
+    if step in pending and not still_finished(ctx, step):
         _run_step(ctx, step)
     else:
         ctx.machine.log(f"{step.folder}: finished earlier, skipped")

@@ -28,7 +28,8 @@ def _packages() -> str:
 def pending_steps(ctx: Context, steps: Sequence[Step]) -> list[Step]:
     """The steps that must run: unfinished steps, and steps with an input that changed or is computed again.
 
-    Removes the outdated files of these steps.
+    Removes the outdated files of these steps. A finished step of which only earlier steps are computed again keeps its
+    files, because these steps may end with the same: `still_finished` tells when they have run.
     """
     pending: list[Step] = []
     outdated: list[Step] = []
@@ -42,6 +43,9 @@ def pending_steps(ctx: Context, steps: Sequence[Step]) -> list[Step]:
             replaced = [name for name in changed if name in (*NAMES.values(), CHANGED_PACKAGES, UNKNOWN)]
             if replaced and ctx.folder.started(step):
                 ctx.machine.log(f"{step.folder}: starts again, because {', '.join(replaced)} changed")
+        elif changed and {*changed} <= {other.folder for other in pending}:
+            ctx.machine.log(f"{step.folder}: runs again if {', '.join(changed)} changed")
+            pending.append(step)
         elif changed:
             ctx.machine.log(f"{step.folder}: runs again, because {', '.join(changed)} changed")
             pending.append(step)
@@ -58,6 +62,20 @@ def pending_steps(ctx: Context, steps: Sequence[Step]) -> list[Step]:
             ctx.folder.forget_given()
     ctx.machine.wait()
     return pending
+
+
+def still_finished(ctx: Context, step: Step) -> bool:
+    """Whether a pending step had finished, and the earlier steps, which ended meanwhile, left its inputs as they were.
+
+    Removes the outdated files of a finished step whose inputs did change.
+    """
+    finished = "inputs" in ctx.folder.manifest(step)
+    changed = _changed(ctx, step, []) if finished else []
+    ctx.machine.wait()  # until every process has looked
+    if changed and ctx.machine.main:
+        ctx.folder.forget(step)
+    ctx.machine.wait()
+    return finished and not changed
 
 
 def _changed(ctx: Context, step: Step, pending: list[Step]) -> list[str]:

@@ -71,12 +71,20 @@ def test_no_step_runs_again_when_all_are_finished(ctx: Run) -> None:
     assert ctx.printed == []
 
 
-def test_a_step_runs_again_when_its_input_is_missing(ctx: Run) -> None:
+@pytest.mark.parametrize("weights", ["the same", "others"])
+def test_a_step_runs_again_when_its_input_is_missing_and_is_made_otherwise(weights: str, ctx: Run) -> None:
+    file, step = ctx.folder.path / "pretrain" / "model.safetensors", ctx.step("finetune")
+    run_folder.write_text(file, "the same")
+    for name in ("pretrain", "finetune"):
+        ctx.finish(name)
     (ctx.folder.path / "pretrain" / run_folder.MANIFEST).unlink()
     ctx.begin("pretrain")
     assert ctx.pending() == ["pretrain", "finetune"]
-    assert ctx.printed == ["finetune: runs again, because pretrain changed"]
-    assert not (ctx.folder.path / "finetune").exists()
+    assert ctx.printed == ["finetune: runs again if pretrain changed"]
+    run_folder.write_text(file, weights)
+    ctx.finish("pretrain", seconds=2.0)
+    assert pending.still_finished(ctx, step) == (weights == "the same")  # type: ignore[arg-type]
+    assert (ctx.folder.path / "finetune").exists() == (weights == "the same")
     assert (ctx.folder.path / "finetune_teacher").exists()
 
 
