@@ -8,6 +8,7 @@ import inspect
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,7 @@ from distill.runtime.versions import PACKAGES
 
 _registries: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {}
 """Name of a registry -> (it, what it had when distill made it)."""
+_SIMPLE = (bool, int, float, str, tuple)
 _INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 """Folders of packages whose versions, and not whose files, tell one from another."""
 
@@ -65,7 +67,7 @@ def _described(value: Any, modules: dict[str, str]) -> Any:
         return value
     if hasattr(value, "__qualname__"):
         module = str(value.__module__)
-        modules[module] = modules.get(module, "") + (_source(value) if _file(module) is None else "")
+        modules[module] = modules.get(module, "") + ("" if _is_file(module) else _source(value))
         return f"{module}.{value.__qualname__}"
     return [inside(type(value)), inside(_values(value))]
 
@@ -83,11 +85,10 @@ def _named(text: str) -> list[str]:
 
 
 def _source(value: Any) -> str:
-    """The source of a function or class that is in no file, as in a notebook; the code of the function without it."""
-    try:
-        return inspect.getsource(value)
-    except (OSError, TypeError):
-        return _plain(value.__code__) if inspect.isfunction(value) else ""
+    """What a function or a class of a script, or of a notebook, computes."""
+    if inspect.isfunction(value):
+        return "".join(map(_plain, _codes(value.__code__)))
+    return "".join(_source(each) for each in vars(value).values() if inspect.isfunction(each))
 
 
 def _files(modules: Mapping[str, str]) -> dict[str, str]:
@@ -105,13 +106,45 @@ def _files(modules: Mapping[str, str]) -> dict[str, str]:
         if name in found or not _is_own(name, roots):
             continue
         file = _file(name)
-        found[name] = modules.get(name, "") if file is None else file_hashes.sha256(file)
+        found[name] = file_hashes.sha256(file) if file is not None and _is_file(name) else _script(name, modules)
         queue += [parent] if parent else []
-        if file is not None and file.suffix == ".py":
-            tree = ast.parse(file.read_bytes())
-            queue += _imported(tree, name, file.name == "__init__.py")
-            found[name] += "".join(_loaded_otherwise(tree, name))
+        if not _is_file(name):
+            queue += _named_in_script(name)
+        elif file is not None and file.suffix == ".py":
+            with suppress(SyntaxError):  # of a file that was edited since, and can be imported no more
+                tree = ast.parse(file.read_bytes())
+                queue += _imported(tree, name, file.name == "__init__.py")
+                found[name] += "".join(_loaded_otherwise(tree, name))
     return found
+
+
+def _is_file(name: str) -> bool:
+    """Whether a module is known by its file. A script is not: most of it says what to run."""
+    return name != "__main__" and _file(name) is not None
+
+
+def _script(name: str, modules: Mapping[str, str]) -> str:
+    """The functions of a script or a notebook, what was added from it, and the plain values that the functions name."""
+    values = vars(sys.modules[name])
+    codes = [inside for code in _functions(name) for inside in _codes(code)]
+    used = sorted({each for code in codes for each in code.co_names if isinstance(values.get(each), _SIMPLE)})
+    return "\n".join([modules.get(name, ""), *sorted(map(_plain, codes)), *(f"{n} = {values[n]!r}" for n in used)])
+
+
+def _named_in_script(name: str) -> Iterator[str]:
+    """Modules that the functions of a script import, or whose functions they name."""
+    values = vars(sys.modules[name])
+    for each in {each for code in _functions(name) for inside in _codes(code) for each in inside.co_names}:
+        value = values.get(each)
+        origin = getattr(value, "__name__" if inspect.ismodule(value) else "__module__", None)
+        yield from (text for text in (each, origin) if isinstance(text, str))
+
+
+def _functions(name: str) -> list[CodeType]:
+    """The code of the functions and methods of a loaded module."""
+    own = [value for value in vars(sys.modules[name]).values() if getattr(value, "__module__", None) == name]
+    every = [each for value in own for each in (vars(value).values() if isinstance(value, type) else [value])]
+    return [each.__code__ for each in every if inspect.isfunction(each)]
 
 
 def _loaded_otherwise(tree: ast.Module, name: str) -> list[str]:
@@ -119,9 +152,7 @@ def _loaded_otherwise(tree: ast.Module, name: str) -> list[str]:
     if (module := sys.modules.get(name)) is None:
         return []
     written = {_plain(code) for code in _codes(compile(tree, name, "exec", dont_inherit=True))}
-    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == name]
-    functions = [each for value in own for each in (vars(value).values() if isinstance(value, type) else [value])]
-    loaded = {_plain(each.__code__) for each in functions if inspect.isfunction(each)}
+    loaded = {*map(_plain, _functions(name))}
     constants = [
         f"{target.id} = {getattr(module, target.id)!r}"
         for node in tree.body

@@ -77,10 +77,28 @@ def test_so_does_each_value_of_a_record_of_plain_values(code: Callable[[str], st
     assert code("") == ""
 
 
-def test_and_the_source_of_a_function_without_a_file(code: Callable[[str], str]) -> None:
-    """As in a notebook."""
-    first, again, other = (code(f'own["two"] = lambda x: x + {number}') for number in (1, 1, 2))
-    assert first == again != other
+SCRIPT = """
+import lazy
+factor = 2
+def mine(x):
+    return [factor * lazy.two for _ in x]
+own["two"] = functools.partial(mine)
+recipe = "recipe=task"
+"""
+
+
+@pytest.mark.parametrize(
+    ("edit", "other"),
+    [(("recipe=task", "recipe=prune"), False), (("in x", "in x[1:]"), True), (("factor = 2", "factor = 3"), True)],
+)
+def test_of_a_script_its_functions_count_and_not_what_it_runs(
+    edit: tuple[str, str], other: bool, code: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A notebook is one too."""
+    before = code(SCRIPT)
+    assert (code(SCRIPT.replace(*edit)) != before) == other
+    (tmp_path / "lazy.py").write_text("two = 3\n")
+    assert code(SCRIPT) != before
 
 
 @pytest.mark.parametrize("edited", [("2 * x", "3 * x"), ("START = 1", "START = 2")], ids=["a function", "a constant"])
