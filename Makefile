@@ -1,4 +1,4 @@
-# make install | make demo | make test | make test-all | make test-floors | make fuzz | make chaos | make test-browser | make results | make bench | make lint | make release. Everything is installed into .venv, once, with the versions of constraints.txt; with another Python: make test PYTHON=python3.13 VENV=.venv-3.13.
+# make install | make demo | make test | make test-all | make test-floors | make fuzz | make chaos | make edits | make test-browser | make results | make bench | make lint | make release. Everything is installed into .venv, once, with the versions of constraints.txt; with another Python: make test PYTHON=python3.13 VENV=.venv-3.13.
 PYTHON ?= python3
 VENV ?= .venv
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
@@ -6,7 +6,7 @@ PYTEST = HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest 
 ARGS ?=
 RUNS ?=
 
-.PHONY: install demo test test-all test-floors fuzz chaos test-browser results bench lint format release clean
+.PHONY: install demo test test-all test-floors fuzz chaos edits test-browser results bench lint format release clean
 
 install: $(VENV)/.embedded
 
@@ -29,6 +29,10 @@ fuzz: $(VENV)/.dev
 
 chaos: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m benchmarks.chaos $(ARGS)
+
+# Random edits of inputs between identical commands: what is used again must be what would be made again. More than an hour.
+edits: $(VENV)/.dev
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m benchmarks.edits $(ARGS)
 
 test-browser: $(VENV)/.browser
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -rs tests/browser $(ARGS)

@@ -633,6 +633,24 @@ def chaos_table(outcome: dict[str, Any]) -> Table:
     return Table("Disturbed runs", columns, rows, 2, [])
 
 
+OUTCOMES = {"equal": "Equal", "refused": "Refused", "told": "Kept with a note", "stale": "Stale"}
+"""How runs of `benchmarks/edits.py` end -> a column."""
+
+
+def edits_table(outcome: dict[str, Any]) -> Table:
+    """The outcome of `benchmarks/edits.py`, with a row for each kind of edit, and their sums."""
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for row in outcome["rows"]:
+        kinds.setdefault(row["kind"], []).append(row)
+    counts = []
+    for rows in kinds.values():
+        runs = [run["outcome"] for row in rows for run in row["runs"].values()]
+        counts.append([len(rows), len(runs), *(runs.count(name) for name in OUTCOMES)])
+    sums = [*counts, [sum(column) for column in zip(*counts, strict=True)]]
+    rows = [(name, *map(str, numbers)) for name, numbers in zip([*kinds, "all"], sums, strict=True)]
+    return Table("Edits between identical commands", ("Edit", "Edits", "Runs", *OUTCOMES.values()), rows, 1, [])
+
+
 def fuzz_table(outcome: dict[str, Any]) -> Table:
     """The numbers of outcomes of random cases, which tests/fuzz/conftest.py writes."""
     rows = [
@@ -788,6 +806,7 @@ _MEASUREMENTS: dict[str, tuple[Path, Callable[[dict[str, Any]], Table]]] = {
     "embedders": (PERFORMANCE, embedders_table),
     "embedder_terms": (FINDINGS, embedder_terms_table),
     "chaos": (RELIABILITY, chaos_table),
+    "edits": (RELIABILITY, edits_table),
     "fuzz": (RELIABILITY, fuzz_table),
     "soak": (RELIABILITY, soak_table),
 }

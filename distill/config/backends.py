@@ -8,6 +8,8 @@ import shutil
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from distill.runtime import outside
+
 
 @dataclass(frozen=True)
 class Backend:
@@ -65,6 +67,7 @@ BACKENDS: dict[str, Backend] = {
 }
 """Name -> backend. Code outside of the package may add its own, and the function that loads its files to `RUNTIMES` of
 `distill.inference.runners`."""
+outside.registry("backends", BACKENDS)
 
 
 @functools.cache

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from distill.runtime import outside
+
 
 @dataclass(frozen=True)
 class FeatureKind:
@@ -115,6 +117,7 @@ FEATURE_KINDS: dict[str, FeatureKind] = {
     kind.name: kind for kind in (LOGITS, MARGINS, VECTORS, HIDDEN, POOLED, RELATIONS, SCORES)
 }
 """Values of the setting `features` of a term."""
+outside.registry("kinds of features", FEATURE_KINDS)
 
 GATES = FeatureKind("gates", "nothing: the cost of gates, one number per batch")
 """The term that gates add to the loss. It cannot be chosen by a setting."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.errors import refuse
+from distill.runtime import outside
 
 
 def _losses() -> tuple[str, ...]:
@@ -54,6 +55,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "schedule": ("distill.training.schedule.linear", "distill.training.schedule.constant"),
 }
 """Place in a config -> the functions and classes that its `_target_` may name."""
+outside.registry("functions of settings", PLACES)
 
 MOVED = {
     "distill.compress.importance.": "distill.compression.pruning.importance.",

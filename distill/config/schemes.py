@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from distill.config.backends import BACKENDS
+from distill.runtime import outside
 
 COMPILED = "_compiled"
 """Suffix of the scheme of a model that is compiled by torch."""
@@ -134,6 +135,7 @@ SCHEMES: dict[str, Scheme] = {
 }
 """Name in `stages.quantize.schemes` -> scheme. Code outside of the package may add its own, and the function that makes
 it to `MAKE` of `distill.compression.quantization.quantize`."""
+outside.registry("schemes", SCHEMES)
 
 
 def file_of(backend: str, scheme: str) -> tuple[str, str] | None:

@@ -10,6 +10,7 @@ from omegaconf import MISSING
 from distill.config.allowed import above, at_least, members, one_of
 from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.schemes import default
+from distill.runtime import outside
 
 
 @dataclass
@@ -305,3 +306,4 @@ STAGES: dict[str, type[Stage]] = {
     stage.kind: stage for stage in (Train, Baseline, Prune, Vocabulary, Quantize, Evaluate, Export)
 }
 """Kind of a stage -> its settings. A kind of your own is added here before `register()` is called again."""
+outside.registry("settings of stages", STAGES)

@@ -28,7 +28,7 @@ from distill.data.jsonl import Wider
 from distill.data.lines import EXPANSION, too_large
 from distill.data.separators import NAMES
 from distill.errors import ConfigError, DataError, UserError, reason
-from distill.runtime import quoting
+from distill.runtime import outside, quoting
 from distill.runtime.storage import cache, disk_errors, file_hashes
 from distill.runtime.storage.run_folder import fingerprint, writing_file
 
@@ -271,9 +271,9 @@ def _table(file: str, key: str, separator: str | None, folder: Path) -> pa.Table
 
 
 def _readers() -> list[str]:
-    """The versions on which the rows of a file depend: the code of this package, and the library by which files are
-    read."""
-    return [file_hashes.of_code(Path(__file__).parent), pa.__version__]
+    """The versions on which the rows of a file depend: the code of this package, readers from outside of distill, and
+    the library by which files are read."""
+    return [file_hashes.of_code(Path(__file__).parent), outside.code(), pa.__version__]
 
 
 def _mapped(entry: Path) -> pa.Table:

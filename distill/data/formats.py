@@ -17,6 +17,7 @@ import pyarrow as pa
 from distill.data import conll, delimited, jsonl, parquet, scanner
 from distill.data.lines import decoded, too_large
 from distill.errors import DataError
+from distill.runtime import outside
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 """Extension -> what separates columns, unless the settings or the file state another separator."""
@@ -77,6 +78,8 @@ TEXT: dict[str, Callable[[Text], Iterator[pa.RecordBatch]]] = {
 """Extension -> reader of a text file, which may be compressed: `.csv.gz`."""
 BINARY: dict[str, Callable[[BinaryIO, str, int | None], Iterator[pa.RecordBatch]]] = {".parquet": parquet.batches}
 """Extension -> reader of another file: (file, its name, bytes that its rows may take) -> its rows."""
+outside.registry("formats of text", TEXT)
+outside.registry("other formats", BINARY)
 
 
 def extension(name: str) -> tuple[str, bool]:

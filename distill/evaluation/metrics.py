@@ -24,6 +24,7 @@ import numpy as np
 from distill.data.task_types.spans import TAGGED, matched
 from distill.errors import UserError
 from distill.evaluation import rankings
+from distill.runtime import outside
 
 _IN_CACHE = 32
 """Resamples whose ranks are computed together."""
@@ -261,6 +262,7 @@ METRICS: dict[str, Metric] = {
     "spearman": Metric(_stacked, _correlation, _no_correlation, _rank_products),
 }
 """Name -> metric. A metric that is added here is scored, resampled and compared with chance like the others."""
+outside.registry("metrics", METRICS)
 
 
 def score(names: Sequence[str], predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:

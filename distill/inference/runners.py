@@ -20,6 +20,7 @@ from distill.inference.mixture import average
 from distill.models.families import auto_class, logits
 from distill.models.teacher.load import read_config
 from distill.models.teacher.whole import load_whole
+from distill.runtime import outside
 from distill.runtime.machine import arithmetic
 
 Batch = dict[str, np.ndarray]
@@ -273,6 +274,7 @@ RUNTIMES: dict[str, Callable[..., Runner]] = {
     "openvino": openvino_runner,
 }
 """`Backend.runtime` -> the function that loads its files: `f(name, path, *, scheme, device, threads) -> Runner`."""
+outside.registry("runtimes", RUNTIMES)
 
 
 def load(

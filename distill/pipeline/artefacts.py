@@ -34,6 +34,8 @@ class Record(Stored, frozen=True, kw_only=True):
     cost: Cost
     reused: bool = False
     """Whether its models are those of an earlier run."""
+    files: str = ""
+    """Hash of the files that it made, and of the scores that it measured."""
 
 
 class Artefact(Stored, frozen=True, kw_only=True):

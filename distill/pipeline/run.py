@@ -91,6 +91,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
         ctx = _context(config, recipe, overrides, folder)
         from distill import report
         from distill.pipeline.collect import results, tracked
+        from distill.pipeline.context.pending import pending_steps
         from distill.pipeline.validation.preflight import prepare
 
         ctx.machine.log(f"run folder: {folder}")
@@ -100,7 +101,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
             )
         with progress.shown_on(ctx.machine.console if ctx.machine.main else None):
             if config.budget.minutes is None:
-                pending = _pending(ctx, ctx.plan.steps)
+                pending = pending_steps(ctx, ctx.plan.steps)
                 repositories = _begin(ctx, pending, pending, prepare)
                 ctx.machine.tracker.start(folder.name, folder, flatten(asdict(config)))
                 for step in ctx.plan.steps:
@@ -126,16 +127,17 @@ def _within_budget(ctx: Context, prepare: Prepare, began: float) -> tuple[Contex
     """Run the steps for which the budget is enough. Returns the context with the plan of these, and the repositories
     of `push`."""
     from distill.pipeline.budget import search_within_budget
+    from distill.pipeline.context.pending import begun_from, pending_steps
 
     def runner(ctx: Context, steps: Sequence[Step]) -> Callable[[Step], None]:
-        pending = _pending(ctx, steps)
+        pending = pending_steps(ctx, steps)
         if ctx.machine.main:
-            ctx.folder.begin({step.folder: ctx.fingerprints(step) for step in pending})
+            ctx.folder.begin({step.folder: begun_from(ctx, step) for step in pending})
         return lambda step: _run_pending(ctx, step, pending)
 
     first = [step for step in ctx.plan.steps if not step.target and not isinstance(step.settings, Evaluate | Export)]
     others = [step for step in ctx.plan.steps if step not in first]
-    pending = _pending(ctx, first)
+    pending = pending_steps(ctx, first)
     for step in others:
         if pending and ctx.machine.main and ctx.folder.started(step):
             ctx.folder.forget(step)
@@ -156,10 +158,12 @@ def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prep
 
     Returns the repositories of `push` and the folders for them.
     """
+    from distill.pipeline.context.pending import begun_from
+
     settings = ctx.folder.path / SETTINGS
     if ctx.machine.main and not settings.is_file():
         ctx.folder.forget_corpus()  # a refused run with other settings may have encoded it
-    given = {step.folder: ctx.fingerprints(step) for step in pending}  # loads models, which synchronizes the processes
+    given = {step.folder: begun_from(ctx, step) for step in pending}  # loads models, which synchronizes the processes
     # Recorded before anything is computed from it, so that another try notices what has been replaced since.
     if ctx.machine.main and pending:
         ctx.folder.begin(given)
@@ -207,84 +211,13 @@ def _print(line: str | None) -> None:
 
 def _run_pending(ctx: Context, step: Step, pending: list[Step]) -> None:
     """Run a step, unless it finished earlier."""
+    from distill.pipeline.context.pending import still_finished
     from distill.pipeline.run_step import run_step
 
-    if step in pending:
+    if step in pending and not still_finished(ctx, step):
         run_step(ctx, step)
     else:
         ctx.machine.log(f"{step.folder}: finished earlier, skipped")
-
-
-def _pending(ctx: Context, steps: Sequence[Step]) -> list[Step]:
-    """The steps that must run: unfinished steps, and steps with an input that changed or is computed again.
-
-    Removes the outdated files of these steps.
-    """
-    from distill.pipeline.context.fingerprints import NAMES
-
-    pending: list[Step] = []
-    outdated: list[Step] = []
-    finished: list[Step] = []
-    given_changed = False
-    for step in steps:
-        record, changed = ctx.folder.record(step), _changed(ctx, step, pending)
-        if record is None:
-            pending.append(step)
-            outdated += [step] if changed else []  # partial results of a stopped run, from inputs that changed
-            replaced = [name for name in changed if name in NAMES.values()]
-            if replaced and ctx.folder.started(step):
-                ctx.machine.log(f"{step.folder}: starts again, because {', '.join(replaced)} changed")
-        elif changed:
-            ctx.machine.log(f"{step.folder}: runs again, because {', '.join(changed)} changed")
-            pending.append(step)
-            outdated.append(step)
-        else:
-            finished.append(step)
-        given_changed |= any(name in NAMES.values() for name in changed)
-    _print_versions(ctx, finished)
-    ctx.machine.wait()
-    if ctx.machine.main:
-        for step in outdated:
-            ctx.folder.forget(step)
-        if given_changed:
-            ctx.folder.forget_given()
-    ctx.machine.wait()
-    return pending
-
-
-def _changed(ctx: Context, step: Step, pending: list[Step]) -> list[str]:
-    """Names of the inputs of a step that changed since it ran: earlier steps, and given models and data."""
-    from distill.pipeline.context.fingerprints import NAMES
-
-    running = [other.folder for other in step.inputs if other in pending]
-    record = ctx.folder.record(step)
-    before = ctx.folder.begun(step) if record is None else record.given
-    if before is None:
-        return running
-    given = ctx.fingerprints(step)
-    replaced = [NAMES[name] for name in given if before.get(name) != given[name]]
-    now = ctx.folder.inputs(step)
-    inputs = now if record is None else record.inputs
-    rerun = [folder for folder in now if folder not in running and inputs.get(folder) != now[folder]]
-    return [*sorted(running), *rerun, *replaced]
-
-
-def _print_versions(ctx: Context, finished: list[Step]) -> None:
-    """Print which finished steps were run by other versions of distill, torch or transformers. They are kept."""
-    from distill.runtime.versions import versions
-
-    now = versions()
-    for package in now:
-        before: dict[str, list[str]] = {}
-        for step in finished:
-            record = ctx.folder.record(step)
-            if record is not None and (other := record.versions.get(package)) != now[package]:
-                before.setdefault(str(other), []).append(step.folder)
-        for version, steps in before.items():
-            ctx.machine.log(
-                f"{', '.join(steps)}: run with {package} {version}, now {now[package]}; kept (set output=NEW_FOLDER "
-                "to run everything again)"
-            )
 
 
 def _same_settings(folder: Path, config: Config) -> None:

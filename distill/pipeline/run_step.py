@@ -49,6 +49,7 @@ def _make(ctx: Context, step: Step, key: str | None, given: dict[str, str]) -> N
         raise TypeError(f"stages.RUN[{step.kind!r}]: got a {type(made).__name__} from it; must return an Artefact")
     seconds = time.monotonic() - began
     if ctx.machine.main:
+        ctx.check_unchanged(given, step)
         cost = Cost(seconds=None if made.skipped else seconds, peak_memory_mib=used())
         ctx.folder.complete(step, made, _record(ctx, step, key, given, cost))
         if not made.skipped:

@@ -51,8 +51,11 @@ def versions() -> dict[str, str | None]:
 
 
 def _version_and_commit() -> str:
-    """The version of distill; in a checkout, with its commit."""
-    return __version__ if (of_source := commit()) is None else f"{__version__} ({of_source})"
+    """The version of distill; in a checkout, with its commit, or the hash of its source where files were changed."""
+    of_source = commit()
+    if of_source is None:
+        return __version__
+    return f"{__version__} ({of_source}{f', {source_hash()}' if of_source.endswith('-dirty') else ''})"
 
 
 @functools.cache

@@ -49,6 +49,8 @@ end
 RELIABILITY = """# Reliability
 <!-- chaos:begin -->
 <!-- chaos:end -->
+<!-- edits:begin -->
+<!-- edits:end -->
 <!-- fuzz:begin -->
 <!-- fuzz:end -->
 <!-- soak:begin -->
@@ -472,6 +474,20 @@ def test_the_page_on_reliability_sums_what_was_done_to_runs(root: Path) -> None:
     assert "| prune | 1 | 2 | 0 | 0 | 1 | 1 | 0 | 1 |" in page
     assert "| prune | 2 | 2 | 0 | 0 | 1 | 1 | 1 | 0 |" in page
     assert "| all |  | 4 | 0 | 0 | 2 | 2 | 1 | 1 |" in page
+
+
+def test_the_page_on_reliability_sums_what_became_of_edits(root: Path) -> None:
+    ends = [("equal", "equal"), ("refused", "equal"), ("told", "stale")]
+    rows = [
+        {"kind": kind, "runs": {"same folder": {"outcome": one}, "same cache": {"outcome": two}}}
+        for kind, (one, two) in zip(("cell", "seed", "cell"), ends, strict=True)
+    ]
+    write(root / "benchmarks/results/edits.json", {"environment": {}, "rows": rows})
+    assert results_table.main([], root) == 0
+    page = (root / "docs/reliability.md").read_text()
+    assert "| cell | 2 | 4 | 2 | 0 | 1 | 1 |" in page
+    assert "| seed | 1 | 2 | 1 | 1 | 0 | 0 |" in page
+    assert "| all | 3 | 6 | 3 | 1 | 1 | 1 |" in page
 
 
 def test_the_page_on_reliability_shows_random_cases(root: Path) -> None:

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Embedding
 
+from distill.runtime import outside
+
 LEVELS = 127
 """Largest int8 value of a weight; the range is symmetric, so that zero is exact."""
 
@@ -64,6 +66,7 @@ ROUNDING: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]
     "nf4": (nf4, lambda exact: exact),
 }
 """`Scheme.rounding` -> functions that round weights and inputs."""
+outside.registry("rounding", ROUNDING)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from distill.models import families
+from distill.runtime import outside
 from distill.runtime.storage.run_folder import MANIFEST, writing_file
 from distill.runtime.versions import cpu_flags, saturates
 
@@ -329,3 +330,5 @@ outside of the package may add its own, as to `FITS` and to `fake_quantization.R
 
 FITS: dict[str, Callable[[Any], bool]] = {"bitsandbytes_nf4": _has_whole_blocks}
 """Name of a scheme -> whether it supports the sizes of a linear module; the other schemes support all sizes."""
+outside.registry("quantization", MAKE)
+outside.registry("sizes of a scheme", FITS)

@@ -26,6 +26,7 @@ from distill.data.task_types.task_type import (
 )
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
 from distill.models.families.record import ABSENT, TEXTS
+from distill.runtime import outside
 
 __all__ = [
     "ABSENT",
@@ -59,6 +60,7 @@ TASK_TYPES: dict[str, TaskType] = {
     )
 }
 """Setting `tasks.kind` -> its record."""
+outside.registry("task types", TASK_TYPES)
 
 
 def kind_of_model(problem: str | None, outputs: int, architecture: str = TEXTS) -> TaskType:

@@ -15,6 +15,7 @@ from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECT
 from distill.models.families.records import FAMILIES
 from distill.models.families.sentence import check_no_prompt
 from distill.models.families.weights import CONFIG, Tensor, config_of, tensors_of, weight_files
+from distill.runtime import outside
 
 HEADS: dict[str, tuple[str, ...]] = {
     TEXTS: tuple(sorted({family.head for family in FAMILIES.values()})),
@@ -24,6 +25,7 @@ HEADS: dict[str, tuple[str, ...]] = {
     VECTORS: ("dense",),
 }
 """Architecture -> names of its last linear layer, which depend on the family. Many embedders have none."""
+outside.registry("heads", HEADS)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from distill.models.families.record import Family
 from distill.models.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from distill.models.families.seq2seq import BART, T5
 from distill.models.families.xlnet import XLNET
+from distill.runtime import outside
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -45,6 +46,8 @@ FAMILIES: dict[str, Family] = {
 
 STUDENTS: dict[str, Family] = {name: family for name, family in FAMILIES.items() if family.layer is not None}
 """Families that a student can have. Terms can also compare hidden states and attention of their models."""
+outside.registry("families", FAMILIES)
+outside.registry("families of students", STUDENTS)
 
 
 def family_of(model_or_config: Any, key: str = "teacher.name") -> Family:

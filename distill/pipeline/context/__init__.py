@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from distill.pipeline.artefacts import Trained
 from distill.pipeline.context import fingerprints
 from distill.pipeline.context.folder import CORPUS, RunFolder
 from distill.pipeline.context.given import GivenModels
-from distill.runtime import progress
+from distill.runtime import outside, progress
 from distill.runtime.machine import Machine
 from distill.runtime.storage import cache, run_folder, structs
 
@@ -69,7 +69,31 @@ class Context:
             self._fingerprints[name] = self._fingerprint(name)
         return self._fingerprints[name]
 
+    def check_unchanged(self, given: Mapping[str, str], step: Step | None = None) -> None:
+        """Check that files that were read in the course of the run still have the content with which it began.
+
+        Rows are not checked, because the run reads them from a copy.
+
+        Args:
+            given: name -> fingerprint with which the run began.
+            step: the step that was made, whose files are removed if it was made from others.
+
+        Raises:
+            UserError: for the first files that changed.
+        """
+        for name in given:
+            if name not in ("tasks", "unlabelled") and self._fingerprint(name) != given[name]:
+                if step is not None:
+                    self.folder.forget(step)
+                self.folder.forget_given()
+                raise UserError(
+                    f"{fingerprints.NAMES[name]}: got other files while the run read them; must not change during a "
+                    "run; wait for what writes them, then run the same command again"
+                )
+
     def _fingerprint(self, name: str) -> str:
+        if name == "code":
+            return outside.code()
         if name == "tasks":
             return fingerprints.of_tasks(self.tasks)
         if name == "unlabelled":
@@ -160,6 +184,7 @@ class Context:
                         self.machine.log(f"corpus: encoded by an earlier run, in the {owner}'s tokens")
                     else:
                         self._encode(folder, owner, tokenizers, sizes)
+                        self.check_unchanged({"corpus": self.fingerprint("corpus")})
                         cache.keep("corpora", key, folder)
         return (align.stored_aligned if aligned else sequences.stored_corpus)(folder)
 

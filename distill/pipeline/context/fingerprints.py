@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from distill.config import Config, Corpus, Vocabulary
-from distill.config.plan import STUDENT, TEACHER, Step
+from distill.config.plan import STUDENT, Step
 from distill.data import corpus
 from distill.data.task import Task
 from distill.data.task_types import SECONDS, WORDS
@@ -19,6 +19,7 @@ from distill.data.tokens import identity
 from distill.models.families.sentence import MODULES
 from distill.models.families.weights import READ
 from distill.models.teacher.folders import CARD
+from distill.runtime import outside
 from distill.runtime.storage import file_hashes, run_folder
 from distill.runtime.versions import source_hash
 
@@ -31,6 +32,7 @@ NAMES = {
     "tasks": "the rows of the tasks",
     "corpus": "the corpus",
     "unlabelled": "the rows without labels",
+    "code": "code from outside of distill",
 }
 """Name of a given model or data set -> its name in messages."""
 
@@ -38,18 +40,20 @@ NAMES = {
 def needed(step: Step, config: Config) -> list[str]:
     """Names, in `NAMES`, of the given models and data that a step itself reads.
 
-    Inputs that only earlier steps read are not listed: their change shows in the models of these steps.
+    Every step reads the teacher, e.g. its pooling and its width. Other inputs that only earlier steps read are not
+    listed: their change shows in the models of these steps.
     """
     direct = [source for sources in step.sources.values() for source in sources]
     texts = step.settings.texts if isinstance(step.settings, Vocabulary) else ()
     transfer = getattr(step.settings, "transfer", False) and config.transfer.times > 0
     reads = {
-        "teacher": TEACHER in direct,
+        "teacher": True,
         "student": STUDENT in direct,
         "tokenizer": step.builder is step and config.student.tokenizer is not None,
         "tasks": not step.on_corpus,
         "corpus": step.on_corpus or "corpus" in texts or (transfer and config.transfer.sources.get("corpus", 0) > 0),
         "unlabelled": transfer and config.transfer.files is not None,
+        "code": outside.code() != "",
     }
     return [name for name, reads_it in reads.items() if reads_it]
 
@@ -91,7 +95,8 @@ def of_encoded(texts: list[Any], tokenizers: Iterable[Any], sizes: tuple[int, in
         texts: facts on which its texts depend.
         sizes: maximum tokens of a sequence, and of all.
     """
-    return run_folder.fingerprint([texts, [identity(tokenizer) for tokenizer in tokenizers], sizes, source_hash()])
+    code = [source_hash(), outside.code()]
+    return run_folder.fingerprint([texts, [identity(tokenizer) for tokenizer in tokenizers], sizes, code])
 
 
 def of_rows(rows: pa.Table) -> str:

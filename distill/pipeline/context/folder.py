@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from distill.compression.pruning.importance import SCORES
 from distill.config.plan import Step
 from distill.pipeline.artefacts import Artefact, Record
-from distill.runtime.storage import run_folder, structs
+from distill.runtime.storage import file_hashes, run_folder, structs
 from distill.runtime.storage.run_folder import STATE
 
 TEACHER_LOGITS = ".targets"
@@ -23,8 +24,9 @@ CORPUS = "corpus.tokens"
 TRANSFER = "transfer.rows"
 """Folder of the transfer set of every task."""
 BEGUN = ".given.json"
-"""File with the fingerprints of given models and data for each pending step, from when the run last started."""
-
+"""File with the fingerprints of given models and data for each step, from when a run last started with it pending."""
+COSTS = frozenset(("cost", "reused", "seconds", "tokens_per_second", "speed"))
+"""Fields with what a step cost and what was measured, which are other numbers when it is made again."""
 
 A = TypeVar("A", bound=Artefact)
 
@@ -90,17 +92,28 @@ class RunFolder:
         return found
 
     def inputs(self, step: Step) -> dict[str, str]:
-        """Folder -> fingerprint of the manifest, for every finished step that is an input of the step."""
-        finished = filter(self.finished, step.inputs)
-        return {other.folder: run_folder.fingerprint(self.content(other)) for other in finished}
+        """Folder -> identity, for every finished step that is an input of the step."""
+        return {other.folder: self.identity(other) for other in filter(self.finished, step.inputs)}
+
+    def identity(self, step: Step) -> str:
+        """Hash of what a finished step made, and from what. It stays the same if the step is made again bit for bit."""
+        return run_folder.fingerprint(_without_costs(self.content(step)))
 
     def complete(self, step: Step, made: Artefact, record: Record) -> None:
-        """Write what a step hands over with the record of how it was run, by which the step is finished."""
-        structs.write(self.of(step) / run_folder.MANIFEST, replace(made, record=record))
+        """Write what a step hands over, by which the step is finished, with the record of how it was run and the hash
+        of its files."""
+        whole = replace(record, files=run_folder.fingerprint(self._files(step)))
+        structs.write(self.of(step) / run_folder.MANIFEST, replace(made, record=whole))
+
+    def _files(self, step: Step) -> list[list[str]]:
+        """Path and hash of each file that a step made, and of the scores that it measured."""
+        measured = self.measured(step) if step.kind == "prune" else None
+        scores = [] if measured is None else file_hashes.of_folder(measured)
+        every = [*file_hashes.of_folder(self.of(step)), *(part for part in scores if Path(part[0]).name == SCORES)]
+        return [part for part in every if Path(part[0]).name != run_folder.MANIFEST]
 
     def begun(self, step: Step) -> dict[str, str] | None:
-        """Fingerprints of given models and data when a run last started with this step pending; None without such a
-        run."""
+        """What was stored by `begin` when a run last started with this step pending; None without such a run."""
         return self._begun.get(step.folder)
 
     @property
@@ -110,7 +123,7 @@ class RunFolder:
         return found
 
     def begin(self, given: dict[str, dict[str, str]]) -> None:
-        """Store the fingerprints of given models and data, by the folder of each pending step."""
+        """Store what pending steps are made from, by the folder of each: fingerprints of given models and data."""
         run_folder.write_json(self.path / BEGUN, self._begun | given)
 
     def teacher_logits(self, name: str) -> Path:
@@ -129,8 +142,11 @@ class RunFolder:
 
     def started(self, step: Step) -> bool:
         """Whether there are files of a step."""
-        state = self.path / f"{step.folder}{STATE}"
-        return any(path.exists() for path in (self.of(step), state, self.measured(step)))
+        return self.has_parts(step) or self.measured(step).exists()
+
+    def has_parts(self, step: Step) -> bool:
+        """Whether there are files of a step besides measurements, which steps share."""
+        return any((self.path / f"{step.folder}{ending}").exists() for ending in ("", STATE))
 
     def forget(self, step: Step) -> None:
         """Remove all files of a step, the measurements of its stage, and the decisions that depend on them."""
@@ -161,4 +177,9 @@ class RunFolder:
     def finish(self) -> None:
         """Remove the files that only an unfinished run needs."""
         self.forget_given()
-        run_folder.remove(self.path / BEGUN, self.path)
+
+
+def _without_costs(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_costs(each) for key, each in value.items() if key not in COSTS}
+    return [_without_costs(each) for each in value] if isinstance(value, list) else value

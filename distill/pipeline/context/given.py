@@ -10,8 +10,9 @@ from typing import Any
 
 from distill.config import NO_TEACHER, Config, Teacher
 from distill.models import families, teacher
-from distill.pipeline.context.fingerprints import of_models
+from distill.pipeline.context.fingerprints import of_corpus, of_models
 from distill.runtime.machine import Machine
+from distill.runtime.storage import run_folder
 
 SMOKE_LAYERS = 4
 """Number of layers of the random teacher under limit=smoke, unless the student needs more."""
@@ -93,8 +94,11 @@ class GivenModels:
         hidden = 2 * max(16, student.hidden_size or 0, student.embedding_size or 0)
         ffn = 2 * max(32, student.intermediate_size or 0)
         with self.machine.main_first():
-            if not (folder / "config.json").is_file():
+            # The words of the corpus are its vocabulary.
+            content, file = of_corpus(self.config.corpus), folder / run_folder.MANIFEST
+            if not (file.is_file() and run_folder.read_json(file) == {"corpus": content}):
                 teacher.random_teacher(folder, layers, self.texts(), hidden, ffn)
+                run_folder.write_json(file, {"corpus": content})
         return str(folder)
 
     def is_random(self, folder: str) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from distill.config import Config, Train
+from distill.config import Config, Prune, Quantize, Train
 from distill.config.plan import TEACHER, Given, Source, Step
 from distill.data import corpus
 from distill.pipeline.context import Context
-from distill.runtime.storage import file_hashes, run_folder
+from distill.runtime import outside
+from distill.runtime.storage import run_folder
 from distill.runtime.versions import installed, processor, source_hash, versions
 
 _OF_NO_STAGE = (
@@ -45,17 +46,19 @@ def of_step(ctx: Context, step: Step) -> str | None:
             "epochs": ctx.epochs.get(step.target),
             "inputs": {other.folder: identity(ctx, other) for other in step.inputs},
             "given": given,
-            "edits_by": ctx.fingerprint("teacher") if _edits(ctx.config, settings) else None,
             "processes": ctx.machine.accelerator.num_processes,
-            "timed_on": [processor(ctx.machine), ctx.machine.threads] if settings.gates.trained else None,
+            "student_is_given": ctx.plan.given_student,
+            "gates": _of_gates(ctx) if settings.gates.trained else None,
             **arithmetic(ctx),
         }
     )
 
 
-def _edits(config: Config, settings: Train) -> bool:
-    """Whether a stage trains on texts in which words are replaced by words that the given teacher takes for similar."""
-    return settings.transfer and config.transfer.times > 0 and config.transfer.sources.get("edits", 0) > 0
+def _of_gates(ctx: Context) -> list[Any]:
+    """What the goal of gates depends on: the machine on which forms are timed, and the settings of the stages that
+    prune by the gates and that make the forms."""
+    others = {step.stage: asdict(step.settings) for step in ctx.plan.of(Prune, Quantize)}
+    return [processor(ctx.machine), ctx.machine.threads, others]
 
 
 def _own(step: Step) -> dict[str, Any]:
@@ -75,16 +78,15 @@ def _config(config: Config, settings: Train) -> dict[str, Any]:
 def arithmetic(ctx: Context) -> dict[str, Any]:
     """How models compute on this machine, and by which code. Threads and processor are left out."""
     machine = ctx.machine
-    packages = versions() | {"distill": source_hash()} | installed(("tokenizers", "accelerate", "bitsandbytes"))
+    packages = versions() | {"distill": source_hash(), "outside": outside.code()}
+    packages |= installed(("tokenizers", "accelerate", "bitsandbytes"))
     return {"arithmetic": [machine.device.type, machine.precision, machine.fast_float32], "versions": packages}
 
 
 def identity(ctx: Context, source: Source) -> str:
     """Hash that is equal for equal models: of the files of a given model, of what a finished training was made from, or
-    of the files of another finished step, whose settings are in no manifest."""
+    of what another finished step made, whose settings are in no manifest."""
     if isinstance(source, Given):
         return ctx.fingerprint("teacher" if source is TEACHER else "student")
     record = ctx.folder.record(source)
-    if record is not None and record.made_from is not None:
-        return record.made_from
-    return run_folder.fingerprint([ctx.folder.content(source), file_hashes.of_folder(ctx.folder.of(source))])
+    return (record and record.made_from) or ctx.folder.identity(source)

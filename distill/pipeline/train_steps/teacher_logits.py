@@ -50,8 +50,11 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     window = None if of_student else ctx.config.teacher.window
     teachers = [cache_key.identity(ctx, source), ctx.shares(source, task), window]
     fingerprint = run_folder.fingerprint([*teachers, task, data.task.labels, ctx.config.tasks.max_length])
-    with ctx.machine.main_first():
-        key = _key(ctx, fingerprint, source, data)
+
+    def waits(end: str) -> None:
+        ctx.machine.log(f"{task}: the teacher labels the same rows for another run; waiting for it{end}")
+
+    with ctx.machine.main_first(), cache.making("logits", key := _key(ctx, fingerprint, source, data), waits):
         stored = _stored(folder, fingerprint)
         if stored is None and cache.take("logits", key, folder):
             stored = _stored(folder, fingerprint)
@@ -71,6 +74,8 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
                 new = parts[0] if len(parts) == 1 else np.concatenate(parts)
                 np.save(temporary / LOGITS, new, allow_pickle=False)
                 structs.write(temporary / run_folder.MANIFEST, Logits(teachers=fingerprint))
+            if isinstance(source, Given):
+                ctx.check_unchanged({source.name: ctx.fingerprint(source.name)})
             cache.keep("logits", key, folder)
     every = np.load(folder / LOGITS, mmap_mode="r")  # vectors of many rows may not fit into memory
     return every[: len(data.train)] if makes(data.task.kind) else every

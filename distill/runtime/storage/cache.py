@@ -70,7 +70,7 @@ _settings = _Settings()
 def using(folder: str | Path | None = None, max_gib: float = MAX_GIB) -> Iterator[None]:
     """Use the cache in a folder within the block. At its end the cache is trimmed to its maximum size.
 
-    With a maximum of 0, `take` and `keep` do nothing, and nothing is removed.
+    With a maximum of 0, `take` and `keep` do nothing, `folder` is a temporary one, and nothing is removed.
     """
     global _settings
     before = _settings
@@ -139,8 +139,9 @@ def _mark() -> None:
 
 
 def folder(part: str) -> Path:
-    """The folder `part` of the cache; a temporary folder, removed when the process ends, if it cannot be written."""
-    return writable(root() / part)
+    """The folder `part` of the cache. With a maximum size of 0, or if it cannot be written, it is a temporary folder,
+    removed when the process ends."""
+    return writable(root() / part) if _settings.most else Path(_temporary().name)
 
 
 def writable(folder: Path) -> Path:

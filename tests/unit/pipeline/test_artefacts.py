@@ -176,7 +176,10 @@ def test_a_step_is_finished_by_its_record(tmp_path: Path) -> None:
     structs.write(folder.of(step) / run_folder.MANIFEST, trained)
     assert folder.record(step) is None
     folder.complete(step, trained, RECORD)
-    assert folder.record(step) == RECORD
-    assert folder.result(step, made.Trained) == replace(trained, record=RECORD)
+    record = folder.record(step)
+    assert record is not None
+    assert record.files
+    assert replace(record, files=RECORD.files) == RECORD
+    assert folder.result(step, made.Trained) == replace(trained, record=record)
     with pytest.raises(ConfigError, match=rf"^{re.escape(str(folder.of(step)))}.*got Object contains unknown field"):
         folder.result(step, made.Pruned)

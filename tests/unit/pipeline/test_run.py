@@ -18,9 +18,9 @@ from distill.config.plan import Step, resolve
 from distill.errors import ConfigError, UserError
 from distill.pipeline import run as pipeline
 from distill.pipeline.artefacts import Cost, Record, Trained
-from distill.pipeline.context import fingerprints
+from distill.pipeline.context import fingerprints, pending
 from distill.pipeline.context.folder import RunFolder
-from distill.runtime import versions
+from distill.runtime import outside, versions
 from distill.runtime.storage import run_folder, structs
 
 PIPELINE = ["adapt", "pretrain", "finetune_teacher", "finetune"]
@@ -48,8 +48,12 @@ class Run:
         record = Record(inputs=self.folder.inputs(step), given=given, versions=VERSIONS, cost=cost)
         self.folder.complete(step, Trained(seconds=seconds), record)
 
+    def begin(self, name: str) -> None:
+        """Record what the step begins with, as a run does."""
+        self.folder.begin({name: pending.begun_from(self, self.step(name))})  # type: ignore[arg-type]
+
     def pending(self) -> list[str]:
-        return [step.stage for step in pipeline._pending(self, self.plan.steps)]  # type: ignore[arg-type]
+        return [step.stage for step in pending.pending_steps(self, self.plan.steps)]  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -68,22 +72,35 @@ def test_no_step_runs_again_when_all_are_finished(ctx: Run) -> None:
     assert ctx.printed == []
 
 
-def test_a_step_runs_again_when_its_input_is_missing(ctx: Run) -> None:
+@pytest.mark.parametrize("weights", ["the same", "others"])
+def test_a_step_runs_again_when_its_input_is_missing_and_is_made_otherwise(weights: str, ctx: Run) -> None:
+    file, step = ctx.folder.path / "pretrain" / "model.safetensors", ctx.step("finetune")
+    run_folder.write_text(file, "the same")
+    for name in ("pretrain", "finetune"):
+        ctx.finish(name)
     (ctx.folder.path / "pretrain" / run_folder.MANIFEST).unlink()
+    ctx.begin("pretrain")
     assert ctx.pending() == ["pretrain", "finetune"]
-    assert ctx.printed == ["finetune: runs again, because pretrain changed"]
-    assert not (ctx.folder.path / "finetune").exists()
+    assert ctx.printed == ["finetune: runs again if pretrain changed"]
+    run_folder.write_text(file, weights)
+    ctx.finish("pretrain", seconds=2.0)
+    assert pending.still_finished(ctx, step) == (weights == "the same")  # type: ignore[arg-type]
+    assert (ctx.folder.path / "finetune").exists() == (weights == "the same")
     assert (ctx.folder.path / "finetune_teacher").exists()
 
 
-def test_a_step_runs_again_when_its_input_was_run_again(ctx: Run) -> None:
+def test_a_step_runs_again_when_its_input_was_made_again_from_the_same_with_another_result(ctx: Run) -> None:
     ctx.finish("finetune_teacher", seconds=2.0)
+    assert ctx.pending() == []
+    run_folder.write_text(ctx.folder.path / "finetune_teacher" / "order" / "model.safetensors", "other weights")
+    ctx.finish("finetune_teacher")
     assert ctx.pending() == ["finetune"]
 
 
 def test_a_stopped_step_resumes_unless_its_input_runs_again(ctx: Run) -> None:
     (ctx.folder.path / "finetune" / run_folder.MANIFEST).unlink()
     (ctx.folder.path / "finetune" / "order").mkdir()
+    ctx.begin("finetune")
     assert ctx.pending() == ["finetune"]
     assert (ctx.folder.path / "finetune" / "order").exists()
     (ctx.folder.path / "adapt" / run_folder.MANIFEST).unlink()
@@ -117,7 +134,7 @@ def test_a_step_runs_again_when_a_given_input_was_replaced(
 
 
 def test_a_stopped_step_starts_again_when_a_given_input_was_replaced(ctx: Run) -> None:
-    step, folder = ctx.step("pretrain"), ctx.folder.path
+    folder = ctx.folder.path
     (folder / "pretrain" / run_folder.MANIFEST).unlink()
     begun = [
         folder / "pretrain.state" / "5",
@@ -126,9 +143,8 @@ def test_a_stopped_step_starts_again_when_a_given_input_was_replaced(ctx: Run) -
     ]
     for path in begun:
         path.mkdir(parents=True)
-    assert ctx.pending() == ["pretrain", "finetune"]
-    assert all(path.exists() for path in begun), "it resumes"
-    ctx.folder.begin({"pretrain": ctx.fingerprints(step), "finetune": ctx.fingerprints(ctx.step("finetune"))})
+    for name in ("pretrain", "finetune"):
+        ctx.begin(name)
     assert ctx.pending() == ["pretrain", "finetune"]
     assert all(path.exists() for path in begun), "nothing was replaced"
     ctx.given["tasks"] = "another"
@@ -142,8 +158,50 @@ def test_a_stopped_step_starts_again_when_a_given_input_was_replaced(ctx: Run) -
     assert ctx.pending() == PIPELINE
     assert "pretrain: starts again, because the corpus changed" in ctx.printed
     assert not any(path.exists() for path in begun)
+
+
+def test_parts_of_which_no_record_says_what_they_were_made_from_are_made_again(ctx: Run) -> None:
+    """A user has removed the manifest of a finished step, and the record."""
+    (ctx.folder.path / "finetune" / run_folder.MANIFEST).unlink()
+    (ctx.folder.path / "finetune" / "order").mkdir()
+    assert ctx.pending() == ["finetune"]
+    assert ctx.printed == ["finetune: starts again, because the record of its inputs changed"]
+    assert not (ctx.folder.path / "finetune" / "order").exists()
+
+
+def test_a_record_stays_when_the_run_is_finished(ctx: Run) -> None:
+    ctx.begin("finetune")
     ctx.folder.finish()
-    assert ctx.folder.begun(step) is None
+    (ctx.folder.path / "finetune" / run_folder.MANIFEST).unlink()
+    (ctx.folder.path / "finetune" / "order").mkdir()
+    ctx.given["tasks"] = "another"
+    assert "finetune" in ctx.pending()
+    assert not (ctx.folder.path / "finetune" / "order").exists()
+
+
+def test_code_from_outside_is_an_input_of_every_step(ctx: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for code, again in (("one", PIPELINE), ("one", []), ("two", PIPELINE), ("", PIPELINE)):
+        monkeypatch.setattr(outside, "code", lambda code=code: code)
+        ctx.given["code"] = code
+        assert ctx.pending() == again, code
+        for name in PIPELINE:
+            ctx.finish(name)
+
+
+@pytest.mark.parametrize("kind", ["train", "quantize"])
+def test_parts_made_by_other_packages_are_made_again_but_a_training_goes_on(
+    kind: str, ctx: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = ctx.step("finetune")
+    monkeypatch.setattr(type(step), "kind", kind)
+    (ctx.folder.of(step) / run_folder.MANIFEST).unlink()
+    (ctx.folder.of(step) / "order").mkdir()
+    ctx.begin("finetune")
+    assert ctx.pending() == ["finetune"]
+    assert (ctx.folder.of(step) / "order").exists()
+    monkeypatch.setattr(versions, "installed", lambda names: dict.fromkeys(names, "another"))
+    assert ctx.pending() == ["finetune"]
+    assert (ctx.folder.of(step) / "order").exists() == (kind == "train")
 
 
 @pytest.mark.parametrize("package", VERSIONS)

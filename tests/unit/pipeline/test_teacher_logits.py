@@ -6,6 +6,9 @@ import contextlib
 import json
 import runpy
 import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 
 from distill import config
 from distill.config.plan import TEACHER, resolve
+from distill.errors import UserError
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.train_steps import teacher_logits
@@ -123,3 +127,41 @@ def test_outputs_in_a_run_folder_are_used_for_the_same_order_of_labels_alone(hom
     found = logits(context(home, "first", "tasks.labels=[b,a]"))
     np.testing.assert_allclose(found, before[:, ::-1], rtol=1e-5)
     assert (before[:, 0] != before[:, 1]).all()
+
+
+def test_rows_are_labelled_by_one_of_two_jobs_at_a_time(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one waits, and takes what the first one stored."""
+    labelled, label = list[int](), teacher_logits._logits
+    began = threading.Event()
+
+    def slowly(ctx: Context, *arguments: Any) -> np.ndarray:
+        labelled.append(1)
+        began.set()
+        time.sleep(0.3)
+        return label(ctx, *arguments)
+
+    monkeypatch.setattr(teacher_logits, "_logits", slowly)
+    jobs = [context(home, output, "tasks.max_length=12") for output in ("one", "two")]
+    (one, two) = (next(iter(ctx.tasks.values())) for ctx in jobs)
+    with cache.using("shared"), ThreadPoolExecutor(2) as pool:
+        first = pool.submit(teacher_logits.teacher_logits, jobs[0], TEACHER, one)
+        assert began.wait(30)
+        second = pool.submit(teacher_logits.teacher_logits, jobs[1], TEACHER, two)
+        assert (np.array(first.result()) == np.array(second.result())).all()
+    assert len(labelled) == 1
+
+
+def test_files_that_change_while_they_are_read_are_refused_and_stored_nowhere(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label, stored = teacher_logits._logits, set((home / "shared" / "logits").iterdir())
+
+    def edited(ctx: Context, *arguments: Any) -> np.ndarray:
+        weights(home)
+        return label(ctx, *arguments)
+
+    monkeypatch.setattr(teacher_logits, "_logits", edited)
+    with pytest.raises(UserError, match=r"the teacher: got other files while the run read them; must not change"):
+        logits(context(home, "second", "tasks.max_length=12"))
+    assert {*(home / "shared" / "logits").iterdir()} == stored
+    assert not list((home / "second").rglob(teacher_logits.LOGITS))

@@ -135,6 +135,7 @@ def test_with_a_limit_of_0_it_is_not_used(tmp_path: Path) -> None:
     with cache.using(str(tmp_path / "cache"), max_gib=0):
         assert not cache.keep("models", OTHER, tmp_path / "made")
         assert not cache.take("models", KEY, tmp_path / "taken")
+        assert tmp_path not in cache.folder("tables").parents
     assert [path.name for path in (tmp_path / "cache" / "models").iterdir()] == [KEY]
 
 

@@ -72,3 +72,13 @@ def test_memory_is_no_more_than_a_containers_limit(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory" / "memory.limit_in_bytes").write_text("500000\n")
     assert versions.memory(tmp_path) == 500_000
+
+
+def test_changes_of_a_checkout_change_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for commit, source in ((None, "1"), ("ab", "1"), ("ab", "2"), ("ab-dirty", "1"), ("ab-dirty", "2")):
+        monkeypatch.setattr(versions, "commit", lambda commit=commit: commit)
+        monkeypatch.setattr(versions, "source_hash", lambda source=source: source)
+        found.append(versions._version_and_commit())
+    assert found[1] == found[2]
+    assert len({*found}) == 4

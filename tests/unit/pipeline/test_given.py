@@ -1,0 +1,34 @@
+"""Random models of a run are made anew for another corpus, whose words are their vocabulary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from distill import config
+from distill.pipeline.context.given import GivenModels
+from distill.runtime.storage import run_folder
+
+
+def test_a_random_teacher_has_the_words_of_the_corpus_of_today(tmp_path: Path) -> None:
+    from accelerate import Accelerator
+    from rich.console import Console
+
+    from distill.runtime.machine import Machine
+
+    machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
+    text = tmp_path / "corpus.txt"
+    loaded = config.load_config(["recipe=distilbert", "limit=smoke", "corpus=text", f"corpus.path={text}"])
+    run_folder.claim(tmp_path / "run")
+
+    def made() -> tuple[Any, int]:
+        given = GivenModels(loaded, machine, tmp_path / "run", lambda: [text.read_text()], False)
+        return given.tokenizer.get_vocab(), (Path(given.teacher) / "model.safetensors").stat().st_mtime_ns
+
+    text.write_text("one harbour")
+    first = made()
+    assert made() == first, "it is kept"
+    text.write_text("two harbour")
+    words, _ = made()
+    assert {"one", "two"} & {*first[0]} == {"one"}
+    assert {"one", "two"} & {*words} == {"two"}

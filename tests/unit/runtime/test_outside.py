@@ -1,0 +1,125 @@
+"""Code from outside of distill has another hash after every change of what a run may call, and of nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+REGISTERED = """
+import functools, sys
+from dataclasses import dataclass
+from distill.runtime import outside
+
+@dataclass(frozen=True)
+class Record:
+    name: str
+    size: int = 1
+    call: object = None
+
+own = {"one": Record("one"), "loss": ("distill.losses.mse", "torch.optim.AdamW")}
+outside.registry("things", own)
+assert outside.code() == ""
+"""
+"""A registry of distill's, in a new process that has added nothing."""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Callable[[str], str]:
+    """`code(added)`: the hash after these lines have added something, in a new process with the modules of a folder."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("START = 1\n")
+    (tmp_path / "package" / "mine.py").write_text("from . import parts\n\ndef made(x):\n    return parts.twice(x)\n")
+    (tmp_path / "package" / "parts.py").write_text("def twice(x):\n    import lazy\n    return lazy.two * x\n")
+    (tmp_path / "lazy.py").write_text("import torch.nn, json\ntwo = 2\n")
+    (tmp_path / "unrelated.py").write_text("x = 1\n")
+
+    def call(added: str) -> str:
+        lines = f"{REGISTERED}\nimport package.mine, unrelated\n{added}\nprint(outside.code())"
+        command = [sys.executable, "-B", "-c", lines]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        'own["two"] = Record("two", call=package.mine.made)',
+        'own["two"] = functools.partial(package.mine.made, 3)',
+        'own["one"] = Record("one", call=[package.mine.made])',
+        'own["loss"] = (*own["loss"], "package.mine.made")',
+        'own["two"] = Record("package.mine:made")',
+    ],
+)
+def test_each_file_that_is_imported_changes_it(added: str, code: Callable[[str], str], tmp_path: Path) -> None:
+    before = code(added)
+    assert len(before) == 16
+    (tmp_path / "unrelated.py").write_text("x = 2\n")
+    assert code(added) == before
+    for name in ("package/mine.py", "package/parts.py", "package/__init__.py", "lazy.py"):
+        (tmp_path / name).write_text((tmp_path / name).read_text() + "# edited\n")
+        now = code(added)
+        assert now != before, name
+        before = now
+
+
+def test_so_does_each_value_of_a_record_of_plain_values(code: Callable[[str], str]) -> None:
+    names = [
+        code(f'own["two"] = Record({values})') for values in ('"two"', '"two", 2', '"three"', '"two", call={1: 2}')
+    ]
+    assert len({*names}) == len(names)
+    assert code("") == ""
+
+
+SCRIPT = """
+import lazy
+factor = 2
+def mine(x):
+    return [factor * lazy.two for _ in x]
+own["two"] = functools.partial(mine)
+recipe = "recipe=task"
+"""
+
+
+@pytest.mark.parametrize(
+    ("edit", "other"),
+    [(("recipe=task", "recipe=prune"), False), (("in x", "in x[1:]"), True), (("factor = 2", "factor = 3"), True)],
+)
+def test_of_a_script_its_functions_count_and_not_what_it_runs(
+    edit: tuple[str, str], other: bool, code: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A notebook is one too."""
+    before = code(SCRIPT)
+    assert (code(SCRIPT.replace(*edit)) != before) == other
+    (tmp_path / "lazy.py").write_text("two = 3\n")
+    assert code(SCRIPT) != before
+
+
+@pytest.mark.parametrize("edited", [("2 * x", "3 * x"), ("START = 1", "START = 2")], ids=["a function", "a constant"])
+def test_code_that_was_edited_after_it_was_imported_is_no_other_code(
+    edited: tuple[str, str], code: Callable[[str], str], tmp_path: Path
+) -> None:
+    """What runs is what was imported. A new process, and one that imports the file again, runs what the file says."""
+    (tmp_path / "lazy.py").write_text("START = 1\n\ndef two(x):\n    return 2 * x\n")
+    register = 'own["loss"] = (*own["loss"], "lazy.two")'
+    before = code(register)
+    edit = f"""
+import importlib, lazy
+from pathlib import Path
+{register}
+file = Path("lazy.py")
+file.write_text(file.read_text().replace(*{edited!r}))
+importlib.invalidate_caches()
+"""
+    stale = code(edit)
+    now = code(register)
+    (tmp_path / "lazy.py").write_text("START = 1\n\ndef two(x):\n    return 2 * x\n")
+    again = code(f"{edit}importlib.reload(lazy)")
+    assert len({before, stale, now}) == 3
+    assert again == now
