@@ -34,6 +34,8 @@ _PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnx-ir")
 """Packages whose code decides about a graph."""
 _MOST = 64
 """Number of graphs that the process remembers."""
+_NOT_READ = ("label2id", "id2label", "problem_type", "_name_or_path")
+"""Settings of a config on which no graph depends."""
 _RESIZED = ("intermediate_size", "vocab_size")
 """Sizes, by their common names, on which hardly any graph depends but by its weights."""
 _LARGEST = 1 << 30
@@ -155,24 +157,24 @@ def _weights(model: Any) -> dict[str, Any]:
 
 
 def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any], *, resizable: bool = False) -> str:
-    """A hash of what a graph depends on. Names of labels and of the folder do not matter.
+    """A hash of what a graph depends on. Names of labels and of the folder, and the loss, do not matter.
 
     Args:
         arguments: of `torch.onnx.export`.
         resizable: whether models that differ in the sizes `_RESIZED` alone have one key. A size that is also another
             number of the config counts.
     """
-    config = {name: value for name, value in model.config.to_dict().items() if name not in ("label2id", "id2label")}
-    config.pop("_name_or_path", None)
+    config = {name: value for name, value in model.config.to_dict().items() if name not in _NOT_READ}
     source = inspect.getsourcefile(type(model))
     code = [source_hash(), checksums.sha256(Path(source)) if source else None]
     built = [type(model).__module__, str(model), model.config._attn_implementation]
-    shapes = [{name: _shape(value) for name, value in each.items()} for each in (weights, arguments["kwargs"])]
-    content = repr([built, config, shapes, arguments["output_names"], arguments["dynamic_shapes"]])
+    sizes, inputs = ({name: _shape(value) for name, value in each.items()} for each in (weights, arguments["kwargs"]))
+    content = repr([built, config, sizes])
     for name in _RESIZED if resizable else ():
         number = rf"(?<![\w.]){setting(model.config, name)}(?![\w.])"
         content = re.sub(number, name, content) if len(re.findall(number, repr(config))) == 1 else content
-    return run_folder.fingerprint([code, [version(name) for name in _PACKAGES], content])
+    called = repr([inputs, arguments["output_names"], arguments["dynamic_shapes"]])
+    return run_folder.fingerprint([code, [version(name) for name in _PACKAGES], content, called])
 
 
 def _shape(tensor: Any) -> str:

@@ -16,7 +16,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def random_teacher(
-    folder: str | Path, layers: int, texts: Iterable[str], hidden_size: int = 32, intermediate_size: int = 64
+    folder: str | Path, layers: int, texts: Iterable[str], hidden_size: int = 32, intermediate_size: int = 72
 ) -> str:
     """Write a tiny random BERT with a tokenizer of the words of `texts`. Returns the folder.
 

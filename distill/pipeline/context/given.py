@@ -92,7 +92,7 @@ class GivenModels:
         """Folder of a tiny random model that is wider than the student of the settings."""
         folder, student = self.folder / f"random_{role}_{layers}", self.config.student
         hidden = 2 * max(16, student.hidden_size or 0, student.embedding_size or 0)
-        ffn = 2 * max(32, student.intermediate_size or 0)
+        ffn = 2 * max(36, student.intermediate_size or 0)
         with self.machine.main_first():
             # The words of the corpus are its vocabulary.
             content, file = of_corpus(self.config.corpus), folder / run_folder.MANIFEST
