@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from distill.models.student.shape import setting
+from distill.models.families import family_of
 from distill.runtime.storage import cache, checksums, run_folder
 from distill.runtime.versions import source_hash
 
@@ -170,8 +170,10 @@ def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any], *
     built = [type(model).__module__, str(model), model.config._attn_implementation]
     sizes, inputs = ({name: _shape(value) for name, value in each.items()} for each in (weights, arguments["kwargs"]))
     content = repr([built, config, sizes])
+    names = family_of(model.config).settings
     for name in _RESIZED if resizable else ():
-        number = rf"(?<![\w.]){setting(model.config, name)}(?![\w.])"
+        size = getattr(model.config, names.get(name, name), None)  # models that can only be teachers may lack it
+        number = rf"(?<![\w.]){size}(?![\w.])"
         content = re.sub(number, name, content) if len(re.findall(number, repr(config))) == 1 else content
     called = repr([inputs, arguments["output_names"], arguments["dynamic_shapes"]])
     return run_folder.fingerprint([code, [version(name) for name in _PACKAGES], content, called])
