@@ -323,7 +323,7 @@ KINDS: dict[str, Kind] = {
     "step is removed": Kind(step_is_removed),
     "nothing": Kind(nothing, irrelevant=True),
     "card": Kind(card, tuple(TEACHER), irrelevant=True),
-    "environment": Kind(nothing),
+    "environment": Kind(nothing, tuple(recipe for recipe in RECIPES if recipe != "own loss")),
     "seed": Kind(nothing),
     "package": Kind(nothing),
     "killed": Kind(lambda home, recipe, rng: input_of(recipe, rng).edit(home, recipe, rng)),

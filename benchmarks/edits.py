@@ -42,8 +42,8 @@ KEPT = re.compile(r"^(\S+(?:, \S+)*): run with .*; kept ", re.MULTILINE)
 SKIPPED = {"config.json", "corpus.tokens"}
 """Files in a run folder with settings, of which `output` and the cache differ."""
 ENVIRONMENTS = ({"LC_ALL": "C"}, {"TZ": "Asia/Tokyo"}, {"TOKENIZERS_PARALLELISM": "true"}, {"OMP_NUM_THREADS": "2"})
-Before = Callable[[], None]
-"""What a run's process does before the run."""
+Before = Callable[[list[str]], None]
+"""What a run's process does before the run with these settings."""
 
 
 def main() -> None:
@@ -109,11 +109,11 @@ class Bench:
         kind, at_once = KINDS[name], (name in ("killed", "during"))
         self._alone = None
         self._restore(recipe, finished=not at_once)
-        before, settings = self._before(name, rng)
+        before, said, settings = self._before(name, rng)
         edit, row = Edit(self.home, rng), {}
         if name == "during":
             edit.choose(input_of(recipe, rng), recipe)
-            self._run(recipe, "run", *SHARED, before=lambda: _when_it_begins(edit.apply))
+            self._run(recipe, "run", *SHARED, before=lambda words: _when_it_begins(edit.apply))
             edit.undo()
             self._alone = self.copies / recipe / "alone", 0, ""
             row["runs"] = {
@@ -126,7 +126,7 @@ class Bench:
         else:
             if name == "killed":
                 self._run(recipe, "run", *SHARED, limit=rng.uniform(0.2, 0.9) * self._seconds[recipe])
-            row["edit"] = " ".join([kind.edit(self.home, recipe, rng), *settings])
+            row["edit"] = " ".join([kind.edit(self.home, recipe, rng), *said])
             row["runs"] = {"same folder": self._compared(recipe, "run", before, settings)}
             if not at_once:  # the first run has put what it made into the cache
                 shutil.rmtree(self.home / "cache", ignore_errors=True)
@@ -157,14 +157,18 @@ class Bench:
         shutil.rmtree(self.home, ignore_errors=True)
         shutil.copytree(source, self.home, symlinks=True)
 
-    def _before(self, name: str, rng: random.Random) -> tuple[Before, list[str]]:
-        """What is edited besides files: (in the process of a run, in its settings)."""
+    def _before(self, name: str, rng: random.Random) -> tuple[Before, list[str], list[str]]:
+        """What is edited besides files: (in the process of a run, in words, in its settings)."""
         if name == "environment":
             values = rng.choice(ENVIRONMENTS)
-            return lambda: os.environ.update(values), []
+            # In a new process, because most of them are read when Python or a library starts.
+            command = [sys.executable, "-m", "distill"]
+            before = lambda words: os.execve(command[0], [*command, *words], os.environ | values)  # noqa: E731
+            return before, [f"{key}={value}" for key, value in values.items()], []
         if name == "package":
-            return _other_code, []
-        return lambda: None, ["seed=5"] if name == "seed" else []
+            return lambda words: _other_code(), [], []
+        settings = ["seed=5"] if name == "seed" else []
+        return lambda words: None, settings, settings
 
     def _compared(self, recipe: str, output: str, before: Before, settings: list[str]) -> dict[str, Any]:
         """What a run made again, and whether it ended as one in a fresh folder without a cache."""
@@ -187,14 +191,16 @@ class Bench:
         return row | {"outcome": "equal" if not row["differs"] else "told" if kept else "stale"}
 
     def _run(
-        self, recipe: str, output: str, *settings: str, before: Before = lambda: None, limit: float | None = None
+        self, recipe: str, output: str, *settings: str, before: Before = lambda words: None, limit: float | None = None
     ) -> tuple[int, str]:
         """Exit code and output of a run in a fork."""
 
+        words = [*RECIPES[recipe], f"output={output}", *settings]
+
         def run() -> None:
-            before()
+            before(words)
             with forked_reload():
-                _distill(recipe, (*RECIPES[recipe], f"output={output}", *settings))
+                _distill(recipe, words)
 
         return self._fork(run, self.home, limit)
 
@@ -259,7 +265,7 @@ def forked(do: Callable[[], None], folder: Path, said: Path, limit: float | None
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _distill(recipe: str, settings: tuple[str, ...]) -> None:
+def _distill(recipe: str, settings: list[str]) -> None:
     """Run distill as `python -m distill` does, with the user's own loss where a recipe has it."""
     from distill import pipeline  # noqa: F401
     from distill.config import instantiate

@@ -1,9 +1,10 @@
 """A Python whose processes start at once: they are forks of a server that has imported what distill imports.
 
 `PYTHON` is an executable that takes `-P`, `-m MODULE`, `-c CODE` or a script, as Python does. A process has the
-streams, the folder, the environment, the signals and the exit code of a real one, but not its parent. Its modules are
-imported already: tests of what is imported, and of an environment that is read during imports, need `sys.executable`.
-Processes that it starts itself are such processes too.
+streams, the folder, the environment, the signals and the exit code of a real one. Processes that it starts are such
+processes too. Tests of what is different need `sys.executable`: its parent is the server; its modules are imported, so
+that it does not read the environment as imports do; all processes have one hash seed; and it ends without freeing what
+it has.
 
     python forked.py serve SOCKET     # imports, then forks a process for each request
     python forked.py run SOCKET ...   # what PYTHON is: requests a process, forwards signals, ends as it does
@@ -170,6 +171,7 @@ def _run(words: list[str]) -> None:
         sys.path[:0] = [] if safe else [str(Path(how).resolve().parent)]
         runpy.run_path(how, run_name="__main__")
         return
+    sys.path[:0] = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     what, *rest = rest
     sys.argv = [how, *rest]
     sys.path[:0] = [] if safe else [os.getcwd() if how == "-m" else ""]

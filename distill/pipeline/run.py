@@ -63,7 +63,7 @@ def run(*settings: str) -> dict[str, Any] | None:
     assert recipe is not None
     try:
         measured = run_pipeline(config, recipe, overrides)
-        return None if measured is None else plain(measured)
+        return None if measured is None else {"schema": measured.schema} | plain(measured)
     except OSError as error:
         if (line := disk_errors.problem(error)) is None:
             raise

@@ -36,7 +36,7 @@ def write(results: Results, folder: Path) -> dict[str, Path]:
 
     Returns name -> path of each file. Raises ValueError, and writes nothing, if the results are not valid.
     """
-    document = to_builtins(results, enc_hook=float)
+    document = {"schema": results.schema} | to_builtins(results, enc_hook=float)  # first in the file
     if wrong := validate(document):
         raise ValueError("results are not valid: " + "; ".join(wrong))
     paths = write_pages(results, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -22,10 +23,18 @@ def validate(document: Any) -> list[str]:
     return [wrong] if wrong else list(_violations(msgspec.convert(document, Results)))
 
 
-def misfit(document: Any, kind: Any) -> str:
-    """The first JSON value of a wrong type as `place: message`; an empty text if all fit the type `kind`."""
+def misfit(document: Any, kind: Any, name: str = "results") -> str:
+    """The first JSON value of a wrong type as `place: got VALUE; message`; an empty text if all fit the type `kind`.
+
+    Args:
+        name: the place of the document itself.
+    """
     message, path = _error(document, kind)
-    return message and f"{_place(_with_keys(document, kind, path))}: {_shortened(message)}"
+    if not message:
+        return ""
+    place, value = _found(document, kind, path)
+    shown = "" if isinstance(value, dict | list) else f"got {_shortened(json.dumps(value), 40)}; "
+    return f"{place.removeprefix('.') or name}: {shown}{_shortened(message)}"
 
 
 def _violations(results: Results) -> Iterator[str]:
@@ -68,8 +77,9 @@ def _meaningless(value: Any, place: str, name: str) -> Iterator[str]:
         yield f"{_place(place)}: got {_shortened(value)}; must be one of {', '.join(BACKENDS)}"
 
 
-def _with_keys(document: Any, kind: Any, path: str) -> str:
-    """The path of an error with the key in place of each `[...]`: msgspec names no key of a mapping."""
+def _found(document: Any, kind: Any, path: str) -> tuple[str, Any]:
+    """The path of an error with the key in place of each `[...]`, because msgspec names no key of a mapping, and the
+    value there."""
     document = inner = copy.deepcopy(document)
     place = ""
     for part in re.findall(r"\.[^.\[]+|\[\d+\]|\[\.\.\.\]", path):
@@ -82,7 +92,7 @@ def _with_keys(document: Any, kind: Any, path: str) -> str:
             part = f".{key}"
         inner = inner[int(part[1:-1])] if part.startswith("[") else inner[part[1:]]
         place += part
-    return place
+    return place, inner
 
 
 def _error(document: Any, kind: Any) -> tuple[str, str]:

@@ -61,7 +61,7 @@ def read_rows(folder: Path) -> list[Disagreement]:
     valid."""
     path = folder / DISAGREEMENTS
     rows = _read(path) if path.is_file() else []
-    if wrong := misfit(rows, list[Disagreement]):
+    if wrong := misfit(rows, list[Disagreement], "rows"):
         raise DataError(f"{path}: {wrong}; must be rows that a run wrote; run its recipe again")
     return convert(rows, list[Disagreement])
 

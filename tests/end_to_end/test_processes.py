@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +33,12 @@ pytestmark = pytest.mark.slow
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
 
 
-def trained(cwd: Path, settings: list[str]) -> tuple[Path, Path]:
+def trained(cwd: Path, settings: list[str], python: str = PYTHON) -> tuple[Path, Path]:
     """Run folders of one process, and of two."""
     for name, launch in {"one": [], "two": TORCHRUN}.items():
-        command = [PYTHON, "-m", *launch, "distill", *settings, f"output={name}"]
-        run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=250)
+        command = [python, "-m", *launch, "distill", *settings, f"output={name}"]
+        environment = os.environ | {"PYTHON_EXEC": python}
+        run = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=250)
         assert run.returncode == 0, run.stderr
         assert run.stdout.count(f"run folder: {name}") == 1  # only the first process speaks
         (cwd / f"{name}.txt").write_text(run.stdout)
@@ -44,7 +47,8 @@ def trained(cwd: Path, settings: list[str]) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return trained(tmp_path_factory.mktemp("processes"), TRAINING)
+    """By real processes, each of which has another hash seed."""
+    return trained(tmp_path_factory.mktemp("processes"), TRAINING, sys.executable)
 
 
 def mean_terms(manifest: dict[str, Any]) -> dict[str, float]:
