@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import secrets
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -20,9 +20,10 @@ from distill.runtime.versions import PACKAGES
 
 _registries: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {}
 """Name of a registry -> (it, what it had when distill made it)."""
-_SIMPLE = (bool, int, float, str, tuple)
-_INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+_INSTALLED = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 """Folders of packages whose versions, and not whose files, tell one from another."""
+_UNKNOWN = secrets.token_hex(8)
+"""In place of code without a source: what it made is never used by another process."""
 
 
 def registry(name: str, entries: Mapping[str, Any]) -> None:
@@ -32,10 +33,13 @@ def registry(name: str, entries: Mapping[str, Any]) -> None:
 
 def code() -> str:
     """Hash of all that was added to the registries, and of the files of its modules and of what these import; empty if
-    nothing was added."""
-    modules: dict[str, str] = {}
+    nothing was added.
+
+    Of a script and of a notebook all counts but calls and conditions outside of functions, which say what to run.
+    """
+    modules: set[str] = set()
     added = [[name, key, _described(value, modules)] for name, key, value in _added()]
-    return run_folder.fingerprint([sorted(added, key=str), sorted(_files(modules).items())]) if added else ""
+    return run_folder.fingerprint([sorted(added, key=str), sorted(_sources(modules).items())]) if added else ""
 
 
 def _added() -> Iterator[tuple[str, str, Any]]:
@@ -48,8 +52,8 @@ def _added() -> Iterator[tuple[str, str, Any]]:
                 yield name, key, value
 
 
-def _described(value: Any, modules: dict[str, str]) -> Any:
-    """An entry as JSON can represent it, the same in every process. Notes the modules of its functions in `modules`."""
+def _described(value: Any, modules: set[str]) -> Any:
+    """An entry as JSON can represent it, the same in every process. Adds the modules of its functions to `modules`."""
     inside = functools.partial(_described, modules=modules)
     if isinstance(value, Mapping):
         return [[str(key), inside(each)] for key, each in value.items()]
@@ -60,16 +64,20 @@ def _described(value: Any, modules: dict[str, str]) -> Any:
     if isinstance(value, functools.partial):
         return ["partial", inside(value.func), inside(value.args), inside(value.keywords)]
     if isinstance(value, str):
-        for module in _named(value):
-            modules.setdefault(module, "")
+        modules |= {value.partition(":")[0] if ":" in value else value.rpartition(".")[0]}
         return value
     if value is None or isinstance(value, bool | int | float):
         return value
     if hasattr(value, "__qualname__"):
-        module = str(value.__module__)
-        modules[module] = modules.get(module, "") + ("" if _is_file(module) else _source(value))
-        return f"{module}.{value.__qualname__}"
+        modules.add(str(value.__module__))
+        return [f"{value.__module__}.{value.__qualname__}", *_cells(value)]
     return [inside(type(value)), inside(_values(value))]
+
+
+def _cells(function: Any) -> list[str]:
+    """The plain values that a function has from the function that made it."""
+    values = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
+    return [f"{name} = {value!r}" for name, value in values.items() if isinstance(value, bool | int | float | str)]
 
 
 def _values(value: Any) -> Mapping[str, Any]:
@@ -78,81 +86,49 @@ def _values(value: Any) -> Mapping[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
-def _named(text: str) -> list[str]:
-    """The module of a function that a text names, as `MODULE.FUNCTION` or `MODULE:FUNCTION`."""
-    module = text.partition(":")[0] if ":" in text else text.rpartition(".")[0]
-    return [module] if module and all(part.isidentifier() for part in module.split(".")) else []
-
-
-def _source(value: Any) -> str:
-    """What a function or a class of a script, or of a notebook, computes."""
-    if inspect.isfunction(value):
-        return "".join(map(_plain, _codes(value.__code__)))
-    return "".join(_source(each) for each in vars(value).values() if inspect.isfunction(each))
-
-
-def _files(modules: Mapping[str, str]) -> dict[str, str]:
-    """Module -> hash of its file, for all modules that are neither distill's nor installed, with those they import.
-
-    Args:
-        modules: module -> source of what was added, where the module has no file. A package that adds something counts
-            though it is installed.
-    """
+def _sources(modules: set[str]) -> dict[str, str]:
+    """Module -> hash of its source, for all modules that are neither distill's nor installed, with what they import. A
+    package that adds something counts though it is installed."""
     roots = {name.partition(".")[0] for name in modules}
     found, queue = dict[str, str](), list(modules)
     while queue:
         name = queue.pop()
-        parent = name.rpartition(".")[0]
-        if name in found or not _is_own(name, roots):
+        root, file = name.partition(".")[0], _file(name)
+        if name in found or root == "distill" or root in sys.stdlib_module_names or root in PACKAGES:
             continue
-        file = _file(name)
-        found[name] = file_hashes.sha256(file) if file is not None and _is_file(name) else _script(name, modules)
-        queue += [parent] if parent else []
-        if not _is_file(name):
-            queue += _named_in_script(name)
-        elif file is not None and file.suffix == ".py":
-            with suppress(SyntaxError):  # of a file that was edited since, and can be imported no more
-                tree = ast.parse(file.read_bytes())
-                queue += _imported(tree, name, file.name == "__init__.py")
-                found[name] += "".join(_loaded_otherwise(tree, name))
+        if file is None:
+            if name == "__main__":
+                found[name] = _UNKNOWN
+            continue  # a function, which is named as a module would be
+        if root not in roots and any(folder in file.parents for folder in _INSTALLED):
+            continue
+        found[name], imported = _source(name, file, file_hashes.sha256(file))
+        queue += [*imported, *([name.rpartition(".")[0]] if "." in name else [])]
     return found
 
 
-def _is_file(name: str) -> bool:
-    """Whether a module is known by its file. A script is not: most of it says what to run."""
-    return name != "__main__" and _file(name) is not None
+@functools.cache
+def _source(name: str, file: Path, content: str) -> tuple[str, list[str]]:
+    """The hash of a module, and the names of what it imports. `content`: hash of its file."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # no Python, or edited since it was imported
+        return content, []
+    imported = [*_imported(tree, name, file.name == "__init__.py")]
+    if name == "__main__":
+        tree.body = [node for node in tree.body if not isinstance(node, ast.Expr | ast.If)]
+        content = ast.unparse(tree)
+    return run_folder.fingerprint([content, _loaded_otherwise(tree, name, file)]), imported
 
 
-def _script(name: str, modules: Mapping[str, str]) -> str:
-    """The functions of a script or a notebook, what was added from it, and the plain values that the functions name."""
-    values = vars(sys.modules[name])
-    codes = [inside for code in _functions(name) for inside in _codes(code)]
-    used = sorted({each for code in codes for each in code.co_names if isinstance(values.get(each), _SIMPLE)})
-    return "\n".join([modules.get(name, ""), *sorted(map(_plain, codes)), *(f"{n} = {values[n]!r}" for n in used)])
-
-
-def _named_in_script(name: str) -> Iterator[str]:
-    """Modules that the functions of a script import, or whose functions they name."""
-    values = vars(sys.modules[name])
-    for each in {each for code in _functions(name) for inside in _codes(code) for each in inside.co_names}:
-        value = values.get(each)
-        origin = getattr(value, "__name__" if inspect.ismodule(value) else "__module__", None)
-        yield from (text for text in (each, origin) if isinstance(text, str))
-
-
-def _functions(name: str) -> list[CodeType]:
-    """The code of the functions and methods of a loaded module."""
-    own = [value for value in vars(sys.modules[name]).values() if getattr(value, "__module__", None) == name]
-    every = [each for value in own for each in (vars(value).values() if isinstance(value, type) else [value])]
-    return [each.__code__ for each in every if inspect.isfunction(each)]
-
-
-def _loaded_otherwise(tree: ast.Module, name: str) -> list[str]:
-    """Functions and constants that a module has otherwise than its file, which was edited after it was imported."""
+def _loaded_otherwise(tree: ast.Module, name: str, file: Path) -> list[str]:
+    """What a module has otherwise than its file, which was edited after it was imported: functions and constants."""
     if (module := sys.modules.get(name)) is None:
         return []
-    written = {_plain(code) for code in _codes(compile(tree, name, "exec", dont_inherit=True))}
-    loaded = {*map(_plain, _functions(name))}
+    written = {_plain(each) for each in _codes(compile(tree, str(file), "exec", dont_inherit=True))}
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == name]
+    every = [each for value in own for each in (vars(value).values() if isinstance(value, type) else [value])]
+    loaded = {each.__code__ for each in every if inspect.isfunction(each)}
     constants = [
         f"{target.id} = {getattr(module, target.id)!r}"
         for node in tree.body
@@ -161,7 +137,9 @@ def _loaded_otherwise(tree: ast.Module, name: str) -> list[str]:
         if isinstance(target, ast.Name) and target.id.isupper() and hasattr(module, target.id)
         if getattr(module, target.id) != node.value.value
     ]
-    return [*sorted(loaded - written), *constants]
+    # What decorators and dataclasses make is in no file of the module's.
+    here = {_plain(each) for each in loaded if Path(each.co_filename) == file}
+    return [*sorted(here - written), *constants]
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -178,26 +156,24 @@ def _plain(code: CodeType) -> str:
     return f"{code.co_name} {code.co_code.hex()} {code.co_names} {ordered}"
 
 
-def _is_own(name: str, roots: Iterable[str]) -> bool:
-    root = name.partition(".")[0]
-    if root == "distill" or root in sys.stdlib_module_names or root in PACKAGES:
-        return False
-    file = _file(root)
-    if file is None:
-        return name in sys.modules and name in roots
-    return root in roots or not any(Path(folder) in file.parents for folder in _INSTALLED)
-
-
 def _file(name: str) -> Path | None:
-    """The file of a module, which is not run; None for modules without one."""
+    """The file of a module, which is not imported; None for what is no module, and for modules without a file."""
     file = getattr(sys.modules.get(name), "__file__", None)
     if file is None and name not in sys.modules:
-        try:
-            spec = find_spec(name)
-        except (ImportError, ValueError, AttributeError):
-            return None
+        spec = _spec(name)
         file = spec.origin if spec is not None and spec.has_location else None
     return Path(file) if file is not None and Path(file).is_file() else None
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """Where a module is. The packages around it are not imported, as `importlib.util.find_spec` would."""
+    spec, path = None, None
+    for number in range(1, 1 + len(parts := name.split("."))):
+        spec = PathFinder.find_spec(".".join(parts[:number]), path) if all(parts) else None
+        if spec is None:
+            return None
+        path = [*(spec.submodule_search_locations or ())]
+    return spec
 
 
 def _imported(tree: ast.Module, name: str, is_package: bool) -> Iterator[str]:

@@ -100,6 +100,8 @@ def _resized(graph: bytes, model: Any, weights: Mapping[str, Any], tensors: Mapp
     import torch
     from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
+    if sum(value.nbytes for value in weights.values()) > _LARGEST:
+        return None
     proto = onnx.ModelProto.FromString(graph)
     pairs = {
         pair
@@ -110,20 +112,20 @@ def _resized(graph: bytes, model: Any, weights: Mapping[str, Any], tensors: Mapp
     resized = {before: now for before, now in pairs if before != now}
     if {before for before, now in pairs if resized.get(before, now) != now}:
         return None
-    for tensor in proto.graph.initializer:
+    for tensor in (each for each in proto.graph.initializer if each.name in weights):
         tensor.dims[:] = [resized.get(size, size) for size in tensor.dims]
     for value in [*proto.graph.value_info, *proto.graph.output]:
         for size in value.type.tensor_type.shape.dim:
             if size.dim_value in resized:
                 size.dim_value = resized[size.dim_value]
     filled = _filled(proto.SerializeToString(), weights)
-    if (content := filled.model_proto).ByteSize() > _LARGEST:
-        return None
     with torch.no_grad():
         outputs = model(**tensors)
     wanted = [value.numpy() for value in (outputs if isinstance(outputs, tuple) else outputs.values())]
     try:
-        session = onnxruntime.InferenceSession(content.SerializeToString(), providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            filled.model_proto.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
         found = session.run(None, {name: value.numpy() for name, value in tensors.items()})
     except (errors.Fail, errors.InvalidGraph, errors.RuntimeException, errors.InvalidArgument):
         return None

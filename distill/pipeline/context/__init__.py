@@ -72,7 +72,7 @@ class Context:
     def check_unchanged(self, given: Mapping[str, str], step: Step | None = None) -> None:
         """Check that files that were read in the course of the run still have the content with which it began.
 
-        Rows are not checked, because the run reads them from a copy.
+        Rows are not checked, because the run reads them from a copy, nor code, which it has imported.
 
         Args:
             given: name -> fingerprint with which the run began.
@@ -82,7 +82,7 @@ class Context:
             UserError: for the first files that changed.
         """
         for name in given:
-            if name not in ("tasks", "unlabelled") and self._fingerprint(name) != given[name]:
+            if name not in ("tasks", "unlabelled", "code") and self._fingerprint(name) != given[name]:
                 if step is not None:
                     self.folder.forget(step)
                 self.folder.forget_given()

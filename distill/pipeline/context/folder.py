@@ -15,6 +15,8 @@ from distill.pipeline.artefacts import Artefact, Record
 from distill.runtime.storage import file_hashes, run_folder, structs
 from distill.runtime.storage.run_folder import STATE
 
+CHOICE = "choice.json"
+"""File, in the folder of a train step, of the shape that movement gates are trained for, with its measured speed."""
 TEACHER_LOGITS = ".targets"
 """Suffix of the folder with a teacher's logits for the training rows of every task."""
 MEASURED = ".measured"
@@ -110,7 +112,7 @@ class RunFolder:
         measured = self.measured(step) if step.kind == "prune" else None
         scores = [] if measured is None else file_hashes.of_folder(measured)
         every = [*file_hashes.of_folder(self.of(step)), *(part for part in scores if Path(part[0]).name == SCORES)]
-        return [part for part in every if Path(part[0]).name != run_folder.MANIFEST]
+        return [part for part in every if Path(part[0]).name not in (run_folder.MANIFEST, CHOICE)]
 
     def begun(self, step: Step) -> dict[str, str] | None:
         """What was stored by `begin` when a run last started with this step pending; None without such a run."""

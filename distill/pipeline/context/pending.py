@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from distill.config.plan import Step
 from distill.pipeline.context import Context
 from distill.pipeline.context.fingerprints import NAMES
-from distill.runtime import outside, versions
+from distill.runtime import versions
 from distill.runtime.storage import run_folder
 
 PACKAGES = "packages"
@@ -89,10 +89,8 @@ def _changed(ctx: Context, step: Step, pending: list[Step]) -> list[str]:
     before = ctx.folder.begun(step) if record is None else record.given
     if before is None:
         return [*sorted(running), *([UNKNOWN] if ctx.folder.has_parts(step) else [])]
-    given = ctx.fingerprints(step)
-    replaced = [NAMES[name] for name in given if name in before and before[name] != given[name]]
-    if before.get("code", "") != outside.code() and NAMES["code"] not in replaced:
-        replaced.append(NAMES["code"])
+    given = ctx.fingerprints(step) | {"code": ctx.fingerprint("code")}
+    replaced = [NAMES[name] for name in given if before.get(name, "") != given[name]]
     if record is None and step.kind == "quantize" and before.get(PACKAGES) != _packages():
         replaced.append(CHANGED_PACKAGES)
     now = {} if record is None else ctx.folder.inputs(step)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from distill.config.plan import Step
 from distill.config.schemes import file_of
-from distill.deploy.export.artifacts import Exported
+from distill.deploy.export.artifacts import Exported, Proof
 from distill.deploy.export.record import Entry
 from distill.evaluation.results import Model, Results
 from distill.pipeline.collect import results
@@ -34,11 +33,11 @@ def students(measured: Results | None, step: Step) -> Students:
 
 
 def entries(
-    measured: Results | None, step: Step, exported: Sequence[Exported], proofs: Mapping[str, dict[str, Any]]
+    measured: Results | None, step: Step, exported: Sequence[Exported], proofs: Mapping[str, Proof]
 ) -> Iterator[Entry]:
     """The artifacts of a task with their times at the middle shape of the evaluation.
 
-    `proofs`: name of an artifact -> its differences, as from `artifacts.verified`.
+    `proofs`: name of an artifact -> its proof, as from `artifacts.verified`.
     """
     shape = None if measured is None else timed.reported_input(measured)
     models = {name: model for name, model in students(measured, step).items() if not model.failed}
@@ -52,7 +51,7 @@ def entries(
         return Entry(backend, scheme, path, row.median, row.batch, row.length, agreement, own)
 
     for artifact in exported:
-        yield entry(artifact.backend, artifact.scheme, artifact.path, proofs[artifact.name]["agreement"])
+        yield entry(artifact.backend, artifact.scheme, artifact.path, proofs[artifact.name].agreement)
     places = {(artifact.backend, artifact.scheme): artifact.path for artifact in exported}
     for (backend, scheme), model in models.items():
         file = file_of(backend, scheme)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from distill.config.plan import SHARED_HEADS, Step
 from distill.data.tasks import TaskData
@@ -57,7 +56,7 @@ def _export_all(ctx: Context, step: Step, out: Path) -> dict[str, dict[str, Proo
     for task, data in tasks.items():
         if data.task.kind.separate:
             loads_elsewhere(artifacts[task][0], texts[task], longest)
-        listed = [*entries(measured, step, artifacts[task], _agreements(proofs[task]))]
+        listed = [*entries(measured, step, artifacts[task], proofs[task])]
         record.write(out / task, record.of_task(data.task, longest, listed, _flags()))
         store_check(out / task, listed, ctx.tokenizer(step.start), longest, ctx.machine.threads)
     return proofs
@@ -83,16 +82,11 @@ def _export_heads(ctx: Context, step: Step, out: Path) -> dict[str, dict[str, Pr
     agreement = 1.0 if all(data.task.kind.named for data in tasks.values()) else None
     proofs = {SHARED_HEADS: {FLOAT: Proof(agreement=agreement)} | proofs.pop(SHARED_HEADS, {})} | proofs
     whole = [replace(heads[0], task=SHARED_HEADS), *whole]
-    listed = [*entries(measured, step, whole, _agreements(proofs[SHARED_HEADS]))]
+    listed = [*entries(measured, step, whole, proofs[SHARED_HEADS])]
     record.write(top, record.Heads(tuple(tasks), tuple(listed), _flags()))
     store_check(top, listed, ctx.tokenizer(step.start), longest, ctx.machine.threads)
     run_folder.write_text(top / "README.md", heads_card(origin(ctx), list(tasks), measured))
     return proofs
-
-
-def _agreements(proofs: Mapping[str, Proof]) -> dict[str, dict[str, Any]]:
-    """The proofs as `entries` takes them."""
-    return {name: {"agreement": proof.agreement} for name, proof in proofs.items()}
 
 
 def _proof_rows(ctx: Context) -> int:

@@ -60,11 +60,6 @@ class Loader:
     def folder(self) -> Path:
         return self.ctx.folder.of(self.step)
 
-    @property
-    def own_files(self) -> dict[str, dict[str, Any]]:
-        """Folder below the step's -> which modules its files `kept` in float."""
-        return {folder: {"kept": made.kept} for folder, made in self._own_files.items()}
-
     @cached_property
     def _own_files(self) -> dict[str, Quantized]:
         """Folder below the step's -> the files in it. The step makes its missing files first."""

@@ -32,11 +32,9 @@ from distill.inference import latency, timing
 from distill.inference.runners import Batch
 from distill.models import teacher
 from distill.pipeline.context import Context
+from distill.pipeline.context.folder import CHOICE
 from distill.runtime.storage import run_folder, structs
 from distill.runtime.versions import processor
-
-CHOICE = "choice.json"
-"""File of the shape that movement gates are trained for."""
 
 SAMPLE = 64
 """Rows of each task whose lengths are timed."""

@@ -15,19 +15,21 @@ def losses(folder: Path) -> list[tuple[float, float]]:
 
     Models of several tasks or members were trained one after the other: their steps are counted on.
     """
+    return _read(folder)[1]
+
+
+def _read(folder: Path) -> tuple[int, list[tuple[float, float]]]:
+    """The number of steps, and `losses`."""
     made = structs.read(folder / run_folder.MANIFEST, artefacts.Trained)
-    models = [(made.steps, _points(made.log))] if made.log else []
-    for part in made.members:
-        member = structs.read(folder / part / run_folder.MANIFEST, artefacts.Trained)
-        models.append((member.steps, losses(folder / part)))
-    for part in () if made.log else made.tasks:
+    if made.log:
+        return made.steps, _points(made.log)
+    models = [_read(folder / part) for part in made.members]
+    for part in made.tasks:
         model = structs.read(folder / part / run_folder.MANIFEST, artefacts.TaskModel)
         models.append((model.steps, _points(model.log)))
-    joined, before = [], 0
-    for steps, log in models:
-        joined += [(before + at, loss) for at, loss in log]
-        before += steps
-    return joined
+    before = [sum(steps for steps, _ in models[:number]) for number in range(len(models))]
+    joined = [(start + at, loss) for start, (_, log) in zip(before, models, strict=True) for at, loss in log]
+    return made.steps, joined
 
 
 def _points(log: Iterable[Row]) -> list[tuple[float, float]]:

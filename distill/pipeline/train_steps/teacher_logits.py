@@ -54,7 +54,8 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     def waits(end: str) -> None:
         ctx.machine.log(f"{task}: the teacher labels the same rows for another run; waiting for it{end}")
 
-    with ctx.machine.main_first(), cache.making("logits", key := _key(ctx, fingerprint, source, data), waits):
+    key = _key(ctx, fingerprint, source, data)
+    with ctx.machine.main_first(), cache.making("logits", key if ctx.machine.main else None, waits):
         stored = _stored(folder, fingerprint)
         if stored is None and cache.take("logits", key, folder):
             stored = _stored(folder, fingerprint)

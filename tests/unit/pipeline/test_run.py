@@ -39,6 +39,9 @@ class Run:
     def fingerprints(self, step: Step) -> dict[str, str]:
         return {name: self.given[name] for name in fingerprints.needed(step, Config())}
 
+    def fingerprint(self, name: str) -> str:
+        return self.given.get(name, "")
+
     def step(self, name: str) -> Step:
         return next(step for step in self.plan.steps if step.stage == name)
 
