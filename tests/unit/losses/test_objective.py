@@ -17,6 +17,7 @@ from distill import losses
 from distill.compression.pruning.gates import gates_for
 from distill.compression.pruning.goal import Goal
 from distill.compression.pruning.masks import Masks, merge
+from distill.compression.pruning.search import Shape
 from distill.compression.pruning.target import shape_of
 from distill.data.collate import pairs
 from distill.errors import ConfigError
@@ -457,7 +458,7 @@ def test_gates_mask_the_student_and_add_a_term(kind: str, tiny_model, tiny_batch
     student, batch = tiny_model("bert", "SequenceClassification"), tiny_batch | {"labels": torch.tensor([1, 0])}
     bound = {"supervised": Term(1.0, "logits", "labels", "masked", losses.supervised)}
     shape = shape_of(student.config)
-    gates = gates_for(kind, student, Goal([replace(shape, ffn=shape.ffn // 2)]))
+    gates = gates_for(kind, student, Goal([Shape(shape.layers, shape.hidden, shape.ffn // 2)]))
     assert gates is not None
     gates.eval()
     module = Objective(student, bound, gates=gates)
