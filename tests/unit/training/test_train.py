@@ -24,6 +24,7 @@ from safetensors.torch import load_file
 from distill import losses
 from distill.compression.pruning.gates import L0
 from distill.compression.pruning.goal import Goal
+from distill.compression.pruning.search import Shape
 from distill.compression.pruning.target import shape_of
 from distill.config import Batch, Train
 from distill.errors import Interrupted, Stopped, UserError
@@ -382,7 +383,8 @@ def test_processes_agree_on_weights_that_are_not_finite(models) -> None:
 def test_gates_are_clipped_apart_from_the_student(tiny_model) -> None:
     student = tiny_model("bert", "SequenceClassification")
     terms = {"supervised": Term(1.0, "logits", "labels", "masked", losses.supervised)}
-    objective = Objective(student, terms, gates=L0(student, Goal([replace(shape_of(student.config), ffn=8)])))
+    whole = shape_of(student.config)
+    objective = Objective(student, terms, gates=L0(student, Goal([Shape(whole.layers, whole.hidden, 8)])))
     for parameter in objective.parameters():
         parameter.grad = torch.full_like(parameter, 1e-6)
     for parameter in objective.gates.parameters():
