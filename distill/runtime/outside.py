@@ -102,14 +102,14 @@ def _sources(modules: set[str]) -> dict[str, str]:
             continue  # a function, which is named as a module would be
         if root not in roots and any(folder in file.parents for folder in _INSTALLED):
             continue
-        found[name], imported = _source(name, file, file_hashes.sha256(file))
+        found[name], imported = _source(name, file)
         queue += [*imported, *([name.rpartition(".")[0]] if "." in name else [])]
     return found
 
 
-@functools.cache
-def _source(name: str, file: Path, content: str) -> tuple[str, list[str]]:
-    """The hash of a module, and the names of what it imports. `content`: hash of its file."""
+def _source(name: str, file: Path) -> tuple[str, list[str]]:
+    """The hash of a module, and the names of what it imports. It is not remembered: a module may be reloaded."""
+    content = file_hashes.sha256(file)
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):  # no Python, or edited since it was imported

@@ -82,7 +82,7 @@ def _changed(ctx: Context, step: Step, pending: list[Step]) -> list[str]:
     """Names of the inputs of a step that changed since it ran: earlier steps, and given models and data.
 
     A part of a step that did not finish counts as made from what the step began with. Files that other packages began
-    to quantize are made again, because each part would be of other versions. A training goes on from its state.
+    to quantize are made again, so that all files of a step are made by one version. A training goes on from its state.
     """
     running = [other.folder for other in step.inputs if other in pending]
     record = ctx.folder.record(step)

@@ -30,7 +30,7 @@ def write(path: Path, value: Stored) -> None:
     try:
         msgspec.convert(content, type(value))
     except msgspec.ValidationError as error:
-        raise TypeError(f"{path}: got a {type(value).__name__} that is none: {error}") from error
+        raise TypeError(f"{path}: got a {type(value).__name__} with a wrong field: {error}") from error
     run_folder.write_json(path, content)
 
 

@@ -167,6 +167,6 @@ importlib.invalidate_caches()
     stale = code(edit)
     now = code(register)
     (tmp_path / "lazy.py").write_text("START = 1\n\ndef two(x):\n    return 2 * x\n")
-    again = code(f"{edit}importlib.reload(lazy)")
+    again = code(f"{edit}outside.code()\nimportlib.reload(lazy)")
     assert len({before, stale, now}) == 3
     assert again == now
