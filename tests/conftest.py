@@ -204,18 +204,21 @@ def _seal(patch: pytest.MonkeyPatch) -> None:
         tasks = {name: replace(data, reported=Reported(data.reported)) for name, data in loaded.tasks.items()}
         return replace(loaded, tasks=tasks)
 
-    def without_reported(kind: str, stage: Callable[..., Any]) -> Callable[..., Any]:
-        def call(ctx: Any, step: Any) -> Any:
+    def without_reported(kind: str, stage: stages.Stage) -> stages.Stage:
+        def inputs(ctx: Any, step: Any) -> Any:
             Reported.sealed = None if kind == "evaluate" or step.embeds else kind
+            return stage.inputs(ctx, step)
+
+        def run(*given: Any) -> Any:
             try:
-                return stage(ctx, step)
+                return stage.run(*given)
             finally:
                 Reported.sealed = None
 
-        return call
+        return stages.Stage(inputs, run)
 
     patch.setattr(context, "load_tasks", load)
-    patch.setattr(stages, "RUN", {kind: without_reported(kind, stage) for kind, stage in stages.RUN.items()})
+    patch.setattr(stages, "STAGES", {kind: without_reported(kind, stage) for kind, stage in stages.STAGES.items()})
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ import time
 
 from distill.config.plan import Step
 from distill.inference import memory
+from distill.pipeline import stages
 from distill.pipeline.artefacts import Artefact, Cost, Record, Trained
 from distill.pipeline.context import Context
-from distill.pipeline.stages import RUN
 from distill.pipeline.train_steps import cache_key
 from distill.runtime.storage import cache
 from distill.runtime.versions import versions
@@ -44,9 +44,10 @@ def _make(ctx: Context, step: Step, key: str | None, given: dict[str, str]) -> N
     """
     began = time.monotonic()
     with memory.peak(ctx.machine.device.type) as used, ctx.machine.working(step.kind == "train"):
-        made = RUN[step.kind](ctx, step)
+        stage = stages.STAGES[step.kind]
+        made = stage.run(stage.inputs(ctx, step), step.settings, ctx.runtime)
     if not isinstance(made, Artefact):
-        raise TypeError(f"stages.RUN[{step.kind!r}]: got a {type(made).__name__} from it; must return an Artefact")
+        raise TypeError(f"stages.STAGES[{step.kind!r}]: got a {type(made).__name__} from it; must return an Artefact")
     seconds = time.monotonic() - began
     if ctx.machine.main:
         ctx.check_unchanged(given, step)

@@ -22,6 +22,8 @@ from distill.data.tasks import load_tasks
 from distill.pipeline import stages
 from distill.pipeline.artefacts import Artefact
 from distill.pipeline.context import Context
+from distill.pipeline.context.checkpoints import Checkpoints
+from distill.pipeline.runtime import Runtime
 from distill.runtime.storage import structs
 from tests import tiny
 
@@ -58,8 +60,13 @@ class Stamped(Artefact, frozen=True, kw_only=True):
     word: str
 
 
-def stamp(ctx: Context, step: Step) -> Stamped:
-    return Stamped(models=len(ctx.tasks), word=step.settings.word)
+def inputs(ctx: Context, step: Step) -> Checkpoints:
+    return ctx.models(step.start)
+
+
+def stamp(models: Checkpoints, settings: Stamp, runtime: Runtime) -> Stamped:
+    runtime.machine.log(f"{models.name} is stamped")
+    return Stamped(models=len(models.folders) - 1, word=settings.word)
 
 
 @pytest.mark.slow
@@ -76,7 +83,7 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
     kind = replace(TASK_TYPES["classification"], name="cautious", decode=cautious)
     monkeypatch.setitem(TASK_TYPES, kind.name, kind)
     monkeypatch.setitem(config.STAGES, "stamp", Stamp)
-    monkeypatch.setitem(stages.RUN, "stamp", stamp)
+    monkeypatch.setitem(stages.STAGES, "stamp", stages.Stage(inputs, stamp))
     for name in ("stamp_schema.yaml", "stamp.yaml"):  # which are removed again
         monkeypatch.setitem(ConfigStore.instance().repo["stage"], name, None)
     config.register()

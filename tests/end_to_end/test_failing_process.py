@@ -35,7 +35,7 @@ def step(*arguments, **named):
     return gradients(*arguments, **named)
 
 
-def prune(ctx, stage):  # of the main process alone
+def prune(inputs, settings, runtime):  # of the main process alone
     if how == "error":
         open("ended", "w").close()
         raise UserError("prune: got nothing to cut")
@@ -43,7 +43,7 @@ def prune(ctx, stage):  # of the main process alone
 
 
 train.gradients = step
-stages.RUN["prune"] = prune
+stages.STAGES["prune"] = stages.Stage(stages.STAGES["prune"].inputs, prune)
 if how == "waiting" and rank == "1":
 
     def later():

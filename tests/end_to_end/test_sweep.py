@@ -68,20 +68,20 @@ import os, signal
 from distill import __main__
 from distill.pipeline import stages
 
-train = stages.RUN["train"]
+train = stages.STAGES["train"]
 
 
-def crash(ctx, step):
-    if ctx.config.seed == 1:
+def crash(inputs, settings, runtime):
+    if runtime.seed == 1:
         raise RuntimeError("out of ideas")
-    if ctx.config.seed == 3:
+    if runtime.seed == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-    if ctx.config.seed == 4:
+    if runtime.seed == 4:
         os._exit(5)
-    return train(ctx, step)
+    return train.run(inputs, settings, runtime)
 
 
-stages.RUN["train"] = crash  # also in the process of a job, which imports this file
+stages.STAGES["train"] = stages.Stage(train.inputs, crash)  # also in the process of a job, which imports this file
 if __name__ == "__main__":
     __main__.main()
 """

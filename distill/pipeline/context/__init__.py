@@ -19,8 +19,10 @@ from distill.models import teacher
 from distill.models.families.head import stored_head
 from distill.pipeline.artefacts import Trained
 from distill.pipeline.context import fingerprints
+from distill.pipeline.context.checkpoints import WHOLE, Checkpoints
 from distill.pipeline.context.folder import CORPUS, RunFolder
 from distill.pipeline.context.given import GivenModels
+from distill.pipeline.runtime import Runtime
 from distill.runtime import outside, progress
 from distill.runtime.machine import Machine
 from distill.runtime.storage import cache, run_folder, structs
@@ -238,6 +240,32 @@ class Context:
             return self.checkpoints(step.start, task)[number]
         names = [] if task is None else [task, SHARED_HEADS] if self.shared else [task]
         return next((folder / name for name in names if (folder / name).is_dir()), folder)
+
+    def models(self, source: Source) -> Checkpoints:
+        """The models of a finished step, or of a given model, for a step that reads them."""
+        tasks = [None, *self.tasks] if not isinstance(source, Step) or not source.on_corpus else [None]
+        folders = {task or WHOLE: self.checkpoints(source, task) for task in tasks}
+        return Checkpoints(
+            name=source.folder if isinstance(source, Step) else source.name,
+            folders=folders,
+            weights={task or WHOLE: self.shares(source, task) for task in tasks},
+            tokenizers=[self.tokenizer(source, member) for member in range(len(folders[WHOLE]))],
+            identity=self.identity(source),
+        )
+
+    def identity(self, source: Source) -> str:
+        """Hash that is equal for equal models: of the files of a given model, of what a finished training was made
+        from, or of what another finished step made, whose settings are in no manifest."""
+        if isinstance(source, Given):
+            return self.fingerprint("teacher" if source is TEACHER else "student")
+        record = self.folder.record(source)
+        return (record and record.made_from) or self.folder.identity(source)
+
+    @property
+    def runtime(self) -> Runtime:
+        """What every stage gets besides its inputs and its settings."""
+        config = self.config
+        return Runtime(self.machine, self.folder.path, config.seed, config.limit, config.tasks.max_length)
 
     def shares(self, source: Source, task: str | None = None) -> list[float]:
         """Weight of each teacher of a step in the mean of their probabilities for a task."""

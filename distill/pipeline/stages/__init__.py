@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from distill.config.plan import Step
 from distill.pipeline.artefacts import Artefact
 from distill.pipeline.context import Context
+from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages import evaluate, export, prune, quantize, train, vocabulary
 from distill.runtime import outside
 
-RUN: dict[str, Callable[[Context, Step], Artefact]] = {
-    "train": train.run,
-    "prune": prune.run,
-    "vocabulary": vocabulary.run,
-    "quantize": quantize.run,
-    "evaluate": evaluate.run,
-    "export": export.run,
+
+@dataclass(frozen=True)
+class Stage:
+    """A kind of stage."""
+
+    inputs: Callable[[Context, Step], Any]
+    """Returns what the stage reads, when the steps before it are finished."""
+    run: Callable[[Any, Any, Runtime], Artefact]
+    """(inputs, settings, runtime) -> what the stage hands over. The run writes that to `manifest.json` in the folder of
+    the step. A kind from outside has a subclass of `Artefact` of its own."""
+
+
+def _whole(run: Callable[[Context, Step], Artefact]) -> Stage:
+    return Stage(lambda ctx, step: (ctx, step), lambda inputs, settings, runtime: run(*inputs))
+
+
+STAGES: dict[str, Stage] = {
+    "train": _whole(train.run),
+    "prune": _whole(prune.run),
+    "vocabulary": _whole(vocabulary.run),
+    "quantize": _whole(quantize.run),
+    "evaluate": _whole(evaluate.run),
+    "export": _whole(export.run),
 }
-"""Kind of a stage -> `run(context, step)`, which returns what the stage hands over. The run writes that to
-`manifest.json` in the folder of the step. A kind from outside has a subclass of `Artefact` of its own."""
-outside.registry("stages", RUN)
+"""Kind of a stage -> the stage."""
+outside.registry("stages", STAGES)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from distill.config import Config, Prune, Quantize, Train
-from distill.config.plan import TEACHER, Given, Source, Step
+from distill.config.plan import Step
 from distill.data import corpus
 from distill.pipeline.context import Context
 from distill.runtime import outside
@@ -44,7 +44,7 @@ def of_step(ctx: Context, step: Step) -> str | None:
             "revisions": corpus.revisions(ctx.config.corpus) if "corpus" in given else None,
             "corpus_tokens": ctx.corpus_tokens if step.on_corpus else None,
             "epochs": ctx.epochs.get(step.target),
-            "inputs": {other.folder: identity(ctx, other) for other in step.inputs},
+            "inputs": {other.folder: ctx.identity(other) for other in step.inputs},
             "given": given,
             "processes": ctx.machine.accelerator.num_processes,
             "student_is_given": ctx.plan.given_student,
@@ -81,12 +81,3 @@ def arithmetic(ctx: Context) -> dict[str, Any]:
     packages = versions() | {"distill": source_hash(), "outside": outside.code()}
     packages |= installed(("tokenizers", "accelerate", "bitsandbytes"))
     return {"arithmetic": [machine.device.type, machine.precision, machine.fast_float32], "versions": packages}
-
-
-def identity(ctx: Context, source: Source) -> str:
-    """Hash that is equal for equal models: of the files of a given model, of what a finished training was made from, or
-    of what another finished step made, whose settings are in no manifest."""
-    if isinstance(source, Given):
-        return ctx.fingerprint("teacher" if source is TEACHER else "student")
-    record = ctx.folder.record(source)
-    return (record and record.made_from) or ctx.folder.identity(source)

@@ -48,7 +48,7 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     folder = ctx.folder.teacher_logits(name) / task
     of_student = isinstance(source, Step) and source.of_student
     window = None if of_student else ctx.config.teacher.window
-    teachers = [cache_key.identity(ctx, source), ctx.shares(source, task), window]
+    teachers = [ctx.identity(source), ctx.shares(source, task), window]
     fingerprint = run_folder.fingerprint([*teachers, task, data.task.labels, ctx.config.tasks.max_length])
 
     def waits(end: str) -> None:

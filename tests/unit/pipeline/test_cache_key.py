@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from distill import config
 from distill.config.plan import resolve
 from distill.pipeline.artefacts import Artefact, Cost, Record, Trained
+from distill.pipeline.context import Context
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.train_steps import cache_key
 from distill.runtime import outside
@@ -35,6 +37,7 @@ def stage(tmp_path: Path, name: str, *settings: str) -> tuple[Any, Any]:
     ctx.plan = resolve(loaded)
     ctx.fingerprints = lambda step: ctx.given
     ctx.fingerprint = lambda name: f"{name} {ctx.given.get(name)}"
+    ctx.identity = functools.partial(Context.identity, ctx)
     return ctx, next(step for step in ctx.plan.steps if step.stage == name)
 
 
@@ -150,7 +153,7 @@ def test_steps_that_are_no_training_are_known_by_their_files(tmp_path: Path) -> 
     def identity(token: str, made: Artefact, **record: Any) -> str:
         run_folder.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", f"[{token}]")
         ctx.folder.complete(step, made, replace(RECORD, **record))
-        return cache_key.identity(ctx, step)
+        return Context.identity(ctx, step)
 
     before = identity("1", Trained(tokens=3, seconds=1.0))
     again = identity("1", Trained(tokens=3, seconds=2.0), cost=Cost(seconds=9.0, peak_memory_mib=7.0), reused=True)
@@ -171,5 +174,5 @@ def test_the_scores_that_a_prune_step_measured_are_a_part_of_it(tmp_path: Path) 
         run_folder.write_text(tmp_path / "prune.measured" / "own" / "scores.safetensors", scores)
         run_folder.write_text(tmp_path / "prune.measured" / "seconds.json", str(len(names)))
         ctx.folder.complete(pruner, Trained(), RECORD)
-        names.append(cache_key.identity(ctx, pruner))
+        names.append(ctx.identity(pruner))
     assert names[0] == names[1] != names[2]
