@@ -32,7 +32,7 @@ from typing import Any
 
 from benchmarks import chaos
 from benchmarks.edit_kinds import KINDS, RECIPES, input_of, write
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 from distill.runtime.versions import hardware
 
 SHARED, ALONE = ("cache.dir=cache",), ("cache.dir=none", "cache.max_gib=0")
@@ -56,7 +56,7 @@ def main() -> None:
     prepare()
     rows = []
     if arguments.output is not None and arguments.output.is_file():
-        rows = [row for row in run_folder.read_json(arguments.output)["rows"] if row["seed"] == arguments.seed]
+        rows = [row for row in atomic.read_json(arguments.output)["rows"] if row["seed"] == arguments.seed]
     environment = hardware(1)
     with tempfile.TemporaryDirectory(prefix="distill-edits-") as temporary:
         bench = Bench(Path(temporary))
@@ -69,7 +69,7 @@ def main() -> None:
             rows.append(row)
             print(f"{number}: {recipe}, {name} ({row['edit']}): {_said(row)}", flush=True)
             if arguments.output is not None:
-                run_folder.write_json(arguments.output, {"environment": environment, "rows": rows})
+                atomic.write_json(arguments.output, {"environment": environment, "rows": rows})
     stale = [row["number"] for row in rows if any(each["outcome"] == "stale" for each in row["runs"].values())]
     print(f"{len(rows)} edits; stale: {stale or 'none'}")
     sys.exit(bool(stale))

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from distill.runtime.storage import cache, file_hashes, run_folder
+from distill.runtime.storage import atomic, cache, file_hashes
 
 PACKAGES = (
     "torch", "python", "transformers", "sympy", "pandas", "numpy", "networkx", "huggingface_hub",
@@ -190,6 +190,6 @@ def _save(harvested: tuple[Document, ...], file: Path) -> None:
             "paragraphs": [list(d.paragraphs) for d in harvested],
         }
     )
-    with run_folder.writing_file(file) as temporary:
+    with atomic.writing_file(file) as temporary:
         with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from distill.data.task_types import SECONDS, WORDS, flat, targets_in
 from distill.data.tokens import cutting, identity
 from distill.runtime.storage import cache, file_hashes
-from distill.runtime.storage.run_folder import fingerprint, writing_file
+from distill.runtime.storage.atomic import writing_file
+from distill.runtime.storage.checksums import fingerprint
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -30,7 +30,8 @@ from distill.data.separators import NAMES
 from distill.errors import ConfigError, DataError, UserError, reason
 from distill.runtime import outside, quoting
 from distill.runtime.storage import cache, disk_errors, file_hashes
-from distill.runtime.storage.run_folder import fingerprint, writing_file
+from distill.runtime.storage.atomic import writing_file
+from distill.runtime.storage.checksums import fingerprint
 
 HARMLESS = 2**27
 """Bytes that the rows of a file may take, however small it is."""

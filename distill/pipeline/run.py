@@ -24,7 +24,7 @@ from distill.pipeline.validation.launch import launch
 from distill.pipeline.validation.place import place
 from distill.pipeline.validation.rules import flatten
 from distill.runtime import progress, quoting
-from distill.runtime.storage import cache, checksums, disk_errors, run_folder
+from distill.runtime.storage import atomic, cache, checksums, disk_errors, run_folder
 
 if TYPE_CHECKING:
     from distill.pipeline.context import Context
@@ -173,7 +173,7 @@ def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prep
     ctx.machine.wait()
     # Recorded last: after a refusal the user can start again in this folder with other settings.
     if ctx.machine.main and not settings.is_file():
-        run_folder.write_json(settings, {"format": FORMAT, **asdict(ctx.config)})
+        atomic.write_json(settings, {"format": FORMAT, **asdict(ctx.config)})
     return repositories
 
 
@@ -230,7 +230,7 @@ def _same_settings(folder: Path, config: Config) -> None:
                 f"{file}: got another content than the run wrote; must be unchanged, because it has the settings of "
                 "the run; remove it if this is the command that began the run, else set output=NEW_FOLDER"
             )
-        stored = run_folder.read_json(file)
+        stored = atomic.read_json(file)
         if (form := stored.pop("format", 1)) != FORMAT:
             raise ConfigError(
                 f"output: got {folder}, which another version of distill began (format {form}); must be of format "

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.models.families import family_of
-from distill.runtime.storage import cache, checksums, run_folder
+from distill.runtime.storage import cache, checksums
 from distill.runtime.versions import source_hash
 
 PART = "graphs"
@@ -178,7 +178,7 @@ def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any], *
         number = rf"(?<![\w.]){size}(?![\w.])"
         content = re.sub(number, name, content) if len(re.findall(number, repr(config))) == 1 else content
     called = repr([inputs, arguments["output_names"], arguments["dynamic_shapes"]])
-    return run_folder.fingerprint([code, [version(name) for name in _PACKAGES], content, called])
+    return checksums.fingerprint([code, [version(name) for name in _PACKAGES], content, called])
 
 
 def _shape(tensor: Any) -> str:

@@ -25,7 +25,7 @@ from distill.pipeline.context.given import GivenModels
 from distill.pipeline.runtime import Runtime
 from distill.runtime import outside, progress
 from distill.runtime.machine import Machine
-from distill.runtime.storage import cache, run_folder, structs
+from distill.runtime.storage import atomic, cache, run_folder, structs
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Context:
         texts = self.texts
         self.machine.log(f"corpus: {len(texts)} documents, in the {owner}'s tokens")
         encode_all: Callable[..., int] = align.encode_aligned if len(tokenizers) > 1 else sequences.encode_corpus
-        with run_folder.writing(folder) as temporary:
+        with atomic.writing(folder) as temporary:
             with progress.counted("encoding the corpus", len(texts)) as done:
                 count = encode_all(temporary, progress.counting(texts, done), *tokenizers, *sizes)
             if not count:
@@ -202,7 +202,7 @@ class Context:
                     f"corpus.path: got no sequence of {sequences.SHORTEST} tokens or more; must contain prose; "
                     "choose another corpus"
                 )
-            run_folder.write_json(temporary / run_folder.MANIFEST, {})
+            atomic.write_json(temporary / run_folder.MANIFEST, {})
 
     @property
     def corpus_tokens(self) -> int | None:

@@ -20,7 +20,7 @@ from distill.models.families.sentence import MODULES
 from distill.models.families.weights import READ
 from distill.models.teacher.folders import CARD
 from distill.runtime import outside
-from distill.runtime.storage import file_hashes, run_folder
+from distill.runtime.storage import atomic, checksums, file_hashes, run_folder
 from distill.runtime.versions import source_hash
 
 _AT_ONCE = 8192
@@ -96,7 +96,7 @@ def of_encoded(texts: list[Any], tokenizers: Iterable[Any], sizes: tuple[int, in
         sizes: maximum tokens of a sequence, and of all.
     """
     code = [source_hash(), outside.code()]
-    return run_folder.fingerprint([texts, [identity(tokenizer) for tokenizer in tokenizers], sizes, code])
+    return checksums.fingerprint([texts, [identity(tokenizer) for tokenizer in tokenizers], sizes, code])
 
 
 def of_rows(rows: pa.Table) -> str:
@@ -116,14 +116,14 @@ def _bytes(part: pa.Table) -> memoryview:
 
 def of_models(folders: Iterable[str]) -> str:
     """Hash of the files that determine the outputs of models or tokenizers."""
-    return run_folder.fingerprint([[_hashed(file) for file in model_files(Path(folder))] for folder in folders])
+    return checksums.fingerprint([[_hashed(file) for file in model_files(Path(folder))] for folder in folders])
 
 
 def of_corpus(settings: Corpus) -> str:
     """Hash of the corpus's files, or of the names and versions that determine its texts."""
     if settings.kind in ("parquet", "text"):
-        return run_folder.fingerprint([_hashed(file) for file in corpus.files(settings)])
-    return run_folder.fingerprint(corpus.versions(settings))
+        return checksums.fingerprint([_hashed(file) for file in corpus.files(settings)])
+    return checksums.fingerprint(corpus.versions(settings))
 
 
 def _hashed(file: Path) -> list[str]:
@@ -162,7 +162,7 @@ def _parts_of_weights(folder: Path) -> Iterator[Path]:
 def _listed(file: Path, kind: Callable[[], Any]) -> Any:
     """The content of a JSON file; an empty `kind` if it has another, or none. Loading the model refuses it."""
     try:
-        content = run_folder.read_json(file)
+        content = atomic.read_json(file)
     except (OSError, ValueError, RecursionError):
         return kind()
     return content if isinstance(content, type(kind())) else kind()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from distill.compression.pruning.importance import SCORES
 from distill.config.plan import Step
 from distill.pipeline.artefacts import Artefact, Record
-from distill.runtime.storage import file_hashes, run_folder, structs
+from distill.runtime.storage import atomic, checksums, file_hashes, run_folder, structs
 from distill.runtime.storage.run_folder import STATE
 
 CHOICE = "choice.json"
@@ -50,7 +50,7 @@ class RunFolder:
         """
         for parent, folders, _ in os.walk(self.path):
             for name in folders:
-                run_folder.no_links(Path(parent, name, "file"))
+                atomic.no_links(Path(parent, name, "file"))
 
     @property
     def ladder(self) -> Path:
@@ -90,7 +90,7 @@ class RunFolder:
 
     def content(self, step: Step) -> dict[str, Any]:
         """What the manifest of a step contains; empty without one."""
-        found: dict[str, Any] = run_folder.read_json(self.of(step) / run_folder.MANIFEST) if self.finished(step) else {}
+        found: dict[str, Any] = atomic.read_json(self.of(step) / run_folder.MANIFEST) if self.finished(step) else {}
         return found
 
     def inputs(self, step: Step) -> dict[str, str]:
@@ -99,12 +99,12 @@ class RunFolder:
 
     def identity(self, step: Step) -> str:
         """Hash of what a finished step made, and from what. It stays the same if the step is made again bit for bit."""
-        return run_folder.fingerprint(_without_costs(self.content(step)))
+        return checksums.fingerprint(_without_costs(self.content(step)))
 
     def complete(self, step: Step, made: Artefact, record: Record) -> None:
         """Write what a step hands over, by which the step is finished, with the record of how it was run and the hash
         of its files."""
-        whole = replace(record, files=run_folder.fingerprint(self._files(step)))
+        whole = replace(record, files=checksums.fingerprint(self._files(step)))
         structs.write(self.of(step) / run_folder.MANIFEST, replace(made, record=whole))
 
     def _files(self, step: Step) -> list[list[str]]:
@@ -121,12 +121,12 @@ class RunFolder:
     @property
     def _begun(self) -> dict[str, dict[str, str]]:
         file = self.path / BEGUN
-        found: dict[str, dict[str, str]] = run_folder.read_json(file) if file.is_file() else {}
+        found: dict[str, dict[str, str]] = atomic.read_json(file) if file.is_file() else {}
         return found
 
     def begin(self, given: dict[str, dict[str, str]]) -> None:
         """Store what pending steps are made from, by the folder of each: fingerprints of given models and data."""
-        run_folder.write_json(self.path / BEGUN, self._begun | given)
+        atomic.write_json(self.path / BEGUN, self._begun | given)
 
     def teacher_logits(self, name: str) -> Path:
         """Folder of teacher logits. `name`: the teacher step's folder, or the name of the given model."""
@@ -153,28 +153,28 @@ class RunFolder:
     def forget(self, step: Step) -> None:
         """Remove all files of a step, the measurements of its stage, and the decisions that depend on them."""
         for ending in ("", STATE, TEACHER_LOGITS):
-            run_folder.remove(self.path / f"{step.folder}{ending}", self.path)
-        run_folder.remove(self.measured(step), self.path)
+            atomic.remove(self.path / f"{step.folder}{ending}", self.path)
+        atomic.remove(self.measured(step), self.path)
         if step.first_pruner is step:
-            run_folder.remove(self.ladder, self.path)
+            atomic.remove(self.ladder, self.path)
 
     def forget_state(self, step: Step) -> None:
         """Remove the state from which a step's training resumes."""
-        run_folder.remove(self.path / f"{step.folder}{STATE}", self.path)
+        atomic.remove(self.path / f"{step.folder}{STATE}", self.path)
 
     def forget_corpus(self) -> None:
         """Remove the encoded corpus."""
-        run_folder.remove(self.path / CORPUS, self.path)
+        atomic.remove(self.path / CORPUS, self.path)
 
     def forget_given(self) -> None:
         """Remove data computed from given models and data for several steps: the encoded corpus, transfer sets and
         teachers' logits."""
         self.forget_corpus()
-        run_folder.remove(self.path / TRANSFER, self.path)
+        atomic.remove(self.path / TRANSFER, self.path)
         # The files of a step with a target are one level deeper.
         for pattern in (f"*{TEACHER_LOGITS}", f"*/*{TEACHER_LOGITS}"):
             for folder in self.path.glob(pattern):
-                run_folder.remove(folder, self.path)
+                atomic.remove(folder, self.path)
 
     def finish(self) -> None:
         """Remove the files that only an unfinished run needs."""

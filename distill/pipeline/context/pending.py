@@ -8,7 +8,7 @@ from distill.config.plan import Step
 from distill.pipeline.context import Context
 from distill.pipeline.context.fingerprints import NAMES
 from distill.runtime import versions
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import checksums
 
 PACKAGES = "packages"
 """Key, beside the fingerprints with which a step began, of the hash of the code and the packages that ran it."""
@@ -22,7 +22,7 @@ def begun_from(ctx: Context, step: Step) -> dict[str, str]:
 
 
 def _packages() -> str:
-    return run_folder.fingerprint([versions.source_hash(), versions.installed(versions.PACKAGES)])
+    return checksums.fingerprint([versions.source_hash(), versions.installed(versions.PACKAGES)])
 
 
 def pending_steps(ctx: Context, steps: Sequence[Step]) -> list[Step]:

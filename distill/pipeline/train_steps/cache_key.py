@@ -10,7 +10,7 @@ from distill.config.plan import Step
 from distill.data import corpus
 from distill.pipeline.context import Context
 from distill.runtime import outside
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import checksums
 from distill.runtime.versions import installed, processor, source_hash, versions
 
 _OF_NO_STAGE = (
@@ -36,7 +36,7 @@ def of_step(ctx: Context, step: Step) -> str | None:
     if not isinstance(settings, Train) or ctx.config.limit.smoke:
         return None
     given = ctx.fingerprints(step)
-    return run_folder.fingerprint(
+    return checksums.fingerprint(
         {
             "folder": step.folder,
             "settings": _own(step),

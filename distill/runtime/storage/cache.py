@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distill.errors import UserError
-from distill.runtime.storage import checksums, disk_errors, locks, run_folder
+from distill.runtime.storage import atomic, checksums, disk_errors, locks
 
 MARK = ".distill-cache"
 """File that marks a folder as a cache."""
@@ -174,7 +174,7 @@ def used(path: Path) -> None:
 
 def seal(*files: Path) -> None:
     """Store the hashes of the files of an entry, which differ in their endings alone."""
-    run_folder.write_text(files[0].with_suffix(HASH), _hashes_of(files))
+    atomic.write_text(files[0].with_suffix(HASH), _hashes_of(files))
 
 
 def whole(*files: Path) -> bool:
@@ -208,8 +208,8 @@ def take(part: str, key: str | None, target: Path) -> bool:
     if key is None or not _settings.most or not os.path.isfile((entry := root() / part / key) / FILES):
         return False
     try:
-        hashes: dict[str, str] = run_folder.read_json(entry / FILES)
-        with run_folder.writing(target) as temporary:
+        hashes: dict[str, str] = atomic.read_json(entry / FILES)
+        with atomic.writing(target) as temporary:
             _copy(entry / CONTENT, temporary)
             if _hashes(temporary) != hashes:
                 raise _Damaged
@@ -245,9 +245,9 @@ def keep(part: str, key: str | None, source: Path) -> bool:
     if shutil.disk_usage(root() / part).free < 2 * size:  # the run needs it
         return False
     try:
-        with run_folder.writing(entry) as temporary:
+        with atomic.writing(entry) as temporary:
             _copy(source, temporary / CONTENT)
-            run_folder.write_json(temporary / FILES, _hashes(temporary / CONTENT))
+            atomic.write_json(temporary / FILES, _hashes(temporary / CONTENT))
     except (OSError, UserError):  # no space, or another run was faster
         return os.path.isfile(entry / FILES)
     trim()
@@ -305,7 +305,7 @@ def _remove(path: Path) -> None:
     if path.is_dir():
         # Renamed first, because another process must not see a part of an entry.
         with suppress(OSError):
-            run_folder.discard(path)
+            atomic.discard(path)
     else:
         with suppress(OSError):  # Windows keeps files that another process reads
             path.unlink(missing_ok=True)

@@ -35,6 +35,11 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
+def fingerprint(value: Any) -> str:
+    """Hash, as 16 hexadecimal digits, of a value that JSON can represent."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def seal(folder: Path, write: Callable[[Path, Any], None]) -> None:
     """Store the hash of every file of a folder, which is not changed afterwards.
 

@@ -19,7 +19,7 @@ from distill.pipeline.context import Context
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.train_steps import cache_key
 from distill.runtime import outside
-from distill.runtime.storage import run_folder, structs
+from distill.runtime.storage import atomic, run_folder, structs
 
 FILES = ("teacher.name=given", "student.name=small", "tasks.train=rows.csv")
 
@@ -151,7 +151,7 @@ def test_steps_that_are_no_training_are_known_by_their_files(tmp_path: Path) -> 
     ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path))
 
     def identity(token: str, made: Artefact, **record: Any) -> str:
-        run_folder.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", f"[{token}]")
+        atomic.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", f"[{token}]")
         ctx.folder.complete(step, made, replace(RECORD, **record))
         return Context.identity(ctx, step)
 
@@ -171,8 +171,8 @@ def test_the_scores_that_a_prune_step_measured_are_a_part_of_it(tmp_path: Path) 
     pruner: Any = SimpleNamespace(**parts, source=lambda name: None)
     names = []
     for scores in ("1", "1", "2"):
-        run_folder.write_text(tmp_path / "prune.measured" / "own" / "scores.safetensors", scores)
-        run_folder.write_text(tmp_path / "prune.measured" / "seconds.json", str(len(names)))
+        atomic.write_text(tmp_path / "prune.measured" / "own" / "scores.safetensors", scores)
+        atomic.write_text(tmp_path / "prune.measured" / "seconds.json", str(len(names)))
         ctx.folder.complete(pruner, Trained(), RECORD)
         names.append(ctx.identity(pruner))
     assert names[0] == names[1] != names[2]

@@ -21,7 +21,7 @@ from distill.pipeline.artefacts import Cost, Record, Trained
 from distill.pipeline.context import fingerprints, pending
 from distill.pipeline.context.folder import RunFolder
 from distill.runtime import outside, versions
-from distill.runtime.storage import run_folder, structs
+from distill.runtime.storage import atomic, run_folder, structs
 
 PIPELINE = ["adapt", "pretrain", "finetune_teacher", "finetune"]
 VERSIONS = {"distill": "1", "torch": "2", "transformers": "3"}
@@ -78,14 +78,14 @@ def test_no_step_runs_again_when_all_are_finished(ctx: Run) -> None:
 @pytest.mark.parametrize("weights", ["the same", "others"])
 def test_a_step_runs_again_when_its_input_is_missing_and_is_made_otherwise(weights: str, ctx: Run) -> None:
     file, step = ctx.folder.path / "pretrain" / "model.safetensors", ctx.step("finetune")
-    run_folder.write_text(file, "the same")
+    atomic.write_text(file, "the same")
     for name in ("pretrain", "finetune"):
         ctx.finish(name)
     (ctx.folder.path / "pretrain" / run_folder.MANIFEST).unlink()
     ctx.begin("pretrain")
     assert ctx.pending() == ["pretrain", "finetune"]
     assert ctx.printed == ["finetune: runs again if pretrain changed"]
-    run_folder.write_text(file, weights)
+    atomic.write_text(file, weights)
     ctx.finish("pretrain", seconds=2.0)
     assert pending.still_finished(ctx, step) == (weights == "the same")  # type: ignore[arg-type]
     assert (ctx.folder.path / "finetune").exists() == (weights == "the same")
@@ -95,7 +95,7 @@ def test_a_step_runs_again_when_its_input_is_missing_and_is_made_otherwise(weigh
 def test_a_step_runs_again_when_its_input_was_made_again_from_the_same_with_another_result(ctx: Run) -> None:
     ctx.finish("finetune_teacher", seconds=2.0)
     assert ctx.pending() == []
-    run_folder.write_text(ctx.folder.path / "finetune_teacher" / "order" / "model.safetensors", "other weights")
+    atomic.write_text(ctx.folder.path / "finetune_teacher" / "order" / "model.safetensors", "other weights")
     ctx.finish("finetune_teacher")
     assert ctx.pending() == ["finetune"]
 

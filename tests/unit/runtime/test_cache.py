@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from distill.runtime.storage import cache
+from distill.runtime.storage import atomic, cache
 from distill.runtime.storage import run_folder as checkpoint
 
 MIB = 2**20
@@ -79,7 +79,7 @@ def test_nothing_is_kept_or_taken_without_a_key(root: Path, tmp_path: Path) -> N
 def test_removed_runs_leave_what_is_kept(root: Path, tmp_path: Path) -> None:
     run = run_folder(tmp_path / "run")
     cache.keep("models", KEY, filled(run / "stage"))
-    checkpoint.remove(run / "stage", run)
+    atomic.remove(run / "stage", run)
     assert cache.take("models", KEY, tmp_path / "taken")
 
 
