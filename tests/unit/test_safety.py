@@ -72,6 +72,7 @@ REMOVED = {
     ("runtime/storage/cache.py", "_cloned"): "in the temporary folder of `take` or `keep`, what it began",
     ("compression/quantization/quality_limits.py", "remove"): "in the temporary folder of the quantize stage",
     ("deploy/export/onnx.py", "_write"): "beside a temporary file, what torch wrote with it",
+    ("runtime/storage/run_folder.py", "sweep"): "links with temporary names, which killed runs left",
     ("runtime/machine.py", "check_shared"): "the file that it wrote before",
     ("pipeline/sweep.py", "failures"): "the failures of this sweep, in a folder of its own",
 }
