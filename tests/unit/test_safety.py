@@ -39,8 +39,10 @@ CONTEXTS = ("writing", "writing_file", "write_model")
 """What yields a temporary name and puts the whole file or folder in its place."""
 
 UNDER_WRITING = {
-    ("runtime/storage/cache.py", "_copy"): "into the temporary folder of `take` or `keep`",
-    ("runtime/storage/cache.py", "_cloned"): "as above",
+    ("runtime/storage/store.py", "_copy"): "into the temporary folder of an entry, or of what is taken from one",
+    ("runtime/storage/store.py", "_cloned"): "as above",
+    ("data/encode.py", "_store"): "into the temporary folder of an entry",
+    ("data/docstring_corpus.py", "_save"): "into the temporary folder of an entry",
     ("runtime/storage/cache.py", "_mark"): "a mark, in one call, before anything else of the cache",
     ("runtime/storage/run_folder.py", "claim"): "a mark, in one call, before anything else of a run",
     ("runtime/streams.py", "_to_nothing"): "to nowhere, once a stream is lost",
@@ -57,7 +59,7 @@ UNDER_WRITING = {
     ): "into the temporary folder of `write_model`, as a transformers model",
     ("inference/memory.py", "peak"): "a switch of the kernel, not a file",
     ("deploy/export/huggingface.py", "copied"): "into the temporary folder of `export_folder`, or of the export stage",
-    ("deploy/export/graphs.py", "_keep"): "into a temporary folder, from which `keep` copies",
+    ("deploy/export/graphs.py", "program"): "into the temporary folder of an entry",
     ("deploy/export/graphs.py", "_captured"): "into memory",
     ("deploy/serve/cold_start.py", "_link"): "into a temporary folder, from which a process is started",
     ("deploy/serve/cold_start.py", "_put"): "into a temporary folder, from which a process is started",
@@ -68,8 +70,9 @@ UNDER_WRITING = {
 """(file, function) -> where it writes, without a context of its own."""
 
 REMOVED = {
-    ("runtime/storage/cache.py", "_remove"): "entries of the cache, by the form of their names",
-    ("runtime/storage/cache.py", "_cloned"): "in the temporary folder of `take` or `keep`, what it began",
+    ("runtime/storage/cache.py", "remove"): "entries of the cache, by the form of their names",
+    ("runtime/storage/store.py", "_cloned"): "in the temporary folder of an entry, what it began",
+    ("runtime/storage/store.py", "_in_place"): "in a folder of this process alone, what was damaged",
     ("compression/quantization/quality_limits.py", "remove"): "in the temporary folder of the quantize stage",
     ("deploy/export/onnx.py", "_write"): "beside a temporary file, what torch wrote with it",
     ("runtime/storage/run_folder.py", "sweep"): "links with temporary names, which killed runs left",

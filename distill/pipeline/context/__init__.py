@@ -25,7 +25,7 @@ from distill.pipeline.context.given import GivenModels
 from distill.pipeline.runtime import Runtime
 from distill.runtime import outside, progress
 from distill.runtime.machine import Machine
-from distill.runtime.storage import atomic, cache, run_folder, structs
+from distill.runtime.storage import atomic, run_folder, store, structs
 
 
 @dataclass(frozen=True)
@@ -179,15 +179,11 @@ class Context:
                 texts = [self.fingerprint("corpus"), self.config.limit.documents, self.config.seed]
                 texts += corpus.revisions(self.config.corpus)
                 key = None if self.config.limit.smoke else fingerprints.of_encoded(texts, tokenizers, sizes)
-                with cache.making(
-                    "corpora", key, lambda end: self.machine.log(f"corpus: another run encodes it; waiting{end}")
-                ):
-                    if cache.take("corpora", key, folder):
-                        self.machine.log(f"corpus: encoded by an earlier run, in the {owner}'s tokens")
-                    else:
-                        self._encode(folder, owner, tokenizers, sizes)
-                        self.check_unchanged({"corpus": self.fingerprint("corpus")})
-                        cache.keep("corpora", key, folder)
+                store.get_or_make(
+                    "corpora", key, lambda folder: self._encode(folder, owner, tokenizers, sizes), folder,
+                    waits=lambda end: self.machine.log(f"corpus: another run encodes it; waiting{end}"),
+                    taken=lambda: self.machine.log(f"corpus: encoded by an earlier run, in the {owner}'s tokens"),
+                )  # fmt: skip
         return (align.stored_aligned if aligned else sequences.stored_corpus)(folder)
 
     def _encode(self, folder: Path, owner: str, tokenizers: list[Any], sizes: tuple[int, int | None]) -> None:
@@ -203,6 +199,7 @@ class Context:
                     "choose another corpus"
                 )
             atomic.write_json(temporary / run_folder.MANIFEST, {})
+        self.check_unchanged({"corpus": self.fingerprint("corpus")})
 
     @property
     def corpus_tokens(self) -> int | None:
