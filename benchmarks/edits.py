@@ -298,14 +298,15 @@ def _when_it_begins(edit: Callable[[], None]) -> None:
 
 def _other_code() -> None:
     """Let distill have another source: trainings take larger steps."""
-    from distill.pipeline.context import fingerprints
-    from distill.pipeline.train_steps import cache_key, prepare
+    from distill.pipeline.context import fingerprints, keys
+    from distill.pipeline.train_steps import prepare
     from distill.runtime import versions
 
     rate, now = prepare.learning_rate, versions.versions()
     prepare.learning_rate = lambda *arguments: 3 * rate(*arguments)
-    versions.versions = lambda: now | {"distill": "another"}  # type: ignore[assignment]
-    for module in (versions, cache_key, fingerprints):
+    for module in (versions, keys):
+        module.versions = lambda: now | {"distill": "another"}  # type: ignore[attr-defined]
+    for module in (versions, keys, fingerprints):
         module.source_hash = lambda: "another"  # type: ignore[attr-defined]
 
 

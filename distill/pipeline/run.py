@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "config.json"
 """File in the run folder with the settings of the run and, by the name `format`, the number `FORMAT`."""
-FORMAT = 2
+FORMAT = 3
 """Number of the form of what is in run folders, which is raised when files of another form are written."""
 FREE = (
     *("output", "cache.dir", "cache.max_gib", "threads", "device", "push", "push_private", "push_dry_run"),
@@ -101,7 +101,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
             )
         with progress.shown_on(ctx.machine.console if ctx.machine.main else None):
             if config.budget.minutes is None:
-                pending = pending_steps(ctx, ctx.plan.steps)
+                pending = pending_steps(ctx.keys, ctx.plan.steps)
                 repositories = _begin(ctx, pending, pending, prepare)
                 ctx.machine.tracker.start(folder.name, folder, flatten(asdict(config)))
                 for step in ctx.plan.steps:
@@ -127,17 +127,17 @@ def _within_budget(ctx: Context, prepare: Prepare, began: float) -> tuple[Contex
     """Run the steps for which the budget is enough. Returns the context with the plan of these, and the repositories
     of `push`."""
     from distill.pipeline.budget import search_within_budget
-    from distill.pipeline.context.pending import begun_from, pending_steps
+    from distill.pipeline.context.pending import pending_steps
 
     def runner(ctx: Context, steps: Sequence[Step]) -> Callable[[Step], None]:
-        pending = pending_steps(ctx, steps)
+        pending = pending_steps(ctx.keys, steps)
         if ctx.machine.main:
-            ctx.folder.begin({step.folder: begun_from(ctx, step) for step in pending})
+            ctx.folder.begin({step.folder: ctx.keys.without_settings(step) for step in pending})
         return lambda step: _run_pending(ctx, step, pending)
 
     first = [step for step in ctx.plan.steps if not step.target and not isinstance(step.settings, Evaluate | Export)]
     others = [step for step in ctx.plan.steps if step not in first]
-    pending = pending_steps(ctx, first)
+    pending = pending_steps(ctx.keys, first)
     for step in others:
         if pending and ctx.machine.main and ctx.folder.started(step):
             ctx.folder.forget(step)
@@ -158,15 +158,15 @@ def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prep
 
     Returns the repositories of `push` and the folders for them.
     """
-    from distill.pipeline.context.pending import begun_from
-
     settings = ctx.folder.path / SETTINGS
     if ctx.machine.main and not settings.is_file():
         ctx.folder.forget_corpus()  # a refused run with other settings may have encoded it
-    given = {step.folder: begun_from(ctx, step) for step in pending}  # loads models, which synchronizes the processes
+    keys = {
+        step.folder: ctx.keys.without_settings(step) for step in pending
+    }  # loads models, which synchronizes the processes
     # Recorded before anything is computed from it, so that another try notices what has been replaced since.
     if ctx.machine.main and pending:
-        ctx.folder.begin(given)
+        ctx.folder.begin(keys)
     prepare(ctx, checked)
     repositories = _repositories(ctx)
     # No process writes before all of them have read the folder, so that they agree on the pending steps.
@@ -214,7 +214,7 @@ def _run_pending(ctx: Context, step: Step, pending: list[Step]) -> None:
     from distill.pipeline.context.pending import still_finished
     from distill.pipeline.run_step import run_step
 
-    if step in pending and not still_finished(ctx, step):
+    if step in pending and not still_finished(ctx.keys, step):
         run_step(ctx, step)
     else:
         ctx.machine.log(f"{step.folder}: finished earlier, skipped")

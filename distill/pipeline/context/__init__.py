@@ -22,6 +22,7 @@ from distill.pipeline.context import fingerprints
 from distill.pipeline.context.checkpoints import WHOLE, Checkpoints
 from distill.pipeline.context.folder import CORPUS, RunFolder
 from distill.pipeline.context.given import GivenModels
+from distill.pipeline.context.keys import NAMES, Keys
 from distill.pipeline.runtime import Runtime
 from distill.runtime import outside, progress
 from distill.runtime.machine import Machine
@@ -61,12 +62,15 @@ class Context:
         own.__dict__["given"] = given
         return own
 
-    def fingerprints(self, step: Step) -> dict[str, str]:
-        """Name -> fingerprint of the given models and data that the step itself reads."""
-        return {name: self.fingerprint(name) for name in fingerprints.needed(step, self.config)}
+    @property
+    def keys(self) -> Keys:
+        """Says what the steps are made from."""
+        return Keys(
+            self.config, self.plan, self.machine, self.folder, self.epochs, self.corpus_tokens, self.fingerprint
+        )
 
     def fingerprint(self, name: str) -> str:
-        """Fingerprint of a given model or of data, named in `fingerprints.NAMES`."""
+        """Fingerprint of a given model or of data, named in `keys.NAMES`."""
         if name not in self._fingerprints:
             self._fingerprints[name] = self._fingerprint(name)
         return self._fingerprints[name]
@@ -89,7 +93,7 @@ class Context:
                     self.folder.forget(step)
                 self.folder.forget_given()
                 raise UserError(
-                    f"{fingerprints.NAMES[name]}: got other files while the run read them; must not change during a "
+                    f"{NAMES[name]}: got other files while the run read them; must not change during a "
                     "run; wait for what writes them, then run the same command again"
                 )
 
@@ -251,12 +255,10 @@ class Context:
         )
 
     def identity(self, source: Source) -> str:
-        """Hash that is equal for equal models: of the files of a given model, of what a finished training was made
-        from, or of what another finished step made, whose settings are in no manifest."""
+        """Hash that is equal for equal models: of the files of a given model, or of what a finished step made."""
         if isinstance(source, Given):
             return self.fingerprint("teacher" if source is TEACHER else "student")
-        record = self.folder.record(source)
-        return (record and record.made_from) or self.folder.identity(source)
+        return self.folder.identity(source)
 
     @property
     def runtime(self) -> Runtime:

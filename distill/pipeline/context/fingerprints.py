@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from distill.config import Config, Corpus, Vocabulary
-from distill.config.plan import STUDENT, Step
+from distill.config import Corpus
 from distill.data import corpus
 from distill.data.task import Task
 from distill.data.task_types import SECONDS, WORDS
@@ -25,37 +24,6 @@ from distill.runtime.versions import source_hash
 
 _AT_ONCE = 8192
 """Rows of tasks that are hashed at once."""
-NAMES = {
-    "teacher": "the teacher",
-    "student": "the given student",
-    "tokenizer": "the student's tokenizer",
-    "tasks": "the rows of the tasks",
-    "corpus": "the corpus",
-    "unlabelled": "the rows without labels",
-    "code": "code from outside of distill",
-}
-"""Name of a given model or data set -> its name in messages."""
-
-
-def needed(step: Step, config: Config) -> list[str]:
-    """Names, in `NAMES`, of the given models and data that a step itself reads.
-
-    Every step reads the teacher, e.g. its pooling and its width. Other inputs that only earlier steps read are not
-    listed: their change shows in the models of these steps.
-    """
-    direct = [source for sources in step.sources.values() for source in sources]
-    texts = step.settings.texts if isinstance(step.settings, Vocabulary) else ()
-    transfer = getattr(step.settings, "transfer", False) and config.transfer.times > 0
-    reads = {
-        "teacher": True,
-        "student": STUDENT in direct,
-        "tokenizer": step.builder is step and config.student.tokenizer is not None,
-        "tasks": not step.on_corpus,
-        "corpus": step.on_corpus or "corpus" in texts or (transfer and config.transfer.sources.get("corpus", 0) > 0),
-        "unlabelled": transfer and config.transfer.files is not None,
-        "code": outside.code() != "",
-    }
-    return [name for name, reads_it in reads.items() if reads_it]
 
 
 def of_tasks(tasks: Mapping[str, TaskData]) -> str:

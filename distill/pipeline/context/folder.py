@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from distill.compression.pruning.importance import SCORES
 from distill.config.plan import Step
-from distill.pipeline.artefacts import Artefact, Record
+from distill.pipeline.artefacts import Artefact, Key, Record
 from distill.runtime.storage import atomic, checksums, file_hashes, run_folder, structs
 from distill.runtime.storage.run_folder import STATE
+from distill.runtime.storage.structs import Stored
 
 CHOICE = "choice.json"
 """File, in the folder of a train step, of the shape that movement gates are trained for, with its measured speed."""
@@ -25,16 +26,24 @@ CORPUS = "corpus.tokens"
 """Folder of the encoded corpus."""
 TRANSFER = "transfer.rows"
 """Folder of the transfer set of every task."""
-BEGUN = ".given.json"
-"""File with the fingerprints of given models and data for each step, from when a run last started with it pending."""
-COSTS = frozenset(("cost", "reused", "seconds", "tokens_per_second", "speed"))
-"""Fields with what a step cost and what was measured, which are other numbers when it is made again."""
+BEGUN = ".begun.json"
+"""File with what each step is made from, from when a run last started with it pending."""
+COSTS = frozenset(("cost", "reused", "packages", "seconds", "tokens_per_second", "speed"))
+"""Fields with what a step cost and what was measured, which are other numbers when it is made again, and with packages
+on which no model depends."""
 
 A = TypeVar("A", bound=Artefact)
 
 
 class Recorded(Artefact, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """What is common to the manifests of all kinds of steps."""
+
+
+class Begun(Stored, frozen=True, kw_only=True):
+    """What steps began with."""
+
+    keys: dict[str, Key]
+    """By the folder of each step."""
 
 
 @dataclass(frozen=True)
@@ -114,19 +123,15 @@ class RunFolder:
         every = [*file_hashes.of_folder(self.of(step)), *(part for part in scores if Path(part[0]).name == SCORES)]
         return [part for part in every if Path(part[0]).name not in (run_folder.MANIFEST, CHOICE)]
 
-    def begun(self, step: Step) -> dict[str, str] | None:
-        """What was stored by `begin` when a run last started with this step pending; None without such a run."""
-        return self._begun.get(step.folder)
-
     @property
-    def _begun(self) -> dict[str, dict[str, str]]:
+    def begun(self) -> dict[str, Key]:
+        """What was stored by `begin` when a run last started with a step pending, by the folder of the step."""
         file = self.path / BEGUN
-        found: dict[str, dict[str, str]] = atomic.read_json(file) if file.is_file() else {}
-        return found
+        return structs.read(file, Begun).keys if file.is_file() else {}
 
-    def begin(self, given: dict[str, dict[str, str]]) -> None:
-        """Store what pending steps are made from, by the folder of each: fingerprints of given models and data."""
-        atomic.write_json(self.path / BEGUN, self._begun | given)
+    def begin(self, keys: dict[str, Key]) -> None:
+        """Store what pending steps are made from, by the folder of each."""
+        structs.write(self.path / BEGUN, Begun(keys=self.begun | keys))
 
     def teacher_logits(self, name: str) -> Path:
         """Folder of teacher logits. `name`: the teacher step's folder, or the name of the given model."""

@@ -22,7 +22,7 @@ from distill.models import families
 from distill.pipeline.artefacts import Logits
 from distill.pipeline.context import Context
 from distill.pipeline.context.fingerprints import of_inputs
-from distill.pipeline.train_steps import cache_key
+from distill.pipeline.context.keys import arithmetic
 from distill.pipeline.train_steps.prepare import frozen
 from distill.pipeline.train_steps.transfer import makes
 from distill.runtime.storage import run_folder, store, structs
@@ -92,7 +92,7 @@ def _key(ctx: Context, teachers: str, source: Source, data: TaskData) -> str | N
         return None
     members = range(len(ctx.checkpoints(source, data.task.name)))
     tokens = [identity(ctx.tokenizer(source, member)) for member in members]
-    return run_folder.fingerprint([teachers, of_inputs(data), tokens, cache_key.arithmetic(ctx)])
+    return run_folder.fingerprint([teachers, of_inputs(data), tokens, arithmetic(ctx.machine)])
 
 
 def _stored(folder: Path, fingerprint: str) -> np.ndarray | None:
