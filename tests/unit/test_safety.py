@@ -39,8 +39,6 @@ CONTEXTS = ("writing", "writing_file", "write_model")
 """What yields a temporary name and puts the whole file or folder in its place."""
 
 UNDER_WRITING = {
-    ("runtime/storage/store.py", "_copy"): "into the temporary folder of an entry, or of what is taken from one",
-    ("runtime/storage/store.py", "_cloned"): "as above",
     ("data/encode.py", "_store"): "into the temporary folder of an entry",
     ("data/docstring_corpus.py", "_save"): "into the temporary folder of an entry",
     ("runtime/storage/cache.py", "_mark"): "a mark, in one call, before anything else of the cache",
@@ -61,7 +59,6 @@ UNDER_WRITING = {
     ("deploy/export/huggingface.py", "copied"): "into the temporary folder of `export_folder`, or of the export stage",
     ("deploy/export/graphs.py", "program"): "into the temporary folder of an entry",
     ("deploy/export/graphs.py", "_captured"): "into memory",
-    ("deploy/serve/cold_start.py", "_link"): "into a temporary folder, from which a process is started",
     ("deploy/serve/cold_start.py", "_put"): "into a temporary folder, from which a process is started",
     ("deploy/export/untrained.py", "runner"): "into a temporary folder, of a model that is only timed",
     ("report/figure.py", "svg"): "into memory",
@@ -71,7 +68,6 @@ UNDER_WRITING = {
 
 REMOVED = {
     ("runtime/storage/cache.py", "remove"): "entries of the cache, by the form of their names",
-    ("runtime/storage/store.py", "_cloned"): "in the temporary folder of an entry, what it began",
     ("runtime/storage/store.py", "_in_place"): "in a folder of this process alone, what was damaged",
     ("compression/quantization/quality_limits.py", "remove"): "in the temporary folder of the quantize stage",
     ("deploy/export/onnx.py", "_write"): "beside a temporary file, what torch wrote with it",

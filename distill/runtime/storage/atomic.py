@@ -30,6 +30,8 @@ active: set[Path] = set()
 TEMPORARY = re.compile(r"\..+\.\d+\.distill-tmp")
 """Temporary names: `.NAME.NUMBER.distill-tmp`."""
 _WINDOWS = os.name == "nt"
+_CLONE = 0x40049409
+"""Number of the request FICLONE in Linux; other systems refuse it."""
 
 
 def claimed(folder: Path) -> bool:
@@ -225,3 +227,29 @@ def writing(folder: Path) -> Iterator[Path]:
             _fsync(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def copy(source: str | Path, target: str | Path) -> None:
+    """Copy the content of a file to a path where nothing is yet.
+
+    The copy is no hard link, so that a later change of one file changes no other. It takes no further space where the
+    file system can share blocks.
+    """
+    if not _cloned(Path(source), Path(target)):
+        shutil.copyfile(source, target)
+
+
+def _cloned(source: Path, target: Path) -> bool:
+    """Copy a file without taking space, where the file system can: both files share blocks until one of them
+    changes."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return False
+    try:
+        with source.open("rb") as read, target.open("xb") as write:
+            fcntl.ioctl(write.fileno(), _CLONE, read.fileno())
+    except OSError:
+        target.unlink(missing_ok=True)
+        return False
+    return True

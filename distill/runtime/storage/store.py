@@ -11,14 +11,11 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from distill.errors import UserError
 from distill.runtime.storage import atomic, cache, checksums, disk_errors, locks
-
-_CLONE = 0x40049409
-"""Number of the request FICLONE in Linux; other systems refuse it."""
 
 
 def _nothing(*_: str) -> None:
@@ -183,43 +180,25 @@ def making(part: str, key: str | None, waits: Callable[[str], None]) -> Iterator
     """Let no other process make the same entry within the block: it waits, and can then take the entry.
 
     Args:
-        key: name of the entry. Without a key, and where the lock is a symbolic link, the process does not wait.
+        key: name of the entry. Without a key, and where the lock is a symbolic link or another user's, the process does
+            not wait.
         waits: called once, with the end of a message (`locks.left`), if another process makes the entry.
     """
     lock = cache.root() / cache.LOCKS / f"{part}-{key}"
-    if key is None or not cache.most() or not cache.can_write(lock.parent) or lock.is_symlink():
-        yield
-        return
-    with locks.held(lock, lambda file: waits(locks.left(file))):
+    with ExitStack() as stack:
+        if key is not None and cache.most() and cache.can_write(lock.parent):
+            with suppress(OSError):
+                stack.enter_context(locks.held(lock, lambda file: waits(locks.left(file))))
         yield
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a folder. Temporary and hidden files, and links, are left out.
-
-    No file is a hard link to another: an edit in one run folder would change all other runs.
-    """
+    """Copy a folder. Temporary and hidden files, and links, are left out."""
     target.mkdir(parents=True, exist_ok=True)
     for path in source.iterdir():
         if path.name.startswith(".") or path.is_symlink():
             continue
         if path.is_dir():
             _copy(path, target / path.name)
-        elif not _cloned(path, target / path.name):
-            shutil.copyfile(path, target / path.name)
-
-
-def _cloned(source: Path, target: Path) -> bool:
-    """Copy a file without taking space, where the file system can: both files share blocks until one of them
-    changes."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return False
-    try:
-        with source.open("rb") as read, target.open("xb") as write:
-            fcntl.ioctl(write.fileno(), _CLONE, read.fileno())
-    except OSError:
-        target.unlink(missing_ok=True)
-        return False
-    return True
+        else:
+            atomic.copy(path, target / path.name)

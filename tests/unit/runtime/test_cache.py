@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import errno
+import functools
 import multiprocessing
 import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from distill.runtime.storage import atomic, cache, store
+from distill.runtime.storage import atomic, cache, locks, store
 from distill.runtime.storage import run_folder as checkpoint
 
 MIB = 2**20
@@ -155,7 +158,7 @@ def test_a_full_disk_leaves_no_part_of_an_entry(root: Path, tmp_path: Path, monk
         raise OSError(28, "No space left on device")
 
     made = filled(tmp_path / "made")
-    monkeypatch.setattr(store, "_cloned", full)
+    monkeypatch.setattr(atomic, "_cloned", full)
     assert not store.keep("models", KEY, made)
     assert not list((root / "models").iterdir())
 
@@ -170,7 +173,7 @@ def test_an_entry_stays_when_it_cannot_be_put_where_it_is_wanted(
     run = run_folder(tmp_path / "run")
     assert store.keep("models", KEY, filled(tmp_path / "made"))
     with monkeypatch.context() as patched:
-        patched.setattr(store, "_cloned", lambda source, target: False)
+        patched.setattr(atomic, "_cloned", lambda source, target: False)
         patched.setattr("shutil.copyfile", failing)
         if number == errno.ENOSPC:
             with pytest.raises(OSError, match="No space left"):
@@ -450,6 +453,48 @@ def test_a_lock_in_a_cache_that_is_a_link_is_not_written_through(root: Path, tmp
     with store.making("models", KEY, lambda _: pytest.fail("nothing is waited for")):
         pass
     assert victim.read_text() == "a year of work"
+
+
+def as_user(number: int, umask: int, act: Callable[[], object]) -> int:
+    """Start a process of another user. Returns its number."""
+    if (child := os.fork()) == 0:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setgid(number)
+            os.setuid(number)
+            os.umask(umask)
+            act()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return child
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="only root may be another user")
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_users_who_may_not_change_each_others_files_share_a_cache(
+    umask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with locks.held(tmp_path / "lock", pytest.fail):  # imports what another user may not be able to read
+        pass
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        os.chmod(name, 0o777)
+        monkeypatch.setattr(cache, "temporary", lambda: Path(name, f"own-{os.geteuid()}"))
+
+        def act() -> None:
+            with cache.using(Path(name, "cache")):
+                for key in NAMES:
+                    make, run = functools.partial(filled, content=key.encode()), Path(name, str(os.getpid()), key)
+                    for folder in (store.get_or_make("tables", key, make), store.get_or_make("models", key, make, run)):
+                        assert (folder / "task" / "model.safetensors").read_bytes() == key.encode()
+
+        for number in (65_533, 65_534):  # one after the other, then at once
+            assert os.waitpid(as_user(number, umask, act), 0)[1] == 0
+        children = [as_user(number, umask, act) for number in (65_533, 65_534) * 2]
+        assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
 
 
 def _make(folder: Path, name: str, made: Path) -> None:
