@@ -493,6 +493,10 @@ def test_users_who_may_not_change_each_others_files_share_a_cache(
 
         for number in (65_533, 65_534):  # one after the other, then at once
             assert os.waitpid(as_user(number, umask, act), 0)[1] == 0
+        for key in NAMES:  # of a third user
+            lock = Path(name, "cache", cache.LOCKS, f"models-{key}")
+            os.chown(lock, 0, 0)
+            lock.chmod(0o600)
         children = [as_user(number, umask, act) for number in (65_533, 65_534) * 2]
         assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
 
