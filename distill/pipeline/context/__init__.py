@@ -207,12 +207,12 @@ class Context:
 
     @property
     def corpus_tokens(self) -> int | None:
-        """Maximum tokens that a stage on the corpus trains on; None if a stage has no maximum."""
+        """Maximum tokens that a stage on the corpus trains on; None without such a stage, and if one has no maximum."""
         stages = [s for s in self.config.stages.values() if isinstance(s, Train) and s.data == "corpus"]
         most = [s.steps * s.batch.tokens if s.steps else None for s in stages]
         if self.config.limit.steps:
             most = [self.config.limit.steps * s.batch.tokens for s in stages]
-        return None if None in most else max(m for m in most if m is not None)
+        return None if None in most else max((m for m in most if m is not None), default=None)
 
     def checkpoint(self, source: Source, task: str | None = None) -> Path:
         """Model folder of a finished step, or of a given model; the folder of `task` if the step has one for each task.
