@@ -28,6 +28,7 @@ from distill.runtime.storage import atomic, cache, checksums, disk_errors, run_f
 
 if TYPE_CHECKING:
     from distill.pipeline.context import Context
+    from distill.runtime.machine import Machine
 
 SETTINGS = "config.json"
 """File in the run folder with the settings of the run and, by the name `format`, the number `FORMAT`."""
@@ -113,10 +114,11 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
         measured = results(ctx)  # on every process, because loading data and models synchronizes the processes
         if measured is not None and ctx.machine.main:
             paths = report.write(measured, folder)
-            report.show(measured, {**paths, **_artifacts(ctx)}, ctx.machine.console)
+            artifacts = _artifacts(ctx.plan.of(Export), folder, shared=ctx.shared)
+            report.show(measured, {**paths, **artifacts}, ctx.machine.console)
             ctx.machine.tracker.results(tracked(measured.models))
         ctx.machine.tracker.end()
-        _push(ctx, repositories)
+        _push(repositories, ctx.config, ctx.recipe, ctx.machine)
         return measured
 
 
@@ -191,7 +193,7 @@ def _sweep(folder: Path) -> None:
     Raises:
         ConfigError: if the file with the decisions of a run with a budget is damaged.
     """
-    if int(os.environ.get("RANK", "0")) != 0:
+    if not atomic.is_main():
         return
     run_folder.sweep(folder)
     if checksums.changed(folder / run_folder.LADDER):
@@ -205,7 +207,7 @@ def _sweep(folder: Path) -> None:
 
 def _print(line: str | None) -> None:
     """Print a line, if there is one, before the machine is known, on the main process only."""
-    if line and int(os.environ.get("RANK", "0")) == 0:
+    if line and atomic.is_main():
         Console(soft_wrap=True).print(printable(line), highlight=False, markup=False)
 
 
@@ -274,22 +276,25 @@ def _repositories(ctx: Context) -> dict[str, Path]:
     return {repo: ctx.folder.path / folder for repo, folder in repos.items()}
 
 
-def _push(ctx: Context, repos: dict[str, Path]) -> None:
+def _push(repos: dict[str, Path], config: Config, recipe: str, machine: Machine) -> None:
     from distill.deploy.export.push import preview, upload
 
-    if ctx.machine.main and ctx.config.push_dry_run:
-        for line in preview(repos, ctx.config.push_private):
-            ctx.machine.log(line)
-    elif ctx.machine.main:
-        for repository, address in upload(repos, f"distill {ctx.recipe}, seed {ctx.config.seed}").items():
-            ctx.machine.log(f"{repository}: {address}")
+    if machine.main and config.push_dry_run:
+        for line in preview(repos, config.push_private):
+            machine.log(line)
+    elif machine.main:
+        for repository, address in upload(repos, f"distill {recipe}, seed {config.seed}").items():
+            machine.log(f"{repository}: {address}")
 
 
-def _artifacts(ctx: Context) -> dict[str, Path]:
-    """Label of each artifact to deploy -> its folder."""
+def _artifacts(exports: list[Step], folder: Path, *, shared: bool) -> dict[str, Path]:
+    """Label of each artifact to deploy -> its folder in the run folder.
+
+    shared: whether the student of all tasks has one encoder.
+    """
     paths = {}
-    for step in ctx.plan.of(Export):
-        of_tasks = SHARED_HEADS if ctx.shared else "TASK"
+    for step in exports:
+        of_tasks = SHARED_HEADS if shared else "TASK"
         model, inside = ("embedder", EMBEDDER) if step.embeds else ("student", of_tasks)
-        paths[f"deployable {model} ({step.folder}/{inside})"] = ctx.folder.of(step)
+        paths[f"deployable {model} ({step.folder}/{inside})"] = folder / step.folder
     return paths

@@ -67,9 +67,7 @@ def _in_place(part: str, key: str | None, make: Callable[[Path], object], waits:
     if _is_whole(own):
         return own / cache.CONTENT
     with making(part, key, waits):
-        if (kept := found(part, key)) is not None:
-            return kept
-        if key is not None and cache.most() and _written(entry := cache.root() / part / key, make):
+        if key is not None and cache.most() and _kept(entry := cache.root() / part / key, make):
             return entry / cache.CONTENT
     shutil.rmtree(own, ignore_errors=True)
     _write(own, make)
@@ -77,35 +75,35 @@ def _in_place(part: str, key: str | None, make: Callable[[Path], object], waits:
 
 
 def found(part: str, key: str | None) -> Path | None:
-    """The folder with the content of an entry of the cache; None if it is not there, or was damaged and is removed."""
+    """The folder with the content of an entry of the cache; None if it is not there, or is damaged."""
     if key is None or not cache.most() or not _is_whole(entry := cache.root() / part / key):
         return None
     return entry / cache.CONTENT
 
 
 def _is_whole(entry: Path) -> bool:
-    """Whether an entry is there with all its files, as they were written. Notes that it is used then.
-
-    An entry with a missing or changed file is removed.
-    """
+    """Whether an entry is there with all its files, as they were written. Notes that it is used then."""
     if not os.path.isfile(entry / cache.FILES):
         return False
     try:
-        if checksums.unchanged(entry / cache.CONTENT, entry / cache.FILES):
-            cache.used(entry)
-            return True
-    except FileNotFoundError:  # a run that removes old entries may have done so meanwhile
-        pass
-    except OSError:  # it may be whole, if a network is down
+        whole = checksums.unchanged(entry / cache.CONTENT, entry / cache.FILES)
+    except OSError:
         return False
-    cache.remove(entry)
-    return False
+    if whole:
+        cache.used(entry)
+    return whole
 
 
-def _written(entry: Path, make: Callable[[Path], object]) -> bool:
-    """Make an entry of the cache. Returns whether it is there now: a disk may be full."""
+def _kept(entry: Path, make: Callable[[Path], object]) -> bool:
+    """Make an entry of the cache, unless it is there now. Returns whether it is: a disk may be full.
+
+    An entry with a missing or changed file is removed. One that cannot be read stays: a network may be down.
+    """
+    with suppress(OSError):
+        if os.path.isfile(entry / cache.FILES) and not checksums.unchanged(entry / cache.CONTENT, entry / cache.FILES):
+            cache.remove(entry)
     if os.path.lexists(entry) or not cache.can_write(entry.parent):
-        return False
+        return _is_whole(entry)
     try:
         _write(entry, make)
     except OSError:
