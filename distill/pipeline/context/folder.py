@@ -28,9 +28,10 @@ TRANSFER = "transfer.rows"
 """Folder of the transfer set of every task."""
 BEGUN = ".begun.json"
 """File with what each step is made from, from when a run last started with it pending."""
-COSTS = frozenset(("cost", "reused", "packages", "seconds", "tokens_per_second", "speed"))
-"""Fields with what a step cost and what was measured, which are other numbers when it is made again, and with packages
-on which no model depends."""
+COSTS = frozenset(("cost", "reused", "seconds", "tokens_per_second", "speed"))
+"""Fields with what a step cost and what was measured, which are other numbers when it is made again."""
+_VERSIONS = frozenset(("versions", "packages"))
+"""Fields with the versions that ran a step. What they change of its models is in its files."""
 
 A = TypeVar("A", bound=Artefact)
 
@@ -188,5 +189,5 @@ class RunFolder:
 
 def _without_costs(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_costs(each) for key, each in value.items() if key not in COSTS}
+        return {key: _without_costs(each) for key, each in value.items() if key not in COSTS | _VERSIONS}
     return [_without_costs(each) for each in value] if isinstance(value, list) else value

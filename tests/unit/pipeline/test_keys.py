@@ -159,7 +159,13 @@ def test_steps_are_known_by_their_files_and_what_they_were_made_from(tmp_path: P
         return RunFolder(tmp_path).identity(step)
 
     before = identity("1", Trained(tokens=3, seconds=1.0))
-    again = identity("1", Trained(tokens=3, seconds=2.0), replace(KEY, packages="others"), seconds=9.0, reused=True)
+    again = identity(
+        "1",
+        Trained(tokens=3, seconds=2.0),
+        replace(KEY, packages="others", versions={"distill": "2"}),
+        seconds=9.0,
+        reused=True,
+    )
     assert again == before
     assert identity("2", Trained(tokens=3, seconds=1.0)) != before
     assert identity("1", Trained(tokens=4, seconds=1.0)) != before
