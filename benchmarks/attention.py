@@ -22,7 +22,7 @@ from distill.inference import latency
 from distill.inference.runners import Batch, Run, Runner
 from distill.models.student.training import quick_on_cpu
 from distill.runtime.machine import cores, detect_precision
-from distill.runtime.storage.run_folder import write_json
+from distill.runtime.storage.atomic import write_json
 from distill.runtime.versions import hardware
 
 TOKENS = 4096

@@ -20,7 +20,7 @@ from transformers import BertConfig, BertModel
 
 from distill.config import Teacher
 from distill.models import teacher
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 FOLDER = Path("outputs/bert-base")
 NOISE = 0.02
@@ -30,7 +30,7 @@ NOISE = 0.02
 def main() -> None:
     torch.manual_seed(0)
     folder = teacher.resolve(Teacher())
-    with run_folder.writing(FOLDER) as temporary:
+    with atomic.writing(FOLDER) as temporary:
         noisy(doubled(BertModel.from_pretrained(folder))).save_pretrained(temporary)
         teacher.load_tokenizer(folder).save_pretrained(temporary)
     print(FOLDER)

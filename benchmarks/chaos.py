@@ -34,7 +34,7 @@ from typing import Any
 from rich.console import Console
 
 from distill import config
-from distill.runtime.storage import checksums, run_folder
+from distill.runtime.storage import atomic, checksums, run_folder
 from distill.runtime.versions import hardware
 
 KILLED = Path(__file__).with_name("killed.py")
@@ -93,14 +93,14 @@ def main() -> None:
         rows = [*pool.map(one, itertools.product(arguments.recipes, arguments.processes))]
     if arguments.output is not None and arguments.output.is_file():
         new = {(row["recipe"], row["processes"]) for row in rows}
-        stored = run_folder.read_json(arguments.output)["rows"]
+        stored = atomic.read_json(arguments.output)["rows"]
         rows += [row for row in stored if (row["recipe"], row["processes"]) not in new]
     rows.sort(key=lambda row: (row["recipe"], row["processes"]))
     outcome = {"environment": environment, "rows": rows}
     console = Console()
     console.print(terminal.table(chaos_table(outcome), width=console.width))
     if arguments.output is not None:
-        run_folder.write_json(arguments.output, outcome)
+        atomic.write_json(arguments.output, outcome)
     sys.exit(any(row["lost"] or row["different"] for row in rows))
 
 
@@ -219,7 +219,7 @@ def ending(done: subprocess.CompletedProcess[str]) -> str:
 
 def damage(run: Path, rng: random.Random) -> str:
     """Damage a random file of a run folder, as a disk or a copy that was cut off does. Returns its path and how."""
-    ours = (run_folder.CLAIM, run_folder.LOCK, "config.json", "README.md")
+    ours = (atomic.CLAIM, run_folder.LOCK, "config.json", "README.md")
     files = sorted(path for path in run.rglob("*") if path.is_file() and path.name not in ours)
     file, content = (chosen := rng.choice(files)), bytearray(chosen.read_bytes())
     if rng.random() < 0.5 or not content:
@@ -251,7 +251,7 @@ def content(file: Path) -> Any:
     """What is compared of a file: all of it, but no times in JSON, and not the numbers of OpenVINO's operations, which
     it counts in each process."""
     if file.suffix == ".json":
-        return _without_times(run_folder.read_json(file))
+        return _without_times(atomic.read_json(file))
     data = file.read_bytes()
     return re.sub(rb'_\d+"', b'"', data) if file.suffix == ".xml" else data
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 SIZES = [10, 40, 160]
 """MiB of text."""
@@ -57,7 +57,7 @@ def main() -> None:
     console = Console()
     console.print(terminal.table(corpus_table(measured), width=console.width))
     if arguments.output is not None:
-        run_folder.write_json(arguments.output, measured)
+        atomic.write_json(arguments.output, measured)
 
 
 def benchmark(mib: int) -> dict[str, Any]:

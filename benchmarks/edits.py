@@ -32,7 +32,7 @@ from typing import Any
 
 from benchmarks import chaos
 from benchmarks.edit_kinds import KINDS, RECIPES, input_of, write
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 from distill.runtime.versions import hardware
 
 SHARED, ALONE = ("cache.dir=cache",), ("cache.dir=none", "cache.max_gib=0")
@@ -56,7 +56,7 @@ def main() -> None:
     prepare()
     rows = []
     if arguments.output is not None and arguments.output.is_file():
-        rows = [row for row in run_folder.read_json(arguments.output)["rows"] if row["seed"] == arguments.seed]
+        rows = [row for row in atomic.read_json(arguments.output)["rows"] if row["seed"] == arguments.seed]
     environment = hardware(1)
     with tempfile.TemporaryDirectory(prefix="distill-edits-") as temporary:
         bench = Bench(Path(temporary))
@@ -69,7 +69,7 @@ def main() -> None:
             rows.append(row)
             print(f"{number}: {recipe}, {name} ({row['edit']}): {_said(row)}", flush=True)
             if arguments.output is not None:
-                run_folder.write_json(arguments.output, {"environment": environment, "rows": rows})
+                atomic.write_json(arguments.output, {"environment": environment, "rows": rows})
     stale = [row["number"] for row in rows if any(each["outcome"] == "stale" for each in row["runs"].values())]
     print(f"{len(rows)} edits; stale: {stale or 'none'}")
     sys.exit(bool(stale))
@@ -298,14 +298,15 @@ def _when_it_begins(edit: Callable[[], None]) -> None:
 
 def _other_code() -> None:
     """Let distill have another source: trainings take larger steps."""
-    from distill.pipeline.context import fingerprints
-    from distill.pipeline.train_steps import cache_key, prepare
+    from distill.pipeline.context import fingerprints, keys
+    from distill.pipeline.train_steps import prepare
     from distill.runtime import versions
 
     rate, now = prepare.learning_rate, versions.versions()
     prepare.learning_rate = lambda *arguments: 3 * rate(*arguments)
-    versions.versions = lambda: now | {"distill": "another"}  # type: ignore[assignment]
-    for module in (versions, cache_key, fingerprints):
+    for module in (versions, keys):
+        module.versions = lambda: now | {"distill": "another"}  # type: ignore[attr-defined]
+    for module in (versions, keys, fingerprints):
         module.source_hash = lambda: "another"  # type: ignore[attr-defined]
 
 

@@ -25,7 +25,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.own_csv import rows, write
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 ROWS, SCORED = 1000, 500
 """Rows to train on and to score, of each kind."""
@@ -52,9 +52,7 @@ def main() -> None:
         prepare(folder, arguments.glue)
         measured: dict[str, Any] = {"environment": hardware(torch.get_num_threads()) | versions()}
         measured |= {"training_rows": ROWS, "scored_rows": SCORED}
-        before = (
-            run_folder.read_json(arguments.output)["rows"] if arguments.output and arguments.output.is_file() else []
-        )
+        before = atomic.read_json(arguments.output)["rows"] if arguments.output and arguments.output.is_file() else []
         measured["rows"] = []
         for name, weights, seed in itertools.product(KIND_OF, WEIGHTS, range(arguments.seeds)):
             case = {"rows": name, "weights": list(weights), "seed": seed}
@@ -63,7 +61,7 @@ def main() -> None:
     console = Console()
     console.print(terminal.table(embedder_terms_table(measured), width=console.width))
     if arguments.output is not None:
-        run_folder.write_json(arguments.output, measured)
+        atomic.write_json(arguments.output, measured)
 
 
 def prepare(folder: Path, glue: Path) -> None:
@@ -118,8 +116,8 @@ def student(teacher: Path, folder: Path) -> None:
         elif int(number) in LAYERS:
             kept[f"{before}encoder.layer.{LAYERS.index(int(number))}.{part}"] = value
     save_file(kept, folder / "model.safetensors", {"format": "pt"})
-    config = run_folder.read_json(folder / "config.json") | {"num_hidden_layers": len(LAYERS)}
-    run_folder.write_json(folder / "config.json", config)
+    config = atomic.read_json(folder / "config.json") | {"num_hidden_layers": len(LAYERS)}
+    atomic.write_json(folder / "config.json", config)
 
 
 def distilled(folder: Path, name: str, weights: tuple[float, float], seed: int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from rich.console import Console
 
 from benchmarks.frameworks import TASK, in_turn
 from distill.inference import latency
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 PAIRS, TEST_PAIRS = 960, 250
 BATCH, EPOCHS, LENGTH = 32, 3, 128
@@ -61,7 +61,7 @@ def main() -> None:
     console = Console()
     console.print(terminal.table(embedders_table(measured), width=console.width))
     if arguments.output is not None:
-        run_folder.write_json(arguments.output, measured)
+        atomic.write_json(arguments.output, measured)
 
 
 def benchmark(folder: Path, repeats: int) -> list[dict[str, Any]]:

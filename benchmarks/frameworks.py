@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from benchmarks.bert_base import doubled
 from distill.inference import latency, memory
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 TASK, LABELS = "body", ["apart", "together"]
 TEACHER_ROWS, TEST_ROWS = 2000, 500
@@ -78,7 +78,7 @@ def main() -> None:
     console, table = Console(), frameworks_table(measured)
     console.print(terminal.table(table, width=console.width))
     if arguments.output is not None:
-        run_folder.write_json(arguments.output, measured)
+        atomic.write_json(arguments.output, measured)
 
 
 def others() -> dict[str, str]:

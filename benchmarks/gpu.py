@@ -35,7 +35,7 @@ from distill.losses.objective import Objective
 from distill.losses.terms import Term
 from distill.models import families
 from distill.models.student.training import aligned_vocabulary
-from distill.runtime.storage.run_folder import write_json
+from distill.runtime.storage.atomic import write_json
 from distill.training.arithmetic import in_arithmetic
 from distill.training.graphs import Graphs
 from distill.training.train import backward, clip, gradients

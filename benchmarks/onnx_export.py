@@ -23,7 +23,7 @@ from distill.deploy.export import graphs
 from distill.deploy.export.onnx import export_onnx
 from distill.runtime.machine import cores
 from distill.runtime.storage import cache
-from distill.runtime.storage.run_folder import write_json
+from distill.runtime.storage.atomic import write_json
 from distill.runtime.versions import hardware
 
 LAYERS = (2, 6, 12)

@@ -28,7 +28,7 @@ from distill.inference import latency
 from distill.inference.runners import COMPILED, load
 from distill.report import terminal
 from distill.runtime.machine import cores, detect_precision
-from distill.runtime.storage.run_folder import write_json
+from distill.runtime.storage.atomic import write_json
 from distill.runtime.versions import hardware
 
 SHAPE = (8, 128)

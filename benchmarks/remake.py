@@ -25,7 +25,7 @@ from rich.markup import escape
 from benchmarks import results_table
 from distill.errors import DataError
 from distill.evaluation.results import Results
-from distill.runtime.storage.run_folder import write_bytes, writing
+from distill.runtime.storage.atomic import write_bytes, writing
 
 ROOT = results_table.ROOT
 OWN = Path("outputs/own")

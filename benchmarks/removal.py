@@ -25,7 +25,7 @@ from distill.compression.pruning.select_kept import mean_loss, without_each
 from distill.compression.pruning.sensitivity import in_precision
 from distill.data.task_types import TASK_TYPES
 from distill.runtime.machine import cores, detect_precision
-from distill.runtime.storage.run_folder import write_json
+from distill.runtime.storage.atomic import write_json
 from distill.runtime.versions import hardware
 
 

@@ -38,7 +38,7 @@ from distill.report import (
 )
 from distill.report.page import Block, Bullets, Heading, Paragraph, Picture
 from distill.report.table import Table, models_table, number, times, with_interval
-from distill.runtime.storage.run_folder import read_json, write_bytes, write_text
+from distill.runtime.storage.atomic import read_json, write_bytes, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, BENCHMARKS = Path("docs/results"), Path("benchmarks/results")

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.edit_kinds import RECIPES, write
 from benchmarks.edits import forked, forked_reload, prepare
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 from distill.runtime.versions import hardware
 
 RATES = [f"{number}e-4" for number in range(1, 9)]
@@ -44,8 +44,8 @@ def main() -> None:
     row = {"commit": hardware(1)["commit"], "distinct": DISTINCT, "counts": counts}
     print(row)
     if arguments.output is not None:
-        before = run_folder.read_json(arguments.output) if arguments.output.is_file() else {}
-        run_folder.write_json(arguments.output, before | {arguments.label: row})
+        before = atomic.read_json(arguments.output) if arguments.output.is_file() else {}
+        atomic.write_json(arguments.output, before | {arguments.label: row})
 
 
 def work(home: Path, sweep: str, workers: int) -> dict[str, int]:

@@ -25,7 +25,7 @@ import psutil
 from rich.console import Console
 
 from distill import errors
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 from distill.runtime.versions import hardware
 
 EVERY = 10.0
@@ -55,7 +55,7 @@ def main() -> None:
     console = Console()
     console.print(terminal.table(soak_table(outcome), width=console.width))
     if arguments.output is not None:
-        run_folder.write_json(arguments.output, outcome)
+        atomic.write_json(arguments.output, outcome)
 
 
 def watched(minutes: float) -> list[dict[str, Any]]:

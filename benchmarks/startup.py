@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 STEP = "first training step, with an empty cache"
 COMMANDS = {
@@ -49,7 +49,7 @@ def main() -> None:
     console = Console()
     console.print(terminal.table(startup_table(measured), width=console.width))
     if arguments.output is not None:
-        run_folder.write_json(arguments.output, measured)
+        atomic.write_json(arguments.output, measured)
 
 
 def timed(words: list[str]) -> float:

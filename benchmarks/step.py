@@ -37,7 +37,7 @@ from distill.losses.terms import Term
 from distill.models import student
 from distill.report import terminal
 from distill.runtime.machine import Machine, cores, detect_precision, fast_path_is_float32
-from distill.runtime.storage.run_folder import write_json
+from distill.runtime.storage.atomic import write_json
 from distill.runtime.versions import environment
 from distill.training.train import gradients
 

@@ -44,7 +44,7 @@ from distill.models.student.shape import evenly
 from distill.models.teacher.load import load_tokenizer
 from distill.report.rows import Rows
 from distill.runtime.machine import cores
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 Log = Callable[[str], None]
 Batches = Iterable[Mapping[str, Any]]
@@ -228,7 +228,7 @@ def quantize(
     rows = list(rows_in(batches_of(calibration, config.pad_token_id or 0))) if calibration else []
     if chosen.calibrated and not rows:
         raise ConfigError(f"calibration: got none; must be batches for {scheme}, which measures activations; pass some")
-    with run_folder.writing(Path(out)) as folder, tempfile.TemporaryDirectory() as temporary:
+    with atomic.writing(Path(out)) as folder, tempfile.TemporaryDirectory() as temporary:
         own = loaded(Path(model), torch.float32) if isinstance(model, str | Path) else copy.deepcopy(model).float()
         own.cpu().eval().save_pretrained(folder)
         if tokenizer is None and isinstance(model, str | Path):

@@ -156,7 +156,7 @@ def _output(options: argparse.Namespace, folder: Path) -> tuple[Path | None, str
 def _opened(output: Path | None, form: str, source: Source, new: bool) -> Iterator[Write]:
     """A function that writes rows to standard output, or to a file that appears when all rows are written, and replaces
     none if it is `new`."""
-    from distill.runtime.storage.run_folder import writing_file
+    from distill.runtime.storage.atomic import writing_file
 
     lines = _csv if form == "csv" else _jsonl
     if output is None:

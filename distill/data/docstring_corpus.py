@@ -6,7 +6,6 @@ parsing with `ast` takes half a minute. Some other strings match as well; if the
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import inspect
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from distill.runtime.storage import cache, file_hashes, run_folder
+from distill.runtime.storage import file_hashes, store
 
 PACKAGES = (
     "torch", "python", "transformers", "sympy", "pandas", "numpy", "networkx", "huggingface_hub",
@@ -34,6 +33,7 @@ PACKAGES = (
 VALIDATION_SHARE = 0.1
 """Share of the source files whose docstrings are held out of the corpus for validation."""
 
+_FILE = "documents.arrow"
 _FORMAT = "1"
 """Version of the extraction: to be increased with every change to its output, so that old caches are not used."""
 
@@ -96,19 +96,17 @@ def _edited(package: metadata.Distribution) -> bool:
 def documents() -> tuple[Document, ...]:
     """All documents of all installed packages, in a fixed order and without duplicate paragraphs.
 
-    Kept in the user's cache (`distill/runtime/storage/cache.py`) by the versions of the packages.
+    Kept in the user's cache by the versions of the packages.
     """
     installed = versions()
     key = hashlib.sha256(repr((_FORMAT, sorted(installed.items()))).encode()).hexdigest()[:16]
-    file = cache.folder("tables") / f"{key}.arrow"
-    if cache.whole(file):
-        rows = pa.ipc.open_file(pa.memory_map(str(file))).read_all().to_pylist()
-        return tuple(Document(r["package"], r["file"], tuple(r["paragraphs"])) for r in rows)
-    harvested = tuple(unique(d for package in installed for d in read(package)))
-    with contextlib.suppress(OSError):  # without a cache the next run takes some seconds longer
-        _save(harvested, file)
-        cache.seal(file)
-    return harvested
+
+    def make(folder: Path) -> None:
+        _save(tuple(unique(d for package in installed for d in read(package))), folder / _FILE)
+
+    file = store.get_or_make("tables", key, make) / _FILE
+    rows = pa.ipc.open_file(pa.memory_map(str(file))).read_all().to_pylist()
+    return tuple(Document(r["package"], r["file"], tuple(r["paragraphs"])) for r in rows)
 
 
 def read(package: str) -> Iterator[Document]:
@@ -190,6 +188,5 @@ def _save(harvested: tuple[Document, ...], file: Path) -> None:
             "paragraphs": [list(d.paragraphs) for d in harvested],
         }
     )
-    with run_folder.writing_file(file) as temporary:
-        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from distill.data.task_types import SECONDS, WORDS, flat, targets_in
 from distill.data.tokens import cutting, identity
-from distill.runtime.storage import cache, file_hashes
-from distill.runtime.storage.run_folder import fingerprint, writing_file
+from distill.runtime.storage import file_hashes, store
+from distill.runtime.storage.checksums import fingerprint
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_OFFSETS = "offsets.npy"
 _AT_ONCE = 1024
 """Texts per call of the tokenizer."""
 
@@ -108,22 +109,18 @@ def encode_task(
     if WORDS in dataset.column_names:
         texts = list(chain.from_iterable(part[0] for part in _parts(dataset, columns)))
         return replace(encode_words(texts, _places(dataset), tokenizer, max_length), labels=_labels(dataset))
-    encoded, groups = _tokens(_parts(dataset, columns, prompt), tokenizer, max_length), _groups(dataset)
+
+    def tokens() -> Iterator[_Tokens]:
+        return _tokens(_parts(dataset, columns, prompt), tokenizer, max_length)
+
+    labels, groups = _labels(dataset), _groups(dataset)
     if len(dataset) < STORED:
-        return replace(_joined(encoded), labels=_labels(dataset), groups=groups)
-    content = [
-        file_hashes.of_code(Path(__file__).parent),
-        _hash(dataset, columns, prompt),
-        identity(tokenizer),
-        max_length,
-    ]
-    file = cache.folder("encoded") / fingerprint(content)
-    parts = [file.with_suffix(ending) for ending in (".npy", ".int32", ".int8")]
-    if not cache.whole(*parts):
-        _store(file, encoded)
-        cache.seal(*parts)
-    flat, segments = (np.asarray(np.memmap(file.with_suffix(f".{dtype}"), dtype, "r")) for dtype in ("int32", "int8"))
-    return Encoded(flat, np.load(file.with_suffix(".npy"), mmap_mode="r"), segments, _labels(dataset), groups=groups)
+        return replace(_joined(tokens()), labels=labels, groups=groups)
+    code = file_hashes.of_code(Path(__file__).parent)
+    key = fingerprint([code, _hash(dataset, columns, prompt), identity(tokenizer), max_length])
+    folder = store.get_or_make("encoded", key, lambda folder: _store(folder, tokens()))
+    ids, types = (np.asarray(np.memmap(folder / f"ids.{dtype}", dtype, "r")) for dtype in ("int32", "int8"))
+    return Encoded(ids, np.load(folder / _OFFSETS, mmap_mode="r"), types, labels, groups=groups)
 
 
 def encode_texts(texts: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
@@ -254,18 +251,15 @@ def _groups(dataset: Dataset) -> NDArray[np.int64] | None:
     return np.cumsum([0, *pc.list_value_length(sizes).to_pylist()])
 
 
-def _store(file: Path, parts: Iterable[_Tokens]) -> None:
-    """Write `.int32` (token ids), `.int8` (token types) and last `.npy` (offsets)."""
+def _store(folder: Path, parts: Iterable[_Tokens]) -> None:
+    """Write token ids, token types and offsets."""
     lengths = []
-    with writing_file(file.with_suffix(".int32")) as ids_file, writing_file(file.with_suffix(".int8")) as types_file:
-        with ids_file.open("wb") as to_ids, types_file.open("wb") as to_types:
-            for ids, types, length in parts:
-                to_ids.write(ids.data)
-                to_types.write(types.data)
-                lengths.append(length)
-    with writing_file(file.with_suffix(".npy")) as offsets_file:
-        with offsets_file.open("wb") as to_offsets:
-            np.save(to_offsets, offsets_of(lengths))
+    with (folder / "ids.int32").open("wb") as to_ids, (folder / "ids.int8").open("wb") as to_types:
+        for ids, types, length in parts:
+            to_ids.write(ids.data)
+            to_types.write(types.data)
+            lengths.append(length)
+    np.save(folder / _OFFSETS, offsets_of(lengths))
 
 
 def _hash(dataset: Dataset, columns: Sequence[str], prompt: str) -> str:

@@ -1,7 +1,7 @@
 """A user's own files as one memory-mapped table.
 
-A file is parsed once. Its rows are kept as an Arrow file in the part `tables` of the user's cache, under a name that
-depends on the file's path and content. If the cache cannot be written, a temporary folder is used.
+A file is parsed once. Its rows are kept as an Arrow file in the part `tables` of the user's cache, under a key that
+depends on the file's path and content.
 
 torch is not imported, so that a bad file is refused within a second.
 """
@@ -29,9 +29,10 @@ from distill.data.lines import EXPANSION, too_large
 from distill.data.separators import NAMES
 from distill.errors import ConfigError, DataError, UserError, reason
 from distill.runtime import outside, quoting
-from distill.runtime.storage import cache, disk_errors, file_hashes
-from distill.runtime.storage.run_folder import fingerprint, writing_file
+from distill.runtime.storage import cache, disk_errors, file_hashes, store
+from distill.runtime.storage.checksums import fingerprint
 
+_ROWS = "rows.arrow"
 HARMLESS = 2**27
 """Bytes that the rows of a file may take, however small it is."""
 _MAGIC = frozenset("*?[")
@@ -105,14 +106,13 @@ def expand(paths: str | Sequence[str], key: str) -> list[str]:
     return list(dict.fromkeys(file for path in given for file in _matches(path, key)))
 
 
-def read(paths: str | Sequence[str], key: str, separator: str | None = None, folder: Path | None = None) -> Table:
+def read(paths: str | Sequence[str], key: str, separator: str | None = None) -> Table:
     """All rows of the files, as one table.
 
     Args:
         key: the setting that contains `paths`, for messages.
         separator: between the values of a CSV, or its name; if None, a comma, or a tab in .tsv, or what the header
             contains in its place.
-        folder: where the parsed rows are kept, instead of that in the user's cache.
 
     Raises:
         ConfigError: for a setting that is wrong.
@@ -122,8 +122,7 @@ def read(paths: str | Sequence[str], key: str, separator: str | None = None, fol
     files = expand(paths, key)
     for file in files:
         _check_extension(file, key)
-    folder = cache.folder("tables") if folder is None else cache.writable(folder)
-    tables = [_table(file, key, separator, folder) for file in files]
+    tables = [_table(file, key, separator) for file in files]
     starts = (0, *accumulate(table.num_rows for table in tables))[:-1]
     told = tuple(about(table.schema) for table in tables)
     return Table(_joined(files, tables).replace_schema_metadata(None), tuple(files), starts, told)
@@ -211,12 +210,12 @@ def _check_extension(file: str, key: str) -> None:
 
 
 @contextmanager
-def _source(file: str, key: str, folder: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
-    """(what changes when the file changes, function that opens it). Within the block there is a temporary copy in
-    `folder` of a file at a URL whose content may change without notice."""
+def _source(file: str, key: str) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
+    """(what changes when the file changes, function that opens it). Within the block there is a temporary copy, on the
+    disk of the cache, of a file at a URL whose content may change without notice."""
     with ExitStack() as stack:
         try:
-            state, opened = _found(file, key, folder, stack)
+            state, opened = _found(file, key, stack)
         except UserError:
             raise
         except Exception as error:  # every file system raises errors of its own
@@ -226,7 +225,7 @@ def _source(file: str, key: str, folder: Path) -> Iterator[tuple[str, Callable[[
         yield state, opened
 
 
-def _found(file: str, key: str, folder: Path, stack: ExitStack) -> tuple[str, Callable[[], BinaryIO]]:
+def _found(file: str, key: str, stack: ExitStack) -> tuple[str, Callable[[], BinaryIO]]:
     if "://" not in file:
         return _state(file), lambda: open(file, "rb")
     from fsspec.core import OpenFile
@@ -235,7 +234,7 @@ def _found(file: str, key: str, folder: Path, stack: ExitStack) -> tuple[str, Ca
     if (version := file_hashes.version(system.info(path))) is not None:
         return f"{file} {version}", lambda: OpenFile(system, path).open()
     with OpenFile(system, path) as source:
-        copy, found = file_hashes.copied(source, folder)
+        copy, found = file_hashes.copied(source, cache.folder("tables"))
     stack.enter_context(copy)
     return f"{file} {found}", lambda: file_hashes.again(copy)
 
@@ -248,26 +247,26 @@ def _unreadable(file: str, error: Exception) -> DataError:
     return DataError(f"{file}: got {reason(error)!r}; must be a file that can be read; check its rights")
 
 
-def _table(file: str, key: str, separator: str | None, folder: Path) -> pa.Table:
+def _table(file: str, key: str, separator: str | None) -> pa.Table:
     """The rows of one file, from the cache if they are there."""
-    with _source(file, key, folder) as (state, opened):
-        entry = folder / f"{fingerprint([_readers(), state, separator])}.arrow"
-        if cache.whole(entry):
-            return _mapped(entry)
-        try:
-            _write(entry, opened, file, separator)
+    with _source(file, key) as (state, opened):
+
+        def make(folder: Path) -> None:
+            _write(folder / _ROWS, opened, file, separator)
             if "://" not in file and _state(file) != state:
                 raise DataError(
                     f"{file}: got other rows while it was read; must not change then; wait for what writes it, and run "
                     "the same command"
                 )
-            cache.seal(entry)
+
+        try:
+            entry = store.get_or_make("tables", fingerprint([_readers(), state, separator]), make) / _ROWS
         except OSError as error:
             raise UserError(
-                f"{entry}: got {error.strerror or error}; must be writable, on a disk with free space; "
-                "free some, or set cache.dir=FOLDER"
+                f"{error.filename or 'cache.dir'}: got {error.strerror or error}; must be writable, on a disk with "
+                "free space; free some, or set cache.dir=FOLDER"
             ) from error
-        return _mapped(entry)
+        return pa.ipc.open_file(pa.memory_map(str(entry))).read_all()
 
 
 def _readers() -> list[str]:
@@ -276,18 +275,14 @@ def _readers() -> list[str]:
     return [file_hashes.of_code(Path(__file__).parent), outside.code(), pa.__version__]
 
 
-def _mapped(entry: Path) -> pa.Table:
-    return pa.ipc.open_file(pa.memory_map(str(entry))).read_all()
-
-
-def _write(entry: Path, opened: Callable[[], BinaryIO], file: str, separator: str | None) -> None:
+def _write(rows: Path, opened: Callable[[], BinaryIO], file: str, separator: str | None) -> None:
     schema = None
     while True:
         try:
-            with _readable(opened, file) as source, writing_file(entry) as temporary:
+            with _readable(opened, file) as source:
                 batches = _limited(_batches(source, file, separator, schema), file, _most(source))
                 first = next(batches)
-                with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
+                with pa.OSFile(str(rows), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
                     for batch in chain([first], batches):
                         writer.write_batch(batch)
             return

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from distill.runtime.storage.run_folder import fingerprint
+from distill.runtime.storage.checksums import fingerprint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

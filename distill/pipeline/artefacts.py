@@ -7,6 +7,7 @@ from msgspec import field
 from distill.compression.pruning.search import Choice, Shape, Speed
 from distill.deploy.export.artifacts import Proof
 from distill.evaluation.results import Coverage, Fact, Model, Statistics
+from distill.runtime.storage.checksums import fingerprint
 from distill.runtime.storage.structs import Stored
 from distill.training import Row
 
@@ -20,17 +21,31 @@ class Cost(Stored, frozen=True, kw_only=True):
     """None where the system does not measure it."""
 
 
-class Record(Stored, frozen=True, kw_only=True):
-    """How a step was run. The run adds it to what the stage hands over, and the step is finished by it."""
+class Key(Stored, frozen=True, kw_only=True):
+    """What a step is made from, by name."""
 
     inputs: dict[str, str]
-    """Folder of each step that it reads -> fingerprint of what that step handed over."""
+    """Folder of each finished step that it reads -> hash of what that step made."""
     given: dict[str, str]
     """Name of each given model or data set that it reads -> fingerprint."""
     versions: dict[str, str | None]
     """Package -> version."""
-    made_from: str | None = None
-    """Hash of everything that its models depend on; None for a step whose models are not kept for other runs."""
+    packages: str
+    """Hash of the code of distill and of the versions of all packages that may run it."""
+    settings: str | None = None
+    """Hash of the settings, the code and the arithmetic on which its models depend; None for a step whose models are
+    not kept for other runs."""
+
+    @property
+    def name(self) -> str | None:
+        """Name in the cache, which equal steps of other runs have; None if the models are not kept there."""
+        return None if self.settings is None else fingerprint([self.inputs, self.given, self.settings])
+
+
+class Record(Stored, frozen=True, kw_only=True):
+    """How a step was run. The run adds it to what the stage hands over, and the step is finished by it."""
+
+    key: Key
     cost: Cost
     reused: bool = False
     """Whether its models are those of an earlier run."""

@@ -128,7 +128,7 @@ def _sizes(config: Any) -> dict[str, int | None]:
 def _fingerprints(ctx: Context) -> dict[str, str | None]:
     """Fingerprints of the given models and data of the finished steps, and versions of the code that ran them."""
     records = filter(None, map(ctx.folder.record, ctx.plan.steps))
-    return {name: value for record in records for name, value in {**record.given, **record.versions}.items()}
+    return {name: value for record in records for name, value in {**record.key.given, **record.key.versions}.items()}
 
 
 def origin(ctx: Context) -> Origin:

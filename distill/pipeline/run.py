@@ -24,14 +24,15 @@ from distill.pipeline.validation.launch import launch
 from distill.pipeline.validation.place import place
 from distill.pipeline.validation.rules import flatten
 from distill.runtime import progress, quoting
-from distill.runtime.storage import cache, checksums, disk_errors, run_folder
+from distill.runtime.storage import atomic, cache, checksums, disk_errors, run_folder
 
 if TYPE_CHECKING:
     from distill.pipeline.context import Context
+    from distill.runtime.machine import Machine
 
 SETTINGS = "config.json"
 """File in the run folder with the settings of the run and, by the name `format`, the number `FORMAT`."""
-FORMAT = 2
+FORMAT = 3
 """Number of the form of what is in run folders, which is raised when files of another form are written."""
 FREE = (
     *("output", "cache.dir", "cache.max_gib", "threads", "device", "push", "push_private", "push_dry_run"),
@@ -101,7 +102,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
             )
         with progress.shown_on(ctx.machine.console if ctx.machine.main else None):
             if config.budget.minutes is None:
-                pending = pending_steps(ctx, ctx.plan.steps)
+                pending = pending_steps(ctx.keys, ctx.plan.steps)
                 repositories = _begin(ctx, pending, pending, prepare)
                 ctx.machine.tracker.start(folder.name, folder, flatten(asdict(config)))
                 for step in ctx.plan.steps:
@@ -113,10 +114,11 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
         measured = results(ctx)  # on every process, because loading data and models synchronizes the processes
         if measured is not None and ctx.machine.main:
             paths = report.write(measured, folder)
-            report.show(measured, {**paths, **_artifacts(ctx)}, ctx.machine.console)
+            artifacts = _artifacts(ctx.plan.of(Export), folder, shared=ctx.shared)
+            report.show(measured, {**paths, **artifacts}, ctx.machine.console)
             ctx.machine.tracker.results(tracked(measured.models))
         ctx.machine.tracker.end()
-        _push(ctx, repositories)
+        _push(repositories, ctx.config, ctx.recipe, ctx.machine)
         return measured
 
 
@@ -127,17 +129,17 @@ def _within_budget(ctx: Context, prepare: Prepare, began: float) -> tuple[Contex
     """Run the steps for which the budget is enough. Returns the context with the plan of these, and the repositories
     of `push`."""
     from distill.pipeline.budget import search_within_budget
-    from distill.pipeline.context.pending import begun_from, pending_steps
+    from distill.pipeline.context.pending import pending_steps
 
     def runner(ctx: Context, steps: Sequence[Step]) -> Callable[[Step], None]:
-        pending = pending_steps(ctx, steps)
+        pending = pending_steps(ctx.keys, steps)
         if ctx.machine.main:
-            ctx.folder.begin({step.folder: begun_from(ctx, step) for step in pending})
+            ctx.folder.begin({step.folder: ctx.keys.without_settings(step) for step in pending})
         return lambda step: _run_pending(ctx, step, pending)
 
     first = [step for step in ctx.plan.steps if not step.target and not isinstance(step.settings, Evaluate | Export)]
     others = [step for step in ctx.plan.steps if step not in first]
-    pending = pending_steps(ctx, first)
+    pending = pending_steps(ctx.keys, first)
     for step in others:
         if pending and ctx.machine.main and ctx.folder.started(step):
             ctx.folder.forget(step)
@@ -158,22 +160,22 @@ def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prep
 
     Returns the repositories of `push` and the folders for them.
     """
-    from distill.pipeline.context.pending import begun_from
-
     settings = ctx.folder.path / SETTINGS
     if ctx.machine.main and not settings.is_file():
         ctx.folder.forget_corpus()  # a refused run with other settings may have encoded it
-    given = {step.folder: begun_from(ctx, step) for step in pending}  # loads models, which synchronizes the processes
+    keys = {
+        step.folder: ctx.keys.without_settings(step) for step in pending
+    }  # loads models, which synchronizes the processes
     # Recorded before anything is computed from it, so that another try notices what has been replaced since.
     if ctx.machine.main and pending:
-        ctx.folder.begin(given)
+        ctx.folder.begin(keys)
     prepare(ctx, checked)
     repositories = _repositories(ctx)
     # No process writes before all of them have read the folder, so that they agree on the pending steps.
     ctx.machine.wait()
     # Recorded last: after a refusal the user can start again in this folder with other settings.
     if ctx.machine.main and not settings.is_file():
-        run_folder.write_json(settings, {"format": FORMAT, **asdict(ctx.config)})
+        atomic.write_json(settings, {"format": FORMAT, **asdict(ctx.config)})
     return repositories
 
 
@@ -191,7 +193,7 @@ def _sweep(folder: Path) -> None:
     Raises:
         ConfigError: if the file with the decisions of a run with a budget is damaged.
     """
-    if int(os.environ.get("RANK", "0")) != 0:
+    if not atomic.is_main():
         return
     run_folder.sweep(folder)
     if checksums.changed(folder / run_folder.LADDER):
@@ -205,7 +207,7 @@ def _sweep(folder: Path) -> None:
 
 def _print(line: str | None) -> None:
     """Print a line, if there is one, before the machine is known, on the main process only."""
-    if line and int(os.environ.get("RANK", "0")) == 0:
+    if line and atomic.is_main():
         Console(soft_wrap=True).print(printable(line), highlight=False, markup=False)
 
 
@@ -214,7 +216,7 @@ def _run_pending(ctx: Context, step: Step, pending: list[Step]) -> None:
     from distill.pipeline.context.pending import still_finished
     from distill.pipeline.run_step import run_step
 
-    if step in pending and not still_finished(ctx, step):
+    if step in pending and not still_finished(ctx.keys, step):
         run_step(ctx, step)
     else:
         ctx.machine.log(f"{step.folder}: finished earlier, skipped")
@@ -230,7 +232,7 @@ def _same_settings(folder: Path, config: Config) -> None:
                 f"{file}: got another content than the run wrote; must be unchanged, because it has the settings of "
                 "the run; remove it if this is the command that began the run, else set output=NEW_FOLDER"
             )
-        stored = run_folder.read_json(file)
+        stored = atomic.read_json(file)
         if (form := stored.pop("format", 1)) != FORMAT:
             raise ConfigError(
                 f"output: got {folder}, which another version of distill began (format {form}); must be of format "
@@ -274,22 +276,25 @@ def _repositories(ctx: Context) -> dict[str, Path]:
     return {repo: ctx.folder.path / folder for repo, folder in repos.items()}
 
 
-def _push(ctx: Context, repos: dict[str, Path]) -> None:
+def _push(repos: dict[str, Path], config: Config, recipe: str, machine: Machine) -> None:
     from distill.deploy.export.push import preview, upload
 
-    if ctx.machine.main and ctx.config.push_dry_run:
-        for line in preview(repos, ctx.config.push_private):
-            ctx.machine.log(line)
-    elif ctx.machine.main:
-        for repository, address in upload(repos, f"distill {ctx.recipe}, seed {ctx.config.seed}").items():
-            ctx.machine.log(f"{repository}: {address}")
+    if machine.main and config.push_dry_run:
+        for line in preview(repos, config.push_private):
+            machine.log(line)
+    elif machine.main:
+        for repository, address in upload(repos, f"distill {recipe}, seed {config.seed}").items():
+            machine.log(f"{repository}: {address}")
 
 
-def _artifacts(ctx: Context) -> dict[str, Path]:
-    """Label of each artifact to deploy -> its folder."""
+def _artifacts(exports: list[Step], folder: Path, *, shared: bool) -> dict[str, Path]:
+    """Label of each artifact to deploy -> its folder in the run folder.
+
+    shared: whether the student of all tasks has one encoder.
+    """
     paths = {}
-    for step in ctx.plan.of(Export):
-        of_tasks = SHARED_HEADS if ctx.shared else "TASK"
+    for step in exports:
+        of_tasks = SHARED_HEADS if shared else "TASK"
         model, inside = ("embedder", EMBEDDER) if step.embeds else ("student", of_tasks)
-        paths[f"deployable {model} ({step.folder}/{inside})"] = ctx.folder.of(step)
+        paths[f"deployable {model} ({step.folder}/{inside})"] = folder / step.folder
     return paths

@@ -26,7 +26,7 @@ from distill.config import Config
 from distill.errors import UserError, discreet, printable
 from distill.pipeline.validation import hydra_errors
 from distill.runtime import quoting, streams
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 if TYPE_CHECKING:
     from distill.report.headline import Compared
@@ -67,7 +67,7 @@ def failures(arguments: Sequence[str]) -> Iterator[list[Failure]]:
     finally:
         del os.environ[_FOLDER]
         for file in sorted(folder.glob("*.json"), key=lambda file: int(file.stem)):
-            failure = run_folder.read_json(file)
+            failure = atomic.read_json(file)
             own = [word for word in failure["overrides"] if word not in arguments]
             failed.append(Failure(**failure | {"overrides": own}))
             file.unlink()
@@ -84,7 +84,7 @@ def failed(job: int, overrides: list[str], error: Exception) -> None:
 
 
 def _leave(failure: Failure) -> None:
-    run_folder.write_json(Path(os.environ[_FOLDER]) / f"{failure.job}.json", asdict(failure))
+    atomic.write_json(Path(os.environ[_FOLDER]) / f"{failure.job}.json", asdict(failure))
 
 
 def run(

@@ -13,8 +13,8 @@ from distill.report.checked import validate
 from distill.report.read import read_one, read_paths, read_rows
 from distill.report.terminal import show
 from distill.report.variants import Run, folder_name
+from distill.runtime.storage.atomic import write_json
 from distill.runtime.storage.outputs import write_all
-from distill.runtime.storage.run_folder import write_json
 
 __all__ = [
     "embedder_card",

@@ -16,7 +16,7 @@ from distill.report.loading import loading
 from distill.report.timed import milliseconds
 from distill.report.variants import Run, above_chance, speedups
 from distill.runtime.cells import csv_line
-from distill.runtime.storage.run_folder import write_text
+from distill.runtime.storage.atomic import write_text
 
 _COPIED = (
     "name",

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from distill.runtime.storage import file_hashes, run_folder
+from distill.runtime.storage import checksums, file_hashes
 from distill.runtime.versions import PACKAGES
 
 _registries: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {}
@@ -39,7 +39,7 @@ def code() -> str:
     """
     modules: set[str] = set()
     added = [[name, key, _described(value, modules)] for name, key, value in _added()]
-    return run_folder.fingerprint([sorted(added, key=str), sorted(_sources(modules).items())]) if added else ""
+    return checksums.fingerprint([sorted(added, key=str), sorted(_sources(modules).items())]) if added else ""
 
 
 def _added() -> Iterator[tuple[str, str, Any]]:
@@ -118,7 +118,7 @@ def _source(name: str, file: Path) -> tuple[str, list[str]]:
     if name == "__main__":
         tree.body = [node for node in tree.body if not isinstance(node, ast.Expr | ast.If)]
         content = ast.unparse(tree)
-    return run_folder.fingerprint([content, _loaded_otherwise(tree, name, file)]), imported
+    return checksums.fingerprint([content, _loaded_otherwise(tree, name, file)]), imported
 
 
 def _loaded_otherwise(tree: ast.Module, name: str, file: Path) -> list[str]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from distill.errors import UserError
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 MOST = 3
 """Number of skipped steps in a row after which training stops."""
@@ -51,7 +51,7 @@ class Guard:
         """
         if (self._host or wait) and self._in_a_row >= most:
             arrays = {f"{number}.{name}": array for number, part in enumerate(parts) for name, array in part.items()}
-            run_folder.write_arrays(file, arrays)
+            atomic.write_arrays(file, arrays)
             raise UserError(
                 f"gradients: got numbers that are not finite in {most} steps in a row, until step {step}; {ADVICE}. "
                 f"The batch of the last one is in {file}"

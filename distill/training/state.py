@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 KEEP = 2
 """Number of states that are kept. If the newest is damaged, the one before it is used."""
@@ -22,7 +22,7 @@ WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "sta
 
 def save(folder: Path, step: int, module: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> None:
     """Write `folder/<step>` atomically, then remove all but the newest `KEEP`. `extra` is stored in its JSON file."""
-    with run_folder.writing(folder / str(step)) as temporary:
+    with atomic.writing(folder / str(step)) as temporary:
         weights = {name: value.detach().contiguous() for name, value in module.named_parameters()}
         save_file(weights, temporary / WEIGHTS)
         state = optimizer.state_dict()["state"]
@@ -32,9 +32,9 @@ def save(folder: Path, step: int, module: nn.Module, optimizer: torch.optim.Opti
             for key, value in values.items()
         }
         save_file(tensors, temporary / OPTIMIZER)
-        run_folder.write_json(temporary / STATE, {"step": step, **extra})
+        atomic.write_json(temporary / STATE, {"step": step, **extra})
     for other in _complete(folder)[:-KEEP]:
-        run_folder.discard(folder / str(other))
+        atomic.discard(folder / str(other))
 
 
 def _complete(folder: Path) -> list[int]:
@@ -52,7 +52,7 @@ def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> d
     if not steps:
         return None
     _restore(folder / str(steps[-1]), module, optimizer)
-    loaded: dict[str, Any] = run_folder.read_json(folder / str(steps[-1]) / STATE)
+    loaded: dict[str, Any] = atomic.read_json(folder / str(steps[-1]) / STATE)
     return loaded
 
 

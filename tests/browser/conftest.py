@@ -11,7 +11,7 @@ import pytest
 
 from distill.report.variants import Run
 from distill.report.web import page
-from distill.runtime.storage.run_folder import read_json
+from distill.runtime.storage.atomic import read_json
 from tests.decoded import decoded
 from tests.enriched import disagreeing, enriched
 

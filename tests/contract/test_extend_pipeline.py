@@ -107,6 +107,6 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
     made = structs.read(tmp_path / "run" / "stamp" / "manifest.json", Stamped)
     assert (made.models, made.word) == (1, "seen")
     assert made.record is not None
-    assert list(made.record.inputs) == ["finetune"]
+    assert list(made.record.key.inputs) == ["finetune"]
     assert [stage["kind"] for stage in results["stages"]][-2:] == ["stamp", "evaluate"]
     assert results["models"][0]["scores"]["mine"].keys() == {*kind.metrics}

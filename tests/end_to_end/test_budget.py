@@ -10,7 +10,7 @@ import pytest
 
 import distill
 from distill.pipeline.budget import Ladder
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 pytestmark = pytest.mark.slow
 SMALL = (
@@ -64,8 +64,8 @@ def test_faster_models_are_made_one_from_the_other_until_one_retains_too_little(
     assert "The fastest that retains at least 97% on the development rows is 3x." in results["notes"]
     assert {path.name for path in (out / "export").iterdir()} == {"3x", "6x"}
     assert not (out / "prune" / "9x").exists()
-    assert set(run_folder.read_json(out / "ladder.json")["took"]) == {"teacher", "3x", "6x"}
-    starts = {label: run_folder.read_json(out / "prune" / label / run_folder.MANIFEST) for label in ("3x", "6x")}
+    assert set(atomic.read_json(out / "ladder.json")["took"]) == {"teacher", "3x", "6x"}
+    starts = {label: atomic.read_json(out / "prune" / label / run_folder.MANIFEST) for label in ("3x", "6x")}
     assert {label: list(cut["record"]["inputs"]) for label, cut in starts.items()} == {
         "3x": ["finetune_teacher"],
         "6x": ["recover/3x"],
@@ -83,7 +83,7 @@ def test_baselines_are_cut_before_the_time_of_their_training_is_estimated(
     with_baseline = [f"pipeline=[{','.join(stages)}]", "stages.evaluate.baseline=recover_baseline"]
     results = run(tmp_path, "auto", *SETTINGS, "target.speedup=[3,6]", *with_baseline)
     assert {model["target"] for model in results["models"] if model["role"] == "baseline"} == {"3x", "6x"}
-    cut = run_folder.read_json(tmp_path / "out" / "prune_recover_baseline" / "6x" / run_folder.MANIFEST)
+    cut = atomic.read_json(tmp_path / "out" / "prune_recover_baseline" / "6x" / run_folder.MANIFEST)
     assert sorted(cut["record"]["inputs"]) == ["prune/6x", "recover_baseline/3x"]
 
 

@@ -14,7 +14,7 @@ import pytest
 from distill.errors import UserError
 from distill.models import teacher
 from distill.pipeline.context.folder import BEGUN
-from distill.runtime.storage import checksums, run_folder
+from distill.runtime.storage import atomic, checksums, run_folder
 from tests.forked import PYTHON
 
 COUNT = 40
@@ -95,7 +95,7 @@ def refusal(run: Any, glue: Path, corpus: Path, given: Path, tmp_path: Path) -> 
         with pytest.raises(UserError) as caught:
             run(tmp_path, "distilbert", *settings(glue, corpus, given), *overrides)
         begun = [str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").iterdir()]
-        assert set(begun) <= {run_folder.CLAIM, run_folder.LOCK, checksums.SUMS, "config.json", BEGUN}
+        assert set(begun) <= {atomic.CLAIM, run_folder.LOCK, checksums.SUMS, "config.json", BEGUN}
         (line,) = caught.value.messages
         assert "\n" not in line
         assert ": got " in line

@@ -21,7 +21,7 @@ from distill.errors import UserError
 from distill.models.families.head import stored_head
 from distill.pipeline import validation
 from distill.pipeline.stages import quantize
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
@@ -84,7 +84,7 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     assert 2 <= rows["validation"] <= 24
     assert any(note.startswith("tickets: text from ") and kind in note for note in results["notes"])
     assert any("set aside for validation, by a hash of their text" in note for note in results["notes"])
-    manifest = run_folder.read_json(tmp_path / "out" / "recover" / "tickets" / run_folder.MANIFEST)
+    manifest = atomic.read_json(tmp_path / "out" / "recover" / "tickets" / run_folder.MANIFEST)
     assert ("margins" in manifest["log"][-1]["terms"]) == TASK_TYPES[kind].grouped
     made = manifest["transfer"]
     assert made["sources"].keys() == {"files", "edits", *(["pairs"] if kind == "reranking" else [])}
@@ -146,7 +146,7 @@ def test_a_given_teacher_with_the_tasks_head_is_used_as_it_is(kind: str, run: An
     run(tmp_path, "prune", *settings, "output=as_it_is")
     taken, same = (tmp_path / name / "finetune_teacher" / "tickets" for name in ("out", "as_it_is"))
     for folder in (taken, same):
-        manifest = run_folder.read_json(folder / run_folder.MANIFEST)
+        manifest = atomic.read_json(folder / run_folder.MANIFEST)
         assert (manifest["steps"], manifest["tokens"]) == (0, 0)
     tokens = AutoTokenizer.from_pretrained(given)(TINY["SENTENCES"], return_tensors="pt", padding=True)
 
@@ -178,7 +178,7 @@ def test_a_student_learns_from_soft_labels(run: Any, tmp_path: Path, monkeypatch
     for column, more in (("all", hidden), ("most", [])):
         settings = [*few, *more, f"tasks.train={file}", "tasks.label=queue", f"tasks.soft_label={column}"]
         run(tmp_path, "prune", *settings, f"output={column}")
-        manifest = run_folder.read_json(tmp_path / column / "recover" / "tickets" / run_folder.MANIFEST)
+        manifest = atomic.read_json(tmp_path / column / "recover" / "tickets" / run_folder.MANIFEST)
         terms = manifest["log"][-1]["terms"]
         assert terms["soft_targets"] > 0
         assert ("hidden" in terms) == (column == "all")
@@ -202,7 +202,7 @@ def test_without_a_teacher_soft_labels_train_the_given_model_and_the_student(
     more = ["tasks.soft_label=soft", "stages.evaluate.quantized=null", pipeline, "tasks.labels=[billing,fraud,other]"]
     results = run(tmp_path, "prune", *SMALL[:-1], *settings, *more)
     for stage, terms in (("finetune_teacher", {"soft_targets", "supervised"}), ("recover", {"soft_targets"})):
-        manifest = run_folder.read_json(tmp_path / "out" / stage / "tickets" / run_folder.MANIFEST)
+        manifest = atomic.read_json(tmp_path / "out" / stage / "tickets" / run_folder.MANIFEST)
         assert manifest["log"][-1]["terms"].keys() == terms
     assert results["teacher_name"] == "given"
     assert any(note.startswith("No teacher is given: soft labels stand in") for note in results["notes"])

@@ -16,7 +16,7 @@ from distill.cli.compare.comparison import compare
 from distill.deploy.export.reload import vectors as elsewhere
 from distill.errors import ConfigError, DataError, UserError
 from distill.models.families.embedding import EncoderForVectors
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
@@ -43,7 +43,7 @@ def embedder(folder: Path, prompts: bool = False) -> Path:
     TINY["save"](folder, "bert", "", std=0.2, hidden_size=32, intermediate_size=64, num_hidden_layers=4, length=34)
     EncoderForVectors.from_pretrained(folder).save_pretrained(folder)
     if prompts:
-        run_folder.write_json(
+        atomic.write_json(
             folder / "config_sentence_transformers.json", {"prompts": {"query": "the ", "document": "a "}}
         )
     return folder
@@ -71,9 +71,9 @@ def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, 
         (role, scheme.replace("_medium", "")) for role, scheme in scores
     }
     assert all(score.keys() == metrics for score in scores.values())
-    manifest = run_folder.read_json(tmp_path / "out" / "recover" / "texts" / run_folder.MANIFEST)
+    manifest = atomic.read_json(tmp_path / "out" / "recover" / "texts" / run_folder.MANIFEST)
     assert manifest["log"][-1]["terms"].keys() == {"soft_targets", "vectors"}
-    teacher_manifest = run_folder.read_json(tmp_path / "out" / "finetune_teacher" / "texts" / run_folder.MANIFEST)
+    teacher_manifest = atomic.read_json(tmp_path / "out" / "finetune_teacher" / "texts" / run_folder.MANIFEST)
     assert teacher_manifest["steps"] == 0
     texts = TINY["SENTENCES"]
     given_vectors = np.array(elsewhere(str(given), [[text] for text in texts], False))
@@ -111,7 +111,7 @@ def test_a_narrower_student_outputs_vectors_as_wide_as_its_teachers(run: Any, tm
     small = TINY["save"](tmp_path / "small", "bert", "", std=0.2, length=34)
     results = run(tmp_path, "task", *SMALL[:5], *SMALL[7:], *settings, pipeline, f"student.name={small}")
     folder = tmp_path / "out" / "export" / "texts"
-    described = run_folder.read_json(folder / "2_Dense" / "config.json")
+    described = atomic.read_json(folder / "2_Dense" / "config.json")
     assert (described["in_features"], described["out_features"]) == (16, 32)
     assert np.array(elsewhere(str(folder), [["a text"]], False)).shape == (1, 32)
     assert {m["role"] for m in results["models"]} == {"teacher", "student", "baseline"}
@@ -141,7 +141,7 @@ def test_a_student_reads_texts_as_its_teacher_does(form: Any, run: Any, tmp_path
     from sentence_transformers import SentenceTransformer
 
     given = cased(tmp_path / "given")
-    file, kept = write(tmp_path / "texts.jsonl", form), run_folder.read_json(given / STATED)
+    file, kept = write(tmp_path / "texts.jsonl", form), atomic.read_json(given / STATED)
     settings = [
         "pipeline=[finetune_teacher,prune,recover,export]",
         "target.speedup=null",
@@ -150,9 +150,9 @@ def test_a_student_reads_texts_as_its_teacher_does(form: Any, run: Any, tmp_path
     settings += ["stages.export.quantized=null", "stages.export.evaluated=null", "teacher=hub", f"teacher.name={given}"]
     run(tmp_path, "prune", "limit=smoke", "tasks.max_length=32", "output=out", *settings, f"tasks.train={file}")
     folder = tmp_path / "out" / "export" / "texts"
-    stated = run_folder.read_json(folder / "sentence_bert_config.json")
+    stated = atomic.read_json(folder / "sentence_bert_config.json")
     assert (stated["max_seq_length"], stated["do_lower_case"]) == (32, True)
-    assert run_folder.read_json(folder / STATED) == kept
+    assert atomic.read_json(folder / STATED) == kept
     texts = [*TINY["SENTENCES"][:3], TINY["SENTENCES"][0].upper(), " ".join(TINY["SENTENCES"])]
     expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
     made = [row["vector"] for row in distill.load(folder).predict(texts)]
@@ -171,9 +171,9 @@ def cased(folder: Path) -> Path:
     TINY["model"]("roberta", "", std=0.3, vocab_size=len(tokenizer), **sizes).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     EncoderForVectors.from_pretrained(folder).save_pretrained(folder)
-    run_folder.write_json(folder / "sentence_bert_config.json", {"max_seq_length": 40, "do_lower_case": True})
+    atomic.write_json(folder / "sentence_bert_config.json", {"max_seq_length": 40, "do_lower_case": True})
     stored = {"prompts": {"query": "q: ", "other": "o: "}, "default_prompt_name": "other", "similarity_fn_name": "dot"}
-    run_folder.write_json(folder / STATED, stored)
+    atomic.write_json(folder / STATED, stored)
     return folder
 
 
@@ -187,7 +187,7 @@ def test_what_a_run_would_read_otherwise_is_refused(run: Any, tmp_path: Path) ->
     topics = write(tmp_path / "topics.jsonl", lambda number: {"text": f"text {number}", "label": "ab"[number % 2]})
     with pytest.raises(ConfigError, match=r"whose sentence_bert_config.json has do_lower_case true; must be false"):
         run(tmp_path, "prune", *settings, f"tasks.train={topics}", "tasks.max_length=32")
-    run_folder.write_json(given / STATED, run_folder.read_json(given / STATED) | {"similarity_fn_name": "manhattan"})
+    atomic.write_json(given / STATED, atomic.read_json(given / STATED) | {"similarity_fn_name": "manhattan"})
     with pytest.raises(DataError, match="got similarity_fn_name manhattan; must be cosine, because students"):
         run(tmp_path, "prune", *settings, f"tasks.train={file}", "tasks.max_length=32")
 

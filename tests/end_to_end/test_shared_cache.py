@@ -91,5 +91,5 @@ def test_two_users_two_runs_and_four_predictions_share_a_cache(run: Any, tmp_pat
     assert predicted[0] == predicted[1] != predicted[2] == predicted[3]
     assert [len(text.splitlines()) for text in predicted] == [len(texts)] * 4
     parts = {path.name: len([*path.iterdir()]) for path in (tmp_path / "cache" / "distill").iterdir() if path.is_dir()}
-    assert parts["models"] == 3
-    assert parts["logits"] == 1
+    assert (parts["models"], parts["logits"], parts["tables"]) == (3, 1, 1)
+    assert not list(tmp_path.rglob("*.distill-tmp"))

@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from distill import config
 from distill.pipeline import validation
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 SMALL = (
     "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.names=[order]", "tasks.max_length=32",
@@ -39,7 +39,7 @@ def test_a_tracker_gets_the_losses_of_every_training_and_the_final_table(run: An
     found = scalars(tmp_path / "out" / "tracker")
     before = 0
     for stage in ("adapt", "pretrain", "finetune_teacher/order", "finetune/order"):
-        manifest = run_folder.read_json(tmp_path / "out" / stage / run_folder.MANIFEST)
+        manifest = atomic.read_json(tmp_path / "out" / stage / run_folder.MANIFEST)
         if "skipped" in manifest:
             continue
         last = manifest["log"][-1]

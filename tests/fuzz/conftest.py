@@ -20,7 +20,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, Phase, settings
 
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 from distill.runtime.versions import commit, hardware
 
 CASES = int(os.environ.get("FUZZ_CASES", "50"))
@@ -66,7 +66,7 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
         {"kind": TASK_TYPES[request.module.__name__.rpartition(".")[2]]},
     )
     with FileLock(Path(tempfile.gettempdir()) / "distill-fuzz.lock"):
-        stored = run_folder.read_json(file)["rows"] if file.is_file() else []
+        stored = atomic.read_json(file)["rows"] if file.is_file() else []
         rows = [each for each in stored if each["kind"] != row["kind"]]
         rows.append(
             {
@@ -78,7 +78,7 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
             }
         )
         rows.sort(key=lambda each: each["kind"])
-        run_folder.write_json(file, {"environment": hardware(1), "rows": rows})
+        atomic.write_json(file, {"environment": hardware(1), "rows": rows})
 
 
 @pytest.fixture(autouse=True)

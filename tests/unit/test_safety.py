@@ -39,9 +39,10 @@ CONTEXTS = ("writing", "writing_file", "write_model")
 """What yields a temporary name and puts the whole file or folder in its place."""
 
 UNDER_WRITING = {
-    ("runtime/storage/cache.py", "_copy"): "into the temporary folder of `take` or `keep`",
-    ("runtime/storage/cache.py", "_cloned"): "as above",
+    ("data/encode.py", "_store"): "into the temporary folder of an entry",
+    ("data/docstring_corpus.py", "_save"): "into the temporary folder of an entry",
     ("runtime/storage/cache.py", "_mark"): "a mark, in one call, before anything else of the cache",
+    ("runtime/storage/run_folder.py", "claim"): "a mark, in one call, before anything else of a run",
     ("runtime/streams.py", "_to_nothing"): "to nowhere, once a stream is lost",
     ("runtime/streams.py", "opened"): "to nowhere, in place of a closed stream",
     ("compression/pruning/importance.py", "write"): "into a folder of `write_model`, or of a measurement",
@@ -56,9 +57,8 @@ UNDER_WRITING = {
     ): "into the temporary folder of `write_model`, as a transformers model",
     ("inference/memory.py", "peak"): "a switch of the kernel, not a file",
     ("deploy/export/huggingface.py", "copied"): "into the temporary folder of `export_folder`, or of the export stage",
-    ("deploy/export/graphs.py", "_keep"): "into a temporary folder, from which `keep` copies",
+    ("deploy/export/graphs.py", "program"): "into the temporary folder of an entry",
     ("deploy/export/graphs.py", "_captured"): "into memory",
-    ("deploy/serve/cold_start.py", "_link"): "into a temporary folder, from which a process is started",
     ("deploy/serve/cold_start.py", "_put"): "into a temporary folder, from which a process is started",
     ("deploy/export/untrained.py", "runner"): "into a temporary folder, of a model that is only timed",
     ("report/figure.py", "svg"): "into memory",
@@ -67,10 +67,11 @@ UNDER_WRITING = {
 """(file, function) -> where it writes, without a context of its own."""
 
 REMOVED = {
-    ("runtime/storage/cache.py", "_remove"): "entries of the cache, by the form of their names",
-    ("runtime/storage/cache.py", "_cloned"): "in the temporary folder of `take` or `keep`, what it began",
+    ("runtime/storage/cache.py", "remove"): "entries of the cache, by the form of their names",
+    ("runtime/storage/store.py", "_in_place"): "in a folder of this process alone, what was damaged",
     ("compression/quantization/quality_limits.py", "remove"): "in the temporary folder of the quantize stage",
     ("deploy/export/onnx.py", "_write"): "beside a temporary file, what torch wrote with it",
+    ("runtime/storage/run_folder.py", "sweep"): "links with temporary names, which killed runs left",
     ("runtime/machine.py", "check_shared"): "the file that it wrote before",
     ("pipeline/sweep.py", "failures"): "the failures of this sweep, in a folder of its own",
 }
@@ -112,16 +113,16 @@ def trusts_nobody(call: ast.Call) -> bool:
 
 
 def writes(call: ast.Call) -> bool:
-    """Whether a call writes directly to its path, and not through the atomic functions of `run_folder`."""
+    """Whether a call writes directly to its path, and not through the functions of `atomic`."""
     name, text = last(call.func), ast.unparse(call.func)
     if name == "open":
         position = 0 if isinstance(call.func, ast.Attribute) else 1
         modes = [*call.args[position : position + 1], *(k.value for k in call.keywords if k.arg == "mode")]
         return any(not isinstance(mode, ast.Constant) or set(str(mode.value)) & set("wax+") for mode in modes)
-    # A bare `write_text` is imported from distill.runtime.storage.run_folder; of a path it is a method.
+    # A bare `write_text` is imported from distill.runtime.storage.atomic; of a path it is a method.
     bare = isinstance(call.func, ast.Name) and name.startswith("write_")
     listed = name in WRITERS or text == "shutil.copy"
-    return listed and not bare and not text.startswith("run_folder.") and text not in NOT_FILES
+    return listed and not bare and not text.startswith(("atomic.", "run_folder.")) and text not in NOT_FILES
 
 
 def removes(call: ast.Call) -> bool:
@@ -155,7 +156,7 @@ def test_trust_is_seen_where_it_is_written(source: str, expected: bool) -> None:
         ("path.open()", False),
         ("path.open('rb')", False),
         ("(folder / 'x').write_text(text)", True),
-        ("run_folder.write_text(path, text)", False),
+        ("atomic.write_text(path, text)", False),
         ("write_text(path, text)", False),
         ("np.savez(path, a=a)", True),
         ("torch.save(state, path)", True),
@@ -189,7 +190,7 @@ def test_every_file_is_written_whole_or_not_at_all() -> None:
     in_place = {
         (file, function): f"{file}:{call.lineno}: {ast.unparse(call)}"
         for file, function, call, contexts in every_call()
-        if writes(call) and not {*contexts} & {*CONTEXTS} and file != "runtime/storage/run_folder.py"
+        if writes(call) and not {*contexts} & {*CONTEXTS} and file != "runtime/storage/atomic.py"
     }
     assert in_place.keys() == UNDER_WRITING.keys(), in_place
 
@@ -198,6 +199,6 @@ def test_files_are_removed_by_one_function() -> None:
     removed = {
         (file, function): f"{file}:{call.lineno}: {ast.unparse(call)}"
         for file, function, call, _ in every_call()
-        if removes(call) and file != "runtime/storage/run_folder.py"
+        if removes(call) and file != "runtime/storage/atomic.py"
     }
     assert removed.keys() == REMOVED.keys(), removed

@@ -13,7 +13,7 @@ from distill.errors import ConfigError
 from distill.report import html
 from distill.runtime import quoting
 from distill.runtime.storage import outputs
-from distill.runtime.storage.run_folder import fingerprint
+from distill.runtime.storage.checksums import fingerprint
 
 PAGE, RESULTS = "compare.html", "compare.json"
 

@@ -36,7 +36,7 @@ from distill.models.student.shape import setting
 from distill.models.student.training import only_used_embeddings, quick_on_cpu
 from distill.runtime import progress
 from distill.runtime.precision import working
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 from distill.training.schedule import linear
 
 TOKENS = 4096
@@ -124,7 +124,7 @@ def stored(folder: Path, measure: Callable[[], Sensitivity]) -> Sensitivity:
     """The measurements stored in `folder`. If it has no measurements, the result of `measure` is stored there."""
     if not folder.is_dir():
         measured = measure()
-        with run_folder.writing(folder) as temporary:
+        with atomic.writing(folder) as temporary:
             _write(temporary, measured)
     return read(folder)
 
@@ -132,12 +132,12 @@ def stored(folder: Path, measure: Callable[[], Sensitivity]) -> Sensitivity:
 def _write(folder: Path, measured: Sensitivity) -> None:
     write(measured.scores, folder / SCORES)
     losses = measured.losses and asdict(measured.losses)
-    run_folder.write_json(folder / NUMBERS, {"refit": measured.refit, "layers": measured.layers, "losses": losses})
+    atomic.write_json(folder / NUMBERS, {"refit": measured.refit, "layers": measured.layers, "losses": losses})
 
 
 def read(folder: Path) -> Sensitivity:
     """The measurements that `stored` stored in a folder."""
-    scores, numbers = read_scores(folder / SCORES), run_folder.read_json(folder / NUMBERS)
+    scores, numbers = read_scores(folder / SCORES), atomic.read_json(folder / NUMBERS)
     layers = {int(count): chosen for count, chosen in numbers["layers"].items()}
     return Sensitivity(scores, numbers["refit"], layers, numbers["losses"] and _losses(numbers["losses"]))
 

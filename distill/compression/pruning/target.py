@@ -27,7 +27,7 @@ from distill.inference.cost import size_mib_of
 from distill.inference.runners import Runner
 from distill.models import families, student
 from distill.models.student.shape import projects, setting
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 PARTS_OF = ("fixed", "layer")
 """Parts of a stored table of times."""
@@ -118,7 +118,7 @@ class Search:
         file, hidden, ffn = self.folder / TIMES, {s.hidden for s in self.shapes}, {s.ffn for s in self.shapes}
         head = self.config.hidden_size // self.config.num_attention_heads
         key = {"conditions": self.conditions, "model": self.config.model_type, "head": head}
-        if file.is_file() and (stored := run_folder.read_json(file)).items() >= key.items():
+        if file.is_file() and (stored := atomic.read_json(file)).items() >= key.items():
             fixed, layer = ({(h, f): ms for h, f, ms in stored[part]} for part in PARTS_OF)
             table = Table(fixed, layer, stored[REFERENCE])
             if {(shape.hidden, shape.ffn) for shape in self.shapes} <= table.fixed.keys():
@@ -128,7 +128,7 @@ class Search:
         _, ratio = self._against_reference(shape := max(self.shapes))
         table = replace(table, reference=ratio * table.milliseconds(shape))
         parts = {part: [[h, f, ms] for (h, f), ms in getattr(table, part).items()] for part in PARTS_OF}
-        run_folder.write_json(file, key | parts | {REFERENCE: table.reference})
+        atomic.write_json(file, key | parts | {REFERENCE: table.reference})
         return table
 
     @functools.cached_property

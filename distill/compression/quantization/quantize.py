@@ -21,7 +21,8 @@ import numpy as np
 
 from distill.models import families
 from distill.runtime import outside
-from distill.runtime.storage.run_folder import MANIFEST, writing_file
+from distill.runtime.storage.atomic import writing_file
+from distill.runtime.storage.run_folder import MANIFEST
 from distill.runtime.versions import cpu_flags, saturates
 
 Arrays = Mapping[str, np.ndarray]

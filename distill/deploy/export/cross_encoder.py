@@ -11,7 +11,7 @@ import numpy as np
 
 from distill.errors import DataError
 from distill.models.families.sentence import MODEL, OF_CROSS_ENCODERS, of_cross_encoder, settings_of
-from distill.runtime.storage.run_folder import read_json, write_json
+from distill.runtime.storage.atomic import read_json, write_json
 
 PIPELINE = "text-ranking"
 """Name of the task of rerankers on the Hugging Face hub."""

@@ -17,7 +17,7 @@ from distill.models import families
 from distill.models.families.embedding import encoder_arguments, pooled
 from distill.models.families.vectors import DENSE_FOLDER, Vectors, finish, write
 from distill.models.teacher import load_mlm
-from distill.runtime.storage.run_folder import writing
+from distill.runtime.storage.atomic import writing
 
 PROJECTION = "projection"
 """Subfolder, in a student's checkpoint, of the projection from its pooled vectors to the teacher's width."""

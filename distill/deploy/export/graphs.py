@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import tempfile
 import threading
 import warnings
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.models.families import family_of
-from distill.runtime.storage import cache, checksums, run_folder
+from distill.runtime.storage import checksums, store
 from distill.runtime.versions import source_hash
 
 PART = "graphs"
@@ -71,7 +70,8 @@ def program(model: Any, tensors: Mapping[str, Any], outputs: list[str], sizes: M
             graph = _captured(model, weights, arguments)
             for name in (key, like):
                 _remember(name, graph)
-                _keep(name, graph)
+                with suppress(OSError):  # later exports can do without it
+                    store.get_or_make(PART, name, lambda folder: (folder / _FILE).write_bytes(graph))
         return _filled(graph, weights)
 
 
@@ -135,7 +135,10 @@ def _resized(graph: bytes, model: Any, weights: Mapping[str, Any], tensors: Mapp
 
 def _found(key: str) -> bytes | None:
     """The graph of a model, as from `_captured`, that is remembered or in the cache."""
-    graph = _remembered.get(key) or _kept(key)
+    graph = _remembered.get(key)
+    if graph is None and (folder := store.found(PART, key)) is not None:
+        with suppress(OSError):  # another process may have removed it meanwhile
+            graph = (folder / _FILE).read_bytes()
     if graph is not None:
         _remember(key, graph)
     return graph
@@ -178,7 +181,7 @@ def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any], *
         number = rf"(?<![\w.]){size}(?![\w.])"
         content = re.sub(number, name, content) if len(re.findall(number, repr(config))) == 1 else content
     called = repr([inputs, arguments["output_names"], arguments["dynamic_shapes"]])
-    return run_folder.fingerprint([code, [version(name) for name in _PACKAGES], content, called])
+    return checksums.fingerprint([code, [version(name) for name in _PACKAGES], content, called])
 
 
 def _shape(tensor: Any) -> str:
@@ -216,18 +219,3 @@ def _release(captured: Any) -> None:
     for node in captured.exported_program.graph.nodes:
         shapes = getattr(getattr(node.meta.get("val"), "fake_mode", None), "shape_env", None)
         getattr(shapes, "fake_tensor_cache", {}).clear()  # not public: other versions of torch may lack it
-
-
-def _kept(key: str) -> bytes | None:
-    """The graph in the cache; None if it is not there or cannot be read."""
-    with suppress(OSError), tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / PART
-        return (folder / _FILE).read_bytes() if cache.take(PART, key, folder) else None
-    return None
-
-
-def _keep(key: str, graph: bytes) -> None:
-    """Store a graph in the cache, where that is possible: later exports can do without it."""
-    with suppress(OSError), tempfile.TemporaryDirectory() as temporary:
-        (Path(temporary) / _FILE).write_bytes(graph)
-        cache.keep(PART, key, Path(temporary))

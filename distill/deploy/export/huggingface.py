@@ -8,7 +8,7 @@ from pathlib import Path
 
 from distill.errors import DataError
 from distill.models.families.weights import check_inside
-from distill.runtime.storage.run_folder import writing
+from distill.runtime.storage.atomic import writing
 
 FILES = (
     "*.safetensors",

@@ -17,7 +17,7 @@ from distill.models.families.head import architecture_of
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, VECTORS
 from distill.models.teacher.load import read_config
 from distill.models.teacher.whole import load_whole
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 TOLERANCE = 1e-3
 """Largest accepted difference of a logit; about 1e-5 is usual."""
@@ -72,7 +72,7 @@ def _write(model: Any, tensors: dict[str, Any], outputs: list[str], sizes: dict[
     """Write the ONNX file of a model. `tensors`: example inputs; `sizes`: the dynamic sizes of each."""
     # It warns of missing torchvision operators and of deprecated calls of its own.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with run_folder.writing_file(path) as temporary:
+    with atomic.writing_file(path) as temporary:
         graphs.program(model, tensors, outputs, sizes).save(temporary, external_data=False)
         beside = temporary.with_name(f"{temporary.name}.data")
         if beside.is_file():

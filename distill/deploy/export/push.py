@@ -17,8 +17,8 @@ from pathlib import Path
 from distill.config import Export
 from distill.config.plan import EMBEDDER, Plan
 from distill.errors import ConfigError, UserError
+from distill.runtime.storage.atomic import read_json
 from distill.runtime.storage.checksums import SUMS
-from distill.runtime.storage.run_folder import read_json
 
 MARKER = "distill_export.json"
 """File in a repository with the names of all files that an upload put there."""

@@ -16,7 +16,7 @@ import numpy as np
 from distill.errors import DataError
 from distill.inference.latency import synthetic
 from distill.inference.runners import FLOATS, Batch, Run
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 FILE = "check.json"
 ROWS, LENGTH = 16, 24
@@ -70,7 +70,7 @@ def difference(expected: np.ndarray, got: np.ndarray) -> float:
 def write(folder: Path, check: Check) -> None:
     """Write the file atomically."""
     stored = {name: [float(value) for value in values] for name, values in check.outputs.items()}
-    run_folder.write_json(folder / FILE, {"rows": check.rows.tolist(), "outputs": stored})
+    atomic.write_json(folder / FILE, {"rows": check.rows.tolist(), "outputs": stored})
 
 
 def read(folder: Path) -> Check | None:
@@ -78,7 +78,7 @@ def read(folder: Path) -> Check | None:
     if not (folder / FILE).is_file():
         return None
     try:
-        content = run_folder.read_json(folder / FILE)
+        content = atomic.read_json(folder / FILE)
         ids = np.array(content["rows"], np.int64)
         stored = {str(name): np.array(values, np.float32) for name, values in content["outputs"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:

@@ -17,7 +17,7 @@ from distill.models.families import max_length
 from distill.models.families.foreign import check_adapter
 from distill.models.families.head import architecture_of
 from distill.models.families.record import TEXTS, TOKENS
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 from distill.runtime.storage.strict_json import read_json
 
 FILE = "distill.json"
@@ -148,13 +148,13 @@ def write(folder: Path, record: Record | Heads) -> None:
     proved = {} if record.proved_on is None else {"proved_on": record.proved_on}
     if isinstance(record, Heads):
         stored = {"schema": SCHEMA, "version": __version__, "heads": record.heads}
-        run_folder.write_json(folder / FILE, stored | proved | {"artifacts": artifacts})
+        atomic.write_json(folder / FILE, stored | proved | {"artifacts": artifacts})
         return
     content: dict[str, Any] = {"schema": SCHEMA, "version": __version__, "task": record.task}
     content |= {"kind": record.kind.name, "labels": record.labels, "columns": record.columns}
     content |= {"max_length": record.max_length, "threshold": record.threshold, "range": record.range}
     content |= {"choices": record.choices} if record.choices else {}
-    run_folder.write_json(folder / FILE, content | proved | {"artifacts": artifacts})
+    atomic.write_json(folder / FILE, content | proved | {"artifacts": artifacts})
 
 
 def read(folder: Path) -> Record | None:

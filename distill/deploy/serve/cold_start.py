@@ -14,6 +14,7 @@ from pathlib import Path
 import distill
 from distill.data.task import Task
 from distill.deploy.export import record
+from distill.runtime.storage import atomic
 
 
 def measured(
@@ -35,7 +36,7 @@ def measured(
         task: whose model it is.
         checkpoint: folder of the model, with its tokenizer.
         artifact: the file or folder that the backend loads; the checkpoint itself when None.
-        inside: folder for temporary files, in which files of the same run need no copy.
+        inside: folder for temporary files. Copies of files of its file system may take no further space.
     """
     # Without symbolic links, because one out of a folder is refused when it is loaded.
     suffix = f".{os.getpid()}.distill-tmp"  # a temporary name, which the next run removes if this one is killed
@@ -54,19 +55,11 @@ def measured(
 
 
 def _put(source: Path, target: Path) -> None:
-    """Put a file or a folder at another place, as another link to the same files where the file system has them."""
+    """Copy a file or a folder to another place."""
     if source.is_dir():
-        shutil.copytree(source, target, copy_function=_link)
+        shutil.copytree(source, target, copy_function=atomic.copy)
     else:
-        _link(source, target)
-
-
-def _link(source: str | Path, target: str | Path) -> str | Path:
-    try:
-        os.link(Path(source).resolve(), target)
-    except OSError:
-        shutil.copy(source, target)
-    return target
+        atomic.copy(source, target)
 
 
 def _answer(arguments: list[str]) -> tuple[float, str, str]:

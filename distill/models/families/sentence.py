@@ -10,7 +10,7 @@ from typing import Any
 
 from distill.errors import DataError
 from distill.runtime import quoting
-from distill.runtime.storage.run_folder import read_json
+from distill.runtime.storage.atomic import read_json
 
 MODULES, LENGTHS, MODEL = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
 """Files of an embedder: its modules in their order, how texts are read, and its prompts."""

@@ -22,7 +22,7 @@ from distill.models.families.sentence import (
     settings_of,
 )
 from distill.models.families.weights import check_inside, opened
-from distill.runtime.storage.run_folder import read_json, write_json
+from distill.runtime.storage.atomic import read_json, write_json
 
 KEY = "sentence_embedding"
 """Setting in the config of an embedder's encoder that has the fields of `Vectors`. transformers ignores it."""

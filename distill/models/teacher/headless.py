@@ -13,7 +13,7 @@ from distill.models.families.record import VECTORS
 from distill.models.families.weights import check_inside
 from distill.models.teacher.files import stored_except
 from distill.models.teacher.folders import FILES
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 OF_HEAD = ("id2label", "label2id", "num_labels", "problem_type", "architectures")
 """Keys of a config that describe a head."""
@@ -33,16 +33,16 @@ def without_head(folder: str, target: Path, content: str) -> str:
     source, architecture = Path(folder), architecture_in(folder)
     if architecture in (None, VECTORS):
         return folder
-    if run_folder.finished(target) and run_folder.read_json(target / run_folder.MANIFEST) == {"copy_of": content}:
+    if run_folder.finished(target) and atomic.read_json(target / run_folder.MANIFEST) == {"copy_of": content}:
         return str(target)
     last = {f"{name}.{part}" for name in HEADS[str(architecture)] for part in ("weight", "bias")}
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    with run_folder.writing(target) as temporary:
+    with atomic.writing(target) as temporary:
         for file in {file for pattern in FILES for file in source.glob(pattern)}:
             if "safetensors" not in file.name and file.name != run_folder.MANIFEST:
                 check_inside(source, file)
                 shutil.copy(file, temporary)
-        run_folder.write_json(temporary / "config.json", {k: v for k, v in config.items() if k not in OF_HEAD})
+        atomic.write_json(temporary / "config.json", {k: v for k, v in config.items() if k not in OF_HEAD})
         save_file(dict(stored_except(source, last)), temporary / "model.safetensors", {"format": "pt"})
-        run_folder.write_json(temporary / run_folder.MANIFEST, {"copy_of": content})
+        atomic.write_json(temporary / run_folder.MANIFEST, {"copy_of": content})
     return str(target)

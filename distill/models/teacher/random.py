@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from distill.models.teacher.files import quiet
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -35,7 +35,7 @@ def random_teacher(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = BertForMaskedLM(tiny)
-    with run_folder.writing(Path(folder)) as temporary, quiet():
+    with atomic.writing(Path(folder)) as temporary, quiet():
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
     return str(folder)

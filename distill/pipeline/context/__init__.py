@@ -22,10 +22,11 @@ from distill.pipeline.context import fingerprints
 from distill.pipeline.context.checkpoints import WHOLE, Checkpoints
 from distill.pipeline.context.folder import CORPUS, RunFolder
 from distill.pipeline.context.given import GivenModels
+from distill.pipeline.context.keys import NAMES, Keys
 from distill.pipeline.runtime import Runtime
 from distill.runtime import outside, progress
 from distill.runtime.machine import Machine
-from distill.runtime.storage import cache, run_folder, structs
+from distill.runtime.storage import atomic, run_folder, store, structs
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,15 @@ class Context:
         own.__dict__["given"] = given
         return own
 
-    def fingerprints(self, step: Step) -> dict[str, str]:
-        """Name -> fingerprint of the given models and data that the step itself reads."""
-        return {name: self.fingerprint(name) for name in fingerprints.needed(step, self.config)}
+    @property
+    def keys(self) -> Keys:
+        """Says what the steps are made from."""
+        return Keys(
+            self.config, self.plan, self.machine, self.folder, self.epochs, self.corpus_tokens, self.fingerprint
+        )
 
     def fingerprint(self, name: str) -> str:
-        """Fingerprint of a given model or of data, named in `fingerprints.NAMES`."""
+        """Fingerprint of a given model or of data, named in `keys.NAMES`."""
         if name not in self._fingerprints:
             self._fingerprints[name] = self._fingerprint(name)
         return self._fingerprints[name]
@@ -89,7 +93,7 @@ class Context:
                     self.folder.forget(step)
                 self.folder.forget_given()
                 raise UserError(
-                    f"{fingerprints.NAMES[name]}: got other files while the run read them; must not change during a "
+                    f"{NAMES[name]}: got other files while the run read them; must not change during a "
                     "run; wait for what writes them, then run the same command again"
                 )
 
@@ -179,22 +183,18 @@ class Context:
                 texts = [self.fingerprint("corpus"), self.config.limit.documents, self.config.seed]
                 texts += corpus.revisions(self.config.corpus)
                 key = None if self.config.limit.smoke else fingerprints.of_encoded(texts, tokenizers, sizes)
-                with cache.making(
-                    "corpora", key, lambda end: self.machine.log(f"corpus: another run encodes it; waiting{end}")
-                ):
-                    if cache.take("corpora", key, folder):
-                        self.machine.log(f"corpus: encoded by an earlier run, in the {owner}'s tokens")
-                    else:
-                        self._encode(folder, owner, tokenizers, sizes)
-                        self.check_unchanged({"corpus": self.fingerprint("corpus")})
-                        cache.keep("corpora", key, folder)
+                store.get_or_make(
+                    "corpora", key, lambda folder: self._encode(folder, owner, tokenizers, sizes), folder,
+                    waits=lambda end: self.machine.log(f"corpus: another run encodes it; waiting{end}"),
+                    taken=lambda: self.machine.log(f"corpus: encoded by an earlier run, in the {owner}'s tokens"),
+                )  # fmt: skip
         return (align.stored_aligned if aligned else sequences.stored_corpus)(folder)
 
     def _encode(self, folder: Path, owner: str, tokenizers: list[Any], sizes: tuple[int, int | None]) -> None:
         texts = self.texts
         self.machine.log(f"corpus: {len(texts)} documents, in the {owner}'s tokens")
         encode_all: Callable[..., int] = align.encode_aligned if len(tokenizers) > 1 else sequences.encode_corpus
-        with run_folder.writing(folder) as temporary:
+        with atomic.writing(folder) as temporary:
             with progress.counted("encoding the corpus", len(texts)) as done:
                 count = encode_all(temporary, progress.counting(texts, done), *tokenizers, *sizes)
             if not count:
@@ -202,16 +202,17 @@ class Context:
                     f"corpus.path: got no sequence of {sequences.SHORTEST} tokens or more; must contain prose; "
                     "choose another corpus"
                 )
-            run_folder.write_json(temporary / run_folder.MANIFEST, {})
+            atomic.write_json(temporary / run_folder.MANIFEST, {})
+        self.check_unchanged({"corpus": self.fingerprint("corpus")})
 
     @property
     def corpus_tokens(self) -> int | None:
-        """Maximum tokens that a stage on the corpus trains on; None if a stage has no maximum."""
+        """Maximum tokens that a stage on the corpus trains on; None without such a stage, and if one has no maximum."""
         stages = [s for s in self.config.stages.values() if isinstance(s, Train) and s.data == "corpus"]
         most = [s.steps * s.batch.tokens if s.steps else None for s in stages]
         if self.config.limit.steps:
             most = [self.config.limit.steps * s.batch.tokens for s in stages]
-        return None if None in most else max(m for m in most if m is not None)
+        return None if None in most else max((m for m in most if m is not None), default=None)
 
     def checkpoint(self, source: Source, task: str | None = None) -> Path:
         """Model folder of a finished step, or of a given model; the folder of `task` if the step has one for each task.
@@ -254,12 +255,10 @@ class Context:
         )
 
     def identity(self, source: Source) -> str:
-        """Hash that is equal for equal models: of the files of a given model, of what a finished training was made
-        from, or of what another finished step made, whose settings are in no manifest."""
+        """Hash that is equal for equal models: of the files of a given model, or of what a finished step made."""
         if isinstance(source, Given):
             return self.fingerprint("teacher" if source is TEACHER else "student")
-        record = self.folder.record(source)
-        return (record and record.made_from) or self.folder.identity(source)
+        return self.folder.identity(source)
 
     @property
     def runtime(self) -> Runtime:

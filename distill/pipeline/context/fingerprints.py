@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from distill.config import Config, Corpus, Vocabulary
-from distill.config.plan import STUDENT, Step
+from distill.config import Corpus
 from distill.data import corpus
 from distill.data.task import Task
 from distill.data.task_types import SECONDS, WORDS
@@ -20,42 +19,11 @@ from distill.models.families.sentence import MODULES
 from distill.models.families.weights import READ
 from distill.models.teacher.folders import CARD
 from distill.runtime import outside
-from distill.runtime.storage import file_hashes, run_folder
+from distill.runtime.storage import atomic, checksums, file_hashes, run_folder
 from distill.runtime.versions import source_hash
 
 _AT_ONCE = 8192
 """Rows of tasks that are hashed at once."""
-NAMES = {
-    "teacher": "the teacher",
-    "student": "the given student",
-    "tokenizer": "the student's tokenizer",
-    "tasks": "the rows of the tasks",
-    "corpus": "the corpus",
-    "unlabelled": "the rows without labels",
-    "code": "code from outside of distill",
-}
-"""Name of a given model or data set -> its name in messages."""
-
-
-def needed(step: Step, config: Config) -> list[str]:
-    """Names, in `NAMES`, of the given models and data that a step itself reads.
-
-    Every step reads the teacher, e.g. its pooling and its width. Other inputs that only earlier steps read are not
-    listed: their change shows in the models of these steps.
-    """
-    direct = [source for sources in step.sources.values() for source in sources]
-    texts = step.settings.texts if isinstance(step.settings, Vocabulary) else ()
-    transfer = getattr(step.settings, "transfer", False) and config.transfer.times > 0
-    reads = {
-        "teacher": True,
-        "student": STUDENT in direct,
-        "tokenizer": step.builder is step and config.student.tokenizer is not None,
-        "tasks": not step.on_corpus,
-        "corpus": step.on_corpus or "corpus" in texts or (transfer and config.transfer.sources.get("corpus", 0) > 0),
-        "unlabelled": transfer and config.transfer.files is not None,
-        "code": outside.code() != "",
-    }
-    return [name for name, reads_it in reads.items() if reads_it]
 
 
 def of_tasks(tasks: Mapping[str, TaskData]) -> str:
@@ -96,7 +64,7 @@ def of_encoded(texts: list[Any], tokenizers: Iterable[Any], sizes: tuple[int, in
         sizes: maximum tokens of a sequence, and of all.
     """
     code = [source_hash(), outside.code()]
-    return run_folder.fingerprint([texts, [identity(tokenizer) for tokenizer in tokenizers], sizes, code])
+    return checksums.fingerprint([texts, [identity(tokenizer) for tokenizer in tokenizers], sizes, code])
 
 
 def of_rows(rows: pa.Table) -> str:
@@ -116,14 +84,14 @@ def _bytes(part: pa.Table) -> memoryview:
 
 def of_models(folders: Iterable[str]) -> str:
     """Hash of the files that determine the outputs of models or tokenizers."""
-    return run_folder.fingerprint([[_hashed(file) for file in model_files(Path(folder))] for folder in folders])
+    return checksums.fingerprint([[_hashed(file) for file in model_files(Path(folder))] for folder in folders])
 
 
 def of_corpus(settings: Corpus) -> str:
     """Hash of the corpus's files, or of the names and versions that determine its texts."""
     if settings.kind in ("parquet", "text"):
-        return run_folder.fingerprint([_hashed(file) for file in corpus.files(settings)])
-    return run_folder.fingerprint(corpus.versions(settings))
+        return checksums.fingerprint([_hashed(file) for file in corpus.files(settings)])
+    return checksums.fingerprint(corpus.versions(settings))
 
 
 def _hashed(file: Path) -> list[str]:
@@ -162,7 +130,7 @@ def _parts_of_weights(folder: Path) -> Iterator[Path]:
 def _listed(file: Path, kind: Callable[[], Any]) -> Any:
     """The content of a JSON file; an empty `kind` if it has another, or none. Loading the model refuses it."""
     try:
-        content = run_folder.read_json(file)
+        content = atomic.read_json(file)
     except (OSError, ValueError, RecursionError):
         return kind()
     return content if isinstance(content, type(kind())) else kind()

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from distill.compression.pruning.importance import SCORES
 from distill.config.plan import Step
-from distill.pipeline.artefacts import Artefact, Record
-from distill.runtime.storage import file_hashes, run_folder, structs
+from distill.pipeline.artefacts import Artefact, Key, Record
+from distill.runtime.storage import atomic, checksums, file_hashes, run_folder, structs
 from distill.runtime.storage.run_folder import STATE
+from distill.runtime.storage.structs import Stored
 
 CHOICE = "choice.json"
 """File, in the folder of a train step, of the shape that movement gates are trained for, with its measured speed."""
@@ -25,16 +26,25 @@ CORPUS = "corpus.tokens"
 """Folder of the encoded corpus."""
 TRANSFER = "transfer.rows"
 """Folder of the transfer set of every task."""
-BEGUN = ".given.json"
-"""File with the fingerprints of given models and data for each step, from when a run last started with it pending."""
+BEGUN = ".begun.json"
+"""File with what each step is made from, from when a run last started with it pending."""
 COSTS = frozenset(("cost", "reused", "seconds", "tokens_per_second", "speed"))
 """Fields with what a step cost and what was measured, which are other numbers when it is made again."""
+_VERSIONS = frozenset(("versions", "packages"))
+"""Fields with the versions that ran a step. What they change of its models is in its files."""
 
 A = TypeVar("A", bound=Artefact)
 
 
 class Recorded(Artefact, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """What is common to the manifests of all kinds of steps."""
+
+
+class Begun(Stored, frozen=True, kw_only=True):
+    """What steps began with."""
+
+    keys: dict[str, Key]
+    """By the folder of each step."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,7 @@ class RunFolder:
         """
         for parent, folders, _ in os.walk(self.path):
             for name in folders:
-                run_folder.no_links(Path(parent, name, "file"))
+                atomic.no_links(Path(parent, name, "file"))
 
     @property
     def ladder(self) -> Path:
@@ -90,7 +100,7 @@ class RunFolder:
 
     def content(self, step: Step) -> dict[str, Any]:
         """What the manifest of a step contains; empty without one."""
-        found: dict[str, Any] = run_folder.read_json(self.of(step) / run_folder.MANIFEST) if self.finished(step) else {}
+        found: dict[str, Any] = atomic.read_json(self.of(step) / run_folder.MANIFEST) if self.finished(step) else {}
         return found
 
     def inputs(self, step: Step) -> dict[str, str]:
@@ -99,12 +109,12 @@ class RunFolder:
 
     def identity(self, step: Step) -> str:
         """Hash of what a finished step made, and from what. It stays the same if the step is made again bit for bit."""
-        return run_folder.fingerprint(_without_costs(self.content(step)))
+        return checksums.fingerprint(_without_costs(self.content(step)))
 
     def complete(self, step: Step, made: Artefact, record: Record) -> None:
         """Write what a step hands over, by which the step is finished, with the record of how it was run and the hash
         of its files."""
-        whole = replace(record, files=run_folder.fingerprint(self._files(step)))
+        whole = replace(record, files=checksums.fingerprint(self._files(step)))
         structs.write(self.of(step) / run_folder.MANIFEST, replace(made, record=whole))
 
     def _files(self, step: Step) -> list[list[str]]:
@@ -114,19 +124,15 @@ class RunFolder:
         every = [*file_hashes.of_folder(self.of(step)), *(part for part in scores if Path(part[0]).name == SCORES)]
         return [part for part in every if Path(part[0]).name not in (run_folder.MANIFEST, CHOICE)]
 
-    def begun(self, step: Step) -> dict[str, str] | None:
-        """What was stored by `begin` when a run last started with this step pending; None without such a run."""
-        return self._begun.get(step.folder)
-
     @property
-    def _begun(self) -> dict[str, dict[str, str]]:
+    def begun(self) -> dict[str, Key]:
+        """What was stored by `begin` when a run last started with a step pending, by the folder of the step."""
         file = self.path / BEGUN
-        found: dict[str, dict[str, str]] = run_folder.read_json(file) if file.is_file() else {}
-        return found
+        return structs.read(file, Begun).keys if file.is_file() else {}
 
-    def begin(self, given: dict[str, dict[str, str]]) -> None:
-        """Store what pending steps are made from, by the folder of each: fingerprints of given models and data."""
-        run_folder.write_json(self.path / BEGUN, self._begun | given)
+    def begin(self, keys: dict[str, Key]) -> None:
+        """Store what pending steps are made from, by the folder of each."""
+        structs.write(self.path / BEGUN, Begun(keys=self.begun | keys))
 
     def teacher_logits(self, name: str) -> Path:
         """Folder of teacher logits. `name`: the teacher step's folder, or the name of the given model."""
@@ -153,28 +159,28 @@ class RunFolder:
     def forget(self, step: Step) -> None:
         """Remove all files of a step, the measurements of its stage, and the decisions that depend on them."""
         for ending in ("", STATE, TEACHER_LOGITS):
-            run_folder.remove(self.path / f"{step.folder}{ending}", self.path)
-        run_folder.remove(self.measured(step), self.path)
+            atomic.remove(self.path / f"{step.folder}{ending}", self.path)
+        atomic.remove(self.measured(step), self.path)
         if step.first_pruner is step:
-            run_folder.remove(self.ladder, self.path)
+            atomic.remove(self.ladder, self.path)
 
     def forget_state(self, step: Step) -> None:
         """Remove the state from which a step's training resumes."""
-        run_folder.remove(self.path / f"{step.folder}{STATE}", self.path)
+        atomic.remove(self.path / f"{step.folder}{STATE}", self.path)
 
     def forget_corpus(self) -> None:
         """Remove the encoded corpus."""
-        run_folder.remove(self.path / CORPUS, self.path)
+        atomic.remove(self.path / CORPUS, self.path)
 
     def forget_given(self) -> None:
         """Remove data computed from given models and data for several steps: the encoded corpus, transfer sets and
         teachers' logits."""
         self.forget_corpus()
-        run_folder.remove(self.path / TRANSFER, self.path)
+        atomic.remove(self.path / TRANSFER, self.path)
         # The files of a step with a target are one level deeper.
         for pattern in (f"*{TEACHER_LOGITS}", f"*/*{TEACHER_LOGITS}"):
             for folder in self.path.glob(pattern):
-                run_folder.remove(folder, self.path)
+                atomic.remove(folder, self.path)
 
     def finish(self) -> None:
         """Remove the files that only an unfinished run needs."""
@@ -183,5 +189,5 @@ class RunFolder:
 
 def _without_costs(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_costs(each) for key, each in value.items() if key not in COSTS}
+        return {key: _without_costs(each) for key, each in value.items() if key not in COSTS | _VERSIONS}
     return [_without_costs(each) for each in value] if isinstance(value, list) else value

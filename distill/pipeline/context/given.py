@@ -12,7 +12,7 @@ from distill.config import NO_TEACHER, Config, Teacher
 from distill.models import families, teacher
 from distill.pipeline.context.fingerprints import of_corpus, of_models
 from distill.runtime.machine import Machine
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 SMOKE_LAYERS = 4
 """Number of layers of the random teacher under limit=smoke, unless the student needs more."""
@@ -96,9 +96,9 @@ class GivenModels:
         with self.machine.main_first():
             # The words of the corpus are its vocabulary.
             content, file = of_corpus(self.config.corpus), folder / run_folder.MANIFEST
-            if not (file.is_file() and run_folder.read_json(file) == {"corpus": content}):
+            if not (file.is_file() and atomic.read_json(file) == {"corpus": content}):
                 teacher.random_teacher(folder, layers, self.texts(), hidden, ffn)
-                run_folder.write_json(file, {"corpus": content})
+                atomic.write_json(file, {"corpus": content})
         return str(folder)
 
     def is_random(self, folder: str) -> bool:

@@ -22,10 +22,10 @@ from distill.models import families
 from distill.pipeline.artefacts import Logits
 from distill.pipeline.context import Context
 from distill.pipeline.context.fingerprints import of_inputs
-from distill.pipeline.train_steps import cache_key
+from distill.pipeline.context.keys import arithmetic
 from distill.pipeline.train_steps.prepare import frozen
 from distill.pipeline.train_steps.transfer import makes
-from distill.runtime.storage import cache, run_folder, structs
+from distill.runtime.storage import run_folder, store, structs
 from distill.training.feed import Arrays
 
 LOGITS = "logits.npy"
@@ -55,9 +55,9 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
         ctx.machine.log(f"{task}: the teacher labels the same rows for another run; waiting for it{end}")
 
     key = _key(ctx, fingerprint, source, data)
-    with ctx.machine.main_first(), cache.making("logits", key if ctx.machine.main else None, waits):
+    with ctx.machine.main_first(), store.making("logits", key if ctx.machine.main else None, waits):
         stored = _stored(folder, fingerprint)
-        if stored is None and cache.take("logits", key, folder):
+        if stored is None and store.take("logits", key, folder):
             stored = _stored(folder, fingerprint)
         before = cross_fitted(ctx, source, task) if stored is None else stored
         rows = data.train if before is None else data.train.select([])
@@ -77,7 +77,7 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
                 structs.write(temporary / run_folder.MANIFEST, Logits(teachers=fingerprint))
             if isinstance(source, Given):
                 ctx.check_unchanged({source.name: ctx.fingerprint(source.name)})
-            cache.keep("logits", key, folder)
+            store.keep("logits", key, folder)
     every = np.load(folder / LOGITS, mmap_mode="r")  # vectors of many rows may not fit into memory
     return every[: len(data.train)] if makes(data.task.kind) else every
 
@@ -92,7 +92,7 @@ def _key(ctx: Context, teachers: str, source: Source, data: TaskData) -> str | N
         return None
     members = range(len(ctx.checkpoints(source, data.task.name)))
     tokens = [identity(ctx.tokenizer(source, member)) for member in members]
-    return run_folder.fingerprint([teachers, of_inputs(data), tokens, cache_key.arithmetic(ctx)])
+    return run_folder.fingerprint([teachers, of_inputs(data), tokens, arithmetic(ctx.machine)])
 
 
 def _stored(folder: Path, fingerprint: str) -> np.ndarray | None:

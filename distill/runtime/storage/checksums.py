@@ -1,7 +1,8 @@
 """Hashes of the files that a run wrote, by which a later run finds the files that have changed since.
 
-A folder of a run has them in its file `SUMS`. A model folder is written whole, with the hashes of all files in it
-(`seal`). Elsewhere files are written one by one, and each is noted before it is put in place (`note`).
+A folder of a run has them in its file `SUMS`, and an entry of the cache in a file of the same form. A model folder is
+written whole, with the hashes of all files in it (`seal`). Elsewhere files are written one by one, and each is noted
+before it is put in place (`note`).
 """
 
 from __future__ import annotations
@@ -35,15 +36,44 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
+def fingerprint(value: Any) -> str:
+    """Hash, as 16 hexadecimal digits, of a value that JSON can represent."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def seal(folder: Path, write: Callable[[Path, Any], None]) -> None:
-    """Store the hash of every file of a folder, which is not changed afterwards.
+    """Store the hash of every file of a folder of a run, which is not changed afterwards.
 
     Args:
         write: writes JSON to a path.
     """
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in (SUMS, *NOT_CHECKED))
-    hashes = {path.relative_to(folder).as_posix(): [sha256(path)] for path in paths}
-    _write(folder, True, hashes, write)
+    store(folder, folder / SUMS, write, besides=NOT_CHECKED)
+
+
+def store(folder: Path, at: Path, write: Callable[[Path, Any], None], besides: Collection[str] = ()) -> None:
+    """Store the hash of every file of a folder, which is not changed afterwards, in the file `at`.
+
+    Args:
+        write: writes JSON to a path.
+        besides: names of files that are left out.
+    """
+    hashes = {name: found for name, found in _hashes(folder).items() if PurePosixPath(name).name not in besides}
+    _write(at, True, hashes, write)
+
+
+def unchanged(folder: Path, at: Path) -> bool:
+    """Whether a folder has the files whose hashes were stored in the file `at`, unchanged, and no others.
+
+    Raises OSError if one of these files cannot be read.
+    """
+    stored = _parsed(at)
+    return stored is not None and stored["files"] == _hashes(folder)
+
+
+def _hashes(folder: Path) -> dict[str, list[str]]:
+    """Path, relative to the folder -> the hash of each file."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
+    return {path.relative_to(folder).as_posix(): [sha256(path)] for path in paths}
 
 
 def note(file: Path, new: Path, write: Callable[[Path, Any], None]) -> None:
@@ -60,7 +90,7 @@ def note(file: Path, new: Path, write: Callable[[Path, Any], None]) -> None:
     known = stored["files"].get(file.name, [])
     now = [sha256(file)] if file.is_file() else []
     stored["files"][file.name] = [*(one for one in now if one in known or not known), sha256(new)]
-    _write(file.parent, stored["whole"], stored["files"], write)
+    _write(file.parent / SUMS, stored["whole"], stored["files"], write)
 
 
 def changed(file: Path) -> bool:
@@ -128,8 +158,8 @@ def _read_only_if_there(file: Path, lost: Path) -> Iterator[None]:
         ) from error
 
 
-def _write(folder: Path, whole: bool, files: Mapping[str, Sequence[str]], write: Callable[[Path, Any], None]) -> None:
-    write(folder / SUMS, {"whole": whole, "files": files, "of_files": _of_files(files)})
+def _write(at: Path, whole: bool, files: Mapping[str, Sequence[str]], write: Callable[[Path, Any], None]) -> None:
+    write(at, {"whole": whole, "files": files, "of_files": _of_files(files)})
 
 
 def _of_files(files: Mapping[str, Sequence[str]]) -> str:
@@ -139,12 +169,17 @@ def _of_files(files: Mapping[str, Sequence[str]]) -> str:
 
 def _read(folder: Path) -> dict[str, Any] | None:
     """The content of `SUMS`; None if the file is missing or damaged."""
-    try:
-        with _read_only_if_there(folder / SUMS, folder / SUMS):
-            stored: dict[str, Any] = json.loads((folder / SUMS).read_text(encoding="utf-8"))
-            inside = not any(PurePosixPath(name).is_absolute() or ".." in name.split("/") for name in stored["files"])
-            right = isinstance(stored["whole"], bool) and stored["of_files"] == _of_files(stored["files"])
-            return stored if right and inside else None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
+    with _read_only_if_there(folder / SUMS, folder / SUMS):
+        return _parsed(folder / SUMS)
     return None
+
+
+def _parsed(at: Path) -> dict[str, Any] | None:
+    """The hashes of files that are stored in a file; None if it is damaged."""
+    try:
+        stored: dict[str, Any] = json.loads(at.read_text(encoding="utf-8"))
+        inside = not any(PurePosixPath(name).is_absolute() or ".." in name.split("/") for name in stored["files"])
+        right = isinstance(stored["whole"], bool) and stored["of_files"] == _of_files(stored["files"])
+        return stored if right and inside else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from distill.runtime.storage import cache, run_folder
+from distill.runtime.storage import atomic, cache, checksums
 
 PART = "contents"
 LARGE = 2**24
@@ -49,7 +49,7 @@ def sha256(file: Path) -> str:
         found = hashlib.file_digest(content, "sha256").hexdigest()
         if entry is not None and _state(os.fstat(content.fileno())) == _state(before):
             with suppress(OSError):  # without it, the file is hashed again
-                run_folder.write_text(entry, found)
+                atomic.write_text(entry, found)
     return found
 
 
@@ -73,7 +73,7 @@ def _entry(file: Path, status: os.stat_result) -> Path | None:
     settled = max(status.st_mtime, status.st_ctime) < time.time() - SETTLED
     if status.st_size < LARGE or not settled or not _keeps_times(file):
         return None
-    return cache.folder(PART) / run_folder.fingerprint(_state(status))
+    return cache.folder(PART) / checksums.fingerprint(_state(status))
 
 
 def _state(status: os.stat_result) -> list[int]:

@@ -17,8 +17,8 @@ from urllib.parse import unquote
 from distill.errors import ConfigError
 from distill.runtime import quoting
 from distill.runtime.storage import checksums
+from distill.runtime.storage.atomic import claimed, write_bytes, write_json
 from distill.runtime.storage.disk_errors import is_null, special
-from distill.runtime.storage.run_folder import claimed, write_bytes, write_json
 from distill.runtime.storage.strict_json import read_json
 
 MARK = ".distill-written"

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from distill.errors import ConfigError
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -31,7 +31,7 @@ def write(path: Path, value: Stored) -> None:
         msgspec.convert(content, type(value))
     except msgspec.ValidationError as error:
         raise TypeError(f"{path}: got a {type(value).__name__} with a wrong field: {error}") from error
-    run_folder.write_json(path, content)
+    atomic.write_json(path, content)
 
 
 def plain(value: Stored) -> dict[str, object]:

@@ -21,7 +21,7 @@ from distill.config.plan import resolve
 from distill.errors import ConfigError
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import shape_search
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 SIZES = {"vocab_size": 500, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
 
@@ -41,7 +41,7 @@ def check(tmp_path: Path) -> Any:
             widths = [(shape.hidden, shape.ffn) for shape in search.shapes]
             times = {"fixed": [[h, f, 0.5] for h, f in widths], "layer": [[h, f, 1.0] for h, f in widths]}
             of = {"conditions": search.conditions, "model": "bert", "head": 8, "reference": 4.5}
-            run_folder.write_json(search.folder / TIMES, of | times)
+            atomic.write_json(search.folder / TIMES, of | times)
             shape_search.check_reach(ctx, step, config)
 
     return call

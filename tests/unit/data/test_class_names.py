@@ -14,11 +14,13 @@ from datasets import ClassLabel, Dataset, Features, Sequence, Value
 from distill.data.files import Table, read
 from distill.errors import DataError
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 COLORS = ["red", "green", "blue"]
 
 
 def load(*paths: Path) -> Table:
-    return read([str(path) for path in paths], "tasks.train", folder=paths[0].parent / "cache")
+    return read([str(path) for path in paths], "tasks.train")
 
 
 def written(path: Path, values: list[Any], feature: Any) -> Path:

@@ -9,6 +9,8 @@ import pytest
 from distill.data.files import Table, read
 from distill.errors import ConfigError, DataError
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 TOKENS = [["Rosa", "Lind", "sings", "."], ["In", "Graz", "too"]]
 TAGS = [["B-PER", "I-PER", "O", "O"], ["O", "B-LOC", "O"]]
 
@@ -41,7 +43,7 @@ MULTICONER = "# id 7 domain=en\nRosa _ _ B-PER\nLind _ _ I-PER\nsings _ _ O\n. _
 
 
 def load(path: Path) -> Table:
-    return read(str(path), "tasks.train", folder=path.parent / "cache")
+    return read(str(path), "tasks.train")
 
 
 def lists(table: Table, column: str = "ner_tags") -> list[list[str]]:

@@ -81,7 +81,7 @@ def test_documents_are_kept_in_a_cache_that_survives_damage(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = docstring_corpus.documents()
-    (file,) = (tmp_path / "cache" / "distill" / "tables").glob("*.arrow")
+    (file,) = (tmp_path / "cache" / "distill" / "tables").rglob("*.arrow")
     (package / "__init__.py").write_text("")
     docstring_corpus.documents.cache_clear()
     assert docstring_corpus.documents() == first
@@ -92,12 +92,12 @@ def test_documents_are_kept_in_a_cache_that_survives_damage(
     monkeypatch.setattr(docstring_corpus, "versions", lambda: {"weather": "2"})
     docstring_corpus.documents.cache_clear()
     docstring_corpus.documents()
-    assert len(list((tmp_path / "cache" / "distill" / "tables").glob("*.arrow"))) == 2
+    assert len(list((tmp_path / "cache" / "distill" / "tables").rglob("*.arrow"))) == 2
 
 
 def test_documents_whose_file_was_changed_are_harvested_again(package: Path, tmp_path: Path) -> None:
     first = docstring_corpus.documents()
-    (file,) = (tmp_path / "cache" / "distill" / "tables").glob("*.arrow")
+    (file,) = (tmp_path / "cache" / "distill" / "tables").rglob("*.arrow")
     content = file.read_bytes()
     assert content.count(b"small table") == 1
     file.write_bytes(content.replace(b"small table", b"large table"))

@@ -124,9 +124,9 @@ def test_tokens_of_many_rows_are_stored_and_made_again_if_they_are_damaged(
     ending: str, how: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     data = Dataset.from_dict({"a": [words(3 + number % 5, number) for number in range(STORED)]})
-    with cache.using(str(tmp_path)):
+    with cache.using(tmp_path):
         first = rows(encode_task(data, ("a",), tokenizer, 16))
-        (file,) = (tmp_path / "encoded").glob(f"*.{ending}")
+        (file,) = (tmp_path / "encoded").rglob(f"*.{ending}")
         before = file.read_bytes()
         assert rows(encode_task(data, ("a",), tokenizer, 16)) == first
         file.unlink()  # arrays of the first call may be mapped to it

@@ -23,6 +23,9 @@ import pytest
 from distill.data import files, jsonl, lines
 from distill.data.files import Table, expand, read
 from distill.errors import ConfigError, DataError, UserError
+from distill.runtime.storage import cache
+
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 ROOT = Path(__file__).resolve().parents[3]
 Content = bytes | Callable[[], bytes]
@@ -149,7 +152,7 @@ def write(path: Path, content: Content) -> Path:
 
 
 def load(path: Path, separator: str | None = None) -> Table:
-    return read(str(path), "tasks.train", separator, folder=path.parent / "cache")
+    return read(str(path), "tasks.train", separator)
 
 
 @pytest.mark.parametrize("case", MALFORMED)
@@ -165,7 +168,7 @@ def test_malformed_file_is_refused_with_one_message(case: str, tmp_path: Path) -
     assert re.search(expected, message), message
     assert "\n" not in message
     assert len(message) - len(str(path)) < 400
-    assert not list((tmp_path / "cache").iterdir())  # neither an entry nor a temporary file
+    assert not list((tmp_path / "cache" / "tables").iterdir())  # neither an entry nor a temporary file
 
 
 SETTINGS: dict[str, tuple[str, str | None, str]] = {
@@ -195,7 +198,7 @@ def test_wrong_setting_is_refused_with_one_message(case: str, tmp_path: Path, mo
     for name in ("f.xlsx", "f.zip", "plain", "f.parquet.gz", "f.txt"):
         write(tmp_path / name, b"a,b\n1,2\n")
     with pytest.raises(ConfigError) as caught:
-        read(path, "tasks.train", separator, folder=tmp_path / "cache")
+        read(path, "tasks.train", separator)
     (message,) = caught.value.messages
     assert re.match(r"tasks\.\w+: got .+; must .+; .+", message)
     assert re.search(expected, message), message
@@ -365,7 +368,7 @@ def test_several_files_are_joined_and_rows_keep_their_place(tmp_path: Path, monk
     write(tmp_path / "part-2.csv", b"b,a\n3,4\n")
     write(tmp_path / "part-1.csv", b"a,b\n1,2\n5,6\n")
     write(tmp_path / "more.tsv", b"a\tb\n7\t8\n")
-    table = read(["more.tsv", "part-*.csv", "part-1.csv"], "tasks.train", folder=tmp_path / "cache")
+    table = read(["more.tsv", "part-*.csv", "part-1.csv"], "tasks.train")
     assert (table.files, table.starts) == (("more.tsv", "part-1.csv", "part-2.csv"), (0, 1, 3))
     assert table.rows["a"].to_pylist() == ["7", "1", "5", "4"]
     places = [table.where(row) for row in range(4)]
@@ -391,7 +394,7 @@ def test_name_with_the_characters_of_a_glob_is_a_name(tmp_path: Path) -> None:
 def test_files_that_do_not_fit_are_refused(first: bytes, second: bytes, expected: str, tmp_path: Path) -> None:
     files = [write(tmp_path / "one.jsonl", first), write(tmp_path / "two.jsonl", second)]
     with pytest.raises(DataError, match=expected) as caught:
-        read([str(file) for file in files], "tasks.train", folder=tmp_path / "cache")
+        read([str(file) for file in files], "tasks.train")
     assert len(caught.value.messages) == 1
 
 
@@ -400,7 +403,7 @@ def test_types_of_several_files_are_widened(tmp_path: Path) -> None:
         write(tmp_path / "one.jsonl", b'{"a": 1, "b": []}'),
         write(tmp_path / "two.jsonl", b'{"b": ["x"], "a": 0.5}'),
     ]
-    table = read([str(file) for file in files], "tasks.train", folder=tmp_path / "cache").rows
+    table = read([str(file) for file in files], "tasks.train").rows
     assert table.to_pylist() == [{"a": 1.0, "b": []}, {"a": 0.5, "b": ["x"]}]
 
 
@@ -415,13 +418,13 @@ def test_urls(tmp_path: Path) -> None:
         "d.parquet": parquet(),
     }.items():
         system.pipe_file(f"/files/{name}", content)
-    table = read(["memory://files/*.csv", "memory://files/c.jsonl"], "tasks.train", folder=tmp_path)
+    table = read(["memory://files/*.csv", "memory://files/c.jsonl"], "tasks.train")
     assert table.rows["a"].to_pylist() == ["1", "2", "3"]
     assert [Path(file).name for file in table.files] == ["a.csv", "b.csv", "c.jsonl"]
-    assert read("memory://files/d.parquet", "tasks.train", folder=tmp_path).rows.to_pylist() == ROWS
+    assert read("memory://files/d.parquet", "tasks.train").rows.to_pylist() == ROWS
     system.pipe_file("/files/c.jsonl", b'{"a": 1}\n{"a": "x"}\n')
     with pytest.raises(DataError, match=r"memory://files/c\.jsonl, row 2: got \"x\""):
-        read("memory://files/c.jsonl", "tasks.train", folder=tmp_path)
+        read("memory://files/c.jsonl", "tasks.train")
 
 
 @pytest.mark.parametrize("name", ["f.csv", "f.jsonl", "f.parquet"])
@@ -433,7 +436,7 @@ def test_other_rows_of_the_same_size_and_time_are_read(scheme: str, name: str, t
         content = {"f.csv": f"text\n{word}\n".encode(), "f.jsonl": f'{{"text": "{word}"}}'.encode()}.get(name)
         path = write(tmp_path / name, content or parquet(table, compression="none", use_dictionary=False))
         os.utime(path, ns=(10**18, 10**18))
-        rows = read(f"{scheme}{path}", "tasks.train", folder=tmp_path / "cache").rows.to_pylist()
+        rows = read(f"{scheme}{path}", "tasks.train").rows.to_pylist()
         assert (rows, path.stat().st_mtime_ns) == ([{"text": word}], 10**18)
 
 
@@ -460,7 +463,7 @@ def test_a_url_is_read_again_unless_its_file_system_states_what_changes_with_its
         with real(system, "/files/same.csv", "wb") as file:
             file.write(f"a\n{word}\n".encode())
         number = int(word == "evil")
-        rows = read("memory://files/same.csv", "tasks.train", folder=tmp_path).rows.to_pylist()
+        rows = read("memory://files/same.csv", "tasks.train").rows.to_pylist()
         assert rows == [{"a": word}]
     assert opened == [0] * reads + [1]
 
@@ -508,18 +511,18 @@ def test_url_that_breaks_off_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(type(system), "_open", fails)
     with pytest.raises(DataError, match=r"e\.csv: got .*no credentials.*; must be a file that can be read"):
-        read("memory://files/e.csv", "tasks.train", folder=tmp_path)
+        read("memory://files/e.csv", "tasks.train")
 
 
 def entries(path: Path) -> dict[str, int]:
-    return {entry.name: entry.stat().st_ino for entry in (path.parent / "cache").iterdir()}
+    return {entry.name: entry.stat().st_ino for entry in (path.parent / "cache" / "tables").iterdir()}
 
 
 def test_file_is_parsed_once_until_it_changes(tmp_path: Path) -> None:
     path = write(tmp_path / "f.csv", b"a\n1\n")
     load(path)
     before = entries(path)
-    assert len(before) == 2  # the rows and their hash
+    assert len(before) == 1
     assert load(path).rows.to_pylist() == [{"a": "1"}]
     assert entries(path) == before
     write(path, b"a\n2\n")
@@ -532,7 +535,7 @@ def test_file_is_parsed_once_until_it_changes(tmp_path: Path) -> None:
 def test_damaged_entry_is_written_again(change: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = write(tmp_path / "f.csv", b"a\nword\n")
     load(path)
-    (entry,) = (tmp_path / "cache").glob("*.arrow")
+    (entry,) = (tmp_path / "cache").rglob("*.arrow")
     content = entry.read_bytes()
     entry.unlink()
     entry.write_bytes(change(content))
@@ -556,18 +559,20 @@ def test_a_small_file_that_would_fill_the_disk_is_refused(
     monkeypatch.setattr(files, "HARMLESS", 2**20)
     with pytest.raises(DataError, match="must have at most 200 times its own size; write it without compression"):
         load(path)
-    assert not list((tmp_path / "cache").iterdir())
+    assert not list((tmp_path / "cache" / "tables").iterdir())
 
 
 def test_cache_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    read(str(write(tmp_path / "f.csv", b"a\n1\n")), "tasks.train")
-    assert len(list((tmp_path / "xdg" / "distill" / "tables").glob("*.arrow"))) == 1
+    with cache.using():
+        load(write(tmp_path / "f.csv", b"a\n1\n"))
+    assert len(list((tmp_path / "xdg" / "distill" / "tables").rglob("*.arrow"))) == 1
 
 
 def test_cache_that_cannot_be_written_is_replaced_by_a_temporary_folder(tmp_path: Path) -> None:
     blocked = write(tmp_path / "blocked", b"")
-    table = read(str(write(tmp_path / "f.csv", b"a\n1\n")), "tasks.train", folder=blocked / "cache")
+    with cache.using(blocked / "cache"):
+        table = load(write(tmp_path / "f.csv", b"a\n1\n"))
     assert table.rows.to_pylist() == [{"a": "1"}]
 
 
@@ -576,9 +581,9 @@ def test_full_disk_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pa, "OSFile", full)
-    with pytest.raises(UserError, match=r"\.arrow: got No space left on device; must be writable.*cache.dir"):
+    with pytest.raises(UserError, match=r": got No space left on device; must be writable.*cache.dir"):
         load(write(tmp_path / "f.csv", b"a\n1\n"))
-    assert not list((tmp_path / "cache").iterdir())
+    assert not list((tmp_path / "cache" / "tables").iterdir())
 
 
 def test_batches_have_one_schema(tmp_path: Path) -> None:
@@ -593,11 +598,14 @@ MEMORY = """
 import resource, sys
 from pathlib import Path
 from distill.data.files import read
+from distill.runtime.storage import cache
 folder = Path(sys.argv[1])
+within = cache.using(folder / "cache")
+within.__enter__()
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-read(str(folder / "small.csv"), "tasks.train", folder=folder)
+read(str(folder / "small.csv"), "tasks.train")
 before = peak()
-rows = read(str(folder / "large.csv"), "tasks.train", folder=folder).rows
+rows = read(str(folder / "large.csv"), "tasks.train").rows
 print(rows.num_rows, rows.nbytes // 2**20, peak() - before)
 """
 
@@ -623,12 +631,15 @@ import resource, sys
 from pathlib import Path
 from distill.data.files import read
 from distill.errors import DataError
+from distill.runtime.storage import cache
 folder, name = Path(sys.argv[1]), sys.argv[2]
+within = cache.using(folder / "cache")
+within.__enter__()
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-read(str(folder / "small.parquet"), "tasks.train", folder=folder)
+read(str(folder / "small.parquet"), "tasks.train")
 before = peak()
 try:
-    read(str(folder / name), "tasks.train", folder=folder)
+    read(str(folder / name), "tasks.train")
 except DataError as error:
     print(peak() - before, *error.messages)
 """

@@ -22,6 +22,8 @@ from distill.errors import UserError
 from distill.models.families.head import Head
 from distill.models.families.record import TOKENS
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 COUNT = 60
 TEXTS = [f"Parcel {i} of sender {i * 13 % 89} was left at door {i % 7}." for i in range(COUNT)]
 
@@ -41,7 +43,7 @@ def load(folder: Path, head: Head | None = None, suffix: str = "csv", /, **colum
         frame.to_parquet(path)
     else:
         frame.to_json(path, orient="records", lines=True, force_ascii=False)
-    table = read(str(path), "tasks.train", folder=folder / "cache")
+    table = read(str(path), "tasks.train")
     return labelled_rows("parcels", config.Task(**settings), {"train": table}, head, "tasks")
 
 
@@ -159,7 +161,7 @@ def test_words_in_a_column_that_is_named_as_a_text(column: str, kind: str | None
     tags = [["O", "B-LOC", "O"][: 2 + i % 2] for i in range(COUNT)]
     frame = pd.DataFrame({column: words, "ner_tags": tags})
     frame.to_csv(tmp_path / "words.csv", index=False)
-    table = read(str(tmp_path / "words.csv"), "tasks.train", folder=tmp_path / "cache")
+    table = read(str(tmp_path / "words.csv"), "tasks.train")
     rows = labelled_rows("words", config.Task(kind=kind), {"train": table}, None, "tasks")
     assert (rows.task.kind.name, rows.task.labels) == ("token_classification", ("O", "B-LOC", "I-LOC"))
     compared = read_rows(str(tmp_path / "words.csv"), config.Task(), (column,), architecture=TOKENS)
@@ -468,7 +470,7 @@ def test_a_text_of_json_stays_a_text(tmp_path: Path) -> None:
     pd.DataFrame({"id": [*map(str, range(COUNT))], "messages": messages, "label": cycle("a", "b")}).to_csv(
         tmp_path / "chats.csv", index=False
     )
-    table = read(str(tmp_path / "chats.csv"), "tasks.train", folder=tmp_path / "cache")
+    table = read(str(tmp_path / "chats.csv"), "tasks.train")
     rows = labelled_rows("chats", config.Task(), {"train": table}, None, "tasks")
     assert rows.task.columns == ("messages",)
 
@@ -476,7 +478,7 @@ def test_a_text_of_json_stays_a_text(tmp_path: Path) -> None:
 def test_a_file_without_a_header_is_refused(tmp_path: Path) -> None:
     lines = [f"{label}\t{text}" for label, text in zip(cycle("ham", "spam", "ham"), TEXTS, strict=True)]
     (tmp_path / "sms.txt").write_text("\n".join(lines) + "\n")
-    table = read(str(tmp_path / "sms.txt"), "tasks.train", folder=tmp_path / "cache")
+    table = read(str(tmp_path / "sms.txt"), "tasks.train")
     with pytest.raises(UserError, match="'ham' as the name of a column and as a label in it"):
         labelled_rows("sms", config.Task(), {"train": table}, None, "tasks")
 
@@ -523,7 +525,7 @@ def classes(folder: Path, names: list[str], numbers: list[int], **settings: Any)
 
     features = Features(text=Value("string"), label=ClassLabel(names=names))
     Dataset.from_dict({"text": TEXTS, "label": numbers}, features=features).to_parquet(folder / "rows.parquet")
-    table = read(str(folder / "rows.parquet"), "tasks.train", folder=folder / "cache")
+    table = read(str(folder / "rows.parquet"), "tasks.train")
     head = settings.pop("head", None)
     return labelled_rows("rows", config.Task(**settings), {"train": table}, head, "tasks")
 
@@ -558,7 +560,7 @@ def test_several_columns_of_two_classes(tmp_path: Path) -> None:
     features = Features(text=Value("string"), toxic=truth, obscene=truth)
     content = {"text": TEXTS, "toxic": cycle(0, 1), "obscene": cycle(0, 0, 1)}
     Dataset.from_dict(content, features=features).to_parquet(tmp_path / "rows.parquet")
-    table = read(str(tmp_path / "rows.parquet"), "tasks.train", folder=tmp_path / "cache")
+    table = read(str(tmp_path / "rows.parquet"), "tasks.train")
     settings = config.Task(label=["toxic", "obscene"], labels=["obscene", "toxic"])
     rows = labelled_rows("rows", settings, {"train": table}, None, "tasks")
     assert (rows.task.kind.name, rows.task.labels) == ("multi_label", ("obscene", "toxic"))

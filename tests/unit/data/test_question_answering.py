@@ -39,6 +39,8 @@ from distill.errors import ConfigError, DataError
 from distill.evaluation.metrics import METRICS
 from distill.models.families.head import Head
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 CONTEXT = "The boat crossed the harbour. A second boat, the larger, stayed."
 
 
@@ -336,7 +338,7 @@ def test_jsonl_with_questions_without_answers_is_read(tmp_path: Path) -> None:
     file = tmp_path / "facts.jsonl"
     rows = [dict(zip(SQUAD, row, strict=True)) for row in zip(*SQUAD.values(), strict=True)]
     file.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
-    table = read(str(file), "tasks.train", folder=tmp_path / "cache")
+    table = read(str(file), "tasks.train")
     columns = Columns(("question", "context"), ("answers",), KIND)
     assert KIND.prepare is not None
     prepared = KIND.prepare(table.rows, columns, table.where)
@@ -359,7 +361,7 @@ def nested(rows: dict[str, list[Any]]) -> dict[str, Any]:
 def test_squads_own_files_are_read(indent: int | None, tmp_path: Path) -> None:
     file = tmp_path / "train-v2.0.json"
     file.write_text(json.dumps(nested(SQUAD), indent=indent))
-    table = read(str(file), "tasks.train", folder=tmp_path / "cache")
+    table = read(str(file), "tasks.train")
     assert table.rows.to_pydict() == {name: SQUAD[name] for name in ("id", "title", "context", "question", "answers")}
 
 
@@ -376,8 +378,8 @@ def test_a_broken_file_of_squad_is_refused(content: Any, message: str, tmp_path:
     file = tmp_path / "train.json"
     file.write_text(json.dumps(content))
     with pytest.raises(DataError, match=message):
-        read(str(file), "tasks.train", folder=tmp_path / "cache")
+        read(str(file), "tasks.train")
     file.write_text(json.dumps(content)[:-1])
     cut = message if "row 1" in message else "row 1: got 'the end of the file'"  # rows are read one after the other
     with pytest.raises(DataError, match=cut):
-        read(str(file), "tasks.train", folder=tmp_path / "cache")
+        read(str(file), "tasks.train")

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from distill.data.files import read
 from distill.errors import DataError
+from distill.runtime.storage import cache
 
 LABELS = ("billing", "fraud", "NA", "null", "Rückfrage", "C#, C++", "401", "005.74", "x|y")
 PARTS = (
@@ -132,7 +133,8 @@ def outcome(rows: Rows, ending: str, write: Writer) -> str:
         path = folder / f"f.{ending}"
         write(rows, path)
         try:
-            table = read(str(path), "tasks.train", folder=folder / "cache")
+            with cache.using(folder / "cache"):
+                table = read(str(path), "tasks.train")
         except DataError:
             return "refused"
         assert table.rows.to_pylist() == rows, (path.read_bytes(), table.notes)

@@ -14,11 +14,13 @@ from distill import config
 from distill.data.files import Table, read
 from distill.errors import ConfigError, DataError
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 ROWS = [("the lamp, it flickers", "repair"), ("two chairs; one table", "order"), ('a 30" shelf', "order")]
 
 
 def load(path: Path, separator: str | None = None) -> Table:
-    return read(str(path), "tasks.train", separator, folder=path.parent / "cache")
+    return read(str(path), "tasks.train", separator)
 
 
 def rows(table: Table) -> list[tuple[str, ...]]:

@@ -13,12 +13,14 @@ from datasets import Dataset
 from distill.data.files import Table, read
 from distill.errors import DataError
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 FRAME = pd.DataFrame({"text": ["oak", "elm", 'ash "x"\nß'], "label": ["a", "b", "a"], "size": [1.5, 2.0, 0.25]})
 ROWS = FRAME.to_dict("records")
 
 
 def load(path: Path) -> Table:
-    return read(str(path), "tasks.train", folder=path.parent / "cache")
+    return read(str(path), "tasks.train")
 
 
 def content(tmp_path: Path, value: Any, name: str = "f.json") -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import shlex
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,11 @@ from distill.config.plan import Step, resolve
 from distill.errors import ConfigError, UserError
 from distill.pipeline import run as pipeline
 from distill.pipeline.artefacts import Cost, Record, Trained
-from distill.pipeline.context import fingerprints, pending
+from distill.pipeline.context import keys, pending
 from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.context.keys import Keys
 from distill.runtime import outside, versions
-from distill.runtime.storage import run_folder, structs
+from distill.runtime.storage import atomic, run_folder, structs
 
 PIPELINE = ["adapt", "pretrain", "finetune_teacher", "finetune"]
 VERSIONS = {"distill": "1", "torch": "2", "transformers": "3"}
@@ -34,35 +36,29 @@ class Run:
         config = load_config(["recipe=distilbert", f"pipeline=[{','.join(PIPELINE)}]"])
         self.plan, self.folder, self.printed = resolve(config), RunFolder(folder), list[str]()
         self.given = {"teacher": "t", "tasks": "r", "corpus": "c"}
-        self.machine = SimpleNamespace(wait=lambda: None, main=True, log=self.printed.append)
-
-    def fingerprints(self, step: Step) -> dict[str, str]:
-        return {name: self.given[name] for name in fingerprints.needed(step, Config())}
-
-    def fingerprint(self, name: str) -> str:
-        return self.given.get(name, "")
+        machine: Any = SimpleNamespace(wait=lambda: None, main=True, log=self.printed.append)
+        self.keys = Keys(Config(), self.plan, machine, self.folder, {}, None, lambda name: self.given[name])
 
     def step(self, name: str) -> Step:
         return next(step for step in self.plan.steps if step.stage == name)
 
     def finish(self, name: str, seconds: float = 1.0) -> None:
-        step = self.step(name)
-        given, cost = self.fingerprints(step), Cost(seconds=seconds, peak_memory_mib=None)
-        record = Record(inputs=self.folder.inputs(step), given=given, versions=VERSIONS, cost=cost)
-        self.folder.complete(step, Trained(seconds=seconds), record)
+        step, cost = self.step(name), Cost(seconds=seconds, peak_memory_mib=None)
+        self.folder.complete(step, Trained(seconds=seconds), Record(key=self.keys.without_settings(step), cost=cost))
 
     def begin(self, name: str) -> None:
         """Record what the step begins with, as a run does."""
-        self.folder.begin({name: pending.begun_from(self, self.step(name))})  # type: ignore[arg-type]
+        self.folder.begin({name: self.keys.without_settings(self.step(name))})
 
     def pending(self) -> list[str]:
-        return [step.stage for step in pending.pending_steps(self, self.plan.steps)]  # type: ignore[arg-type]
+        return [step.stage for step in pending.pending_steps(self.keys, self.plan.steps)]
 
 
 @pytest.fixture
 def ctx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run whose stages are all finished."""
-    monkeypatch.setattr(versions, "versions", lambda: VERSIONS)
+    for module in (versions, keys):
+        monkeypatch.setattr(module, "versions", lambda: VERSIONS)
     run_folder.claim(tmp_path / "run")
     run = Run(tmp_path / "run")
     for name in PIPELINE:
@@ -78,16 +74,16 @@ def test_no_step_runs_again_when_all_are_finished(ctx: Run) -> None:
 @pytest.mark.parametrize("weights", ["the same", "others"])
 def test_a_step_runs_again_when_its_input_is_missing_and_is_made_otherwise(weights: str, ctx: Run) -> None:
     file, step = ctx.folder.path / "pretrain" / "model.safetensors", ctx.step("finetune")
-    run_folder.write_text(file, "the same")
+    atomic.write_text(file, "the same")
     for name in ("pretrain", "finetune"):
         ctx.finish(name)
     (ctx.folder.path / "pretrain" / run_folder.MANIFEST).unlink()
     ctx.begin("pretrain")
     assert ctx.pending() == ["pretrain", "finetune"]
     assert ctx.printed == ["finetune: runs again if pretrain changed"]
-    run_folder.write_text(file, weights)
+    atomic.write_text(file, weights)
     ctx.finish("pretrain", seconds=2.0)
-    assert pending.still_finished(ctx, step) == (weights == "the same")  # type: ignore[arg-type]
+    assert pending.still_finished(ctx.keys, step) == (weights == "the same")
     assert (ctx.folder.path / "finetune").exists() == (weights == "the same")
     assert (ctx.folder.path / "finetune_teacher").exists()
 
@@ -95,7 +91,7 @@ def test_a_step_runs_again_when_its_input_is_missing_and_is_made_otherwise(weigh
 def test_a_step_runs_again_when_its_input_was_made_again_from_the_same_with_another_result(ctx: Run) -> None:
     ctx.finish("finetune_teacher", seconds=2.0)
     assert ctx.pending() == []
-    run_folder.write_text(ctx.folder.path / "finetune_teacher" / "order" / "model.safetensors", "other weights")
+    atomic.write_text(ctx.folder.path / "finetune_teacher" / "order" / "model.safetensors", "other weights")
     ctx.finish("finetune_teacher")
     assert ctx.pending() == ["finetune"]
 
@@ -202,7 +198,7 @@ def test_parts_made_by_other_packages_are_made_again_but_a_training_goes_on(
     ctx.begin("finetune")
     assert ctx.pending() == ["finetune"]
     assert (ctx.folder.of(step) / "order").exists()
-    monkeypatch.setattr(versions, "installed", lambda names: dict.fromkeys(names, "another"))
+    monkeypatch.setattr(keys, "installed", lambda names: dict.fromkeys(names, "another"))
     assert ctx.pending() == ["finetune"]
     assert (ctx.folder.of(step) / "order").exists() == (kind == "train")
 

@@ -318,7 +318,7 @@ PRETRAIN = "stages.pretrain"
         ("terms.mlm.loss", "distillery.losses.mlm"),
         ("terms.mlm.loss", "distill.losses.ml"),
         ("terms.mlm.loss", "distill.losses.logits.mlm"),
-        ("terms.mlm.loss", "distill.runtime.storage.run_folder.remove"),
+        ("terms.mlm.loss", "distill.runtime.storage.atomic.remove"),
         ("terms.mlm.loss", "torch.optim.AdamW"),
         ("terms.mlm.loss", 3),
         ("terms.mlm.loss", ["distill.losses.mlm"]),

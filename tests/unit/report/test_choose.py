@@ -18,7 +18,7 @@ from distill.report.choose import ROLES, Ask, choice, compared, least_of, offere
 from distill.report.loading import loading
 from distill.report.variants import Run, groups, speedups, variants
 from distill.report.verdict import between
-from distill.runtime.storage.run_folder import write_json
+from distill.runtime.storage.atomic import write_json
 from tests.decoded import decoded, model_of
 from tests.enriched import enriched
 

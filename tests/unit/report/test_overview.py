@@ -13,7 +13,7 @@ from distill.errors import DataError
 from distill.report import html, markdown, overview, page, write, write_overview
 from distill.report.__main__ import main
 from distill.report.seeds import over_seeds
-from distill.runtime.storage.run_folder import write_json
+from distill.runtime.storage.atomic import write_json
 from tests.decoded import decoded, decoded_all
 from tests.enriched import without_plotly
 

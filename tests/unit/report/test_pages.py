@@ -21,7 +21,8 @@ from distill.report.detail import by_shape_table, gain_table, latency_table, rec
 from distill.report.headline import SMOKE
 from distill.report.table import models_table
 from distill.report.timed import reported_input
-from distill.runtime.storage.run_folder import CLAIM, claim
+from distill.runtime.storage.atomic import CLAIM
+from distill.runtime.storage.run_folder import claim
 from tests.decoded import decoded
 from tests.enriched import without_plotly
 

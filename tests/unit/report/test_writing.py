@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distill.report.__main__ import main
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 FILES = ("report.md", "report.html", "frontier.svg")
 
@@ -17,7 +17,7 @@ FILES = ("report.md", "report.html", "frontier.svg")
 @pytest.fixture
 def project(tmp_path: Path, results: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a project, which is the current one, with a run in `outputs/one`."""
-    run_folder.write_json(tmp_path / "outputs" / "one" / "results.json", results)
+    atomic.write_json(tmp_path / "outputs" / "one" / "results.json", results)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -40,7 +40,7 @@ def test_a_file_of_the_user_is_kept(name: str, folder: str, project: Path, capsy
 def test_a_report_replaces_its_own_files_until_somebody_changes_them(project: Path, results: dict[str, Any]) -> None:
     assert main(["outputs"]) == 0
     before = (project / "outputs" / "report.md").read_text()
-    run_folder.write_json(project / "outputs" / "two" / "results.json", results | {"seeds": [7]})
+    atomic.write_json(project / "outputs" / "two" / "results.json", results | {"seeds": [7]})
     assert main(["outputs"]) == 0
     assert (project / "outputs" / "report.md").read_text() != before
     (project / "outputs" / "report.md").write_text("my own words")
@@ -50,8 +50,8 @@ def test_a_report_replaces_its_own_files_until_somebody_changes_them(project: Pa
 
 def test_the_reports_of_a_run_are_replaced_in_its_folder(results: dict[str, Any], tmp_path: Path) -> None:
     run_folder.claim(tmp_path / "run")
-    run_folder.write_json(tmp_path / "run" / "results.json", results)
-    run_folder.write_text(tmp_path / "run" / "report.md", "of a run that was stopped")
+    atomic.write_json(tmp_path / "run" / "results.json", results)
+    atomic.write_text(tmp_path / "run" / "report.md", "of a run that was stopped")
     assert main([str(tmp_path / "run")]) == 0
     assert "of a run" not in (tmp_path / "run" / "report.md").read_text()
     assert not (tmp_path / "run" / ".distill-written").exists()

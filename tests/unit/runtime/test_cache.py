@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import errno
+import functools
 import multiprocessing
 import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from distill.runtime.storage import cache
+from distill.runtime.storage import atomic, cache, locks, store
 from distill.runtime.storage import run_folder as checkpoint
 
 MIB = 2**20
@@ -23,7 +26,8 @@ NAMES = ["a" * 16, "b" * 16, "c" * 16]
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(cache, "temporary", lambda: tmp_path / "own")
     with cache.using(str(tmp_path / "cache"), max_gib=10 * MIB / 2**30):
         yield tmp_path / "cache"
 
@@ -48,19 +52,19 @@ def test_what_is_kept_is_taken(root: Path, tmp_path: Path) -> None:
     made, run = filled(tmp_path / "made"), run_folder(tmp_path / "run")
     (made / ".hidden").write_text("of the run alone")
     filled(run / "stage", b"of a run that was stopped")
-    assert not cache.take("models", KEY, run / "stage")
-    assert cache.keep("models", KEY, made)
-    assert cache.take("models", KEY, run / "stage")
+    assert not store.take("models", KEY, run / "stage")
+    assert store.keep("models", KEY, made)
+    assert store.take("models", KEY, run / "stage")
     assert content(run / "stage") == {"task/model.safetensors": b"weights", "manifest.json": b"{}"}
-    assert not cache.take("models", OTHER, run / "stage")
-    assert not cache.take("logits", KEY, run / "stage")
+    assert not store.take("models", OTHER, run / "stage")
+    assert not store.take("logits", KEY, run / "stage")
 
 
 @pytest.mark.parametrize("edited", ["run", "cache", "other"])
 def test_a_file_that_is_edited_in_place_changes_nowhere_else(edited: str, root: Path, tmp_path: Path) -> None:
     names = {"run": tmp_path / "run", "cache": root / "models" / KEY / cache.CONTENT, "other": tmp_path / "other"}
-    assert cache.keep("models", KEY, filled(names["run"]))
-    assert cache.take("models", KEY, names["other"])
+    assert store.keep("models", KEY, filled(names["run"]))
+    assert store.take("models", KEY, names["other"])
     files = {name: folder / "task" / "model.safetensors" for name, folder in names.items()}
     with files[edited].open("r+b") as file:
         file.write(b"WEIGHTS")
@@ -70,22 +74,22 @@ def test_a_file_that_is_edited_in_place_changes_nowhere_else(edited: str, root: 
 
 
 def test_nothing_is_kept_or_taken_without_a_key(root: Path, tmp_path: Path) -> None:
-    assert not cache.keep("models", None, filled(tmp_path / "made"))
-    assert not cache.take("models", None, tmp_path / "taken")
-    with cache.making("models", None, lambda _: pytest.fail("nothing is waited for")):
+    assert not store.keep("models", None, filled(tmp_path / "made"))
+    assert not store.take("models", None, tmp_path / "taken")
+    with store.making("models", None, lambda _: pytest.fail("nothing is waited for")):
         assert not root.exists()
 
 
 def test_removed_runs_leave_what_is_kept(root: Path, tmp_path: Path) -> None:
     run = run_folder(tmp_path / "run")
-    cache.keep("models", KEY, filled(run / "stage"))
-    checkpoint.remove(run / "stage", run)
-    assert cache.take("models", KEY, tmp_path / "taken")
+    store.keep("models", KEY, filled(run / "stage"))
+    atomic.remove(run / "stage", run)
+    assert store.take("models", KEY, tmp_path / "taken")
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut", "missing", "added", "no hashes"])
 def test_a_damaged_entry_is_removed(damage: str, root: Path, tmp_path: Path) -> None:
-    cache.keep("models", KEY, filled(tmp_path / "made"))
+    store.keep("models", KEY, filled(tmp_path / "made"))
     file = root / "models" / KEY / cache.CONTENT / "task" / "model.safetensors"
     if damage == "missing":
         file.unlink()
@@ -95,22 +99,22 @@ def test_a_damaged_entry_is_removed(damage: str, root: Path, tmp_path: Path) -> 
         (root / "models" / KEY / cache.FILES).write_text("{")
     else:
         file.write_bytes(b"Weights" if damage == "changed" else b"weig")
-    assert not cache.take("models", KEY, tmp_path / "taken")
+    assert not store.take("models", KEY, tmp_path / "taken")
     assert not (tmp_path / "taken").exists()
     assert not (root / "models" / KEY).exists()
-    assert cache.keep("models", KEY, filled(tmp_path / "again"))
-    assert cache.take("models", KEY, tmp_path / "taken")
+    assert store.keep("models", KEY, filled(tmp_path / "again"))
+    assert store.take("models", KEY, tmp_path / "taken")
 
 
 def test_what_was_not_used_for_longest_is_removed(root: Path, tmp_path: Path) -> None:
     now = time.time()
     for age, name in enumerate(NAMES):
-        cache.keep("models", name, filled(tmp_path / name, bytes(3 * MIB)))
+        store.keep("models", name, filled(tmp_path / name, bytes(3 * MIB)))
         os.utime(root / "models" / name, (now - 100 + age, now - 100 + age))
-    cache.take("models", NAMES[0], tmp_path / "taken")
-    cache.keep("logits", KEY, filled(tmp_path / "d", bytes(3 * MIB)))
+    store.take("models", NAMES[0], tmp_path / "taken")
+    store.keep("logits", KEY, filled(tmp_path / "d", bytes(3 * MIB)))
     assert [(root / "models" / name).exists() for name in NAMES] == [True, False, True]
-    assert cache.take("logits", KEY, tmp_path / "taken-d")
+    assert store.take("logits", KEY, tmp_path / "taken-d")
 
 
 def test_parsed_files_and_token_ids_are_removed_too(root: Path, tmp_path: Path) -> None:
@@ -123,18 +127,18 @@ def test_parsed_files_and_token_ids_are_removed_too(root: Path, tmp_path: Path) 
 
 
 def test_what_is_larger_than_the_cache_is_not_kept(root: Path, tmp_path: Path) -> None:
-    cache.keep("models", KEY, filled(tmp_path / KEY))
-    assert not cache.keep("models", OTHER, filled(tmp_path / OTHER, bytes(11 * MIB)))
+    store.keep("models", KEY, filled(tmp_path / KEY))
+    assert not store.keep("models", OTHER, filled(tmp_path / OTHER, bytes(11 * MIB)))
     assert (root / "models" / KEY).exists()
 
 
 def test_with_a_limit_of_0_it_is_not_used(tmp_path: Path) -> None:
     with cache.using(str(tmp_path / "cache")):
-        assert cache.keep("models", KEY, filled(tmp_path / "made"))
+        assert store.keep("models", KEY, filled(tmp_path / "made"))
     assert cache.root() != tmp_path / "cache"  # the settings are those of one run
     with cache.using(str(tmp_path / "cache"), max_gib=0):
-        assert not cache.keep("models", OTHER, tmp_path / "made")
-        assert not cache.take("models", KEY, tmp_path / "taken")
+        assert not store.keep("models", OTHER, tmp_path / "made")
+        assert not store.take("models", KEY, tmp_path / "taken")
         assert tmp_path not in cache.folder("tables").parents
     assert [path.name for path in (tmp_path / "cache" / "models").iterdir()] == [KEY]
 
@@ -142,9 +146,9 @@ def test_with_a_limit_of_0_it_is_not_used(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with cache.using(str(tmp_path / "file")):
-        assert not cache.keep("models", KEY, filled(tmp_path / "made"))
-        assert not cache.take("models", KEY, tmp_path / "taken")
-        with cache.making("models", KEY, lambda _: pytest.fail("nothing is waited for")):
+        assert not store.keep("models", KEY, filled(tmp_path / "made"))
+        assert not store.take("models", KEY, tmp_path / "taken")
+        with store.making("models", KEY, lambda _: pytest.fail("nothing is waited for")):
             pass
         assert cache.folder("tables").is_dir()
 
@@ -154,8 +158,8 @@ def test_a_full_disk_leaves_no_part_of_an_entry(root: Path, tmp_path: Path, monk
         raise OSError(28, "No space left on device")
 
     made = filled(tmp_path / "made")
-    monkeypatch.setattr(cache, "_cloned", full)
-    assert not cache.keep("models", KEY, made)
+    monkeypatch.setattr(atomic, "_cloned", full)
+    assert not store.keep("models", KEY, made)
     assert not list((root / "models").iterdir())
 
 
@@ -167,17 +171,17 @@ def test_an_entry_stays_when_it_cannot_be_put_where_it_is_wanted(
         raise OSError(number, os.strerror(number))
 
     run = run_folder(tmp_path / "run")
-    assert cache.keep("models", KEY, filled(tmp_path / "made"))
+    assert store.keep("models", KEY, filled(tmp_path / "made"))
     with monkeypatch.context() as patched:
-        patched.setattr(cache, "_cloned", lambda source, target: False)
+        patched.setattr(atomic, "_cloned", lambda source, target: False)
         patched.setattr("shutil.copyfile", failing)
         if number == errno.ENOSPC:
             with pytest.raises(OSError, match="No space left"):
-                cache.take("models", KEY, run / "stage")
+                store.take("models", KEY, run / "stage")
         else:
-            assert not cache.take("models", KEY, run / "stage")
+            assert not store.take("models", KEY, run / "stage")
     assert not (run / "stage").exists()
-    assert cache.take("models", KEY, run / "stage")
+    assert store.take("models", KEY, run / "stage")
 
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.copyfile", "os.utime"}
@@ -211,31 +215,108 @@ def killed(at: int, here: Path, act: Callable[[], object]) -> bool:
 def test_an_entry_is_whole_or_absent_wherever_a_run_is_killed(root: Path, tmp_path: Path) -> None:
     made, run = filled(tmp_path / "made"), run_folder(tmp_path / "run")
     whole, at = content(made), 0
-    while killed(at := at + 1, tmp_path, lambda: cache.keep("models", KEY, made)):
-        if cache.take("models", KEY, run / "stage"):
+    while killed(at := at + 1, tmp_path, lambda: store.keep("models", KEY, made)):
+        if store.take("models", KEY, run / "stage"):
             assert content(run / "stage") == whole
-        assert cache.keep("models", KEY, made)
-        assert cache.take("models", KEY, run / "stage")
+        assert store.keep("models", KEY, made)
+        assert store.take("models", KEY, run / "stage")
         assert content(run / "stage") == whole
-        cache._remove(root / "models" / KEY)
+        cache.remove(root / "models" / KEY)
         assert content(made) == whole
     assert at > 20
 
 
-@pytest.mark.parametrize("damaged", ["0.arrow", "0.int8", f"0{cache.HASH}"])
+def rows(folder: Path) -> None:
+    (folder / "rows.arrow").write_bytes(b"rows")
+
+
+def forbidden(folder: Path) -> None:
+    pytest.fail("it is there")
+
+
+@pytest.mark.parametrize("damaged", ["content/rows.arrow", cache.FILES])
 @pytest.mark.parametrize("how", ["missing", "cut off", "a bit"])
-def test_an_entry_of_files_is_whole_only_as_it_was_sealed(damaged: str, how: str, tmp_path: Path) -> None:
-    files = [tmp_path / "0.arrow", tmp_path / "0.int8"]
-    for file in files:
-        file.write_bytes(b"rows")
-    assert not cache.whole(*files)
-    cache.seal(*files)
-    assert cache.whole(*files)
-    content = (file := tmp_path / damaged).read_bytes()
+def test_what_is_read_in_place_is_made_again_unless_it_is_whole(damaged: str, how: str, root: Path) -> None:
+    folder = store.get_or_make("tables", KEY, rows)
+    assert folder == root / "tables" / KEY / cache.CONTENT
+    assert store.get_or_make("tables", KEY, forbidden) == folder
+    before = (file := folder.parent / damaged).read_bytes()
     file.unlink()
     if how != "missing":
-        file.write_bytes(content[:-1] if how == "cut off" else bytes([content[0] ^ 1]) + content[1:])
-    assert not cache.whole(*files)
+        file.write_bytes(before[: len(before) // 2] if how == "cut off" else bytes([before[0] ^ 1]) + before[1:])
+    assert store.found("tables", KEY) is None
+    with pytest.raises(KeyError):
+        store.get_or_make("tables", KEY, lambda folder: {}["not made"])
+    again = store.get_or_make("tables", KEY, rows)
+    assert content(again) == {"rows.arrow": b"rows"}
+    # What has no hashes may be another's: it stays as it is, and is not used.
+    assert (again == folder) is ((how, damaged) != ("missing", cache.FILES))
+    assert again != folder or file.read_bytes() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_what_is_read_in_place_is_whole_wherever_a_run_is_killed(root: Path, tmp_path: Path) -> None:
+    at = 0
+    while killed(at := at + 1, tmp_path, lambda: store.get_or_make("tables", KEY, rows)):
+        if (kept := store.found("tables", KEY)) is not None:
+            assert content(kept) == {"rows.arrow": b"rows"}
+        assert content(store.get_or_make("tables", KEY, rows)) == {"rows.arrow": b"rows"}
+        cache.remove(root / "tables" / KEY)
+    assert at > 20
+
+
+@pytest.mark.parametrize("why", ["no key", "a limit of 0", "not writable", "a full disk", "a file of others", "a link"])
+def test_without_a_cache_it_is_made_in_a_temporary_folder(
+    why: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, tables = os.urandom(8).hex(), root / "tables"
+    place = tables if why == "not writable" else tables / key
+    if why in ("not writable", "a file of others"):
+        cache.folder("models")
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("mine")
+    elif why == "a link":
+        cache.folder("tables")
+        (tmp_path / "mine").mkdir()
+        place.symlink_to(tmp_path / "mine")
+
+    def make(folder: Path) -> None:
+        if why == "a full disk" and root in folder.parents:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        rows(folder)
+
+    with cache.using(str(root), max_gib=0 if why == "a limit of 0" else 1):
+        folder = store.get_or_make("tables", None if why == "no key" else key, make)
+        assert content(folder) == {"rows.arrow": b"rows"}
+        assert root not in folder.parents
+        if why != "no key":
+            assert store.get_or_make("tables", key, forbidden) == folder
+    if place.is_file():
+        assert place.read_text() == "mine"
+    assert why != "a link" or not list((tmp_path / "mine").iterdir())
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="this user may write everywhere")
+def test_a_cache_that_can_only_be_read_is_read(root: Path) -> None:
+    folder = store.get_or_make("tables", KEY, rows)
+    root.chmod(0o500)
+    try:
+        assert store.get_or_make("tables", KEY, forbidden) == folder
+    finally:
+        root.chmod(0o700)
+
+
+def test_what_cannot_be_read_is_not_removed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network may be down."""
+    folder = store.get_or_make("tables", KEY, rows)
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hashlib.file_digest", failing)
+        assert store.found("tables", KEY) is None
+    assert store.get_or_make("tables", KEY, forbidden) == folder
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the request is that of Linux")
@@ -256,8 +337,8 @@ def test_files_share_their_blocks_where_the_file_system_can(
     if shares:
         monkeypatch.setattr("shutil.copyfile", lambda *files: pytest.fail("is not copied"))
     made = filled(tmp_path / "made")
-    assert cache.keep("models", KEY, made)
-    assert cache.take("models", KEY, tmp_path / "taken")
+    assert store.keep("models", KEY, made)
+    assert store.take("models", KEY, tmp_path / "taken")
     assert content(tmp_path / "taken") == content(made)
 
 
@@ -265,9 +346,9 @@ def test_what_would_fill_the_disk_is_not_kept(root: Path, tmp_path: Path, monkey
     made = filled(tmp_path / "made", bytes(MIB))
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage._replace(free=3 * MIB // 2))
-    assert not cache.keep("models", KEY, made)
+    assert not store.keep("models", KEY, made)
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage._replace(free=3 * MIB))
-    assert cache.keep("models", KEY, made)
+    assert store.keep("models", KEY, made)
 
 
 def test_leftovers_of_killed_runs_are_removed_after_a_day(root: Path) -> None:
@@ -330,10 +411,10 @@ def test_a_folder_with_files_of_others_becomes_no_cache(
     with cache.using(str(folder) if given else None, max_gib=MIB / 2**30):
         assert cache.note() == f"cache: {folder} has other files, so it is in {folder / cache.BELOW}"
         for number, name in enumerate(NAMES):
-            assert cache.keep("models", name, filled(tmp_path / name, bytes(3 * MIB // 5)))
+            assert store.keep("models", name, filled(tmp_path / name, bytes(3 * MIB // 5)))
             os.utime(folder / cache.BELOW / "models" / name, (number, number))
         assert cache.folder("tables") == folder / cache.BELOW / "tables"
-        assert not cache.take("models", KEY, tmp_path / "taken")
+        assert not store.take("models", KEY, tmp_path / "taken")
         cache.trim()
         left = [path.name for path in (folder / cache.BELOW / "models").iterdir()]
     assert left == [NAMES[-1]]
@@ -341,24 +422,23 @@ def test_a_folder_with_files_of_others_becomes_no_cache(
 
 
 def test_a_cache_of_an_earlier_version_gets_a_mark(root: Path, tmp_path: Path) -> None:
-    cache.keep("models", KEY, filled(tmp_path / "made"))
-    rows = cache.folder("tables") / f"{OTHER}.arrow"
-    rows.write_bytes(b"rows")
-    cache.seal(rows)
+    store.keep("models", KEY, filled(tmp_path / "made"))
+    for name in (f"{OTHER}.arrow", f"{OTHER}.sha256"):
+        (cache.folder("tables") / name).write_bytes(b"rows")
     (root / "models" / f".{OTHER}.77.distill-tmp").mkdir()
-    with cache.making("models", KEY, lambda _: None):
+    with store.making("models", KEY, lambda _: None):
         pass
     (root / cache.MARK).unlink()
     assert cache.note() is None
-    assert cache.take("models", KEY, tmp_path / "taken")
-    cache.keep("models", OTHER, filled(tmp_path / "other"))
+    assert store.take("models", KEY, tmp_path / "taken")
+    store.keep("models", OTHER, filled(tmp_path / "other"))
     assert (root / cache.MARK).is_file()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_the_mark_is_there_before_anything_else(root: Path, tmp_path: Path) -> None:
     made, at = filled(tmp_path / "made"), 0
-    while killed(at := at + 1, tmp_path, lambda: cache.keep("models", KEY, made)):
+    while killed(at := at + 1, tmp_path, lambda: store.keep("models", KEY, made)):
         if root.is_dir() and list(root.iterdir()):
             assert (root / cache.MARK).is_file()
             break
@@ -370,29 +450,80 @@ def test_a_lock_in_a_cache_that_is_a_link_is_not_written_through(root: Path, tmp
     victim.write_text("a year of work")
     cache.folder("locks")
     (root / "locks" / f"models-{KEY}").symlink_to(victim)
-    with cache.making("models", KEY, lambda _: pytest.fail("nothing is waited for")):
+    with store.making("models", KEY, lambda _: pytest.fail("nothing is waited for")):
         pass
     assert victim.read_text() == "a year of work"
 
 
+def as_user(number: int, umask: int, act: Callable[[], object]) -> int:
+    """Start a process of another user. Returns its number."""
+    if (child := os.fork()) == 0:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setgid(number)
+            os.setuid(number)
+            os.umask(umask)
+            act()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return child
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="only root may be another user")
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_users_who_may_not_change_each_others_files_share_a_cache(
+    umask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with locks.held(tmp_path / "lock", pytest.fail):  # imports what another user may not be able to read
+        pass
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        os.chmod(name, 0o777)
+        monkeypatch.setattr(cache, "temporary", lambda: Path(name, f"own-{os.geteuid()}"))
+
+        def act() -> None:
+            with cache.using(Path(name, "cache")):
+                for key in NAMES:
+                    make, run = functools.partial(filled, content=key.encode()), Path(name, str(os.getpid()), key)
+                    for folder in (store.get_or_make("tables", key, make), store.get_or_make("models", key, make, run)):
+                        assert (folder / "task" / "model.safetensors").read_bytes() == key.encode()
+
+        for number in (65_533, 65_534):  # one after the other, then at once
+            assert os.waitpid(as_user(number, umask, act), 0)[1] == 0
+        for key in NAMES:  # of a third user
+            lock = Path(name, "cache", cache.LOCKS, f"models-{key}")
+            os.chown(lock, 0, 0)
+            lock.chmod(0o600)
+        children = [as_user(number, umask, act) for number in (65_533, 65_534) * 2]
+        assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+
+
 def _make(folder: Path, name: str, made: Path) -> None:
-    """Take the entry or, after a while, make it: a file in `made` counts that."""
-    with cache.using(str(folder / "cache")), cache.making("models", KEY, lambda _: None):
-        if not cache.take("models", KEY, folder / name):
-            time.sleep(0.5)
-            (made / name).touch()
-            cache.keep("models", KEY, filled(folder / f"{name}-made"))
+    """Get the entry, in a folder or in place, or make it after a while: a file in `made` counts that."""
+
+    def make(target: Path) -> None:
+        time.sleep(0.5)
+        (made / name).touch()
+        filled(target)
+
+    with cache.using(str(folder / "cache")):
+        found = store.get_or_make("models", KEY, make, folder / name if name < "c" else None)
+        assert content(found) == {"task/model.safetensors": b"weights", "manifest.json": b"{}"}
 
 
-def test_of_several_processes_one_makes_an_entry(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", ["abab", "cdcd", "abcd"])
+def test_of_several_processes_one_makes_an_entry(names: str, tmp_path: Path) -> None:
     made = tmp_path / "made"
     made.mkdir()
     context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_make, args=(tmp_path, name, made)) for name in "abcd"]
+    every = [f"{name}{number}" for number, name in enumerate(names)]
+    processes = [context.Process(target=_make, args=(tmp_path, name, made)) for name in every]
     for process in processes:
         process.start()
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 4
-    (maker,) = (path.name for path in made.iterdir())
-    assert all((tmp_path / name / "manifest.json").is_file() for name in set("abcd") - {maker})
+    assert len(list(made.iterdir())) == 1

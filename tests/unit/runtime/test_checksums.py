@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from distill.errors import UserError
-from distill.runtime.storage import checksums, run_folder
+from distill.runtime.storage import atomic, checksums, run_folder
 
 
 @pytest.fixture
@@ -26,19 +26,19 @@ def run(tmp_path: Path) -> Iterator[Path]:
 
 def fill(folder: Path) -> None:
     for model in ("finetune/a", "finetune/b", "pretrain.state/4", "pretrain.state/5"):
-        with run_folder.writing(folder / model) as temporary:
+        with atomic.writing(folder / model) as temporary:
             (temporary / "weights").write_bytes(model.encode() * 50)
             (temporary / "inside").mkdir()
-            run_folder.write_json(temporary / "inside" / "config.json", {"model": model})
+            atomic.write_json(temporary / "inside" / "config.json", {"model": model})
             (temporary / "README.md").write_text("a card")
-            run_folder.write_json(temporary / run_folder.MANIFEST, {"steps": 3})
-    run_folder.write_json(folder / "finetune" / run_folder.MANIFEST, {"models": 2})
-    run_folder.write_json(folder / "times.json", {"ms": 4.5})
-    run_folder.write_json(folder / "times.json", {"ms": 5.5})
+            atomic.write_json(temporary / run_folder.MANIFEST, {"steps": 3})
+    atomic.write_json(folder / "finetune" / run_folder.MANIFEST, {"models": 2})
+    atomic.write_json(folder / "times.json", {"ms": 4.5})
+    atomic.write_json(folder / "times.json", {"ms": 5.5})
 
 
 def files(folder: Path) -> set[str]:
-    ours = (run_folder.CLAIM, run_folder.LOCK, checksums.SUMS)
+    ours = (atomic.CLAIM, run_folder.LOCK, checksums.SUMS)
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file() and p.name not in ours}
 
 
@@ -137,7 +137,7 @@ def test_the_newest_state_is_removed_and_the_one_before_stays(run: Path) -> None
 
 def test_without_the_weights_of_the_best_moment_the_training_starts_again(run: Path) -> None:
     before = files(run)
-    with run_folder.writing(run / "pretrain.state" / run_folder.BEST) as temporary:
+    with atomic.writing(run / "pretrain.state" / run_folder.BEST) as temporary:
         (temporary / "weights").write_text("0123456789")
     flip(run / "pretrain.state" / run_folder.BEST / "weights")
     assert run_folder.mend(run) == [AGAIN.format("pretrain.state/best/weights", "pretrain.state")]
@@ -150,7 +150,7 @@ def test_a_run_that_is_killed_while_it_writes_a_file_damages_nothing(file: str, 
     for number in range(3):  # killed again and again
         new = run / file.replace(".json", ".new")
         new.write_text(f'{{"number": {number}}}')
-        checksums.note(run / file, new, run_folder.write_json)
+        checksums.note(run / file, new, atomic.write_json)
         new.replace(run / file) if replaced else new.unlink()
         assert run_folder.mend(run) == []
     assert all(len(known) <= 2 for known in checksums._read((run / file).parent)["files"].values())  # type: ignore[index]
@@ -171,14 +171,14 @@ def test_damaged_hashes_are_removed_alone(damage: str, place: float, run: Path) 
         "finetune/a/.sha256: not as it was written; removed, and the files beside it are not checked"
     ]
     assert files(run) == before
-    run_folder.write_json(run / "finetune" / "a" / run_folder.MANIFEST, {"steps": 4})
+    atomic.write_json(run / "finetune" / "a" / run_folder.MANIFEST, {"steps": 4})
     assert run_folder.mend(run) == []
 
 
 def test_what_other_commands_write_into_a_run_folder_is_the_users(run: Path) -> None:
     (run.parent / "other").mkdir()
     run_folder.claim(run.parent / "other" / "run")
-    run_folder.write_text(run.parent / "other" / "run" / "predictions.csv", "a")
+    atomic.write_text(run.parent / "other" / "run" / "predictions.csv", "a")
     (run.parent / "other" / "run" / "predictions.csv").write_text("b")
     assert run_folder.mend(run.parent / "other" / "run") == []
     assert not (run.parent / "other" / "run" / checksums.SUMS).exists()
@@ -187,7 +187,7 @@ def test_what_other_commands_write_into_a_run_folder_is_the_users(run: Path) -> 
 def test_a_run_inside_of_a_run_folder_is_left_alone(run: Path) -> None:
     inner = run / "inner"
     inner.mkdir()
-    (inner / run_folder.CLAIM).touch()  # by an earlier version, which claimed folders within those of other runs
+    (inner / atomic.CLAIM).touch()  # by an earlier version, which claimed folders within those of other runs
     with run_folder.locked(inner):
         fill(inner)
     flip(inner / "times.json")
@@ -198,7 +198,7 @@ def test_a_run_inside_of_a_run_folder_is_left_alone(run: Path) -> None:
 def test_a_step_is_not_finished_while_its_damaged_model_is_removed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flip(run / "finetune" / "a" / "weights")
     with monkeypatch.context() as patch:
-        patch.setattr(run_folder.shutil, "rmtree", lambda path, **_: None if _ else killed())
+        patch.setattr(atomic.shutil, "rmtree", lambda path, **_: None if _ else killed())
         with pytest.raises(OSError, match="killed"):
             run_folder.mend(run)
     assert not run_folder.finished(run / "finetune")
@@ -212,9 +212,9 @@ def killed() -> None:
 
 
 def test_outside_of_run_folders_there_are_no_hashes(tmp_path: Path) -> None:
-    with run_folder.writing(tmp_path / "folder") as temporary:
+    with atomic.writing(tmp_path / "folder") as temporary:
         (temporary / "file").write_text("x")
-    run_folder.write_text(tmp_path / "file", "x")
+    atomic.write_text(tmp_path / "file", "x")
     assert not list(tmp_path.rglob(checksums.SUMS))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from distill.errors import ConfigError
 from distill.runtime.storage import outputs
-from distill.runtime.storage.run_folder import write_text
+from distill.runtime.storage.atomic import write_text
 
 
 @pytest.fixture(autouse=True)

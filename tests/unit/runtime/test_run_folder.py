@@ -19,14 +19,14 @@ from safetensors.torch import save_file
 
 from distill.errors import ConfigError, UserError
 from distill.pipeline.validation import hydra_errors
-from distill.runtime.storage import checksums, disk_errors, run_folder
+from distill.runtime.storage import atomic, checksums, disk_errors, run_folder
 
 REFUSED = "output: got {}; must be a new or empty folder, or one that a run began; set output=NEW_FOLDER"
 
 
 def content(folder: Path) -> dict[str, bytes]:
     """Path -> content of every file below a folder, except the mark of a run, and hashes."""
-    ours = (run_folder.CLAIM, checksums.SUMS)
+    ours = (atomic.CLAIM, checksums.SUMS)
     files = (path for path in folder.rglob("*") if path.is_file() and path.name not in ours)
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
@@ -67,16 +67,16 @@ def test_any_file_makes_a_folder_not_empty(name: str, tmp_path: Path) -> None:
 def test_a_run_resumes_in_the_folder_that_it_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in (tmp_path / "new" / "deep", tmp_path / "empty"):
         (tmp_path / "empty").mkdir(exist_ok=True)
-        assert not run_folder.claimed(folder)
+        assert not atomic.claimed(folder)
         run_folder.claim(folder)
-        assert run_folder.claimed(folder)
-        assert "made this folder for a run" in (folder / run_folder.CLAIM).read_text()
-        run_folder.write_text(folder / "config.json", "{}")
+        assert atomic.claimed(folder)
+        assert "made this folder for a run" in (folder / atomic.CLAIM).read_text()
+        atomic.write_text(folder / "config.json", "{}")
         run_folder.claim(folder)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     run_folder.claim(Path())
-    assert run_folder.claimed(tmp_path / "here")
+    assert atomic.claimed(tmp_path / "here")
 
 
 def test_runs_that_start_at_once_share_the_claim_and_one_gets_the_lock(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_claim_by_another_process_between_check_and_mark_is_shared(
 
     def late(folder: Path) -> Any:
         files = list(look(folder))
-        (folder / run_folder.CLAIM).touch()
+        (folder / atomic.CLAIM).touch()
         return iter(files)
 
     monkeypatch.setattr(Path, "iterdir", late)
@@ -157,7 +157,7 @@ def test_sweep_removes_only_temporary_files_of_runs(run: Path) -> None:
 
 
 def test_sweep_removes_the_names_that_a_run_writes_under(run: Path) -> None:
-    with run_folder.writing(run / "stage") as temporary, run_folder.writing_file(run / "file") as file:
+    with atomic.writing(run / "stage") as temporary, atomic.writing_file(run / "file") as file:
         file.touch()
         (temporary / "half").touch()
         run_folder.sweep(run)
@@ -173,26 +173,24 @@ def test_temporary_names_cannot_be_known_before(run: Path, mine: Path, monkeypat
     for number in range(os.getpid() - 5, os.getpid() + 6):
         (run / f".config.json.{number}.distill-tmp").symlink_to(victim)
         (run / f".stage.{number}.distill-tmp").symlink_to(mine, target_is_directory=True)
-    run_folder.write_json(run / "config.json", {})
-    with run_folder.writing(run / "stage") as temporary:
+    atomic.write_json(run / "config.json", {})
+    with atomic.writing(run / "stage") as temporary:
         (temporary / "important.txt").write_text("new")
     assert content(mine) == before
-    monkeypatch.setattr(
-        "distill.runtime.storage.run_folder.secrets.randbelow", lambda most: 7
-    )  # as if it had been guessed
+    monkeypatch.setattr("distill.runtime.storage.atomic.secrets.randbelow", lambda most: 7)  # as if it had been guessed
     (run / f".config.json.{7:015d}.distill-tmp").symlink_to(mine, target_is_directory=True)
     with pytest.raises(FileExistsError):
-        run_folder.write_json(run / "config.json", {})
+        atomic.write_json(run / "config.json", {})
     assert content(mine) == before
 
 
 def test_what_is_being_written_is_for_its_user_alone_and_has_the_usual_rights_afterwards(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        with run_folder.writing_file(tmp_path / "file") as temporary:
+        with atomic.writing_file(tmp_path / "file") as temporary:
             assert temporary.parent.stat().st_mode & 0o777 == 0o700
             temporary.write_text("new")
-        with run_folder.writing(tmp_path / "folder") as folder:
+        with atomic.writing(tmp_path / "folder") as folder:
             (folder / "file").write_text("new")
     finally:
         os.umask(before)
@@ -215,10 +213,10 @@ def test_nothing_is_written_through_a_link_in_a_run_folder(place: str, ours: boo
         with pytest.raises(
             UserError, match=r"got a symbolic link to .*move the folder itself here, or remove the link"
         ):
-            run_folder.write_json(run / place / "manifest.json", {})
-        with pytest.raises(UserError, match="symbolic link"), run_folder.writing(run / place / "new"):
+            atomic.write_json(run / place / "manifest.json", {})
+        with pytest.raises(UserError, match="symbolic link"), atomic.writing(run / place / "new"):
             pass
-        with pytest.raises(UserError, match="symbolic link"), run_folder.writing(run / place):
+        with pytest.raises(UserError, match="symbolic link"), atomic.writing(run / place):
             pass
         (run / place).unlink()
     assert content(tmp_path) == before
@@ -231,10 +229,10 @@ def test_a_run_folder_may_itself_be_a_link_and_lie_below_one(tmp_path: Path) -> 
     for run in (tmp_path / "outputs" / "run", tmp_path / "mine"):
         run_folder.claim(run)
         with run_folder.locked(run):
-            run_folder.write_json(run / "stage" / "manifest.json", {})
+            atomic.write_json(run / "stage" / "manifest.json", {})
 
 
-@pytest.mark.parametrize("name", [run_folder.LOCK, run_folder.CLAIM])
+@pytest.mark.parametrize("name", [run_folder.LOCK, atomic.CLAIM])
 def test_claim_and_lock_are_no_links(name: str, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("a year of work")
@@ -255,7 +253,7 @@ def test_claim_and_lock_are_no_links(name: str, tmp_path: Path) -> None:
 
 
 def test_a_run_in_the_folder_of_another_is_refused_either_way(run: Path, tmp_path: Path) -> None:
-    run_folder.write_text(run / "stage" / "manifest.json", "{}")
+    atomic.write_text(run / "stage" / "manifest.json", "{}")
     (tmp_path / "linked").symlink_to(run / "stage", target_is_directory=True)
     before = content(run)
     for inner in (run / "stage", run / "new" / "deep", tmp_path / "linked" / "new"):
@@ -275,18 +273,18 @@ def test_devices_pipes_and_links_of_others_are_not_replaced(run: Path, tmp_path:
     (run / "link").symlink_to("../victim")
     for path in (tmp_path / "pipe", run / "pipe", tmp_path / "link", run, Path("/dev/zero")):
         with pytest.raises(UserError, match="must be a file, or nothing, to be written"):
-            run_folder.write_text(path, "new")
-    run_folder.write_text(run / "link", "new")  # the link itself, which lies where the run may replace anything
+            atomic.write_text(path, "new")
+    atomic.write_text(run / "link", "new")  # the link itself, which lies where the run may replace anything
     assert not (run / "link").is_symlink()
     assert (tmp_path / "victim").read_text() == "a year of work"
 
 
 def test_only_paths_in_the_run_folder_are_removed(run: Path, mine: Path) -> None:
     for name in ("stage/order/model.bin", "stage/overlap/model.bin", "log"):
-        run_folder.write_text(run / name, "x")
-    run_folder.remove(run / "stage" / "order", run)
-    run_folder.remove(run / "log", run)
-    run_folder.remove(run / "nothing", run)
+        atomic.write_text(run / name, "x")
+    atomic.remove(run / "stage" / "order", run)
+    atomic.remove(run / "log", run)
+    atomic.remove(run / "nothing", run)
     assert set(content(run)) == {"stage/overlap/model.bin"}
     (run / "out").symlink_to(mine, target_is_directory=True)
     (run / "in").symlink_to(run / "stage", target_is_directory=True)
@@ -295,13 +293,13 @@ def test_only_paths_in_the_run_folder_are_removed(run: Path, mine: Path) -> None
     wrong = [mine, run, run / "stage" / "..", run / ".." / "mine", run / "out", run / "out" / "pretrain", Path("/")]
     for path in wrong:
         with pytest.raises(UserError, match="must lie in the run folder") as refused:
-            run_folder.remove(path, run)
+            atomic.remove(path, run)
         assert len(refused.value.messages) == 1
     with pytest.raises(ValueError, match="not the folder of a run"):
-        run_folder.remove(mine / "pretrain", mine)
-    run_folder.remove(run / "in", run)
+        atomic.remove(mine / "pretrain", mine)
+    atomic.remove(run / "in", run)
     assert (run / "stage" / "overlap").is_dir()
-    run_folder.remove(run / "stage", run)
+    atomic.remove(run / "stage", run)
     assert not (run / "stage").exists()
     assert content(mine) == before
 
@@ -309,34 +307,34 @@ def test_only_paths_in_the_run_folder_are_removed(run: Path, mine: Path) -> None
 def test_a_folder_that_no_run_claimed_is_not_replaced(mine: Path) -> None:
     before = content(mine)
     for folder in (mine / "pretrain", mine / ".mine.tmp"):
-        with pytest.raises(UserError, match="must be a new or empty folder"), run_folder.writing(folder):
+        with pytest.raises(UserError, match="must be a new or empty folder"), atomic.writing(folder):
             pass
-    with pytest.raises(OSError, match="not empty"), run_folder.writing(mine / "new"):
-        run_folder.write_text(mine / "new" / "since", "")
+    with pytest.raises(OSError, match="not empty"), atomic.writing(mine / "new"):
+        atomic.write_text(mine / "new" / "since", "")
     assert content(mine) == before | {"new/since": b""}
 
 
 def test_a_folder_is_replaced_only_when_the_new_one_is_complete(run: Path) -> None:
     folder = run / "stage"
-    with run_folder.writing(folder) as temporary:
+    with atomic.writing(folder) as temporary:
         (temporary / "old").write_text("1")
-    with pytest.raises(FileNotFoundError), run_folder.writing(folder) as temporary:
+    with pytest.raises(FileNotFoundError), atomic.writing(folder) as temporary:
         (temporary / "new").write_text((temporary / "missing").read_text())
     assert content(run) == {"stage/old": b"1"}
-    with run_folder.writing(folder) as temporary:
+    with atomic.writing(folder) as temporary:
         (temporary / "new").write_text("2")
     assert content(run) == {"stage/new": b"2"}
     assert not run_folder.finished(folder)
-    run_folder.write_json(folder / run_folder.MANIFEST, {"steps": 3})
+    atomic.write_json(folder / run_folder.MANIFEST, {"steps": 3})
     assert run_folder.finished(folder)
-    assert run_folder.read_json(folder / run_folder.MANIFEST) == {"steps": 3}
+    assert atomic.read_json(folder / run_folder.MANIFEST) == {"steps": 3}
 
 
 def test_nan_is_refused_and_the_old_json_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
-    run_folder.write_json(file, {"score": 1.0})
+    atomic.write_json(file, {"score": 1.0})
     with pytest.raises(ValueError, match="not JSON compliant"):
-        run_folder.write_json(file, {"score": float("nan")})
+        atomic.write_json(file, {"score": float("nan")})
     assert json.loads(file.read_text()) == {"score": 1.0}
     assert list(tmp_path.iterdir()) == [file]
 
@@ -349,15 +347,15 @@ def weights(path: Path, data: bytes) -> None:
     save_file({"weight": torch.frombuffer(bytearray(data), dtype=torch.int8)}, path)
 
 
-@pytest.mark.parametrize("write", [Path.write_bytes, run_folder.write_bytes, array, weights])
+@pytest.mark.parametrize("write", [Path.write_bytes, atomic.write_bytes, array, weights])
 def test_the_message_of_a_full_disk_has_what_was_written(run: Path, small_disk: Any, write: Any) -> None:
     folder, most = run / "stage", 3 * 2**20
-    with run_folder.writing(folder) as temporary:
+    with atomic.writing(folder) as temporary:
         (temporary / "old").write_bytes(b"1")
     before = content(run)
 
     def again() -> None:
-        with run_folder.writing(folder) as temporary:
+        with atomic.writing(folder) as temporary:
             (temporary / "first").write_bytes(bytes(2 * 2**20))
             write(temporary / "second", bytes(4 * 2**20))
 
@@ -376,7 +374,7 @@ def test_the_message_of_a_full_disk_has_what_was_written(run: Path, small_disk: 
 
 def test_an_error_of_a_library_in_rust_is_one_of_the_operating_system(run: Path) -> None:
     def write() -> None:
-        with run_folder.writing(run / "stage"):
+        with atomic.writing(run / "stage"):
             raise SafetensorError("I/O error: Permission denied (os error 13)")
 
     with pytest.raises(PermissionError) as failed:
@@ -391,7 +389,7 @@ def test_the_message_of_a_copy_that_does_not_fit_names_where_it_was_copied_to(ru
     """Python names both files of a copy."""
 
     def copy() -> None:
-        with run_folder.writing(run / "stage") as temporary:
+        with atomic.writing(run / "stage") as temporary:
             target = temporary / "file" if here else Path("/elsewhere/file")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/source/file", None, str(target))
 
@@ -402,15 +400,15 @@ def test_the_message_of_a_copy_that_does_not_fit_names_where_it_was_copied_to(ru
 
 def test_files_are_written_completely_or_not_changed(tmp_path: Path) -> None:
     arrays = {"logits": np.arange(6.0).reshape(2, 3), "rows": np.array([1, 2])}
-    run_folder.write_arrays(tmp_path / "new" / "scores.npz", arrays)
+    atomic.write_arrays(tmp_path / "new" / "scores.npz", arrays)
     with np.load(tmp_path / "new" / "scores.npz") as stored:
         assert {name: stored[name].tolist() for name in stored} == {k: v.tolist() for k, v in arrays.items()}
-    run_folder.write_bytes(tmp_path / "picture.png", b"\x89\r\n")
-    run_folder.write_text(tmp_path / "card.md", "é\n")
+    atomic.write_bytes(tmp_path / "picture.png", b"\x89\r\n")
+    atomic.write_text(tmp_path / "card.md", "é\n")
     before = content(tmp_path)
     assert before == before | {"picture.png": b"\x89\r\n", "card.md": b"\xc3\xa9\n"}
     for name in before:
-        with pytest.raises(FileNotFoundError), run_folder.writing_file(tmp_path / name) as temporary:
+        with pytest.raises(FileNotFoundError), atomic.writing_file(tmp_path / name) as temporary:
             temporary.write_bytes(b"half" + (tmp_path / "missing").read_bytes())
     assert content(tmp_path) == before
 
@@ -427,11 +425,11 @@ def test_on_windows_no_folder_is_opened_and_only_writable_files_are_flushed(
         return real(path, flags)
 
     real = os.open
-    monkeypatch.setattr(run_folder, "_WINDOWS", True)
+    monkeypatch.setattr(atomic, "_WINDOWS", True)
     monkeypatch.setattr(os, "open", windows)
-    with run_folder.writing(run / "stage") as temporary:
+    with atomic.writing(run / "stage") as temporary:
         (temporary / "model.bin").write_bytes(b"1")
-    run_folder.write_text(run / "results.json", "{}")
+    atomic.write_text(run / "results.json", "{}")
     monkeypatch.undo()
     assert [name for name in flushed if checksums.SUMS not in name] == [
         "model.bin",
@@ -482,7 +480,7 @@ def test_a_new_file_replaces_none_that_came_meanwhile(tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
 
     def late() -> None:
-        with run_folder.writing_file(file, new=True) as temporary:
+        with atomic.writing_file(file, new=True) as temporary:
             temporary.write_text("mine")
             file.write_text("theirs")
 
@@ -490,6 +488,6 @@ def test_a_new_file_replaces_none_that_came_meanwhile(tmp_path: Path) -> None:
         late()
     assert file.read_text() == "theirs"
     file.unlink()
-    with run_folder.writing_file(file, new=True) as temporary:
+    with atomic.writing_file(file, new=True) as temporary:
         temporary.write_text("mine")
     assert (file.read_text(), file.stat().st_nlink, [*tmp_path.iterdir()]) == ("mine", 1, [file])
