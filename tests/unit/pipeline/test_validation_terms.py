@@ -20,7 +20,7 @@ OWN, SEVERAL, WINDOWS, PRUNED, SOFT = (TermFacts(**{f.name: True}) for f in fiel
 
 
 def problems(term: Term, data: str = "corpus", facts: TermFacts = PLAIN) -> list[str]:
-    return list(terms("stages.s", Train(data=data, teacher="t", terms={"x": term}), facts))
+    return [*map(str, terms("stages.s", Train(data=data, teacher="t", terms={"x": term}), facts))]
 
 
 def test_every_kind_that_compares_layers_has_a_function_for_its_rows() -> None:
