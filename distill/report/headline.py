@@ -182,7 +182,8 @@ def headline(results: Results) -> str:
     if model is None:
         reasons = [f"{variant(m)}: {m.failed}" for m in of_role(results, "student") if m.failed]
         return " ".join([NO_STUDENT, *reasons])
-    return f"{_quality_and_speed(results, model)} {_against_baseline(results, model)}"
+    kept = [] if (least := results.least_retained) is UNSET else [_fastest(results, least)]
+    return " ".join([_quality_and_speed(results, model), _against_baseline(results, model), *kept])
 
 
 def _several(results: Results) -> Iterator[str]:

@@ -164,7 +164,6 @@ ORDER = ["pipeline=[finetune,finetune_teacher,evaluate]", "stages.finetune.teach
         ("task", [*BOTH, "teacher.weights=best"], r"teacher\.weights: got best; must be learned, or a number"),
         ("task", [*BOTH, "teacher.weights=[1,x]"], r"teacher\.weights: got .*; must be learned, or a number"),
         ("task", ["teacher=ensemble", "teacher.names=[one]"], r"teacher\.names: got \['one'\]; must be two"),
-        ("task", ["teacher.window=128"], r"teacher\.window: got 128; must be < tasks\.max_length, 128"),
         (
             "task",
             [*BOTH, "stages.finetune_teacher.role=student"],

@@ -267,7 +267,7 @@ def test_without_a_prune_stage_nothing_is_pruned(setting: str) -> None:
 @pytest.mark.parametrize(
     ("sizes", "line"),
     [
-        (["student.num_hidden_layers=9"], r"student\.num_hidden_layers: got 9; must be <= 4, the teacher's; set fewer"),
+        (["student.num_hidden_layers=9"], r"student\.num_hidden_layers: got 9; must be <= 4, the number of the model"),
         (["student.layers=[0,7]"], r"student\.layers: got \[0,7\]; must be distinct ascending layer numbers"),
         (["student.hidden_size=20"], r"student\.hidden_size: got 20; must be a multiple of 8, the size of"),
         (

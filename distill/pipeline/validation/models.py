@@ -221,7 +221,9 @@ def built(models: Models, settings: Student) -> Any:
                 "use recipe=task",
             )
         )
-    layers = settings.layers or student.half_depth(loaded.num_hidden_layers)
+    if (settings.num_hidden_layers or 1) > loaded.num_hidden_layers:
+        raise ConfigError(_too_deep(settings, loaded))
+    layers = student.initial_layers(settings, loaded.num_hidden_layers)
     sizes = {name: getattr(settings, name) for name in student.SIZES}
     config = student.student_config(loaded, layers, settings.family, sizes)
     teacher.check_vocabulary(own, config)
@@ -232,18 +234,18 @@ def built(models: Models, settings: Student) -> Any:
 
 def _unprunable(models: Models, target: Student, step: Step, loaded: Any) -> list[Line]:
     """Problems of the sizes in `student.*` to which models of a config are to be pruned."""
-    depth, uniform = int(loaded.num_hidden_layers), step.settings.uniform
+    uniform = step.settings.uniform
     key = "student.name" if step.lineage[-1] is STUDENT else "teacher.name"
     if loaded.model_type not in families.STUDENTS:
         return [_no_student(key, loaded)]
     for name, required in families.family_of(loaded).unprunable.items():
         if (got := getattr(loaded, name, None) or required) != required:
             return [Problem(key, f"a model with {name} {got}", f"be {required} to be pruned", "choose another")]
-    if (got := target.num_hidden_layers or 1) > depth:
-        return [Problem("student.num_hidden_layers", got, f"be <= {depth}, the teacher's", "set fewer")]
     if step.builder is not None:
         return []  # a target decides: sizes are of the student before it is pruned
-    layers = target.layers or list(range(target.num_hidden_layers or depth))
+    if (target.num_hidden_layers or 1) > loaded.num_hidden_layers:
+        return [_too_deep(target, loaded)]
+    layers = target.layers or list(range(target.num_hidden_layers or loaded.num_hidden_layers))
     sizes = {name: getattr(target, name) for name in student.SIZES} if uniform else {}
     if not uniform and (errors := list(_too_many(target, loaded))):
         return errors
@@ -271,6 +273,14 @@ def _too_many(target: Student, loaded: Any) -> Iterator[Line]:
         most, got = setting(loaded, name), getattr(target, name)
         if got is not None and not fewest <= got <= most:
             yield Problem(f"student.{name}", got, f"be from {fewest} to {most}, the teacher's", "set such a number")
+
+
+def _too_deep(settings: Student, config: Any) -> Problem:
+    """The problem of more layers than a model has."""
+    got, most = settings.num_hidden_layers, config.num_hidden_layers
+    return Problem(
+        "student.num_hidden_layers", got, f"be <= {most}, the number of the model that it is made from", "set fewer"
+    )
 
 
 def _no_student(key: str, config: Any) -> Problem:

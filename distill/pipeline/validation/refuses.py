@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from distill import config
 from distill.config import NO_TEACHER, Config, Evaluate, Export, Prune, Quantize, Train, Vocabulary
-from distill.config.plan import SHARED_HEADS, UNITS, Plan, Step
+from distill.config.plan import SHARED_HEADS, TEACHER, Plan, Step
 from distill.config.schemes import SCHEMES
 from distill.data.task import chosen
 from distill.errors import Problem
@@ -102,12 +103,9 @@ class Refusal:
     do: str
 
 
-SIZES = tuple(
-    f"student.{name}"
-    for name in ("layers", "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
-)
+SIZES = tuple(f"student.{name}" for name in config.SIZES)
 FORM = ("student.tokenizer", "student.family", "student.embedding_size")
-TARGETS = tuple(f"target.{name}" for name in UNITS)
+TARGETS = tuple(f"target.{name}" for name in config.GOALS)
 _GATES, _FOLDS, _BEST = ("stages.*.gates.kind",), ("stages.*.folds",), ("stages.*.best_of",)
 _FILES, _MINUTES, _HEADS, _SHAPE_OF = (
     ("transfer.files",),
@@ -143,13 +141,20 @@ GIVEN_STUDENT = Situation("where student.name gives the student", lambda case: c
 GIVEN_WHOLE = Situation(
     "where student.name gives the student", lambda case: case.plan.given_student and not case.plan.of(Prune)
 )
+UNCHANGED = Situation(
+    "where no stage builds or prunes a student",
+    lambda case: not (case.plan.builds or case.plan.of(Prune) or case.plan.given_student),
+)
 UNSHAPED = Situation(
     "where no stage builds or prunes a student",
-    lambda case: case.plan.of(Vocabulary) and not (case.plan.builds or case.plan.of(Prune) or case.plan.given_student),
+    lambda case: case.plan.of(Vocabulary) and UNCHANGED.holds(case),
 )
 UNPRUNED = Situation("in a recipe without a prune stage", lambda case: not case.plan.of(Prune))
-PRUNED = Situation("in a recipe with a prune stage", lambda case: case.plan.of(Prune))
-EVEN = Situation("in a recipe with a prune stage", lambda case: case.plan.of(Prune) and not case.uneven)
+CUT_FROM_TEACHER = Situation(
+    "in a recipe that prunes the teacher",
+    lambda case: any(s.builder is None and s.lineage[-1] is TEACHER for s in case.plan.pruners),
+)
+EVEN = Situation("in a recipe that prunes the teacher", lambda case: CUT_FROM_TEACHER.holds(case) and not case.uneven)
 UNEVEN = Situation(
     "where stages.{case.uneven[0]}.uniform is false, which prunes heads and FFN channels to given sizes",
     lambda case: case.uneven,
@@ -158,7 +163,10 @@ BUILT_AND_PRUNED = Situation(
     "in a recipe that builds a student and prunes it",
     lambda case: any(step.builder is not None for step in case.plan.of(Prune)),
 )
-SIZED = Situation("where {case.sizes[0]} sets the size", lambda case: case.plan.of(Prune) and case.sizes)
+SIZED = Situation(
+    "where {case.sizes[0]} sets the size",
+    lambda case: case.plan.of(Prune) and case.sizes and not BUILT_AND_PRUNED.holds(case),
+)
 FEW_TASKS = Situation(
     "with fewer than two tasks",
     lambda case: len(case.config.tasks.names or chosen(case.config.tasks)) < 2,
@@ -259,13 +267,14 @@ REFUSES = (
     Refusal(("student.name",), None, BUILT_STUDENT, "try recipe=task"),
     Refusal((*FORM, "student.num_attention_heads"), None, GIVEN_STUDENT, OUT),
     Refusal(SIZES, None, GIVEN_WHOLE, OUT),
+    Refusal(("student.num_hidden_layers",), None, UNCHANGED, OUT),
     Refusal((*FORM, *SIZES), None, UNSHAPED, OUT),
-    Refusal(("student.num_hidden_layers", *TARGETS), None, UNPRUNED, "try recipe=prune"),
-    Refusal(FORM, None, PRUNED, OUT),
+    Refusal(TARGETS, None, UNPRUNED, "try recipe=prune"),
+    Refusal(FORM, None, CUT_FROM_TEACHER, OUT),
     Refusal(("student.num_attention_heads",), None, EVEN, OUT),
-    Refusal(("student.init",), "teacher_layers", PRUNED, OUT),
+    Refusal(("student.init",), "teacher_layers", CUT_FROM_TEACHER, OUT),
     Refusal((*TARGETS, "student.hidden_size"), None, UNEVEN, "set null"),
-    Refusal(SIZES[:-1], None, BUILT_AND_PRUNED, "set target.* instead"),
+    Refusal(("student.layers",), None, BUILT_AND_PRUNED, "set student.num_hidden_layers instead"),
     Refusal(TARGETS, None, SIZED, "set it to null, or leave {case.sizes[0]} out"),
     Refusal(_HEADS, "own", NO_TRAINING, OUT),
     Refusal(_HEADS, "own", CUT, "leave the stage or the setting out"),
@@ -308,21 +317,21 @@ REFUSES = (
 """Every pair that is refused. Of several rows about a setting, the first that holds is reported."""
 
 
-def refused(config: Config, plan: Plan) -> Iterator[Problem]:
+def refused(settings: Config, plan: Plan) -> Iterator[Problem]:
     """A problem for each setting that has another value than it must have in its situation.
 
     Args:
-        config: the settings as the user wrote them, with baseline stages.
+        settings: the settings as the user wrote them, with baseline stages.
     """
     of_stages = list(
-        {step.stage: Case(config, plan, step) for step in plan.steps if step.stage in config.stages}.values()
+        {step.stage: Case(settings, plan, step) for step in plan.steps if step.stage in settings.stages}.values()
     )
     reported: set[str] = set()
     for row in REFUSES:
         for pattern in row.keys:
-            for case in of_stages if pattern.startswith("stages.*.") else [Case(config, plan)]:
+            for case in of_stages if pattern.startswith("stages.*.") else [Case(settings, plan)]:
                 key = pattern if case.step is None else pattern.replace("*", case.step.stage)
-                got = _value(config, key)
+                got = _value(settings, key)
                 if got not in (row.only, MISSING) and key not in reported and row.where.holds(case):
                     reported.add(key)
                     words, do = (text.format(case=case) for text in (row.where.words, row.do))
@@ -333,11 +342,11 @@ MISSING = object()
 """Value of a setting that a kind of stage does not have."""
 
 
-def _value(config: Config, key: str) -> Any:
+def _value(settings: Config, key: str) -> Any:
     def member(node: Any, name: str) -> Any:
         return node.get(name, MISSING) if isinstance(node, dict) else getattr(node, name, MISSING)
 
-    return reduce(member, key.split("."), config)
+    return reduce(member, key.split("."), settings)
 
 
 def shown(value: Any) -> str:

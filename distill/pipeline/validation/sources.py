@@ -91,17 +91,9 @@ def _model_folders(config: Config) -> Iterator[Line]:
 
 
 def _ensemble(config: Config) -> Iterator[Line]:
-    """Problems of the settings of several teachers, and of teachers that read windows."""
+    """Problems of the settings of several teachers."""
     teacher = config.teacher
     names, weights = teacher.names, teacher.weights
-    longest = config.tasks.max_length
-    if teacher.window is not None and teacher.window >= longest:
-        yield Problem(
-            "teacher.window",
-            teacher.window,
-            f"be < tasks.max_length, {longest}, which no text exceeds",
-            "raise tasks.max_length",
-        )
     if teacher.kind != "ensemble":
         return
     if len(names) < 2 and not (config.limit.smoke and not names):

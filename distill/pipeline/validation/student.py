@@ -22,6 +22,9 @@ def student(config: Config, plan: Plan) -> Iterator[Line]:
         yield Problem("student.family", kind, "be a supported model type", nearest(kind, list(STUDENTS)))
     if layers is not None and (not layers or layers != sorted(set(layers)) or layers[0] < 0):
         yield Problem("student.layers", layers, "be distinct ascending layer numbers from 0", "e.g. [0,2,5]")
+    if layers and config.student.num_hidden_layers not in (None, len(layers)):
+        got, must = config.student.num_hidden_layers, f"be {len(layers)}, the number of student.layers"
+        yield Problem("student.num_hidden_layers", got, must, "set student.num_hidden_layers=null")
     if plan.of(Prune):
         yield from _pruned(config, plan)
     if config.budget.minutes is not None and config.target.scheme in ("fp32", "bf16"):
@@ -33,7 +36,7 @@ def student(config: Config, plan: Plan) -> Iterator[Line]:
         )
 
 
-def _lists(config: Config, plan: Plan, targets: dict[str, Any]) -> Iterator[Line]:
+def _lists(plan: Plan, targets: dict[str, Any]) -> Iterator[Line]:
     """At most one target may be a list, of two or more different numbers: a model is pruned for each."""
     lists = {key: value for key, value in targets.items() if isinstance(value, list)}
     for key, value in targets.items():
@@ -46,34 +49,23 @@ def _lists(config: Config, plan: Plan, targets: dict[str, Any]) -> Iterator[Line
         yield Problem(next(iter(lists)), "a list", f"be one number where {' and '.join(prunes)} prune", "give one")
     for key in [*lists][1:]:
         yield Problem(key, f"a list, as {next(iter(lists))}", "be one number, or null", "make only one target a list")
-    if config.target.retained is not None and not lists and config.budget.minutes is None:
-        yield Problem(
-            "target.retained",
-            f"{config.target.retained:g}",
-            "be null without a list of targets, of whose models the report names the fastest that keeps it",
-            "set one, e.g. target.speedup=[1.5,2,3,4], or use recipe=auto",
-        )
 
 
 def _pruned(config: Config, plan: Plan) -> Iterator[Line]:
     """A prune stage needs either sizes in `student.*` or a target in `target.*`."""
-    student = config.student
-    if student.layers is not None and student.num_hidden_layers not in (None, len(student.layers)):
-        yield Problem(
-            "student.num_hidden_layers",
-            student.num_hidden_layers,
-            f"be {len(student.layers)}, the number of student.layers",
-            "set student.num_hidden_layers=null",
-        )
     targets = {f"target.{name}": got for name in UNITS if (got := getattr(config.target, name)) is not None}
-    if not targets and not any(getattr(student, size.removeprefix("student.")) is not None for size in SIZES):
+    built = any(step.builder is not None for step in plan.pruners)  # then sizes are of the student before it is pruned
+    sizes = (
+        [] if built else [name for name in SIZES if getattr(config.student, name.removeprefix("student.")) is not None]
+    )
+    if not targets and not sizes:
         yield Problem(
             "target.speedup",
             "null",
             "be a number, or a size must be given",
             "e.g. target.speedup=2, or student.num_hidden_layers, student.hidden_size or student.intermediate_size",
         )
-    yield from _lists(config, plan, targets)
+    yield from _lists(plan, targets)
     yield from _timed(config, plan)
 
 

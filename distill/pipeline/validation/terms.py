@@ -64,15 +64,15 @@ def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: T
     if not kind.rows and stage.data == "corpus":
         yield Problem(f"{where}.features", kind.name, "be of a stage on tasks", f"drop the term with ~{where}")
         return
+    if stage.data == "tasks":
+        return  # all rows are compared, whatever the setting
     if "masked" not in kind.rows:
         reason = f"with features {kind.name}"
-    elif kind.inside and stage.data == "tasks":
-        reason = "on tasks"
-    elif kind.own_tokens is not None and facts.own_tokens and stage.data == "corpus":
+    elif kind.own_tokens is not None and facts.own_tokens:
         reason = "where student.tokenizer is set, because only the student's tokens are masked"
     if reason and term.positions == "masked":
         yield Problem(f"{where}.positions", "masked", f"be all {reason}", f"set {where}.positions=all")
-    if not kind.inside and term.compare_with == "labels" and term.positions == "all" and stage.data == "corpus":
+    if not kind.inside and term.compare_with == "labels" and term.positions == "all":
         yield Problem(f"{where}.positions", "all", "be masked with labels", "only masked positions have a label")
 
 
