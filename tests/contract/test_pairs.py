@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import distill
 from distill import config, report
 from distill.data import tasks
 from distill.deploy.export.proof import plain_logits
@@ -93,3 +94,14 @@ def test_sizes_are_of_the_built_student_and_the_target_is_of_the_pruned_one(run:
     built, pruned = (teacher.read_config(out / name) for name in ("pretrain", "prune/order"))
     assert (built.num_hidden_layers, built.intermediate_size) == (3, 40)
     assert (pruned.num_hidden_layers, pruned.hidden_size, pruned.intermediate_size) != (3, built.hidden_size, 40)
+
+
+def test_a_single_task_may_have_the_one_head_of_a_shared_encoder(run: Any, tmp_path: Path) -> None:
+    given = ["student.heads=shared", "pipeline=[finetune_teacher,finetune,export]", "stages.finetune.start=teacher"]
+    more = ["stages.export.quantized=null", "stages.export.evaluated=null", "~stages.finetune.terms.vectors"]
+    run(tmp_path, "distilbert", *given, *more, *ORDER, *FEW)
+    folder = tmp_path / "out" / "export" / "shared"
+    texts = [["one day", "a night"], ["the sea", "it rained"]]
+    outputs: Any = distill.load(folder).outputs([tuple(pair) for pair in texts])  # type: ignore[arg-type]
+    assert [*outputs] == ["order"]
+    np.testing.assert_allclose(outputs["order"], plain_logits(folder / "order", texts, 128), atol=1e-4)

@@ -167,10 +167,6 @@ SIZED = Situation(
     "where {case.sizes[0]} sets the size",
     lambda case: case.plan.of(Prune) and case.sizes and not BUILT_AND_PRUNED.holds(case),
 )
-FEW_TASKS = Situation(
-    "with fewer than two tasks",
-    lambda case: len(case.config.tasks.names or chosen(case.config.tasks)) < 2,
-)
 NO_TRAINING = Situation(
     "in a recipe that does not train a student on tasks",
     lambda case: not any(Case(case.config, case.plan, step).trains_students for step in case.plan.steps),
@@ -278,7 +274,6 @@ REFUSES = (
     Refusal(TARGETS, None, SIZED, "set it to null, or leave {case.sizes[0]} out"),
     Refusal(_HEADS, "own", NO_TRAINING, OUT),
     Refusal(_HEADS, "own", CUT, "leave the stage or the setting out"),
-    Refusal(_HEADS, "own", FEW_TASKS, "name more in tasks.each, or leave it out"),
     Refusal(_MINUTES, None, NO_SPEEDUP, "use recipe=auto"),
     Refusal(_MINUTES, None, OTHER_TARGET, "set target.speedup alone"),
     Refusal(_MINUTES, None, OTHER_SCORES, "use recipe=auto"),

@@ -86,6 +86,4 @@ def unlike(tasks: Mapping[str, Task]) -> list[str]:
             f"{_KEY} for tasks with one text ({', '.join(single)}) and with two ({', '.join(pairs)}), which no pass of "
             "the encoder can serve; set tasks.names to some of them"
         )
-    if len(tasks) < 2:
-        errors.append(f"{_KEY} for a single task; leave it out")
     return errors

@@ -89,7 +89,6 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
     ("target.speedup", "SIZED"): ["prune", "target.speedup=null", "student.num_hidden_layers=2"],
     ("student.heads", "NO_TRAINING"): ["distilbert", "pipeline=[adapt,pretrain]"],
     ("student.heads", "CUT"): ["prune"],
-    ("student.heads", "FEW_TASKS"): ["distilbert", "tasks.names=[package]"],
     ("budget.minutes", "NO_SPEEDUP"): ["prune", "target.speedup=null", "target.latency_ms=5"],
     ("budget.minutes", "OTHER_TARGET"): ["auto", "target.latency_ms=5"],
     ("budget.minutes", "OTHER_SCORES"): ["auto", "pipeline=[finetune_teacher,prune,recover]"],
