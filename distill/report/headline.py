@@ -229,7 +229,8 @@ def _at_shape(results: Results) -> str:
     """
     shape = reported_input(results)
     text = f"{at([shape])} (batch x length)" if shape and re.fullmatch(r"\d+x\d+", shape) else at([shape])
-    return f"{text}, for its {len(task_names(results))} tasks together" if results.heads else text
+    count = len(task_names(results))
+    return f"{text}, for its {count} tasks together" if results.heads and count > 1 else text
 
 
 def _without(results: Results) -> str:

@@ -670,6 +670,27 @@ def test_tasks_that_a_group_chose_are_not_asked_of_own_tasks_but_those_that_were
     assert load_config([*own, "tasks.names=[package]"]).tasks.names == ["package"]
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "kind"),
+    [
+        ("a.txt", [], "text"),
+        ("a.parquet", [], "parquet"),
+        ("a.parquet", ["corpus=text"], "text"),
+        ("a.txt", ["corpus=docstrings"], "docstrings"),
+    ],
+)
+def test_a_corpus_with_a_path_is_of_its_files(name: str, given: list[str], kind: str, tmp_path: Path) -> None:
+    for path in (tmp_path / name, tmp_path):
+        (tmp_path / name).touch()
+        assert load_config(["recipe=distilbert", f"corpus.path={path}", *given]).corpus.kind == kind
+
+
+def test_rows_of_files_have_a_share() -> None:
+    for given, share in ((["transfer=none", "transfer.times=2"], 1.0), ([], 2.0)):
+        loaded = load_config(["recipe=distilbert", "transfer.files=a.csv", *given])
+        assert loaded.transfer.sources["files"] == share
+
+
 def test_transfer_sets_need_a_use_and_known_sources() -> None:
     files = "transfer.files=rows.csv"
     (line,) = validation.settings(load_config(["recipe=distilbert", "+transfer.sources.web=1"]), "distilbert")
