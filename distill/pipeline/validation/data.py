@@ -142,7 +142,7 @@ def few_rows(tasks: Tasks, teachers: int, config: Config, steps: Sequence[Step])
     for name, data in tasks.items():
         kind, rows, fewest = data.task.kind, len(data.train), APART * ROWS_PER_WEIGHT * teachers
         if (window := config.teacher.window) is not None and not (kind.averaged and kind.architecture == TEXTS):
-            yield Problem("teacher.window", window, f"be null for {kind.name}, the kind of {name}", "leave it out")
+            yield Problem("teacher.window", window, f"be null for {kind.name}", "leave it out")
         if not kind.averaged and teachers > 1:
             yield Problem(
                 "tasks.kind",
