@@ -233,13 +233,13 @@ def implied(settings: Config, overrides: Iterable[str]) -> Config:
     if (tasks.train is not None or tasks.hub is not None) and "tasks.names" not in given:
         tasks = replace(tasks, names=None)
     corpus, transfer, target = settings.corpus, settings.transfer, settings.target
-    if corpus.kind == "docstrings" and corpus.path and "corpus" not in given:
+    if corpus.kind == "docstrings" and corpus.path and not given & {"corpus", "corpus.kind"}:
         corpus = replace(corpus, kind="parquet" if _of_parquet(Path(corpus.path)) else "text")
     if transfer.files is not None and "files" not in transfer.sources:
         transfer = replace(transfer, sources={"files": 1.0, **transfer.sources})
     sized = [name for name in SIZES if f"student.{name}" in given and getattr(student, name) is not None]
     builds = any(getattr(settings.stages.get(name), "build_student", False) for name in settings.pipeline)
-    aimed = builds or settings.budget.minutes is not None or given & {f"target.{goal}" for goal in GOALS}
+    aimed = builds or settings.budget.minutes is not None or given & {"target", *(f"target.{goal}" for goal in GOALS)}
     if sized and not aimed:
         target = replace(target, speedup=None, latency_ms=None, size_mib=None)
     return replace(

@@ -245,6 +245,7 @@ def test_a_student_that_is_built_and_pruned_is_pruned_to_a_target() -> None:
         (["student.layers=[0,1]"], None),
         (["student.layers=null"], 4.0),
         (["student.layers=[0,1]", "target.speedup=3"], 3.0),
+        (["student.layers=[0,1]", "target={latency_ms: 3}"], 4.0),
         (["recipe=distil_prune_int8", "student.hidden_size=192"], 6.0),
     ],
 )

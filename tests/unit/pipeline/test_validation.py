@@ -677,6 +677,7 @@ def test_tasks_that_a_group_chose_are_not_asked_of_own_tasks_but_those_that_were
         ("a.parquet", [], "parquet"),
         ("a.parquet", ["corpus=text"], "text"),
         ("a.txt", ["corpus=docstrings"], "docstrings"),
+        ("a.txt", ["corpus.kind=docstrings"], "docstrings"),
     ],
 )
 def test_a_corpus_with_a_path_is_of_its_files(name: str, given: list[str], kind: str, tmp_path: Path) -> None:
