@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, ParamSpec
+from dataclasses import dataclass
+from typing import Any
 
 
 def printable(text: str) -> str:
@@ -45,12 +45,32 @@ def discreet(text: str) -> str:
     return _QUERY.sub(r"\1...", _USER.sub("://...@", text))
 
 
+@dataclass(frozen=True)
+class Problem:
+    """Something that the user can correct. As a text it is one line: `KEY: got GOT; must MUST; DO`."""
+
+    key: str
+    """The setting, or the place in a file."""
+    got: object
+    must: str
+    """What holds for an allowed value, e.g. `be > 0`."""
+    do: str
+    """What the user can do."""
+
+    def __str__(self) -> str:
+        return f"{self.key}: got {self.got}; must {self.must}; {self.do}"
+
+
+Line = str | Problem
+"""One problem. Problems that are not about one value are plain lines."""
+
+
 class UserError(Exception):
     """An error that the user can correct. `messages` contains one line per problem."""
 
-    def __init__(self, messages: str | Iterable[str]) -> None:
-        lines = [messages] if isinstance(messages, str) else messages
-        self.messages = [printable(discreet(line)) for line in lines]
+    def __init__(self, messages: Line | Iterable[Line]) -> None:
+        lines = [messages] if isinstance(messages, str | Problem) else messages
+        self.messages = [printable(discreet(str(line))) for line in lines]
         super().__init__("\n".join(self.messages))
 
 
@@ -68,23 +88,10 @@ class ConfigError(UserError):
     """A setting is wrong: `<key>: got X; must be Y; do Z`."""
 
 
-def refuse(problems: Iterable[str]) -> None:
+def refuse(problems: Iterable[Line]) -> None:
     """Raise ConfigError with all of these lines, if there are any."""
     if lines := list(problems):
         raise ConfigError(lines)
-
-
-_P = ParamSpec("_P")
-
-
-def refusing(check: Callable[_P, Iterator[str]]) -> Callable[_P, None]:
-    """A function that raises ConfigError with all lines that a check yields, if it yields any."""
-
-    @functools.wraps(check)
-    def checked(*args: _P.args, **kwargs: _P.kwargs) -> None:
-        refuse(check(*args, **kwargs))
-
-    return checked
 
 
 class DataError(UserError):
@@ -99,7 +106,7 @@ before the time is over."""
 class Stopped(UserError):
     """The user stopped the run. Its state is on disk, and the same command resumes it."""
 
-    def __init__(self, messages: str | Iterable[str], number: int = signal.SIGINT) -> None:
+    def __init__(self, messages: Line | Iterable[Line], number: int = signal.SIGINT) -> None:
         super().__init__(messages)
         self.number = number
         """The signal."""

@@ -135,6 +135,13 @@ class Config:
     """Run folder. When null, a folder under outputs/ that is named after the recipe and the changed settings."""
 
 
+GOALS = ("speedup", "latency_ms", "size_mib")
+"""Settings of `target` for which the sizes of pruned models are searched."""
+
+SIZES = ("layers", "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+"""Settings of `student` that are sizes to which models are pruned."""
+
+
 def folder(name: str) -> Path:
     """Path of `conf` or `recipes`: inside an installed package, or beside the package in a checkout."""
     package = Path(__file__).parents[1]
@@ -207,11 +214,12 @@ def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
 
 
 def implied(settings: Config, overrides: Iterable[str]) -> Config:
-    """The config with the settings that others imply.
+    """The config with the settings that others imply. `overrides`: the settings that were given.
 
-    A teacher with a name has kind hub. Without a teacher, the model of `student.name` takes its place in the recipe.
-    Your own task replaces the `tasks.names` of the recipe's group, unless `overrides`, the settings that were given,
-    state it.
+    A teacher with a name has kind hub, and a corpus with a path has kind parquet or text. Without a teacher, the model
+    of `student.name` takes its place in the recipe. Rows of `transfer.files` have a share of 1 if they have none. Your
+    own task replaces the `tasks.names` of the recipe's group, and sizes of a pruned model replace the target of the
+    recipe, unless `overrides` state them.
     """
     teacher, student = settings.teacher, settings.student
     if teacher.kind == "embedded" and teacher.name is not None:
@@ -221,10 +229,27 @@ def implied(settings: Config, overrides: Iterable[str]) -> Config:
         starts = [getattr(settings.stages.get(name), "start", None) for name in settings.pipeline]
         student = student if "student" in starts else replace(student, name=None)
     tasks = settings.tasks
-    own, named = tasks.train is not None or tasks.hub is not None, any("tasks.names=" in word for word in overrides)
-    if own and not named:
+    given = {word.partition("=")[0].lstrip("+") for word in overrides}
+    if (tasks.train is not None or tasks.hub is not None) and "tasks.names" not in given:
         tasks = replace(tasks, names=None)
-    return replace(settings, teacher=teacher, student=student, tasks=tasks)
+    corpus, transfer, target = settings.corpus, settings.transfer, settings.target
+    if corpus.kind == "docstrings" and corpus.path and not given & {"corpus", "corpus.kind"}:
+        corpus = replace(corpus, kind="parquet" if _of_parquet(Path(corpus.path)) else "text")
+    if transfer.files is not None and "files" not in transfer.sources:
+        transfer = replace(transfer, sources={"files": 1.0, **transfer.sources})
+    sized = [name for name in SIZES if f"student.{name}" in given and getattr(student, name) is not None]
+    builds = any(getattr(settings.stages.get(name), "build_student", False) for name in settings.pipeline)
+    aimed = builds or settings.budget.minutes is not None or given & {"target", *(f"target.{goal}" for goal in GOALS)}
+    if sized and not aimed:
+        target = replace(target, speedup=None, latency_ms=None, size_mib=None)
+    return replace(
+        settings, teacher=teacher, student=student, tasks=tasks, corpus=corpus, transfer=transfer, target=target
+    )
+
+
+def _of_parquet(path: Path) -> bool:
+    """Whether a path leads to parquet files: a file, a pattern, or a folder with such files."""
+    return path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet")))
 
 
 register()

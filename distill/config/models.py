@@ -45,9 +45,10 @@ class Student:
     """Teacher layers that initialize the student's, or that a prune stage keeps, counted from 0. When null: half of
     them, evenly spaced; with a prune stage, `num_hidden_layers` or the target decides."""
     num_hidden_layers: int | None = field(
-        default=None, metadata=at_least(1, "null keeps all, or those of student.layers")
+        default=None, metadata=at_least(1, "null keeps half or all, or those of student.layers")
     )
-    """Number of layers after a prune stage, chosen by measured loss; all when null and no target is set."""
+    """Number of layers of a student that is built, evenly spaced in the teacher; half when null. Where the teacher is
+    pruned, number of layers after it, chosen by measured loss; all when null and no target is set."""
     init: str = field(
         default="teacher_layers", metadata=one_of("teacher_layers", "random", advice="choose with student=NAME")
     )
@@ -85,7 +86,8 @@ class Target:
     """Requirements that pruned models must meet."""
 
     speedup: Any = field(default=None, metadata=above(1, "2 is twice as fast as the teacher"))
-    """Speedup over the teacher's fastest float32 variant. A list, here or below, makes one model for each number."""
+    """Speedup over the teacher's fastest float32 variant; with several teachers, over that of the first, and without
+    windows. A list, here or below, makes one model for each number."""
     latency_ms: Any = field(
         default=None, metadata=above(0, "it is the time of one text, or of one batch of target.shape")
     )
@@ -98,7 +100,7 @@ class Target:
     retained: float | None = field(
         default=None, metadata=above(0, "it is a percentage of the teacher's macro score", below=100)
     )
-    """Percent of the teacher's macro score. Of several pruned models, the report names the fastest that keeps it."""
+    """Percent of the teacher's macro score. The report names the fastest student that keeps it."""
     scheme: str | None = None
     """Variant in which the pruned models will serve and which is timed: one of `stages.*.schemes`, or fp32 or bf16 (in
     torch, compared with the teacher in the same variant). When null: on a CPU openvino or else onnxruntime, if the

@@ -92,10 +92,10 @@ def speed_of(row: Pruned) -> str:
 
 
 def shared_heads(results: Results) -> list[str]:
-    """Sentences on sizes and times of a student with shared heads; empty for others."""
-    if not results.heads:
-        return []
+    """Sentences on sizes and times of a student with shared heads; empty for others, and for one task."""
     count = len(task_names(results))
+    if not results.heads or count == 1:
+        return []
     return [
         f"The student has one encoder and {count} heads, trained on all tasks at once. Parameters, sizes, "
         f"multiply-accumulates and times are those of its {count} tasks together: the student's encoder counts once, "

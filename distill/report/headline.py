@@ -182,7 +182,8 @@ def headline(results: Results) -> str:
     if model is None:
         reasons = [f"{variant(m)}: {m.failed}" for m in of_role(results, "student") if m.failed]
         return " ".join([NO_STUDENT, *reasons])
-    return f"{_quality_and_speed(results, model)} {_against_baseline(results, model)}"
+    kept = [] if (least := results.least_retained) is UNSET else [_fastest(results, least)]
+    return " ".join([_quality_and_speed(results, model), _against_baseline(results, model), *kept])
 
 
 def _several(results: Results) -> Iterator[str]:
@@ -228,7 +229,8 @@ def _at_shape(results: Results) -> str:
     """
     shape = reported_input(results)
     text = f"{at([shape])} (batch x length)" if shape and re.fullmatch(r"\d+x\d+", shape) else at([shape])
-    return f"{text}, for its {len(task_names(results))} tasks together" if results.heads else text
+    count = len(task_names(results))
+    return f"{text}, for its {count} tasks together" if results.heads and count > 1 else text
 
 
 def _without(results: Results) -> str:

@@ -163,10 +163,7 @@ ORDER = ["pipeline=[finetune,finetune_teacher,evaluate]", "stages.finetune.teach
         ("task", [*BOTH, "teacher.weights=[1,-1]"], r"teacher\.weights: got .*; must be learned, or a number"),
         ("task", [*BOTH, "teacher.weights=best"], r"teacher\.weights: got best; must be learned, or a number"),
         ("task", [*BOTH, "teacher.weights=[1,x]"], r"teacher\.weights: got .*; must be learned, or a number"),
-        ("task", [*BOTH, "teacher.revision=main"], r"teacher\.revision: got main; must be null with teacher=ensemble"),
         ("task", ["teacher=ensemble", "teacher.names=[one]"], r"teacher\.names: got \['one'\]; must be two"),
-        ("task", ["teacher.weights=[1,2]"], r"teacher\.weights: got \[1, 2\]; must be left out with teacher=hub"),
-        ("task", ["teacher.window=128"], r"teacher\.window: got 128; must be < tasks\.max_length, 128"),
         (
             "task",
             [*BOTH, "stages.finetune_teacher.role=student"],
@@ -181,11 +178,6 @@ ORDER = ["pipeline=[finetune,finetune_teacher,evaluate]", "stages.finetune.teach
             "task",
             [*BOTH, *ORDER, "stages.finetune_teacher.start=finetune"],
             r"stages\.finetune_teacher\.start: got finetune; must be teacher, or a stage of role teacher",
-        ),
-        (
-            "task",
-            [*BOTH, *ORDER, "stages.finetune_teacher.teacher=finetune"],
-            r"stages\.finetune_teacher\.teacher: got finetune; must be null where teachers are trained",
         ),
     ],
 )

@@ -74,8 +74,6 @@ def test_a_bound_on_the_tokens_is_kept(run: Any, tmp_path: Path) -> None:
     [
         (["stages.vocabulary.texts=[]"], "stages.vocabulary.texts: got []; must contain tasks, corpus or both; "),
         (["stages.vocabulary.texts=[web]"], "stages.vocabulary.texts: got web; must be tasks or corpus; "),
-        (["student.hidden_size=192"], "student.hidden_size: got 192; must be null where no stage builds or prunes "),
-        (["teacher=ensemble", "teacher.names=[a,b]"], "teacher.kind: got ensemble; must be one teacher in a recipe "),
         (["stages.vocabulary.min_count=0"], "stages.vocabulary.min_count: got 0; must be >= 1; "),
         (
             ["+term@stages.recover.terms.hidden=hidden"],

@@ -239,7 +239,7 @@ def _heads(content: dict[str, Any]) -> Heads:
     _check("schema", content["schema"], content["schema"] == SCHEMA)
     heads, artifacts = content["heads"], content["artifacts"]
     plain = _texts(heads) and all(name not in (".", "..") and "/" not in name and "\\" not in name for name in heads)
-    _check("heads", heads, plain and len(set(heads)) == len(heads) >= 2)
+    _check("heads", heads, plain and len(set(heads)) == len(heads) > 0)
     _check("artifacts", artifacts, isinstance(artifacts, list) and bool(artifacts))
     return Heads(tuple(heads), tuple(map(_entry, artifacts)), _proved_on(content))
 

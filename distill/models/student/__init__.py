@@ -12,7 +12,15 @@ from distill.errors import ConfigError
 from distill.models import families
 from distill.models.families.head import architecture_of
 from distill.models.families.record import TEXTS, VECTORS
-from distill.models.student.shape import SIZES, check_layers, half_depth, projects, setting, student_config
+from distill.models.student.shape import (
+    SIZES,
+    check_layers,
+    half_depth,
+    initial_layers,
+    projects,
+    setting,
+    student_config,
+)
 from distill.models.student.transfer import can_transfer, transfer
 from distill.models.student.vocabulary import config_for, pieces, with_vocabulary
 from distill.runtime import quoting
@@ -24,6 +32,7 @@ __all__ = [
     "config_for",
     "from_teacher",
     "half_depth",
+    "initial_layers",
     "pieces",
     "set_dropout",
     "student_config",

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from distill.config import Student
 from distill.errors import ConfigError
 from distill.models import families
 from distill.models.families.record import UNBOUNDED
@@ -72,6 +73,13 @@ def check_layers(layers: Sequence[int], config: Any) -> None:
             f"student.layers: got [{shown}]; must be distinct ascending layer numbers of the "
             f"teacher, 0 to {depth - 1}; leave it out for half of them, or set {example}"
         )
+
+
+def initial_layers(settings: Student, depth: int) -> list[int]:
+    """The layers, of `depth` layers of a model, from which a student starts: `layers`, or `num_hidden_layers` evenly
+    spaced ones, or half of them."""
+    count = settings.num_hidden_layers
+    return settings.layers or (half_depth(depth) if count is None else evenly(depth, count))
 
 
 def half_depth(n: int) -> list[int]:

@@ -53,7 +53,7 @@ def origin(ctx: Context, step: Step, task: str | None) -> Origin:
         return UNKNOWN
     kept = UNKNOWN if cutter is None else _kept(ctx, cutter, task)
     depth = int(teacher.read_config(ctx.given.teacher, ctx.given.key).num_hidden_layers)
-    built = list(ctx.config.student.layers or student.half_depth(depth))
+    built = student.initial_layers(ctx.config.student, depth)
     return Origin(built if kept.layers is None else [built[number] for number in kept.layers])
 
 

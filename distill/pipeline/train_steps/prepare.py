@@ -44,7 +44,7 @@ def prepared(ctx: Context, step: Step, model: Any) -> Any:
         if shape.tokenizer is not None:
             own = ctx.given.student_tokenizer
             model = student.with_vocabulary(model, own, student.pieces(own, ctx.given.tokenizer))
-        layers = shape.layers or student.half_depth(model.config.num_hidden_layers)
+        layers = student.initial_layers(shape, model.config.num_hidden_layers)
         sizes = {name: getattr(shape, name) for name in student.SIZES}
         model = student.from_teacher(
             model, layers, init=shape.init, seed=ctx.config.seed, family=shape.family, sizes=sizes

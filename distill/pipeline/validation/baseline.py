@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distill.config import Baseline, Config, Train
+from distill.errors import Line, Problem
 from distill.pipeline.validation.rules import nearest
 
 
-def baselines(config: Config) -> Iterator[str]:
+def baselines(config: Config) -> Iterator[Line]:
     """Problems of the baseline stages in the pipeline of a config as the user wrote it."""
     students = [name for name, stage in config.stages.items() if isinstance(stage, Train) and stage.role != "teacher"]
     for name in dict.fromkeys(config.pipeline):
@@ -17,14 +18,18 @@ def baselines(config: Config) -> Iterator[str]:
             continue
         key = f"stages.{name}"
         if stage.baseline_of not in students:
-            yield (
-                f"{key}.baseline_of: got {stage.baseline_of}; must be a train stage of role student; "
-                f"{nearest(stage.baseline_of, students)}"
+            yield Problem(
+                f"{key}.baseline_of",
+                stage.baseline_of,
+                "be a train stage of role student",
+                nearest(stage.baseline_of, students),
             )
         for label, term in stage.terms.items():
             if term.weight > 0 and term.compare_with == "teacher":
                 where = f"{key}.terms.{label}"
-                yield (
-                    f"{where}.compare_with: got teacher; must be labels, because a baseline has no teacher; drop the "
-                    f"term with ~{where}"
+                yield Problem(
+                    f"{where}.compare_with",
+                    "teacher",
+                    "be labels, because a baseline has no teacher",
+                    f"drop the term with ~{where}",
                 )

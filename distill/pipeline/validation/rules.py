@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,25 +11,15 @@ from typing import Any
 from distill.config import Baseline, Config
 from distill.config.allowed import ruled
 from distill.config.baselines import SHARED
+from distill.errors import Line, Problem
 
 
-def existing(key: str, value: str | None, rule: str) -> Iterator[str]:
+def existing(key: str, value: str | None, rule: str) -> Iterator[Line]:
     """An error for a path that is not set or does not exist."""
     if not value:
-        yield f"{key}: got nothing; must be {rule}; set {key}=PATH"
+        yield Problem(key, "nothing", f"be {rule}", f"set {key}=PATH")
     elif not Path(value).exists():
-        yield f"{key}: got {value}; must be {rule} that exists; check the path (from {Path.cwd()})"
-
-
-def only(value: bool | int | str | None, settings: Mapping[str, Any], where: str, advice: str) -> Iterator[str]:
-    """An error for each setting, by key, that has another value than the only one that is allowed there."""
-
-    def shown(one: Any) -> str:
-        return "null" if one is None else str(one).lower() if isinstance(one, bool) else str(one)
-
-    for key, got in settings.items():
-        if got != value:
-            yield f"{key}: got {shown(got)}; must be {shown(value)} {where}; {advice}"
+        yield Problem(key, value, f"be {rule} that exists", f"check the path (from {Path.cwd()})")
 
 
 def flatten(value: Any, key: str = "") -> dict[str, Any]:
@@ -53,14 +43,14 @@ def nearest(name: str, names: list[str]) -> str:
     return f"choose from {', '.join(names[:20])}" if names else "leave it out"
 
 
-def unknown(value: Any, key: str) -> Iterator[str]:
+def unknown(value: Any, key: str) -> Iterator[Line]:
     """Settings that do not exist. Hydra adds them for a `+` before a misspelt key, and they would have no effect."""
     if is_dataclass(value):
         names = [f.name for f in fields(value)]
         for name in sorted(vars(value).keys() - set(names)):
             got = getattr(value, name)
             advice = of_student(value, name) or nearest(name, names)
-            yield f"{key}{name}: got {got}; must be a setting that exists; {advice}"
+            yield Problem(f"{key}{name}", got, "be a setting that exists", advice)
     if is_dataclass(value) or isinstance(value, dict):
         for name, part in (vars(value) if is_dataclass(value) else value).items():
             yield from unknown(part, f"{key}{name}.")
@@ -79,10 +69,10 @@ def matches(pattern: str, key: str) -> bool:
     return len(parts) == len(names) and all(p in ("*", n) for p, n in zip(parts, names, strict=True))
 
 
-def broken(config: Config) -> Iterator[str]:
+def broken(config: Config) -> Iterator[Line]:
     """A line for each setting with a value that the rule of its field does not allow."""
     for key, value, rule in ruled(config):
         # A stage that uses the temperature of the whole run would repeat the same problem.
         repeated = key.endswith(".temperature") and value == config.temperature
         if not (value is None or isinstance(value, bool) or repeated or rule.valid(value)):
-            yield f"{key}: got {value}; must be {rule.words}; {rule.advice}"
+            yield Problem(key, value, f"be {rule.words}", rule.advice)

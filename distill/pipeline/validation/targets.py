@@ -15,6 +15,7 @@ from typing import Any
 
 from distill.config import Config
 from distill.config.instantiate import PLACES, RESERVED, refusals, reserved
+from distill.errors import Line, Problem
 from distill.pipeline.validation.rules import matches, nearest
 
 WHERE = {
@@ -26,12 +27,12 @@ WHERE = {
 """Pattern of a key -> place in `bind.PLACES`, whose functions it may name. No other key may name a function."""
 
 
-def targets(config: Config) -> Iterator[str]:
+def targets(config: Config) -> Iterator[Line]:
     """A line for each function that is not allowed in its place, and for each wrong parameter of the others."""
     return _walk(config, "")
 
 
-def _walk(value: object, key: str) -> Iterator[str]:
+def _walk(value: object, key: str) -> Iterator[Line]:
     place = next((place for pattern, place in WHERE.items() if matches(pattern, key)), None)
     if place is not None:
         yield from _node(value, place, key)
@@ -54,7 +55,7 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
         yield from ((str(number), part) for number, part in enumerate(value))
 
 
-def _node(node: Any, place: str, key: str) -> Iterator[str]:
+def _node(node: Any, place: str, key: str) -> Iterator[Line]:
     yield from refusals(node, place, key)
     if not isinstance(node, Mapping) or node.get("_target_") not in PLACES[place]:
         return
@@ -62,14 +63,16 @@ def _node(node: Any, place: str, key: str) -> Iterator[str]:
     signature = _signature(target)
     if signature is None:
         package = target.partition(".")[0]
-        yield f"{key}._target_: got {target}; must be in the installed version of {package}; update it, or name another"
+        yield Problem(
+            f"{key}._target_", target, f"be in the installed version of {package}", "update it, or name another"
+        )
         return
     names, required = signature
     arguments = {str(name) for name in node if not RESERVED.fullmatch(str(name))}
     for name in sorted(arguments - names):
-        yield f"{key}.{name}: got {node.get(name)}; must be a parameter of {target}; {nearest(name, sorted(names))}"
+        yield Problem(f"{key}.{name}", node.get(name), f"be a parameter of {target}", nearest(name, sorted(names)))
     for name in sorted(required - arguments):
-        yield f"{key}.{name}: got nothing; must be set for {target}; add +{key}.{name}=VALUE"
+        yield Problem(f"{key}.{name}", "nothing", f"be set for {target}", f"add +{key}.{name}=VALUE")
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from typing import Any
 
 from distill.config import Term, Train
 from distill.config.feature_kinds import FEATURE_KINDS, FeatureKind
+from distill.errors import Line, Problem
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,11 @@ class TermFacts:
     """Whether soft labels stand in for the stage's teacher."""
 
 
-def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
+def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
     """All problems of the terms of a stage, one line each. `key` is the key of the stage's settings."""
     weighted = {label: term for label, term in stage.terms.items() if term.weight > 0}
     if not weighted:
-        yield f"{key}.terms: got none with a weight; must be at least one; e.g. +term@{key}.terms.mlm=mlm"
+        yield Problem(f"{key}.terms", "none with a weight", "be at least one", f"e.g. +term@{key}.terms.mlm=mlm")
     for label, term in weighted.items():
         # An unknown kind is refused by the rule of `features`.
         if (kind := FEATURE_KINDS.get(term.features)) is None:
@@ -45,46 +46,52 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
             yield from _teacher(where, term, kind, stage, facts)
 
 
-def _compared(where: str, key: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[str]:
+def _compared(where: str, key: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:
     taught = stage.teacher is not None or (facts.soft_labels and kind.head)
     if term.compare_with == "teacher" and not taught and stage.role != "baseline":
-        yield f"{where}.compare_with: got teacher; must be labels where {key}.teacher is null; set {key}.teacher=STAGE"
+        yield Problem(
+            f"{where}.compare_with", "teacher", f"be labels where {key}.teacher is null", f"set {key}.teacher=STAGE"
+        )
     if not kind.labels and term.compare_with == "labels" and stage.role == "baseline":
-        yield f"{where}.features: got {kind.name}; must be logits in a baseline; drop the term with ~{where}"
+        yield Problem(f"{where}.features", kind.name, "be logits in a baseline", f"drop the term with ~{where}")
     elif not kind.labels and term.compare_with == "labels":
         key = f"{where}.compare_with"
-        yield f"{key}: got labels; must be teacher with features {kind.name}; set {key}=teacher"
+        yield Problem(key, "labels", f"be teacher with features {kind.name}", f"set {key}=teacher")
 
 
-def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[str]:
+def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:
     reason = None
     if not kind.rows and stage.data == "corpus":
-        yield f"{where}.features: got {kind.name}; must be of a stage on tasks; drop the term with ~{where}"
+        yield Problem(f"{where}.features", kind.name, "be of a stage on tasks", f"drop the term with ~{where}")
         return
+    if stage.data == "tasks":
+        return  # all rows are compared, whatever the setting
     if "masked" not in kind.rows:
         reason = f"with features {kind.name}"
-    elif kind.inside and stage.data == "tasks":
-        reason = "on tasks"
-    elif kind.own_tokens is not None and facts.own_tokens and stage.data == "corpus":
+    elif kind.own_tokens is not None and facts.own_tokens:
         reason = "where student.tokenizer is set, because only the student's tokens are masked"
     if reason and term.positions == "masked":
-        yield f"{where}.positions: got masked; must be all {reason}; set {where}.positions=all"
-    if not kind.inside and term.compare_with == "labels" and term.positions == "all" and stage.data == "corpus":
-        yield f"{where}.positions: got all; must be masked with labels; only masked positions have a label"
+        yield Problem(f"{where}.positions", "masked", f"be all {reason}", f"set {where}.positions=all")
+    if not kind.inside and term.compare_with == "labels" and term.positions == "all":
+        yield Problem(f"{where}.positions", "all", "be masked with labels", "only masked positions have a label")
 
 
-def _layers(where: str, term: Term, kind: FeatureKind) -> Iterator[str]:
+def _layers(where: str, term: Term, kind: FeatureKind) -> Iterator[Line]:
     if not (term.layers in ("last", "uniform") or _are_pairs(term.layers)):
-        yield (
-            f"{where}.layers: got {term.layers}; must be last, uniform or pairs [student's layer, teacher's layer] "
-            "counted from 0; e.g. [[0,1],[1,3]]"
+        yield Problem(
+            f"{where}.layers",
+            term.layers,
+            "be last, uniform or pairs [student's layer, teacher's layer] counted from 0",
+            "e.g. [[0,1],[1,3]]",
         )
     elif not kind.layers and term.layers != "last":
-        yield f"{where}.layers: got {term.layers}; must be last with features {kind.name}; leave it out"
+        yield Problem(f"{where}.layers", term.layers, f"be last with features {kind.name}", "leave it out")
     elif term.teacher_layer is not None and term.layers != "last":
-        yield (
-            f"{where}.teacher_layer: got {term.teacher_layer}; must be null with layers {term.layers}, which set the "
-            "teacher's layers; leave it out"
+        yield Problem(
+            f"{where}.teacher_layer",
+            term.teacher_layer,
+            f"be null with layers {term.layers}, which set the teacher's layers",
+            "leave it out",
         )
 
 
@@ -98,28 +105,34 @@ def _are_pairs(layers: Any) -> bool:
     )
 
 
-def _inside_on_tasks(where: str, term: Term, kind: FeatureKind, facts: TermFacts) -> Iterator[str]:
+def _inside_on_tasks(where: str, term: Term, kind: FeatureKind, facts: TermFacts) -> Iterator[Line]:
     """On tasks, both models must read the same tokens for their layers to be compared."""
     if facts.own_tokens or facts.windows:
         reason = "with teacher.window" if facts.windows else "where the student has a tokenizer of its own"
-        yield f"{where}.features: got {kind.name}; must be logits on tasks {reason}; drop the term with ~{where}"
+        yield Problem(f"{where}.features", kind.name, f"be logits on tasks {reason}", f"drop the term with ~{where}")
     if facts.pruned and (kind.equal_heads or (kind.splits_heads and term.heads is None)):
         advice = f"set {where}.heads to a divisor of any width" if kind.splits_heads else "use hidden instead"
-        yield (
-            f"{where}.features: got {kind.name}; must not need all of the teacher's heads after pruning; "
-            f"{advice}, or drop the term with ~{where}"
+        yield Problem(
+            f"{where}.features",
+            kind.name,
+            "not need all of the teacher's heads after pruning",
+            f"{advice}, or drop the term with ~{where}",
         )
 
 
-def _teacher(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[str]:
+def _teacher(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:
     if facts.own_tokens and stage.data == "corpus" and kind.own_tokens is None:
         names = " or ".join(other.name for other in FEATURE_KINDS.values() if other.own_tokens is not None)
-        yield (
-            f"{where}.features: got {kind.name}; must be {names} where student.tokenizer is set: the "
-            f"tokens differ, and so do {kind.name}; drop the term with ~{where}"
+        yield Problem(
+            f"{where}.features",
+            kind.name,
+            f"be {names} where student.tokenizer is set: the tokens differ, and so do {kind.name}",
+            f"drop the term with ~{where}",
         )
     if facts.several_teachers and kind.inside:
-        yield (
-            f"{where}.features: got {kind.name}; must be logits with teacher=ensemble, whose members' layers "
-            f"differ; drop the term with ~{where}"
+        yield Problem(
+            f"{where}.features",
+            kind.name,
+            "be logits with teacher=ensemble, whose members' layers differ",
+            f"drop the term with ~{where}",
         )

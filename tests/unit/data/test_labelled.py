@@ -73,7 +73,7 @@ def test_a_kind_of_ones_own_has_the_settings_of_its_record(monkeypatch: pytest.M
 def test_settings_name_a_metric_of_ones_own_that_the_kind_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config.Tasks(train="train.csv", metrics=["accuracy", "mine"])
     assert "metrics: got mine" in refused({"train": TICKETS}, metrics=["mine"])
-    assert any("metrics: got mine" in line for line in tasks(settings))
+    assert any("metrics: got mine" in str(line) for line in tasks(settings))
     kind = TASK_TYPES["classification"]
     monkeypatch.setitem(TASK_TYPES, kind.name, replace(kind, all_metrics=(*kind.all_metrics, "mine")))
     assert load({"train": TICKETS}, metrics=["accuracy", "mine"]).task.metrics == ("accuracy", "mine")

@@ -247,7 +247,7 @@ def test_files_without_choices_are_refused(tmp_path: Path) -> None:
 
 def test_settings_of_the_choices_are_checked_at_once() -> None:
     def lines(choices: Any) -> list[str]:
-        return [*problems(Tasks(each={"own": Task(train="a.csv", choices=choices)}))]
+        return [*map(str, problems(Tasks(each={"own": Task(train="a.csv", choices=choices)})))]
 
     assert lines("options") == []
     assert lines(["a", "b"]) == []

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from distill.config import Student
 from distill.errors import ConfigError
 from distill.models import families, student
 from tests.tiny import SHAPES
@@ -30,6 +31,16 @@ def assert_equal(left, right) -> None:
 )
 def test_half_depth(depth: int, expected: list[int]) -> None:
     assert student.half_depth(depth) == expected
+
+
+@pytest.mark.parametrize(
+    ("layers", "count", "expected"),
+    [(None, None, [0, 2, 4, 7, 9, 11]), (None, 3, [0, 6, 11]), (None, 12, [*range(12)]), ([1, 3], 2, [1, 3])],
+)
+def test_a_student_starts_from_the_layers_or_the_number_that_is_set(
+    layers: list[int] | None, count: int | None, expected: list[int]
+) -> None:
+    assert student.initial_layers(Student(layers=layers, num_hidden_layers=count), 12) == expected
 
 
 def test_half_depth_is_always_a_valid_choice() -> None:

@@ -26,6 +26,14 @@ def test_gain(results: Results) -> None:
     assert text.endswith(f"The same student trained without a teacher retains 87.6%: {gain}")
 
 
+@pytest.mark.parametrize(
+    ("least", "said"), [(90.0, "The fastest student that retains at least 90%"), (99.9, "No student retains 99.9%")]
+)
+def test_a_single_student_may_be_asked_to_retain_a_share(least: float, said: str, results: Results) -> None:
+    results["least_retained"] = least
+    assert f" {said}" in headline.headline(decoded(results))
+
+
 def test_costs_of_shared_heads_are_those_of_all_tasks(results: Results) -> None:
     count = len(headline.task_names(decoded(results)))
     assert "together" not in " ".join([headline.headline(decoded(results)), *footnotes.coverage(decoded(results))])

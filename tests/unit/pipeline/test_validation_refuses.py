@@ -1,0 +1,179 @@
+"""Every pair of features that is refused is refused for some command, and named in the message."""
+
+from __future__ import annotations
+
+import pytest
+
+from distill.config import load_config
+from distill.pipeline import validation
+from distill.pipeline.validation import refuses
+from distill.pipeline.validation.refuses import REFUSES, Refusal, Situation, shown
+
+WRONG: dict[str, str] = {
+    "teacher.name": "a/b",
+    "teacher.names": "[a/b,c/d]",
+    "teacher.weights": "[1,2]",
+    "teacher.revision": "main",
+    "teacher.head": "new",
+    "corpus.path": "a.txt",
+    "tasks.hub": "a/b",
+    "tasks.path": ".",
+    "transfer.files": "rows.csv",
+    "push": "me/student",
+    "student.name": "a/b",
+    "student.tokenizer": "a/b",
+    "student.family": "albert",
+    "student.embedding_size": "8",
+    "student.layers": "[0,1]",
+    "student.num_hidden_layers": "2",
+    "student.hidden_size": "8",
+    "student.intermediate_size": "8",
+    "student.num_attention_heads": "2",
+    "student.init": "random",
+    "student.heads": "shared",
+    "target.speedup": "2.5",
+    "target.latency_ms": "2.5",
+    "target.size_mib": "2.5",
+    "target.chain": "true",
+    "budget.minutes": "9",
+    "stages.*.quantized": "quantize",
+    "stages.*.evaluated": "evaluate",
+    "stages.*.teacher": "teacher",
+    "stages.*.quantization_aware": "true",
+    "stages.*.skip_if_head": "true",
+    "stages.*.best_of": "3",
+    "stages.*.folds": "3",
+    "stages.*.gates.kind": "l0",
+    "stages.*.uniform": "false",
+    "stages.*.finalists": "3",
+    "stages.*.refit": "true",
+    "stages.*.shape_of": "prune",
+    "stages.*.build_student": "true",
+}
+"""Setting -> a value that its rows refuse."""
+
+BOTH = ["teacher=ensemble", "teacher.names=[a/b,c/d]"]
+SOFT = ["teacher=none", "tasks.train=a.csv", "tasks.soft_label=soft"]
+SHARED = ["student.heads=shared", "stages.quantize.schemes=[onnxruntime]", "tasks.names=[package,corrupted]"]
+BETWEEN = [
+    "+stage@stages.vocabulary=vocabulary",
+    "stages.vocabulary.start=gated",
+    "stages.prune.start=vocabulary",
+    "pipeline=[finetune_teacher,gated,vocabulary,prune,recover]",
+]
+GATED, TAUGHT, PRUNE = "stages.gated", "stages.finetune_teacher", "stages.prune"
+COMMANDS: dict[tuple[str, str], list[str]] = {
+    ("teacher.name", "OTHER_TEACHER"): ["task", *BOTH],
+    ("teacher.names", "ONE_TEACHER"): ["task"],
+    ("teacher.weights", "ONE_TEACHER"): ["task"],
+    ("teacher.revision", "ENSEMBLE"): ["task", *BOTH],
+    ("teacher.head", "WITHOUT_TEACHER"): ["prune", *SOFT],
+    ("corpus.path", "OTHER_CORPUS"): ["distilbert", "corpus=docstrings"],
+    ("tasks.hub", "OWN_ROWS"): ["prune", "tasks.train=a.csv"],
+    ("tasks.path", "NO_FILES"): ["prune"],
+    ("transfer.files", "NO_SHARE"): ["distilbert", "transfer=none"],
+    ("transfer.files", "WITHOUT_TEACHER"): ["task", *SOFT],
+    ("transfer.files", "NO_TRANSFER"): ["distilbert", "pipeline=[adapt,pretrain]"],
+    ("push", "NO_EXPORT"): ["prune", "pipeline=[finetune_teacher]"],
+    ("student.name", "BUILT_STUDENT"): ["distilbert"],
+    ("student.tokenizer", "GIVEN_STUDENT"): ["task"],
+    ("student.layers", "GIVEN_WHOLE"): ["task"],
+    ("student.num_hidden_layers", "UNCHANGED"): ["vocabulary"],
+    ("student.tokenizer", "UNSHAPED"): ["vocabulary"],
+    ("target.speedup", "UNPRUNED"): ["distilbert"],
+    ("student.tokenizer", "CUT_FROM_TEACHER"): ["prune"],
+    ("student.num_attention_heads", "EVEN"): ["prune"],
+    ("student.init", "CUT_FROM_TEACHER"): ["prune"],
+    ("target.speedup", "UNEVEN"): ["prune", "target.speedup=null", f"{PRUNE}.uniform=false"],
+    ("student.layers", "BUILT_AND_PRUNED"): ["distil_prune_int8"],
+    ("target.speedup", "SIZED"): ["prune", "target.speedup=null", "student.num_hidden_layers=2"],
+    ("student.heads", "NO_TRAINING"): ["distilbert", "pipeline=[adapt,pretrain]"],
+    ("student.heads", "CUT"): ["prune"],
+    ("budget.minutes", "NO_SPEEDUP"): ["prune", "target.speedup=null", "target.latency_ms=5"],
+    ("budget.minutes", "OTHER_TARGET"): ["auto", "target.latency_ms=5"],
+    ("budget.minutes", "OTHER_SCORES"): ["auto", "pipeline=[finetune_teacher,prune,recover]"],
+    ("budget.minutes", "UNMEASURED"): ["auto", "stages.quantize.start=finetune_teacher"],
+    ("budget.minutes", "UNLIMITED"): [
+        "auto",
+        "stages.quantize.max_drop=null",
+        "stages.quantize.max_recall_drop=null",
+    ],
+    ("target.chain", "CUT_FOR_ALL"): ["prune_general", "target.speedup=[2,4]"],
+    ("stages.*.quantized", "EMBEDS"): [
+        "embedder",
+        "pipeline=[pretrain,finetune_teacher,finetune,quantize,evaluate,export_embedder]",
+    ],
+    ("stages.*.teacher", "SEVERAL_OR_WINDOWS"): ["task", *BOTH],
+    ("stages.*.quantization_aware", "NO_STUDENT"): ["prune"],
+    ("stages.*.quantization_aware", "SHARED"): ["distilbert", *SHARED],
+    ("stages.*.best_of", "ON_CORPUS"): ["distilbert"],
+    ("stages.*.best_of", "GATED"): ["cofi"],
+    ("stages.*.best_of", "SHARED"): ["distilbert", *SHARED],
+    ("stages.*.folds", "NO_TEACHER_TRAINED"): ["prune"],
+    ("stages.*.folds", "ENSEMBLE"): ["task", *BOTH],
+    ("stages.*.folds", "WITHOUT_TEACHER"): ["task", *SOFT],
+    ("stages.*.folds", "TAUGHT"): ["prune", f"{TAUGHT}.teacher=teacher"],
+    ("stages.*.folds", "UNUSED"): ["prune", "pipeline=[finetune_teacher]"],
+    ("stages.*.gates.kind", "ON_CORPUS"): ["cofi", f"{GATED}.data=corpus"],
+    ("stages.*.gates.kind", "SHARED"): ["distilbert", *SHARED],
+    ("stages.*.gates.kind", "NO_PRUNER"): ["cofi", f"{PRUNE}.start=finetune_teacher"],
+    ("stages.*.gates.kind", "NOT_RECOVERING"): ["cofi", f"{GATED}.role=teacher"],
+    ("stages.*.gates.kind", "CHAINED"): ["cofi", "target.speedup=[2,4]", "target.chain=true"],
+    ("stages.*.gates.kind", "LAYERS"): ["cofi", "target.speedup=null", "student.layers=[0,1]"],
+    ("stages.*.gates.kind", "CUT_BETWEEN"): ["cofi", *BETWEEN, "target.speedup=null", "target.size_mib=20"],
+    ("stages.*.uniform", "BY_GATES"): ["cofi"],
+    ("stages.*.uniform", "SHAPED"): ["prune_general"],
+    ("stages.*.uniform", "NO_ONNX"): ["prune", "stages.quantize.schemes=[torchao]"],
+    ("stages.*.finalists", "BY_GATES"): ["cofi"],
+    ("stages.*.refit", "BY_GATES"): ["cofi"],
+    ("stages.*.shape_of", "ON_TASKS"): ["prune"],
+    ("stages.*.shape_of", "SHAPE_BY_GATES"): [
+        "cofi",
+        "+stage@stages.general=train_corpus",
+        "pipeline=[finetune_teacher,gated,prune,general]",
+    ],
+    ("stages.*.build_student", "CUTS_FOR_ALL"): ["prune_general"],
+    ("stages.*.build_student", "FROM_STUDENT"): ["task"],
+}
+"""First setting of a row and its situation -> a command in which the situation holds: the recipe and settings."""
+
+STAGES = {
+    ("stages.*.quantized", "EMBEDS"): "export_embedder",
+    ("stages.*.quantization_aware", "SHARED"): "finetune",
+    ("stages.*.best_of", "ON_CORPUS"): "pretrain",
+    ("stages.*.best_of", "SHARED"): "finetune",
+    ("stages.*.best_of", "GATED"): "gated",
+    ("stages.*.folds", "NO_TEACHER_TRAINED"): "recover",
+    ("stages.*.gates.kind", "SHARED"): "finetune",
+    ("stages.*.shape_of", "ON_TASKS"): "recover",
+    ("stages.*.shape_of", "SHAPE_BY_GATES"): "general",
+    ("stages.*.build_student", "CUTS_FOR_ALL"): "general",
+    ("stages.*.build_student", "FROM_STUDENT"): "finetune",
+}
+"""Row of a stage's setting -> the stage whose setting is wrong, where it is not the usual one."""
+USUAL = {"gates.kind": "gated", "uniform": "prune", "finalists": "prune", "refit": "prune"}
+
+NAMES = {id(value): name for name, value in vars(refuses).items() if isinstance(value, Situation)}
+
+
+def of(row: Refusal) -> tuple[str, str]:
+    return row.keys[0], NAMES[id(row.where)]
+
+
+def test_every_row_has_a_command() -> None:
+    assert [of(row) for row in REFUSES] == list(COMMANDS)
+    assert {key for row in REFUSES for key in row.keys} == WRONG.keys()
+
+
+@pytest.mark.parametrize(
+    ("row", "key"), [(row, key) for row in REFUSES for key in row.keys], ids=lambda value: str(value)[:40]
+)
+def test_every_row_is_reached_by_a_command(row: Refusal, key: str) -> None:
+    recipe, *settings = COMMANDS[of(row)]
+    name = key.removeprefix("stages.*.")
+    setting = key.replace("*", STAGES.get(of(row), USUAL.get(name, "finetune_teacher")))
+    given = [f"recipe={recipe}", *settings, f"{setting}={WRONG[key]}"]
+    found = validation.settings(load_config(given), recipe)
+    words = row.where.words.partition("{")[0]
+    wanted = f"; must be {shown(row.only)} {words}"
+    assert any(line.startswith(f"{setting}: got ") and wanted in line for line in found), found
