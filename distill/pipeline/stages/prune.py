@@ -20,9 +20,9 @@ from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
 from distill.deploy.export.proof import plain_logits, prove_reload, prove_same
 from distill.models import teacher
+from distill.models.write import write_model
 from distill.pipeline.artefacts import Cut, Pruned, Trained
 from distill.pipeline.context import Context
-from distill.pipeline.context.write import write_model
 from distill.pipeline.stages.shape_search import search_of, seconds_file, shape_file, timed
 from distill.runtime import progress
 from distill.runtime.storage import run_folder, structs

@@ -16,9 +16,9 @@ from distill.data.task_types import SECONDS
 from distill.deploy.export.proof import plain_logits, prove_reload
 from distill.errors import UserError
 from distill.inference.cost import parameters
+from distill.models.write import write_model
 from distill.pipeline.artefacts import SmallVocabulary
 from distill.pipeline.context import Context
-from distill.pipeline.context.write import write_model
 from distill.pipeline.stages.prune import texts_of
 from distill.runtime.storage import run_folder
 
