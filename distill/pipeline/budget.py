@@ -22,7 +22,7 @@ from distill.deploy.export.untrained import Form
 from distill.models import teacher
 from distill.pipeline.artefacts import Quantized
 from distill.pipeline.context import Context
-from distill.pipeline.stages.shape_search import form_of, search_of
+from distill.pipeline.stages.shape_search import form_of, search_inputs, search_of
 from distill.pipeline.train_steps import time_estimate
 from distill.runtime.storage import run_folder
 
@@ -61,7 +61,7 @@ class Ladder:
 
     @property
     def form(self) -> Form:
-        return form_of(self.ctx)
+        return form_of(self.ctx.config.target, self.ctx.plan, self.ctx.machine)
 
     @property
     def stored(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Ladder:
             prunes = [step for steps in self.targets.values() for step in steps if isinstance(step.settings, Prune)]
             slowest = min(prunes, key=lambda step: step.goal.speedup)
             config = teacher.read_config(self.ctx.checkpoint(slowest.start, next(iter(self.ctx.tasks))))
-            search = search_of(self.ctx, slowest, config)
+            search = search_of(search_inputs(self.ctx, slowest), self.ctx.runtime, config)
             fastest = max(map(search.times.speedup, search.shapes))
             if search.checked and max(fastest, search.times.speedup(search.full)) < slowest.goal.speedup:
                 raise out_of_reach(slowest.goal, search.shapes, search.times, search.full, search.size)

@@ -25,9 +25,9 @@ def served(loader: Loader, variants: Sequence[Variant]) -> dict[str, dict[str, A
         stored: dict[str, dict[str, Any]] = run_folder.read_json(file)
         return stored
     wanted = [variant for variant in variants if _is_served(loader, variant)]
-    wanted = wanted[:1] if loader.ctx.config.limit.smoke else wanted
+    wanted = wanted[:1] if loader.runtime.limit.smoke else wanted
     if wanted:
-        loader.ctx.machine.log(f"evaluate: cold start and memory of {len(wanted)} variants, each in a new process")
+        loader.runtime.machine.log(f"evaluate: cold start and memory of {len(wanted)} variants, each in a new process")
     found = {}
     with progress.counted("starting processes", len(wanted)) as done:
         for variant in wanted:
@@ -47,15 +47,15 @@ def _is_served(loader: Loader, variant: Variant) -> bool:
 def _in_new_process(loader: Loader, variant: Variant) -> dict[str, float | None]:
     """What `cold_start.measured` returns for a variant, with a message if it does not load: it has been scored and
     timed without it."""
-    task, machine, tasks = loader.timed_tasks(variant)[0], loader.ctx.machine, loader.ctx.tasks
+    task, machine = loader.timed_tasks(variant)[0], loader.runtime.machine
     (checkpoint,), (path,) = loader.folders(variant, task), loader.paths(variant, task)
     found, error = cold_start.measured(
-        tasks[task].task,
+        loader.tasks[task].task,
         checkpoint,
         None if variant.file is None else path,
         variant.backend,
         variant.scheme,
-        max_length=loader.ctx.config.tasks.max_length,
+        max_length=loader.runtime.longest,
         device=str(machine.device),
         threads=machine.threads,
         inside=loader.folder,

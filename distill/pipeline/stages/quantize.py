@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from distill.compression.quantization.quality_limits import Source, limits_of, source_of
 from distill.config import Quantize
 from distill.config.plan import SHARED_HEADS, Step
-from distill.config.plan import Source as Start
 from distill.config.schemes import ONNX
+from distill.data.tasks import TaskData
 from distill.deploy.export.quantized import Files, quantized
 from distill.pipeline.artefacts import Quantized
 from distill.pipeline.context import Context
+from distill.pipeline.context.checkpoints import Checkpoints
+from distill.pipeline.runtime import Runtime
 from distill.runtime.storage import run_folder, structs
 
 
-def run(ctx: Context, step: Step) -> Quantized:
+@dataclass(frozen=True)
+class QuantizeInputs:
+    """What a quantize step reads."""
+
+    name: str
+    """Folder of the step, relative to the run folder."""
+    models: Checkpoints
+    tasks: dict[str, TaskData]
+    one_encoder: bool
+    """Whether the models of all tasks have one encoder."""
+
+
+def inputs(ctx: Context, step: Step) -> QuantizeInputs:
+    """What a quantize step reads."""
+    shared = isinstance(step.start, Step) and ctx.shares_encoder(step.start.settings)
+    return QuantizeInputs(step.folder, ctx.models(step.start), ctx.tasks, shared)
+
+
+def run(inputs: QuantizeInputs, settings: Quantize, runtime: Runtime) -> Quantized:
     """Quantize every task's model with every scheme of the settings."""
-    settings: Quantize = step.settings
-    return quantize_models(ctx, Models(step.start, ctx.folder.of(step), step.folder, settings, tuple(settings.schemes)))
+    wanted = Quantization(inputs.name, inputs.models, inputs.one_encoder, settings, tuple(settings.schemes))
+    return quantize_models(wanted, inputs.tasks, runtime)
 
 
 @dataclass(frozen=True)
-class Models:
-    """The models of a step that are quantized, and where they are written."""
+class Quantization:
+    """The models that are quantized, how, and where they are written."""
 
-    start: Start
-    folder: Path
     name: str
-    """Name of the folder in messages."""
+    """Folder for them, relative to the run folder."""
+    models: Checkpoints
+    one_encoder: bool
+    """Whether the models of all tasks have one encoder."""
     settings: Quantize
     schemes: tuple[str, ...]
     member: int = 0
@@ -41,49 +62,49 @@ class Models:
     """Whether the float32 ONNX file is written even if no scheme needs it."""
 
 
-def quantize_models(ctx: Context, models: Models, tasks: Sequence[str] | None = None) -> Quantized:
-    """Quantize the models of `tasks`, by default all, that are not finished, each into a folder named after its task.
+def quantize_models(wanted: Quantization, tasks: Mapping[str, TaskData], runtime: Runtime) -> Quantized:
+    """Quantize the models of `tasks` that are not finished, each into a folder named after its task.
 
     Models with one encoder become one file.
     """
-    one_encoder = isinstance(models.start, Step) and ctx.shares_encoder(models.start.settings)
-    parts = {SHARED_HEADS: list(ctx.tasks)} if one_encoder else {task: [task] for task in tasks or ctx.tasks}
+    parts = {SHARED_HEADS: list(tasks.values())} if wanted.one_encoder else {t: [data] for t, data in tasks.items()}
     made = {}
-    for part, names in parts.items():
-        folder, label = models.folder / part, f"{models.name}/{part}"
+    for part, of_part in parts.items():
+        label = f"{wanted.name}/{part}"
+        folder = runtime.folder / label
         if not run_folder.finished(folder):
-            ctx.machine.log(f"{label}: {', '.join(models.schemes) or ONNX}")
+            runtime.machine.log(f"{label}: {', '.join(wanted.schemes) or ONNX}")
             with run_folder.writing(folder) as temporary:
-                files = _written(ctx, models, names, one_encoder, temporary, label)
+                files = _written(wanted, of_part, runtime, temporary, label)
                 structs.write(temporary / run_folder.MANIFEST, files)
         made[part] = structs.read(folder / run_folder.MANIFEST, Files)
     return Quantized(
-        schemes=list(models.schemes),
+        schemes=list(wanted.schemes),
         failed={scheme: f"{part}: {text}" for part, files in made.items() for scheme, text in files.failed.items()},
         kept={part: files.kept for part, files in made.items()},
         development={task: scores for files in made.values() for task, scores in files.development.items()},
     )
 
 
-def _written(ctx: Context, models: Models, tasks: Sequence[str], one_encoder: bool, out: Path, name: str) -> Files:
+def _written(wanted: Quantization, tasks: Sequence[TaskData], runtime: Runtime, out: Path, label: str) -> Files:
     """Write the model of one task, or of several tasks with one encoder, to `out`."""
-    settings, smoke = models.settings, ctx.config.limit.smoke or not models.limited
+    settings, smoke, machine = wanted.settings, runtime.limit.smoke or not wanted.limited, runtime.machine
     return quantized(
-        models.schemes,
-        [_source(ctx, models, task) for task in tasks],
+        wanted.schemes,
+        [_source(wanted, data, runtime) for data in tasks],
         out,
-        [limits_of(settings.max_drop, settings.max_recall_drop, ctx.tasks[task].task, smoke) for task in tasks],
-        ctx.machine,
-        lambda text: ctx.machine.log(f"{name}: {text}"),
-        one_encoder=one_encoder,
-        onnx=models.onnx,
+        [limits_of(settings.max_drop, settings.max_recall_drop, data.task, smoke) for data in tasks],
+        machine,
+        lambda text: machine.log(f"{label}: {text}"),
+        one_encoder=wanted.one_encoder,
+        onnx=wanted.onnx,
     )
 
 
-def _source(ctx: Context, models: Models, task: str) -> Source:
+def _source(wanted: Quantization, data: TaskData, runtime: Runtime) -> Source:
     """The checkpoint of a task with its data."""
-    start, tokenizer = ctx.checkpoints(models.start, task)[models.member], ctx.tokenizer(models.start, models.member)
-    if not models.schemes:
-        return Source(start, tokenizer, ctx.tasks[task], [], {})
-    settings, longest = models.settings, ctx.config.tasks.max_length
-    return source_of(start, tokenizer, ctx.tasks[task], settings.examples, longest, ctx.config.seed)
+    models, member = wanted.models, wanted.member
+    folder, tokenizer = models.folder(data.task.name, member), models.tokenizers[member]
+    if not wanted.schemes:
+        return Source(folder, tokenizer, data, [], {})
+    return source_of(folder, tokenizer, data, wanted.settings.examples, runtime.longest, runtime.seed)

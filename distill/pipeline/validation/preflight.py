@@ -17,7 +17,7 @@ from distill.models.families.head import stored_head
 from distill.models.families.record import UNBOUNDED
 from distill.models.student.shape import projects, setting
 from distill.pipeline.context import Context
-from distill.pipeline.stages.shape_search import check_reach
+from distill.pipeline.stages.shape_search import check_reach, search_inputs
 from distill.pipeline.validation.models import (
     check_activation,
     check_architecture,
@@ -94,7 +94,7 @@ def _on_main_process(ctx: Context, pending: list[Step]) -> None:
             _ = ctx.texts
         # With a budget, targets out of reach are not tried.
         if step in ctx.plan.pruners and ctx.config.budget.minutes is None:
-            check_reach(ctx, step, _pruned_from(ctx, step))
+            check_reach(search_inputs(ctx, step), ctx.runtime, _pruned_from(ctx, step))
 
 
 def _pruned_from(ctx: Context, step: Step) -> Any:

@@ -21,7 +21,7 @@ from distill.errors import ConfigError
 from distill.evaluation.results import Statistics
 from distill.pipeline import artefacts as made
 from distill.pipeline.context.folder import RunFolder
-from distill.pipeline.stages import RUN
+from distill.pipeline.stages import STAGES
 from distill.report.read import read_one
 from distill.runtime.storage import run_folder, structs
 from distill.runtime.storage.structs import Stored
@@ -114,7 +114,7 @@ EVERY = [*(each for of_kind in STEPS.values() for each in of_kind), *PARTS]
 
 
 def test_every_kind_of_step_hands_something_over() -> None:
-    assert STEPS.keys() == RUN.keys()
+    assert STEPS.keys() == STAGES.keys()
     for value in (*(of_kind[-1] for of_kind in STEPS.values()), *PARTS):
         unset = {name for name in value.__struct_fields__ if getattr(value, name) is None} - {"record", "skipped"}
         assert not unset, "a field is not tested"
