@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec.structs import asdict
 
 from distill.config.plan import EMBEDDER, TEACHER, Step
 from distill.data.tasks import TaskData
@@ -16,9 +15,10 @@ from distill.deploy.export.embedder import Embedder, export_embedder, vectors
 from distill.deploy.export.proof import Artifact, difference, fresh
 from distill.evaluation.metrics import METRICS
 from distill.evaluation.results import Origin
+from distill.evaluation.similarity import Similarity
 from distill.models import families, teacher
 from distill.models.families.vectors import Vectors, read
-from distill.pipeline.artefacts import Exported, Similarity
+from distill.pipeline.artefacts import Exported
 from distill.pipeline.context import Context
 from distill.pipeline.context.checkpoints import Checkpoints
 from distill.pipeline.origin import origin
@@ -72,7 +72,7 @@ def run(inputs: EmbedderInputs, runtime: Runtime) -> Exported:
             if data.task.kind.name == "regression" and len(data.task.columns) == 2
         },
     )
-    card = embedder_card(inputs.origin, inputs.stage, asdict(measured))
+    card = embedder_card(inputs.origin, inputs.stage, measured)
     with run_folder.writing(runtime.folder / inputs.name) as temporary:
         folder = temporary / EMBEDDER
         export_embedder(student, folder, card)

@@ -20,7 +20,8 @@ from distill.pipeline.artefacts import Quantized
 from distill.pipeline.context import Context
 from distill.pipeline.context.checkpoints import Checkpoints
 from distill.pipeline.runtime import Runtime
-from distill.pipeline.stages.quantize import Quantization, quantize_models
+from distill.pipeline.stages import quantize
+from distill.pipeline.stages.quantize import QuantizeInputs
 from distill.runtime.machine import detect_precision
 
 
@@ -124,16 +125,15 @@ class Loader:
         The teacher is quantized without limits on its loss, and the baseline with the limits of its student.
         """
         group = [variant for variant in self.variants if variant.made == folder]
-        start = self.models.checkpoints[group[0].step]
-        one_encoder = group[0].step in self.models.one_encoder
-        schemes = tuple(dict.fromkeys(variant.key for variant in group if variant.key in SCHEMES))
+        start, one_encoder = self.models.checkpoints[group[0].step], group[0].step in self.models.one_encoder
+        schemes = list(dict.fromkeys(variant.key for variant in group if variant.key in SCHEMES))
         limited, onnx = group[0].role != "teacher", any(variant.file == ONNX for variant in group)
         names = self.tasks if schemes or one_encoder else self._timed(group[0], {})
-        tasks, results = {name: self.tasks[name] for name in names}, []
+        tasks, settings = {name: self.tasks[name] for name in names}, replace(self._quantization, schemes=schemes)
+        results = []
         for member, part in enumerate(_parts(folder, self._members(group[0]))):
-            name, settings = f"{self.name}/{part}", self._quantization
-            wanted = Quantization(name, start, one_encoder, settings, schemes, member, limited, onnx)
-            results.append(quantize_models(wanted, tasks, self.runtime))
+            inputs = QuantizeInputs(f"{self.name}/{part}", start, tasks, one_encoder, member, limited, onnx)
+            results.append(quantize.run(inputs, settings, self.runtime))
         return Quantized(
             schemes=results[0].schemes,
             failed={name: text for result in results for name, text in result.failed.items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,14 +21,20 @@ from distill.runtime.storage import run_folder, structs
 
 @dataclass(frozen=True)
 class QuantizeInputs:
-    """What a quantize step reads."""
+    """The models that are quantized, and where they are written."""
 
     name: str
-    """Folder of the step, relative to the run folder."""
+    """Folder for them, relative to the run folder."""
     models: Checkpoints
     tasks: dict[str, TaskData]
     one_encoder: bool
     """Whether the models of all tasks have one encoder."""
+    member: int = 0
+    """Index of the teacher in an ensemble."""
+    limited: bool = True
+    """Whether a scheme that loses more than the limits of the settings leaves modules in float or fails."""
+    onnx: bool = False
+    """Whether the float32 ONNX file is written even if no scheme needs it."""
 
 
 def inputs(ctx: Context, step: Step) -> QuantizeInputs:
@@ -38,73 +44,52 @@ def inputs(ctx: Context, step: Step) -> QuantizeInputs:
 
 
 def run(inputs: QuantizeInputs, settings: Quantize, runtime: Runtime) -> Quantized:
-    """Quantize every task's model with every scheme of the settings."""
-    wanted = Quantization(inputs.name, inputs.models, inputs.one_encoder, settings, tuple(settings.schemes))
-    return quantize_models(wanted, inputs.tasks, runtime)
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """The models that are quantized, how, and where they are written."""
-
-    name: str
-    """Folder for them, relative to the run folder."""
-    models: Checkpoints
-    one_encoder: bool
-    """Whether the models of all tasks have one encoder."""
-    settings: Quantize
-    schemes: tuple[str, ...]
-    member: int = 0
-    """Index of the teacher in an ensemble."""
-    limited: bool = True
-    """Whether a scheme that loses more than the limits of the settings leaves modules in float or fails."""
-    onnx: bool = False
-    """Whether the float32 ONNX file is written even if no scheme needs it."""
-
-
-def quantize_models(wanted: Quantization, tasks: Mapping[str, TaskData], runtime: Runtime) -> Quantized:
-    """Quantize the models of `tasks` that are not finished, each into a folder named after its task.
+    """Quantize every task's model that is not finished, with every scheme of the settings, into a folder named after
+    its task.
 
     Models with one encoder become one file.
     """
-    parts = {SHARED_HEADS: list(tasks.values())} if wanted.one_encoder else {t: [data] for t, data in tasks.items()}
+    every = inputs.tasks
+    parts = {SHARED_HEADS: list(every.values())} if inputs.one_encoder else {task: [every[task]] for task in every}
     made = {}
     for part, of_part in parts.items():
-        label = f"{wanted.name}/{part}"
+        label = f"{inputs.name}/{part}"
         folder = runtime.folder / label
         if not run_folder.finished(folder):
-            runtime.machine.log(f"{label}: {', '.join(wanted.schemes) or ONNX}")
+            runtime.machine.log(f"{label}: {', '.join(settings.schemes) or ONNX}")
             with run_folder.writing(folder) as temporary:
-                files = _written(wanted, of_part, runtime, temporary, label)
+                files = _written(inputs, settings, runtime, of_part, temporary, label)
                 structs.write(temporary / run_folder.MANIFEST, files)
         made[part] = structs.read(folder / run_folder.MANIFEST, Files)
     return Quantized(
-        schemes=list(wanted.schemes),
+        schemes=list(settings.schemes),
         failed={scheme: f"{part}: {text}" for part, files in made.items() for scheme, text in files.failed.items()},
         kept={part: files.kept for part, files in made.items()},
         development={task: scores for files in made.values() for task, scores in files.development.items()},
     )
 
 
-def _written(wanted: Quantization, tasks: Sequence[TaskData], runtime: Runtime, out: Path, label: str) -> Files:
+def _written(
+    inputs: QuantizeInputs, settings: Quantize, runtime: Runtime, tasks: Sequence[TaskData], out: Path, label: str
+) -> Files:
     """Write the model of one task, or of several tasks with one encoder, to `out`."""
-    settings, smoke, machine = wanted.settings, runtime.limit.smoke or not wanted.limited, runtime.machine
+    smoke, machine = runtime.limit.smoke or not inputs.limited, runtime.machine
     return quantized(
-        wanted.schemes,
-        [_source(wanted, data, runtime) for data in tasks],
+        settings.schemes,
+        [_source(inputs, settings, runtime, data) for data in tasks],
         out,
         [limits_of(settings.max_drop, settings.max_recall_drop, data.task, smoke) for data in tasks],
         machine,
         lambda text: machine.log(f"{label}: {text}"),
-        one_encoder=wanted.one_encoder,
-        onnx=wanted.onnx,
+        one_encoder=inputs.one_encoder,
+        onnx=inputs.onnx,
     )
 
 
-def _source(wanted: Quantization, data: TaskData, runtime: Runtime) -> Source:
+def _source(inputs: QuantizeInputs, settings: Quantize, runtime: Runtime, data: TaskData) -> Source:
     """The checkpoint of a task with its data."""
-    models, member = wanted.models, wanted.member
+    models, member = inputs.models, inputs.member
     folder, tokenizer = models.folder(data.task.name, member), models.tokenizers[member]
-    if not wanted.schemes:
+    if not settings.schemes:
         return Source(folder, tokenizer, data, [], {})
-    return source_of(folder, tokenizer, data, wanted.settings.examples, runtime.longest, runtime.seed)
+    return source_of(folder, tokenizer, data, settings.examples, runtime.longest, runtime.seed)
