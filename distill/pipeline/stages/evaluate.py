@@ -20,7 +20,7 @@ from distill.data.encode import Encoded
 from distill.data.tasks import TaskData
 from distill.evaluation import disagreements, model_results
 from distill.evaluation.lengths import of_rows
-from distill.evaluation.results import Coverage, Disagreement, plain
+from distill.evaluation.results import Coverage, Disagreement
 from distill.inference import energy, latency, runners, timing, variants
 from distill.inference.variants import Variant
 from distill.pipeline.artefacts import Evaluated
@@ -30,7 +30,7 @@ from distill.pipeline.stages import cold_start
 from distill.pipeline.stages.load_variants import Loader, Models, models, variants_of
 from distill.pipeline.stages.predictions import failing, predictions
 from distill.report import headline
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 from distill.runtime.versions import environment, installed
 
 
@@ -108,7 +108,7 @@ def run(inputs: EvaluateInputs, settings: Evaluate, runtime: Runtime) -> Evaluat
         coverage=inputs.coverage,
         statistics=model_results.compared(measured),
     )
-    found = plain(list(_disagreements(measured, evaluated)))
+    found = structs.plain(list(_disagreements(measured, evaluated)))
     run_folder.write_json(runtime.folder / run_folder.DISAGREEMENTS, found)
     return evaluated
 
