@@ -15,7 +15,7 @@ from distill.compression.pruning.select_kept import mean_loss, top
 from distill.compression.pruning.sensitivity import Sensitivity, Subject, cut_to, in_precision, sensitivity, stored
 from distill.compression.pruning.target import Search
 from distill.compression.pruning.trial_shapes import trial
-from distill.config import Limit, Prune, Student
+from distill.config import Limit, Prune
 from distill.config.plan import Step
 from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
@@ -45,8 +45,6 @@ class PruneInputs:
     """Folder of the step, relative to the run folder."""
     models: Checkpoints
     tasks: dict[str, TaskData]
-    student: Student
-    """The sizes that are asked for."""
     search: SearchInputs
     unpruned: Path
     """Folder of a model that no prune step has cut."""
@@ -65,7 +63,6 @@ def inputs(ctx: Context, step: Step) -> PruneInputs:
         name=step.folder,
         models=ctx.models(step.start),
         tasks=ctx.tasks,
-        student=ctx.config.student,
         search=search_inputs(ctx, step),
         unpruned=ctx.checkpoint(first.start, next(iter(ctx.tasks))),
         shape=None if pruner is step else ctx.folder.result(pruner, Pruned).shape,
@@ -152,7 +149,7 @@ def _sensitivity(
             settings,
             shapes,
             in_precision(runtime.machine.precision, data.task.kind),
-            layers=inputs.student.layers,
+            layers=inputs.search.student.layers,
             search=inputs.search.searched and inputs.shape is None and inputs.gates is None,
             retrain_steps=_limited(settings.retrain_steps, runtime.limit),
             log=runtime.machine.log,
@@ -214,7 +211,7 @@ def _cut(
     if settings.uniform:
         small = cut_to(model, measured, shape, rows)
     else:
-        small = zeroed_to(model, measured, shape, rows, inputs.student.num_attention_heads)
+        small = zeroed_to(model, measured, shape, rows, inputs.search.student.num_attention_heads)
     layers, losses = measured.layers[shape.layers], [mean_loss(each, rows, loss) for each in (model, small)]
     runtime.machine.log(
         f"{inputs.name}/{data.task.name}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN {shape.ffn}; "

@@ -51,9 +51,10 @@ class SearchInputs:
     stage: str
     goal: Target
     searched: bool
-    """Whether a shape is searched for the goal; if false, `student` has its sizes."""
+    """Whether a shape is searched for the goal; if false, the student has its sizes."""
     dimensions: list[str]
     student: Student
+    """The sizes that are asked for."""
     form: Form
     """The form in which shapes are timed."""
     teacher: str
