@@ -34,7 +34,7 @@ def predictions(
     stopped run resumes.
 
     Args:
-        tokenizers: of all variants; the labels are these of the rows that the first one encodes.
+        tokenizers: of all models; labels are taken from the rows that the first one encodes.
         failed: variant -> why it failed; variants that fail here are added.
     """
     task, machine = data.task.name, loader.runtime.machine
