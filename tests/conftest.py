@@ -253,9 +253,9 @@ def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterato
 
     def call(folder: Path, recipe: str, *overrides: str) -> Any:
         from distill import config
-        from distill.evaluation.results import plain
         from distill.pipeline import run as pipeline
         from distill.pipeline import validation
+        from distill.runtime.storage.structs import plain
 
         settings = config.load_config([f"recipe={recipe}", *overrides])
         with contextlib.chdir(folder), _restored():

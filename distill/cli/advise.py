@@ -88,7 +88,7 @@ def advise(config: Config) -> Advice:
     from distill.models import teacher
     from distill.pipeline.context import Context
     from distill.pipeline.context.folder import RunFolder
-    from distill.pipeline.stages.shape_search import form_of, search_of
+    from distill.pipeline.stages.shape_search import search_inputs, search_of
     from distill.runtime import progress
     from distill.runtime.machine import start
 
@@ -100,7 +100,8 @@ def advise(config: Config) -> Advice:
             for line in teacher.check_given(given, "TEACHER"):
                 ctx.machine.log(line)
         with progress.shown_on(ctx.machine.console):
-            search = replace(search_of(ctx, step, teacher.read_config(ctx.given.teacher)), knots=KNOTS)
+            inputs = search_inputs(ctx, step)
+            search = replace(search_of(inputs, ctx.runtime, teacher.read_config(inputs.teacher)), knots=KNOTS)
             table = search.times
             found: dict[float, Shape] = {}
             missed: dict[float, float] = {}
@@ -113,7 +114,7 @@ def advise(config: Config) -> Advice:
                     found[speedup] = shape
             whole, float32 = search.full, search.references()
             shapes = {f"{speedup:g}x": shape for speedup, shape in found.items() if shape != whole}
-            form = form_of(ctx)
+            form = inputs.form
             if (form.backend, form.scheme) not in [(runner.backend, runner.scheme) for runner in float32]:
                 shapes = {"whole": whole} | shapes
             times = search.times_of([*float32, *(search.build(name, shape) for name, shape in shapes.items())])

@@ -6,8 +6,7 @@ not measure is UNSET, which is false; what was measured and has no value is None
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -342,8 +341,3 @@ class Results(Origin, frozen=True, kw_only=True):
 def known(value: T | UnsetType | None) -> T | None:
     """The value; None for UNSET."""
     return None if value is UNSET else value
-
-
-def plain(value: Any) -> Any:
-    """Structs as JSON values. Raises ValueError for NaN and infinity, which are not JSON."""
-    return json.loads(json.dumps(msgspec.to_builtins(value, enc_hook=float), allow_nan=False))

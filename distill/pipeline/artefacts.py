@@ -7,6 +7,7 @@ from msgspec import field
 from distill.compression.pruning.search import Choice, Shape, Speed
 from distill.deploy.export.artifacts import Proof
 from distill.evaluation.results import Coverage, Fact, Model, Statistics
+from distill.evaluation.similarity import Similarity
 from distill.runtime.storage.checksums import fingerprint
 from distill.runtime.storage.structs import Stored
 from distill.training import Row
@@ -191,16 +192,6 @@ class Quantized(Artefact, frozen=True, kw_only=True):
     """Task -> scheme -> modules that stay in float."""
     development: dict[str, dict[str, float]]
     """Task -> `float32` or scheme -> points on the development rows, for the schemes that were scored."""
-
-
-class Similarity(Stored, frozen=True, kw_only=True):
-    """How similar an embedder is to its teacher."""
-
-    texts: int
-    cosine: float | None
-    """Mean cosine between the embeddings of the texts; None if their widths differ."""
-    spearman: dict[str, list[float]]
-    """Similarity task -> correlation of cosines with labels of the teacher and of the student, in percent."""
 
 
 class Exported(Artefact, frozen=True, kw_only=True):

@@ -22,9 +22,9 @@ from distill.deploy.export.untrained import Form
 from distill.models import teacher
 from distill.pipeline.artefacts import Quantized
 from distill.pipeline.context import Context
-from distill.pipeline.stages.shape_search import form_of, search_of
+from distill.pipeline.stages.shape_search import form_of, search_inputs, search_of
 from distill.pipeline.train_steps import time_estimate
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 RESERVE = 0.15
 """Share of the budget that is kept for the evaluation and the export."""
@@ -61,7 +61,7 @@ class Ladder:
 
     @property
     def form(self) -> Form:
-        return form_of(self.ctx)
+        return form_of(self.ctx.config.target, self.ctx.plan, self.ctx.machine)
 
     @property
     def stored(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Ladder:
         seconds that the target `took`; and what is `measured` of all."""
         file = self.ctx.folder.ladder
         empty: dict[str, Any] = {"estimated": {}, "shares": {}, "took": {}}
-        return empty | (run_folder.read_json(file) if file.is_file() else {})
+        return empty | (atomic.read_json(file) if file.is_file() else {})
 
     def store(self, key: str, label: str, value: Callable[[], Any]) -> Any:
         """The stored value of a label. If it is not stored, the main process computes it."""
@@ -78,7 +78,7 @@ class Ladder:
             if label not in stored.setdefault(key, {}):
                 assert self.ctx.machine.main
                 stored[key][label] = value()
-                run_folder.write_json(self.ctx.folder.ladder, stored)
+                atomic.write_json(self.ctx.folder.ladder, stored)
         return self.stored[key][label]
 
     @contextmanager
@@ -91,13 +91,13 @@ class Ladder:
             if self.ctx.machine.main:
                 stored = self.stored
                 stored["took"][label] = stored["took"].get(label, 0.0) + time.monotonic() - began
-                run_folder.write_json(self.ctx.folder.ladder, stored)
+                atomic.write_json(self.ctx.folder.ladder, stored)
         self.ctx.machine.wait()
 
     def write_account(self, sentences: list[str]) -> None:
         """Store the sentences on what was tried, in place of the sentences of a stopped run."""
         if self.ctx.machine.main:
-            run_folder.write_json(self.ctx.folder.ladder, self.stored | {"account": sentences})
+            atomic.write_json(self.ctx.folder.ladder, self.stored | {"account": sentences})
         self.ctx.machine.wait()
 
     def left(self) -> float:
@@ -113,7 +113,7 @@ class Ladder:
             prunes = [step for steps in self.targets.values() for step in steps if isinstance(step.settings, Prune)]
             slowest = min(prunes, key=lambda step: step.goal.speedup)
             config = teacher.read_config(self.ctx.checkpoint(slowest.start, next(iter(self.ctx.tasks))))
-            search = search_of(self.ctx, slowest, config)
+            search = search_of(search_inputs(self.ctx, slowest), self.ctx.runtime, config)
             fastest = max(map(search.times.speedup, search.shapes))
             if search.checked and max(fastest, search.times.speedup(search.full)) < slowest.goal.speedup:
                 raise out_of_reach(slowest.goal, search.shapes, search.times, search.full, search.size)

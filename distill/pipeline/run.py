@@ -15,7 +15,7 @@ from distill.config import Config, Evaluate, Export, load_config, words
 from distill.config.plan import EMBEDDER, SHARED_HEADS, Step, resolve
 from distill.data.tasks import check_files
 from distill.errors import ConfigError, UserError, discreet, printable, refuse
-from distill.evaluation.results import Results, plain
+from distill.evaluation.results import Results
 from distill.models.families.head import stored_head
 from distill.pipeline import validation
 from distill.pipeline.validation import hydra_errors
@@ -24,7 +24,7 @@ from distill.pipeline.validation.launch import launch
 from distill.pipeline.validation.place import place
 from distill.pipeline.validation.rules import flatten
 from distill.runtime import progress, quoting
-from distill.runtime.storage import atomic, cache, checksums, disk_errors, run_folder
+from distill.runtime.storage import atomic, cache, checksums, disk_errors, run_folder, structs
 
 if TYPE_CHECKING:
     from distill.pipeline.context import Context
@@ -64,7 +64,7 @@ def run(*settings: str) -> dict[str, Any] | None:
     assert recipe is not None
     try:
         measured = run_pipeline(config, recipe, overrides)
-        return None if measured is None else {"schema": measured.schema} | plain(measured)
+        return None if measured is None else {"schema": measured.schema} | structs.plain(measured)
     except OSError as error:
         if (line := disk_errors.problem(error)) is None:
             raise

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from distill.evaluation.results import Model, Origin, Results
+from distill.evaluation.similarity import Similarity
 from distill.report import footnotes, headline, markdown
 from distill.report.detail import gain_table
 from distill.report.page import Block, Bullets, Code, Heading, Paragraph, banner, command, section
@@ -108,18 +109,13 @@ def plain_card(
     return _card(front, task, origin, usage, [stage], ["It was not evaluated."])
 
 
-def embedder_card(origin: Origin, stage: str, measured: dict[str, Any]) -> str:
-    """README.md of a sentence embedder that `stage` of a run trained; `origin` describes the run.
-
-    `measured`: `cosine` is the mean cosine to the teacher's embeddings over `texts` texts, None if their widths differ;
-    `spearman` maps a similarity task to [teacher, student]: the correlation of cosines with labels, in percent.
-    """
-    rows = [
-        (f"Spearman on {task}, in percent", *map("{:.1f}".format, both)) for task, both in measured["spearman"].items()
-    ]
-    if measured["cosine"] is not None:
-        name = f"Mean cosine to the teacher's embeddings, over {measured['texts']} texts"
-        rows.append((name, "1", f"{measured['cosine']:.3f}"))
+def embedder_card(origin: Origin, stage: str, measured: Similarity) -> str:
+    """README.md of a sentence embedder that `stage` of a run trained; `origin` describes the run."""
+    pairs = measured.spearman.items()
+    rows = [(f"Spearman on {task}, in percent", *map("{:.1f}".format, both)) for task, both in pairs]
+    if measured.cosine is not None:
+        name = f"Mean cosine to the teacher's embeddings, over {measured.texts} texts"
+        rows.append((name, "1", f"{measured.cosine:.3f}"))
     parts: list[Block] = [
         Paragraph(f"Its unit-length embeddings approximate the direction of those of {origin.teacher_name}."),
         Code(_EMBEDDER),

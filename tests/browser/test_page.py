@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from distill.evaluation.results import plain
 from distill.report.choose import Ask, choice, least_of
 from distill.report.variants import Run, groups, variants
+from distill.runtime.storage.structs import plain
 from tests.browser.conftest import Opened, committed
 from tests.decoded import decoded
 from tests.enriched import EVIL, disagreeing, enriched

@@ -14,7 +14,7 @@ from distill import config
 from distill.data import tasks
 from distill.data.development_split import aside
 from distill.deploy.export.proof import plain_logits
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 WORDS = sorted({word for sentence in TINY["SENTENCES"] for word in sentence.split()})
@@ -39,7 +39,7 @@ def test_the_stored_model_scores_what_its_manifest_has(run: Any, tmp_path: Path)
     pipeline = "pipeline=[finetune_teacher,finetune]"
     run(tmp_path, "task", f"teacher.name={given}", f"student.name={given}", *FEW, *learned, pipeline, "output=out")
     folder = tmp_path / "out" / "finetune" / "a"
-    found = run_folder.read_json(folder / run_folder.MANIFEST)["best"]
+    found = atomic.read_json(folder / run_folder.MANIFEST)["best"]
     assert found["step"] in (5, 7, 8)
     assert found["score"] >= found["score_at_end"]
 

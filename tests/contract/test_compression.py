@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import runpy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import onnx
 import pytest
 
 from distill.compression.quantization.quantize import FITS, MAKE, always_float, linears, onnx_modules
-from distill.config import Evaluate, Quantize, Train
+from distill.config import Quantize, Train
 from distill.config.plan import Step
 from distill.config.schemes import ONNX, SCHEMES
 from distill.deploy.export.onnx import export_onnx, onnx_parity
@@ -24,10 +23,8 @@ from distill.inference.latency import synthetic
 from distill.inference.variants import Variant
 from distill.models import families as family
 from distill.pipeline.artefacts import Quantized
-from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import export
-from distill.pipeline.stages.load_variants import Loader
-from distill.runtime.storage import run_folder, structs
+from distill.pipeline.stages.load_variants import Loader, Models
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SAME = TINY["SAME"]
@@ -146,13 +143,14 @@ def test_too_few_rows_for_ranges_are_refused_first(run: Any, tmp_path: Path) -> 
     assert not (tmp_path / "out" / "finetune_teacher").exists()
 
 
-def test_the_variant_that_is_timed_is_of_the_task_with_most_in_float(tmp_path: Path) -> None:
+def test_the_variant_that_is_timed_is_of_the_task_with_most_in_float() -> None:
     kept = {"b": {"onnxruntime": ["x", "y"]}, "c": {"onnxruntime": ["x"], "bitsandbytes": ["z"]}}
     made = Quantized(schemes=[*SCHEMES], failed={}, kept={"a": {}, **kept}, development={})
-    structs.write(tmp_path / "quantize" / run_folder.MANIFEST, made)
-    ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), tasks={"a": 0, "b": 0, "c": 0}, shared=False)
     student, quantize = Step("recover", Train()), Step("quantize", Quantize())
-    loader = Loader(ctx, Step("evaluate", Evaluate()), [])
+    models = Models(student, 1, [], {}, {quantize: made}, frozenset(), shared=False, columns={}, window=None)
+    data: Any = {"a": 0, "b": 0, "c": 0}
+    runtime: Any = None
+    loader = Loader("evaluate", models, data, [], runtime)
     shown = {
         key: loader.timed_tasks(Variant("student", one.backend, one.scheme, student, quantize, file=one.file, key=key))
         for key, one in SCHEMES.items()
@@ -160,8 +158,8 @@ def test_the_variant_that_is_timed_is_of_the_task_with_most_in_float(tmp_path: P
     assert shown == {key: ["a"] for key in SCHEMES} | {"onnxruntime": ["b"], "bitsandbytes": ["c"]}
     plain = Variant("student", "torch", "fp32", student)
     assert loader.timed_tasks(plain) == ["a"]
-    ctx.shared = True
-    assert loader.timed_tasks(plain) == ["a", "b", "c"]
+    shared = replace(loader, models=replace(models, shared=True))
+    assert shared.timed_tasks(plain) == ["a", "b", "c"]
 
 
 def test_an_export_that_is_not_what_was_made_is_removed(

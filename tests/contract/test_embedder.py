@@ -17,7 +17,7 @@ from distill.errors import ConfigError, UserError
 from distill.models import families, teacher
 from distill.models.families.embedding import EncoderForVectors
 from distill.models.families.vectors import Vectors
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TEXTS = [*TINY["SENTENCES"][:4], "goats", " ".join(TINY["SENTENCES"] * 9)]
@@ -78,9 +78,9 @@ def test_prompts_and_lower_case_of_a_teacher_are_stated_by_its_student(tmp_path:
     given = Vectors(prompts={"query": "the old "}, default_prompt="query", similarity="dot", lower=True)
     embedder = made(tmp_path / "model", given=given)
     export_embedder(embedder, tmp_path / "out", "")
-    stated = run_folder.read_json(tmp_path / "out" / "config_sentence_transformers.json")
+    stated = atomic.read_json(tmp_path / "out" / "config_sentence_transformers.json")
     assert stated == {"prompts": given.prompts, "default_prompt_name": "query", "similarity_fn_name": "dot"}
-    assert run_folder.read_json(tmp_path / "out" / "sentence_bert_config.json")["do_lower_case"] is True
+    assert atomic.read_json(tmp_path / "out" / "sentence_bert_config.json")["do_lower_case"] is True
     prompted = [f"the old {text}" for text in TEXTS]
     expected = vectors(embedder, teacher.load_tokenizer(tmp_path / "out"), prompted)
     np.testing.assert_allclose(elsewhere(tmp_path / "out"), expected, atol=1e-5)
@@ -121,13 +121,13 @@ def test_a_narrower_student_learns_a_map_to_its_teachers_vectors(
     monkeypatch.setattr(training, "train", watched)
     run(tmp_path, "embedder", *FEW, "student.hidden_size=16")
     folder = tmp_path / "run" / "export_embedder"
-    manifest = run_folder.read_json(folder / run_folder.MANIFEST)
+    manifest = atomic.read_json(folder / run_folder.MANIFEST)
     assert manifest["largest_difference"] <= 1e-5
     assert manifest["similarity"]["spearman"].keys() == {"overlap"}
     made = folder / "embedder"
     assert not learned["pooled"].equal(learned["cosine"])
     assert load_file(made / "2_Dense" / "model.safetensors")["linear.weight"].equal(learned["pooled"])
-    described = run_folder.read_json(made / "2_Dense" / "config.json")
+    described = atomic.read_json(made / "2_Dense" / "config.json")
     assert (described["in_features"], described["out_features"]) == (16, 32)
     texts = ["a kettle sings", "the tea is ready"]
     said, wanted = elsewhere(made, texts), guide(tmp_path / "run", texts)

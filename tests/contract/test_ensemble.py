@@ -15,7 +15,7 @@ from distill.errors import ConfigError
 from distill.models import teacher
 from distill.pipeline import validation
 from distill.pipeline.context.given import SMOKE_LAYERS
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 ALIGN = runpy.run_path(str(Path(__file__).parents[1] / "unit" / "data" / "test_align.py"))
@@ -56,10 +56,10 @@ def test_teachers_of_two_families_and_tokenizers_teach_as_one(run: Any, tmp_path
     assert [model["failed"] for model in results["models"] if "failed" in model] == []
 
     out = tmp_path / "out"
-    manifest = run_folder.read_json(out / "finetune_teacher" / run_folder.MANIFEST)
+    manifest = atomic.read_json(out / "finetune_teacher" / run_folder.MANIFEST)
     shares = manifest["weights"]
     assert all(sum(of_task) == pytest.approx(1) for of_task in shares.values())
-    kinds = [run_folder.read_json(out / "finetune_teacher" / n / "order" / "config.json") for n in ("1", "2")]
+    kinds = [atomic.read_json(out / "finetune_teacher" / n / "order" / "config.json") for n in ("1", "2")]
     assert [kind["model_type"] for kind in kinds] == ["bert", "roberta"]
 
     models = {(m["name"], m["backend"], m["scheme"]): m for m in results["models"]}
@@ -79,7 +79,7 @@ def test_teachers_of_two_families_and_tokenizers_teach_as_one(run: Any, tmp_path
     order = ", ".join(f"{100 * share:.0f}%" for share in shares["order"])
     assert f"Weights of the members on order: {order}." in results["notes"]
     assert results["teacher_name"] == "an ensemble of one, two"
-    rows = [run_folder.read_json(out / "finetune_teacher" / n / "order" / run_folder.MANIFEST) for n in ("1", "2")]
+    rows = [atomic.read_json(out / "finetune_teacher" / n / "order" / run_folder.MANIFEST) for n in ("1", "2")]
     assert all(row["steps"] == 3 for row in rows)
 
 
@@ -105,9 +105,9 @@ def test_on_a_corpus_probabilities_of_tokens_are_averaged(run: Any, tmp_path: Pa
         TINY["save"](tmp_path / name, "bert", "MaskedLM", **SMALL | {"num_hidden_layers": layers}, length=130)
     names = ["teacher=ensemble", "teacher.names=[one,two]", "student.layers=[0]"]
     run(tmp_path, "distilbert", *names, *pipeline, *tasks("order")[:2], *FEW[:4])
-    manifest = run_folder.read_json(tmp_path / "out" / "pretrain" / run_folder.MANIFEST)
+    manifest = atomic.read_json(tmp_path / "out" / "pretrain" / run_folder.MANIFEST)
     assert set(manifest["log"][-1]["terms"]) == {"soft_targets", "mlm"}
-    assert "skipped" in run_folder.read_json(tmp_path / "out" / "adapt" / run_folder.MANIFEST)
+    assert "skipped" in atomic.read_json(tmp_path / "out" / "adapt" / run_folder.MANIFEST)
     model, _ = teacher.load_mlm(tmp_path / "out" / "pretrain")
     assert model.config.num_hidden_layers == 1
 
@@ -122,7 +122,7 @@ def test_without_names_a_smoke_run_has_two_random_teachers(run: Any, tmp_path: P
         *few,
     )
     depths = [
-        run_folder.read_json(tmp_path / "out" / "finetune_teacher" / n / "order" / "config.json")["num_hidden_layers"]
+        atomic.read_json(tmp_path / "out" / "finetune_teacher" / n / "order" / "config.json")["num_hidden_layers"]
         for n in ("1", "2")
     ]
     assert depths == [SMOKE_LAYERS, SMOKE_LAYERS + 1]
@@ -147,7 +147,7 @@ def test_a_student_can_teach_another_with_its_own_tokenizer(run: Any, tmp_path: 
     again = ["+stage@stages.second=distil_tasks", "stages.second.start=student", "stages.second.teacher=finetune"]
     again += ["stages.second.epochs=3"]
     run(tmp_path, "task", *given, *again, *tasks("order"), *FEW[:2])
-    manifest = run_folder.read_json(tmp_path / "out" / "second" / "order" / run_folder.MANIFEST)
+    manifest = atomic.read_json(tmp_path / "out" / "second" / "order" / run_folder.MANIFEST)
     assert "soft_targets" in manifest["log"][-1]["terms"]
 
 

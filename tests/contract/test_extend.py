@@ -30,7 +30,7 @@ from distill.models.families.roberta import ROBERTA
 from distill.report import figure, page, table
 from distill.report.variants import Run
 from distill.report.web import data
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 from tests import outside, tiny
 from tests.decoded import decoded
 
@@ -120,7 +120,7 @@ def test_a_recipe_is_run_with_a_scheme_a_backend_and_a_loss_from_outside(
     measured = [model for model in results["models"] if model["backend"] == "outside"]
     assert [(model["role"], model["scheme"]) for model in measured] == [("teacher", "int4"), ("student", "int4")]
     assert all(model["scores"] and model["latency_ms"] and "failed" not in model for model in measured)
-    proofs = run_folder.read_json(tmp_path / "out" / "export" / run_folder.MANIFEST)["proofs"]["order"]
+    proofs = atomic.read_json(tmp_path / "out" / "export" / run_folder.MANIFEST)["proofs"]["order"]
     assert proofs["outside int4"]["largest_difference"] < 1e-5
     assert distill.load(tmp_path / "out" / "export" / "order", backend="outside").predict([("a", "text")])
 

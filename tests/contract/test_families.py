@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from distill.models import families, teacher
-from distill.runtime.storage import checksums, run_folder
+from distill.runtime.storage import atomic, checksums, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SAME = TINY["SAME"]
@@ -91,7 +91,7 @@ def test_a_bare_encoder_goes_the_whole_way(name: str, run: Any, tmp_path: Path) 
         classifier = whole(out / stage / "order", AutoModelForSequenceClassification)
         assert classifier.config.num_hidden_layers == left
         assert classifier.config.num_labels == 2
-    proofs = run_folder.read_json(out / "export" / run_folder.MANIFEST)["proofs"]["order"]
+    proofs = atomic.read_json(out / "export" / run_folder.MANIFEST)["proofs"]["order"]
     quantized = {"onnxruntime fp32", "onnxruntime int8", "bitsandbytes int8"}
     assert set(proofs) == {"torch float"} | (quantized if name in REPORTED else set())
 
@@ -104,7 +104,7 @@ def test_a_teacher_with_a_head_is_not_adapted(name: str, run: Any, tmp_path: Pat
     before = (given / "model.safetensors").read_bytes()
     run(tmp_path, "distilbert", *arguments(given, "adapt", "pretrain"), "limit.steps=1")
     assert "adapt: the teacher has a language-model head" in capsys.readouterr().out.splitlines()
-    manifest = run_folder.read_json(tmp_path / "out" / "adapt" / run_folder.MANIFEST)
+    manifest = atomic.read_json(tmp_path / "out" / "adapt" / run_folder.MANIFEST)
     assert manifest["skipped"] == "the teacher has a language-model head"
     assert {file.name for file in (tmp_path / "out" / "adapt").iterdir()} == {run_folder.MANIFEST, checksums.SUMS}
     assert (given / "model.safetensors").read_bytes() == before
@@ -168,8 +168,7 @@ def test_a_student_with_a_tokenizer_of_its_own_goes_the_whole_way(run: Any, tmp_
     assert (made.config.model_type, made.config.vocab_size) == ("roberta", len(words))
     assert words.convert_ids_to_tokens([0, 1, 2]) == ["<s>", "<pad>", "</s>"]
     pretrained, baseline = (
-        run_folder.read_json(tmp_path / "out" / stage / run_folder.MANIFEST)
-        for stage in ("pretrain", "pretrain_baseline")
+        atomic.read_json(tmp_path / "out" / stage / run_folder.MANIFEST) for stage in ("pretrain", "pretrain_baseline")
     )
     assert set(pretrained["log"][-1]["terms"]) == {"mlm", "cosine"}
     same = ("steps", "tokens", "corpus")

@@ -25,7 +25,7 @@ from distill.losses.objective import Objective
 from distill.losses.terms import Term
 from distill.models import families, teacher
 from distill.models.hooks import outputs_of
-from distill.pipeline.context.write import write_model
+from distill.models.write import write_model
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 FAMILIES = [name for name in families.FAMILIES if name not in TINY["SAME"]]

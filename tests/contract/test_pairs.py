@@ -16,7 +16,7 @@ from distill import config, report
 from distill.data import tasks
 from distill.deploy.export.proof import plain_logits
 from distill.models import teacher
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
@@ -81,7 +81,7 @@ def test_a_given_student_is_pruned_after_it_learned_the_task(run: Any, tmp_path:
     run(tmp_path, "task", *given, *again, *ORDER, *FEW)
     out = tmp_path / "out"
     assert_cut(out / "prune" / "order", out / "finetune" / "order", [0, 2])
-    manifest = run_folder.read_json(out / "recover" / "order" / run_folder.MANIFEST)
+    manifest = atomic.read_json(out / "recover" / "order" / run_folder.MANIFEST)
     assert "soft_targets" in manifest["log"][-1]["terms"]
 
 

@@ -14,7 +14,7 @@ from distill.compression.pruning import sensitivity
 from distill.errors import ConfigError
 from distill.models import families
 from distill.pipeline import validation
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "num_hidden_layers": 4, "length": 130}
@@ -46,7 +46,7 @@ def test_a_family_is_pruned_to_the_sizes_asked_for(name: str, run: Any, tmp_path
     assert not any(told[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     found = made.config
     assert (found.num_hidden_layers, found.hidden_size, found.num_attention_heads) == (2, 16, 2)
-    manifest = run_folder.read_json(folder / run_folder.MANIFEST)
+    manifest = atomic.read_json(folder / run_folder.MANIFEST)
     assert manifest["shape"] == {"layers": 2, "hidden": 16, "ffn": 24}
     assert len(manifest["tasks"]["order"]["layers"]) == 2
 
@@ -55,10 +55,10 @@ def test_a_family_is_pruned_to_the_sizes_asked_for(name: str, run: Any, tmp_path
 def test_a_speed_is_met_whatever_a_family_calls_its_sizes(name: str, run: Any, tmp_path: Path) -> None:
     given = TINY["save"](tmp_path / "teacher", name, "", **SMALL)
     run(tmp_path, "prune", *settings(given, "target.speedup=1.2"))
-    manifest = run_folder.read_json(tmp_path / "out" / "prune" / run_folder.MANIFEST)
+    manifest = atomic.read_json(tmp_path / "out" / "prune" / run_folder.MANIFEST)
     assert manifest["speed"]["predicted_ms"] > 0
     assert manifest["tried"] == 4 * 3 * (2 if name == "electra" else 3)  # not as wide as its embeddings
-    made = run_folder.read_json(tmp_path / "out" / "prune" / "order" / "config.json")
+    made = atomic.read_json(tmp_path / "out" / "prune" / "order" / "config.json")
     assert manifest["shape"]["hidden"] == made.get("hidden_size", made.get("dim"))
 
 
@@ -70,7 +70,7 @@ def test_what_is_left_is_refitted(chosen: str, run: Any, tmp_path: Path, monkeyp
     given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
     run(tmp_path, "prune", *settings(given, chosen, "target.speedup=null", "student.hidden_size=16"))
     assert calls
-    manifest = run_folder.read_json(tmp_path / "out" / "prune" / run_folder.MANIFEST)
+    manifest = atomic.read_json(tmp_path / "out" / "prune" / run_folder.MANIFEST)
     assert manifest["shape"] == {"layers": 4, "hidden": 16, "ffn": 32}
 
 
@@ -109,13 +109,13 @@ def test_a_stopped_stage_goes_on_with_the_shape_it_found(run: Any, tmp_path: Pat
     arguments = settings(given, "target.speedup=1.2", "tasks.names=[order,overlap]")
     run(tmp_path, "prune", *arguments)
     folder = tmp_path / "out" / "prune"
-    before = run_folder.read_json(folder / run_folder.MANIFEST)
+    before = atomic.read_json(folder / run_folder.MANIFEST)
     assert before["tried"] == 4 * 3 * 3
     weights = (folder / "overlap" / "model.safetensors").read_bytes()
     (folder / run_folder.MANIFEST).unlink()
     shutil.rmtree(folder / "overlap")
     run(tmp_path, "prune", *arguments)
-    after = run_folder.read_json(folder / run_folder.MANIFEST)
+    after = atomic.read_json(folder / run_folder.MANIFEST)
     assert after["seconds"] > before["seconds"], "those of both parts"
     assert [after[key] for key in ("shape", "speed", "tasks")] == [before[key] for key in ("shape", "speed", "tasks")]
     assert (folder / "overlap" / "model.safetensors").read_bytes() == weights
@@ -132,7 +132,7 @@ def test_several_targets_are_met_from_one_set_of_measurements(
     size = {}
     for label in ("0.3MiB", "0.2MiB"):
         folder = root / "prune" / label
-        assert run_folder.read_json(folder / run_folder.MANIFEST)["shape"]["layers"] <= 4
+        assert atomic.read_json(folder / run_folder.MANIFEST)["shape"]["layers"] <= 4
         size[label] = (folder / "order" / "model.safetensors").stat().st_size / 2**20
     assert size["0.2MiB"] < 0.21  # with the names of its tensors
     assert size["0.2MiB"] <= size["0.3MiB"] < 0.31

@@ -28,7 +28,7 @@ from distill.models.teacher import read_config
 from distill.pipeline import validation
 from distill.pipeline.context.given import SMOKE_LAYERS
 from distill.pipeline.validation import rules
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 FILES = sorted(config.folder("recipes").rglob("*.yaml"))
 NAMES = sorted(config.recipes())
@@ -97,7 +97,7 @@ def test_nothing_is_cut_but_what_the_recipe_says(recipe: str, run: Any, tmp_path
     """No form of the tiny model is 30 times as fast, so that all is cut that may be."""
     few = ["limit=smoke", "tasks.names=[order]", "target.shape=[1,16]", "target.speedup=30", "output=out"]
     run(tmp_path, recipe, *few, "pipeline=[finetune_teacher,prune]")
-    found = run_folder.read_json(tmp_path / "out" / "prune" / run_folder.MANIFEST)
+    found = atomic.read_json(tmp_path / "out" / "prune" / run_folder.MANIFEST)
     may = composed(recipe).stages["prune"].dimensions  # type: ignore[attr-defined]
     whole = read_config(str(tmp_path / "out" / "finetune_teacher" / "order"))
     full = {"layers": whole.num_hidden_layers, "hidden": whole.hidden_size, "ffn": whole.intermediate_size}
@@ -171,7 +171,7 @@ TOOK = {
 
 @pytest.mark.parametrize("name", TOOK)
 def test_the_time_that_a_recipe_states_is_that_of_committed_results(name: str) -> None:
-    runs = [run_folder.read_json(RESULTS / folder / "results.json") for folder in TOOK[name]]
+    runs = [atomic.read_json(RESULTS / folder / "results.json") for folder in TOOK[name]]
     assert {(run["recipe"], run["environment"]["threads"], run["environment"]["gpu"]) for run in runs} == {
         (name, 2, None)
     }
@@ -291,9 +291,7 @@ def test_the_report_states_what_the_baseline_starts_from(finished: Finished) -> 
     notes, steps = " ".join(finished.results["notes"]), finished.plan.of(Train)
     baseline = any(step.settings.role == "baseline" for step in steps)
     general = [step for step in steps if step.source("shape_of") is not None]
-    tokens = max(
-        (run_folder.read_json(finished.folder / s.folder / "manifest.json")["tokens"] for s in general), default=0
-    )
+    tokens = max((atomic.read_json(finished.folder / s.folder / "manifest.json")["tokens"] for s in general), default=0)
     assert (f"distilled on {tokens:,} tokens of a corpus before it learned" in notes) == bool(general and baseline)
     chained = len(finished.plan.pruners) < len(finished.plan.of(Prune))
     assert ("is cut from the baseline of the target before it" in notes) == (baseline and chained)
@@ -316,7 +314,7 @@ def test_every_stage_leaves_its_manifest_and_nothing_half_done(finished: Finishe
         for task in [] if step.on_corpus else finished.settings.tasks.names or []:
             assert run_folder.finished(finished.folder / step.folder / task)
     for step in finished.plan.steps:
-        manifest = run_folder.read_json(finished.folder / step.folder / run_folder.MANIFEST)
+        manifest = atomic.read_json(finished.folder / step.folder / run_folder.MANIFEST)
         assert manifest["record"].keys() >= {"inputs", "given", "versions"}
     left = [p for p in finished.folder.rglob("*") if p.name.endswith((".state", "-tmp")) or "tmp." in p.name]
     assert left == []
@@ -346,7 +344,7 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
         folder = finished.folder / export.folder / task
         if export.pruner is not None:
             pruned = finished.folder / export.pruner.folder / run_folder.MANIFEST
-            layers = run_folder.read_json(pruned)["shape"]["layers"]
+            layers = atomic.read_json(pruned)["shape"]["layers"]
         model, told = AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
         assert not told["missing_keys"]
         assert not told["unexpected_keys"]
@@ -357,7 +355,7 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
         assert logits.shape == (1, len(chosen(finished.settings.tasks)[task].labels or [0]))
         assert torch.isfinite(logits).all()
         assert (folder / "README.md").is_file()
-        proofs = run_folder.read_json(finished.folder / export.folder / run_folder.MANIFEST)["proofs"][task]
+        proofs = atomic.read_json(finished.folder / export.folder / run_folder.MANIFEST)["proofs"][task]
         if finished.recipe in SETTINGS_ALONE:
             assert set(proofs) == {"torch float", "bitsandbytes int8"}
         else:

@@ -24,7 +24,7 @@ from distill.errors import DataError
 from distill.models import teacher
 from distill.models.families import vectors
 from distill.models.families.head import stored_head
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 LONG = " ".join(TINY["SENTENCES"])
@@ -85,20 +85,20 @@ def embedder(encoder: Path, tmp_path: Path) -> Callable[..., Path]:
         listed = [
             {"idx": n, "name": str(n), "path": path, "type": OLD + kind} for n, (path, kind) in enumerate(modules)
         ]
-        run_folder.write_json(folder / "modules.json", listed)
+        atomic.write_json(folder / "modules.json", listed)
         (folder / "1_Pooling").mkdir()
         pooling = pooling or {"pooling_mode_mean_tokens": True}
-        run_folder.write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 16} | pooling)
+        atomic.write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 16} | pooling)
         for file, content in ((READING, reading), ("config_sentence_transformers.json", stored)):
             if content is not None:
-                run_folder.write_json(folder / file, content)
+                atomic.write_json(folder / file, content)
         return folder
 
     return make
 
 
 def edit(file: Path, **values: Any) -> None:
-    run_folder.write_json(file, run_folder.read_json(file) | values)
+    atomic.write_json(file, atomic.read_json(file) | values)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_texts_are_cut_where_the_library_cuts_them(
 @pytest.mark.parametrize("name", ["roberta", "xlnet"])
 def test_the_file_on_reading_has_several_names(name: str, embedder: Any) -> None:
     folder = embedder()
-    run_folder.write_json(folder / f"sentence_{name}_config.json", {"max_seq_length": 9, "do_lower_case": True})
+    atomic.write_json(folder / f"sentence_{name}_config.json", {"max_seq_length": 9, "do_lower_case": True})
     made = alike(folder)
     np.testing.assert_array_equal(made[4], made[5])
 
@@ -177,8 +177,8 @@ def test_the_entry_on_lower_case_is_kept_in_what_is_written(embedder: Any, tmp_p
     model.save_pretrained(tmp_path / "again")
     teacher.load_tokenizer(folder).save_pretrained(tmp_path / "again")  # the class drops the lower case
     again = tmp_path / "again"
-    assert run_folder.read_json(again / READING)["do_lower_case"] is True
-    assert run_folder.read_json(again / "config_sentence_transformers.json") == stored
+    assert atomic.read_json(again / READING)["do_lower_case"] is True
+    assert atomic.read_json(again / "config_sentence_transformers.json") == stored
     vectors.finish(again, 50, vectors.read(again) or vectors.Vectors())
     np.testing.assert_allclose(alike(again), alike(folder), atol=1e-6)
 
@@ -234,10 +234,10 @@ def test_a_pooling_is_read_as_there(pooling: Any, how: str, embedder: Any) -> No
 def test_a_pooling_in_another_folder(embedder: Any) -> None:
     folder = embedder({"max_seq_length": 50})
     (folder / "1_Pooling").rename(folder / "ways")
-    run_folder.write_json(folder / "ways" / "config.json", {"embedding_dimension": 16, "pooling_mode": "max"})
-    modules = run_folder.read_json(folder / "modules.json")
+    atomic.write_json(folder / "ways" / "config.json", {"embedding_dimension": 16, "pooling_mode": "max"})
+    modules = atomic.read_json(folder / "modules.json")
     modules[1]["path"] = "ways"
-    run_folder.write_json(folder / "modules.json", modules)
+    atomic.write_json(folder / "modules.json", modules)
     assert teacher.pooling(folder) == "max"
     alike(folder)
 
@@ -267,7 +267,7 @@ def test_what_the_library_saves_now(encoder: Path, tmp_path: Path) -> None:
     expected = vectors.Vectors("cls", 8, True, True, True, {"document": "", **prompts["prompts"]}, "clustering", "dot")
     assert vectors.read(folder) == expected
     vectors.check_cosines(folder)  # dot products of vectors of length 1 are cosines
-    run_folder.write_json(folder / "2_Dense" / "config.json", {"in_features": 16, "out_features": 8})
+    atomic.write_json(folder / "2_Dense" / "config.json", {"in_features": 16, "out_features": 8})
     np.testing.assert_allclose(alike(folder), made, atol=1e-6)  # these are the library's own presets
 
 
@@ -364,9 +364,9 @@ def test_a_transformer_in_a_sub_folder_is_mended_by_the_command_in_the_message(
     for file in [*folder.iterdir()]:
         if file.is_file() and file.name not in ("modules.json", "config_sentence_transformers.json"):
             file.rename(folder / "0_Transformer" / file.name)
-    modules = run_folder.read_json(folder / "modules.json")
+    modules = atomic.read_json(folder / "modules.json")
     modules[0]["path"] = "0_Transformer"
-    run_folder.write_json(folder / "modules.json", modules)
+    atomic.write_json(folder / "modules.json", modules)
     with pytest.raises(
         DataError, match="got the Transformer in the folder 0_Transformer; must be in the folder"
     ) as caught:
@@ -529,7 +529,7 @@ SETTINGS = [
 @pytest.mark.parametrize(("file", "content", "message"), SETTINGS)
 def test_settings_that_mean_something_else_are_refused(file: str, content: Any, message: str, embedder: Any) -> None:
     folder = embedder()
-    run_folder.write_json(folder / file, content)
+    atomic.write_json(folder / file, content)
     with pytest.raises(DataError) as caught:
         stored_head(folder)
     assert str(folder / file) in caught.value.messages[0]

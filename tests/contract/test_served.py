@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from distill.config import load_config
+from distill.config import Prune, load_config
 from distill.config.backends import BACKENDS
 from distill.config.plan import resolve
 from distill.config.schemes import SCHEMES
@@ -20,6 +20,7 @@ from distill.data.encode import Encoded
 from distill.deploy.export import untrained
 from distill.deploy.export.untrained import Form
 from distill.inference.timing import TASK_ROWS
+from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import shape_search
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
@@ -29,10 +30,27 @@ EVERY = [*FLOATS, *ONNX, *(Form(scheme.backend, scheme.scheme, name) for name, s
 QUICK = {"openvino", "onnxruntime", None}
 
 
+TOKENIZER = SimpleNamespace(pad_token_id=0, padding_side="right")
+
+
 def context(*given: str, device: str = "cpu") -> Any:
     settings = load_config(["recipe=prune", *given])
     machine = SimpleNamespace(device=torch.device(device), threads=1, precision="bf16")
-    return SimpleNamespace(config=settings, plan=resolve(settings), machine=machine)
+    teacher = SimpleNamespace(teacher="", tokenizer=TOKENIZER)
+    return SimpleNamespace(
+        config=settings,
+        plan=resolve(settings),
+        machine=machine,
+        given=teacher,
+        folder=RunFolder(Path()),
+        tasks={"a": None},
+    )
+
+
+def batches(*given: str) -> list[Any]:
+    """The batches that are timed for the prune step of settings."""
+    ctx = context(*given)
+    return shape_search.batches(shape_search.search_inputs(ctx, ctx.plan.of(Prune)[0]), 128)
 
 
 def param(form: Form) -> Any:
@@ -70,7 +88,8 @@ def test_a_model_is_built_in_every_form(form: Form) -> None:
     ],
 )
 def test_the_form_that_will_serve(given: list[str], device: str, form: Form) -> None:
-    assert shape_search.form_of(context(*given, device=device)) == form
+    ctx = context(*given, device=device)
+    assert shape_search.form_of(ctx.config.target, ctx.plan, ctx.machine) == form
 
 
 def test_speedups_of_a_quantized_form_are_over_the_fastest_in_float32() -> None:
@@ -84,10 +103,8 @@ def test_speedups_of_a_quantized_form_are_over_the_fastest_in_float32() -> None:
 def test_inputs_are_as_long_as_the_texts_of_the_tasks(target: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.array([3, 5, 9])
     encoded = Encoded(np.ones(lengths.sum(), np.int64), np.concatenate([[0], lengths.cumsum()]), None, None)
-    monkeypatch.setattr(shape_search, "_sampled", lambda ctx: [(1, encoded)])
-    ctx = context("target.speedup=null", target)
-    ctx.given = SimpleNamespace(tokenizer=SimpleNamespace(pad_token_id=0, padding_side="right"))
-    found = shape_search.batches(ctx)
+    monkeypatch.setattr(shape_search, "_sample", lambda data, tokenizer, longest: (1, encoded))
+    found = batches("target.speedup=null", target)
     rows = np.concatenate([batch["attention_mask"].sum(1) for batch in found])
     assert len(rows) == TASK_ROWS
     assert {*rows} <= {3, 5, 9}
@@ -96,5 +113,5 @@ def test_inputs_are_as_long_as_the_texts_of_the_tasks(target: str, most: int, mo
 
 
 def test_inputs_of_a_given_shape() -> None:
-    (batch,) = shape_search.batches(context("target.shape=[2,16]"))
+    (batch,) = batches("target.shape=[2,16]")
     assert batch["input_ids"].shape == (2, 16)

@@ -23,7 +23,7 @@ from distill.models.families import vectors
 from distill.models.families.embedding import EncoderForVectors
 from distill.models.families.head import stored_head
 from distill.models.families.record import VECTORS
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TEXTS = TINY["SENTENCES"]
@@ -211,7 +211,7 @@ MODULE = "sentence_transformers.models."
 )
 def test_other_modules_are_refused(file: str, content: Any, message: str, tmp_path: Path) -> None:
     made(tmp_path, settings=vectors.Vectors(width=24))
-    run_folder.write_json(tmp_path / file, content)
+    atomic.write_json(tmp_path / file, content)
     with pytest.raises(DataError, match=message):
         EncoderForVectors.from_pretrained(tmp_path)
     with pytest.raises(DataError, match=message):  # it is no plain encoder either

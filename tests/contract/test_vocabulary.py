@@ -14,7 +14,7 @@ from distill.data import tasks
 from distill.deploy.export.proof import plain_logits
 from distill.models import teacher
 from distill.pipeline import validation
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TASK = ["limit=smoke", "limit.steps=1", "tasks.names=[order]", "output=out", "stages.evaluate.shapes=[[1,16]]"]
@@ -30,7 +30,7 @@ def test_the_smaller_vocabulary_is_read_by_all_that_comes_of_it(name: str, run: 
     more = ["stages.evaluate.quantized=null", "limit.repeats=1", pipeline]
     found = run(tmp_path, "vocabulary", "teacher=hub", f"teacher.name={given}", *TASK, *more)
     root = tmp_path / "out"
-    manifest = run_folder.read_json(root / "vocabulary" / run_folder.MANIFEST)
+    manifest = atomic.read_json(root / "vocabulary" / run_folder.MANIFEST)
     before, after = manifest["tokens_before"], manifest["tokens"]
     assert after < before
     assert manifest["share_of_texts"] == 1
@@ -61,7 +61,7 @@ def test_a_bound_on_the_tokens_is_kept(run: Any, tmp_path: Path) -> None:
     given = TINY["save"](tmp_path / "teacher", "bert", "", length=130)
     few = ["stages.vocabulary.tokens=5", "pipeline=[finetune_teacher,vocabulary]"]
     run(tmp_path, "vocabulary", "teacher=hub", f"teacher.name={given}", *TASK, *few)
-    manifest = run_folder.read_json(tmp_path / "out" / "vocabulary" / run_folder.MANIFEST)
+    manifest = atomic.read_json(tmp_path / "out" / "vocabulary" / run_folder.MANIFEST)
     whole = teacher.load_tokenizer(given)
     # Five, and what any text can be spelt with.
     spelling = {token for token in whole.get_vocab() if len(token.removeprefix("##")) == 1}

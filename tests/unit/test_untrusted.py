@@ -21,7 +21,7 @@ from distill.deploy.export.onnx import export_onnx
 from distill.errors import DataError
 from distill.inference import cost, runners
 from distill.models import teacher
-from distill.pipeline.context.write import write_model
+from distill.models.write import write_model
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 PACKAGE = Path(distill.__file__).parent

@@ -31,11 +31,11 @@ def _whole(run: Callable[[Context, Step], Artefact]) -> Stage:
 
 STAGES: dict[str, Stage] = {
     "train": _whole(train.run),
-    "prune": _whole(prune.run),
-    "vocabulary": _whole(vocabulary.run),
-    "quantize": _whole(quantize.run),
-    "evaluate": _whole(evaluate.run),
-    "export": _whole(export.run),
+    "prune": Stage(prune.inputs, prune.run),
+    "vocabulary": Stage(vocabulary.inputs, vocabulary.run),
+    "quantize": Stage(quantize.inputs, quantize.run),
+    "evaluate": Stage(evaluate.inputs, evaluate.run),
+    "export": Stage(export.inputs, export.run),
 }
 """Kind of a stage -> the stage."""
 outside.registry("stages", STAGES)

@@ -10,7 +10,7 @@ from distill.deploy.serve import cold_start
 from distill.inference.variants import REFERENCE, Variant
 from distill.pipeline.stages.load_variants import Loader
 from distill.runtime import progress
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 
 def served(loader: Loader, variants: Sequence[Variant]) -> dict[str, dict[str, Any]]:
@@ -22,18 +22,18 @@ def served(loader: Loader, variants: Sequence[Variant]) -> dict[str, dict[str, A
     """
     file = loader.folder / "serving.json"
     if file.is_file():
-        stored: dict[str, dict[str, Any]] = run_folder.read_json(file)
+        stored: dict[str, dict[str, Any]] = atomic.read_json(file)
         return stored
     wanted = [variant for variant in variants if _is_served(loader, variant)]
-    wanted = wanted[:1] if loader.ctx.config.limit.smoke else wanted
+    wanted = wanted[:1] if loader.runtime.limit.smoke else wanted
     if wanted:
-        loader.ctx.machine.log(f"evaluate: cold start and memory of {len(wanted)} variants, each in a new process")
+        loader.runtime.machine.log(f"evaluate: cold start and memory of {len(wanted)} variants, each in a new process")
     found = {}
     with progress.counted("starting processes", len(wanted)) as done:
         for variant in wanted:
             found[variant.name] = _in_new_process(loader, variant)
             done(1)
-    run_folder.write_json(file, found)
+    atomic.write_json(file, found)
     return found
 
 
@@ -47,15 +47,15 @@ def _is_served(loader: Loader, variant: Variant) -> bool:
 def _in_new_process(loader: Loader, variant: Variant) -> dict[str, float | None]:
     """What `cold_start.measured` returns for a variant, with a message if it does not load: it has been scored and
     timed without it."""
-    task, machine, tasks = loader.timed_tasks(variant)[0], loader.ctx.machine, loader.ctx.tasks
+    task, machine = loader.timed_tasks(variant)[0], loader.runtime.machine
     (checkpoint,), (path,) = loader.folders(variant, task), loader.paths(variant, task)
     found, error = cold_start.measured(
-        tasks[task].task,
+        loader.tasks[task].task,
         checkpoint,
         None if variant.file is None else path,
         variant.backend,
         variant.scheme,
-        max_length=loader.ctx.config.tasks.max_length,
+        max_length=loader.runtime.longest,
         device=str(machine.device),
         threads=machine.threads,
         inside=loader.folder,

@@ -3,51 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec.structs import asdict
 
-from distill.config.plan import EMBEDDER, Step
+from distill.config.plan import EMBEDDER, TEACHER, Step
 from distill.data.tasks import TaskData
 from distill.deploy.export.embedder import Embedder, export_embedder, vectors
 from distill.deploy.export.proof import Artifact, difference, fresh
 from distill.evaluation.metrics import METRICS
+from distill.evaluation.results import Origin
+from distill.evaluation.similarity import Similarity
 from distill.models import families, teacher
 from distill.models.families.vectors import Vectors, read
-from distill.pipeline.artefacts import Exported, Similarity
-from distill.pipeline.collect import origin
+from distill.pipeline.artefacts import Exported
 from distill.pipeline.context import Context
+from distill.pipeline.context.checkpoints import Checkpoints
+from distill.pipeline.origin import origin
+from distill.pipeline.runtime import Runtime
 from distill.report import embedder_card
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 
 PROOF_TEXTS, SMOKE_TEXTS = 256, 4
 """Number of texts that verify an export, and under limit=smoke."""
 
 
-def run(ctx: Context, step: Step) -> Exported:
+@dataclass(frozen=True)
+class EmbedderInputs:
+    """What an export step of an embedder reads."""
+
+    name: str
+    """Folder of the step, relative to the run folder."""
+    stage: str
+    """The stage that trained the embedder."""
+    models: Checkpoints
+    teacher: Checkpoints
+    tasks: dict[str, TaskData]
+    origin: Origin
+
+
+def inputs(ctx: Context, step: Step) -> EmbedderInputs:
+    """What an export step of an embedder reads."""
+    assert isinstance(step.start, Step)
+    return EmbedderInputs(
+        name=step.folder,
+        stage=step.start.stage,
+        models=ctx.models(step.start),
+        teacher=ctx.models(TEACHER),
+        tasks=ctx.tasks,
+        origin=origin(ctx.given, ctx.recipe, ctx.command),
+    )
+
+
+def run(inputs: EmbedderInputs, runtime: Runtime) -> Exported:
     """Export the embedder of a step and verify it in a fresh process."""
-    source, tokenizer = ctx.checkpoint(step.start), ctx.tokenizer(step.start)
-    student, teacher_embedder = _embedder(ctx, source), _embedder(ctx, Path(ctx.given.teacher))
-    texts = _texts(ctx.tasks, SMOKE_TEXTS if ctx.config.limit.smoke else PROOF_TEXTS, student.given.prompt)
-    ours, theirs = vectors(student, tokenizer, texts), vectors(teacher_embedder, ctx.given.tokenizer, texts)
+    source, tokenizer, of_teacher = inputs.models.folder(), inputs.models.tokenizer, inputs.teacher.tokenizer
+    student, whole = (_embedder(folder, inputs.teacher) for folder in (source, inputs.teacher.folder()))
+    texts = _texts(inputs.tasks, SMOKE_TEXTS if runtime.limit.smoke else PROOF_TEXTS, student.given.prompt)
+    ours, theirs = vectors(student, tokenizer, texts), vectors(whole, of_teacher, texts)
     measured = Similarity(
         texts=len(texts),
         cosine=float((ours * theirs).sum(1).mean()) if ours.shape == theirs.shape else None,
         spearman={
-            task: [_similarity(data, teacher_embedder, ctx.given.tokenizer), _similarity(data, student, tokenizer)]
-            for task, data in ctx.tasks.items()
+            task: [_similarity(data, whole, of_teacher), _similarity(data, student, tokenizer)]
+            for task, data in inputs.tasks.items()
             if data.task.kind.name == "regression" and len(data.task.columns) == 2
         },
     )
-    assert isinstance(step.start, Step)
-    card = embedder_card(origin(ctx), step.start.stage, asdict(measured))
-    with run_folder.writing(ctx.folder.of(step)) as temporary:
+    card = embedder_card(inputs.origin, inputs.stage, measured)
+    with atomic.writing(runtime.folder / inputs.name) as temporary:
         folder = temporary / EMBEDDER
         export_embedder(student, folder, card)
         exported = Exported(largest_difference=_verified(student, tokenizer, texts, folder), similarity=measured)
-    ctx.machine.log(f"{step.folder}: {_summary(measured)}")
+    runtime.machine.log(f"{inputs.name}: {_summary(measured)}")
     return exported
 
 
@@ -63,10 +93,11 @@ def _verified(embedder: Embedder, tokenizer: Any, texts: list[str], folder: Path
     return difference(folder, got, np.concatenate([expected, expected[: len(got) - len(all_texts)]]))
 
 
-def _embedder(ctx: Context, folder: Path) -> Embedder:
+def _embedder(folder: Path, of_teacher: Checkpoints) -> Embedder:
     """The model of a folder with the teacher's pooling and maximum length."""
-    given = read(ctx.given.teacher) or Vectors()
-    longest = teacher.longest(ctx.given.teacher, ctx.given.tokenizer, teacher.read_config(ctx.given.teacher))
+    whole = str(of_teacher.folder())
+    given = read(whole) or Vectors()
+    longest = teacher.longest(whole, of_teacher.tokenizer, teacher.read_config(whole))
     return Embedder(folder, given.pooling, min(longest, families.max_length(teacher.read_config(folder))), given)
 
 

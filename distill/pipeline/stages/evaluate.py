@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,64 +17,99 @@ from distill.config.plan import Step
 from distill.config.schemes import packages
 from distill.data.development_split import aside
 from distill.data.encode import Encoded
+from distill.data.tasks import TaskData
 from distill.evaluation import disagreements, model_results
 from distill.evaluation.lengths import of_rows
-from distill.evaluation.results import Coverage, Disagreement, plain
+from distill.evaluation.results import Coverage, Disagreement
 from distill.inference import energy, latency, runners, timing, variants
 from distill.inference.variants import Variant
 from distill.pipeline.artefacts import Evaluated
 from distill.pipeline.context import Context
+from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages import cold_start
-from distill.pipeline.stages.load_variants import Loader, variants_of
+from distill.pipeline.stages.load_variants import Loader, Models, models, variants_of
 from distill.pipeline.stages.predictions import failing, predictions
 from distill.report import headline
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic, run_folder, structs
 from distill.runtime.versions import environment, installed
 
 
-def run(ctx: Context, step: Step) -> Evaluated:
+@dataclass(frozen=True)
+class EvaluateInputs:
+    """What an evaluate step reads."""
+
+    name: str
+    """Folder of the step, relative to the run folder."""
+    models: Models
+    tasks: dict[str, TaskData]
+    tokenizers: list[Any]
+    """Tokenizers of all models; the first one is the first teacher's."""
+    coverage: list[Coverage]
+    shape: list[int] | None
+    """The fixed shape of a target, which is timed too."""
+    command: str
+    """Command line that started the run."""
+    identities: dict[str, str]
+    """Folder -> identity of every step that it reads."""
+
+
+def inputs(ctx: Context, step: Step) -> EvaluateInputs:
+    """What an evaluate step reads."""
+    fixed = ctx.plan.has_target and ctx.config.target.shape != timing.OWN
+    return EvaluateInputs(
+        name=step.folder,
+        models=models(ctx, step),
+        tasks=ctx.tasks,
+        tokenizers=ctx.every_tokenizer,
+        coverage=convert(ctx.coverage, list[Coverage]),
+        shape=ctx.config.target.shape if fixed else None,
+        command=ctx.command,
+        identities=ctx.folder.inputs(step),
+    )
+
+
+def run(inputs: EvaluateInputs, settings: Evaluate, runtime: Runtime) -> Evaluated:
     """Score and time every variant of the models that the step compares."""
-    settings: Evaluate = step.settings
-    folder, all_variants = ctx.folder.of(step), variants_of(ctx, step)
-    _same_conditions(ctx, step, folder)
-    loader = Loader(ctx, step, all_variants)
+    all_variants, tasks = variants_of(inputs.models, len(inputs.tasks), runtime), inputs.tasks
+    _same_conditions(inputs, runtime)
+    loader = Loader(inputs.name, inputs.models, tasks, all_variants, runtime)
     failed: dict[str, str] = dict(loader.failures())
     outputs, development = ({variant.name: dict[Any, Any]() for variant in all_variants} for _ in range(2))
     lengths: dict[tuple[str, str], np.ndarray] = {}
-    for task, data in ctx.tasks.items():
+    for task, data in tasks.items():
         for found, splits in ((outputs, data.reported), (development, aside(data))):
-            for name, split, logits, labels in predictions(loader, data, splits, failed):
+            for name, split, logits, labels in predictions(loader, inputs.tokenizers, data, splits, failed):
                 found[name][task, split] = (logits, labels)
-        encoded = data.scored(data.reported, ctx.given.tokenizer, ctx.config.tasks.max_length)
+        encoded = data.scored(data.reported, inputs.tokenizers[0], runtime.longest)
         lengths |= {(task, split): of_rows(rows) for split, rows in encoded.items()}
-    fixed = ctx.plan.has_target and ctx.config.target.shape != timing.OWN
-    shapes = timing.shapes(settings.shapes, ctx.config.target.shape if fixed else None)
+    shapes = timing.shapes(settings.shapes, inputs.shape)
     working = [variant for variant in all_variants if variant.name not in failed]
-    timed = _times(loader, settings, shapes, working, failed)
+    timed = _times(loader, inputs.tokenizers, settings, shapes, working, failed)
     working = [variant for variant in working if variant.name not in failed]
-    served, cuda = cold_start.served(loader, working), ctx.machine.device.type == "cuda"
+    served, cuda = cold_start.served(loader, working), runtime.machine.device.type == "cuda"
     measured = model_results.Measured(
-        ctx.tasks, working, outputs, timed, served, settings.shapes[-1], cuda, development, lengths
+        tasks, working, outputs, timed, served, settings.shapes[-1], cuda, development, lengths
     )
-    models = []
+    rows = []
     for variant in all_variants:
         if variant.name in failed:
-            models.append(replace(model_results.unmeasured(variant), failed=failed[variant.name]))
+            rows.append(replace(model_results.unmeasured(variant), failed=failed[variant.name]))
             continue
-        tasks, one_encoder = loader.timed_tasks(variant), ctx.shares_encoder(variant.step.settings)
-        paths = _unique(path for task in tasks for path in loader.paths(variant, task))
-        every = list(ctx.tasks) if ctx.shared else tasks
+        of_variant, one_encoder = loader.timed_tasks(variant), variant.step in inputs.models.one_encoder
+        paths = _unique(path for task in of_variant for path in loader.paths(variant, task))
+        every = list(tasks) if inputs.models.shared else of_variant
         sources = _unique(path for task in every for path in loader.folders(variant, task))
-        models.append(model_results.row(variant, measured, sources, paths, ctx.folder.path, one_encoder))
+        rows.append(model_results.row(variant, measured, sources, paths, runtime.folder, one_encoder))
     evaluated = Evaluated(
-        environment=_environment(ctx),
-        command=ctx.command,
+        environment=_environment(runtime),
+        command=inputs.command,
         version=__version__,
-        models=models,
-        coverage=convert(ctx.coverage, list[Coverage]),
+        models=rows,
+        coverage=inputs.coverage,
         statistics=model_results.compared(measured),
     )
-    run_folder.write_json(ctx.folder.path / run_folder.DISAGREEMENTS, plain(list(_disagreements(measured, evaluated))))
+    found = structs.plain(list(_disagreements(measured, evaluated)))
+    atomic.write_json(runtime.folder / run_folder.DISAGREEMENTS, found)
     return evaluated
 
 
@@ -92,32 +127,38 @@ def _disagreements(measured: model_results.Measured, evaluated: Evaluated) -> It
             yield from found
 
 
-def _environment(ctx: Context) -> dict[str, Any]:
+def _environment(runtime: Runtime) -> dict[str, Any]:
     """As `environment`, with the versions of all backends that are known."""
-    return environment(ctx.machine) | installed(packages())
+    return environment(runtime.machine) | installed(packages())
 
 
-def _same_conditions(ctx: Context, step: Step, folder: Path) -> None:
+def _same_conditions(inputs: EvaluateInputs, runtime: Runtime) -> None:
     """Remove predictions and timings of a stopped run that had other models or ran on another machine."""
-    file, now = folder / "conditions.json", {"inputs": ctx.folder.inputs(step), "environment": _environment(ctx)}
-    before = run_folder.read_json(file) if file.is_file() else None
+    folder = runtime.folder / inputs.name
+    file, now = folder / "conditions.json", {"inputs": inputs.identities, "environment": _environment(runtime)}
+    before = atomic.read_json(file) if file.is_file() else None
     if before != now and folder.is_dir():
-        ctx.machine.log(f"{step.folder}: starts again, because models or machine changed")
-        run_folder.remove(folder, ctx.folder.path)
-    run_folder.write_json(file, now)
+        runtime.machine.log(f"{inputs.name}: starts again, because models or machine changed")
+        atomic.remove(folder, runtime.folder)
+    atomic.write_json(file, now)
 
 
 def _times(
-    loader: Loader, settings: Evaluate, shapes: list[list[int]], compared: list[Variant], failed: dict[str, str]
+    loader: Loader,
+    tokenizers: list[Any],
+    settings: Evaluate,
+    shapes: list[list[int]],
+    compared: list[Variant],
+    failed: dict[str, str],
 ) -> timing.Timed:
     """Times of all variants. They are stored, so that a stopped run resumes."""
-    ctx, file = loader.ctx, loader.folder / "latency.json"
+    file, machine, limit = loader.folder / "latency.json", loader.runtime.machine, loader.runtime.limit
     if file.is_file():
-        stored = run_folder.read_json(file)
+        stored = atomic.read_json(file)
         failed |= stored.pop("failed")
         return timing.Timed(**stored)
-    tokenizers = {variant.name: loader.tokenizers(variant) for variant in compared}
-    readers, loaded = timing.Readers(tokenizers, ctx.every_tokenizer), list[runners.Runner]()
+    readers = timing.Readers({variant.name: loader.tokenizers(variant) for variant in compared}, tokenizers)
+    loaded = list[runners.Runner]()
     for variant in compared:
         with failing(variant, failed):
             runner = loader.timed(variant)
@@ -125,11 +166,9 @@ def _times(
             loaded.append(runner)
 
     def own_rows(tokenizer: Any) -> list[tuple[int, Encoded]]:
-        longest = ctx.config.tasks.max_length
-        first = ((data, next(iter(data.reported.values()))) for data in ctx.tasks.values())
-        return [(data.texts, data.encoded(rows, tokenizer, longest).sequences) for data, rows in first]
+        first = ((data, next(iter(data.reported.values()))) for data in loader.tasks.values())
+        return [(data.texts, data.encoded(rows, tokenizer, loader.runtime.longest).sequences) for data, rows in first]
 
-    limit, meter = ctx.config.limit, energy.meter(ctx.machine.device.type == "cuda")
     timed = timing.timed(
         loaded,
         readers,
@@ -138,10 +177,10 @@ def _times(
         repeats=min(settings.repeats, limit.repeats or settings.repeats),
         requests=timing.SMOKE_REQUESTS if limit.smoke else timing.REQUESTS,
         least_ms=latency.SMOKE_MS if limit.smoke else latency.LEAST_MS,
-        meter=meter,
-        log=lambda text: ctx.machine.log(f"evaluate: {text}"),
+        meter=energy.meter(machine.device.type == "cuda"),
+        log=lambda text: machine.log(f"evaluate: {text}"),
     )
-    run_folder.write_json(file, asdict(timed) | {"failed": failed})
+    atomic.write_json(file, asdict(timed) | {"failed": failed})
     return timed
 
 

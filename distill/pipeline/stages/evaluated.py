@@ -4,43 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from distill.config.plan import Step
 from distill.config.schemes import file_of
 from distill.deploy.export.artifacts import Exported, Proof
 from distill.deploy.export.record import Entry
 from distill.evaluation.results import Model, Results
-from distill.pipeline.collect import results
-from distill.pipeline.context import Context
 from distill.report import timed
 
 Students = dict[tuple[str, str], Model]
 """(backend, scheme) -> row of results.json."""
 
 
-def measured_of(ctx: Context, step: Step) -> Results | None:
-    """The results of the evaluation that an export step names; None without one."""
-    evaluated = step.source("evaluated")
-    return results(ctx, evaluated) if isinstance(evaluated, Step) else None
-
-
-def students(measured: Results | None, step: Step) -> Students:
-    """The rows of the variants of the student of the step's target."""
+def students(measured: Results | None, target: str) -> Students:
+    """The rows of the variants of the student of a target."""
     return {
         (model.backend, model.scheme): model
         for model in (measured.models if measured else ())
-        if (model.role, model.target) == ("student", step.target or None)
+        if (model.role, model.target) == ("student", target or None)
     }
 
 
 def entries(
-    measured: Results | None, step: Step, exported: Sequence[Exported], proofs: Mapping[str, Proof]
+    measured: Results | None, target: str, exported: Sequence[Exported], proofs: Mapping[str, Proof]
 ) -> Iterator[Entry]:
     """The artifacts of a task with their times at the middle shape of the evaluation.
 
     `proofs`: name of an artifact -> its proof, as from `artifacts.verified`.
     """
     shape = None if measured is None else timed.reported_input(measured)
-    models = {name: model for name, model in students(measured, step).items() if not model.failed}
+    models = {name: model for name, model in students(measured, target).items() if not model.failed}
     task = exported[0].task
 
     def entry(backend: str, scheme: str, path: str, agreement: float | None) -> Entry:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from distill.config import Export, Limit
 from distill.config.plan import SHARED_HEADS, Step
 from distill.data.tasks import TaskData
 from distill.deploy.export import record
@@ -23,75 +24,123 @@ from distill.deploy.export.artifacts import (
     verified,
 )
 from distill.deploy.export.huggingface import copied, export_folder
-from distill.evaluation.results import Results
+from distill.evaluation.results import Origin, Results
 from distill.models.families import vectors
 from distill.pipeline import artefacts
-from distill.pipeline.collect import origin
+from distill.pipeline.collect import results
 from distill.pipeline.context import Context
+from distill.pipeline.context.checkpoints import Checkpoints
+from distill.pipeline.origin import origin
+from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages import embedder
-from distill.pipeline.stages.evaluated import entries, measured_of, students, temperature
+from distill.pipeline.stages.embedder import EmbedderInputs
+from distill.pipeline.stages.evaluated import entries, students, temperature
 from distill.report import heads_card, model_card, plain_card
 from distill.runtime import progress
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import atomic
 from distill.runtime.versions import cpu_flags
 
 PROOF_ROWS, SMOKE_ROWS = 256, 4
 """Number of a task's rows that verify an export, and under limit=smoke."""
 
 
-def run(ctx: Context, step: Step) -> artefacts.Exported:
-    """Export every task's model. The folder appears only when all artifacts are verified."""
+@dataclass(frozen=True)
+class ExportInputs:
+    """What an export step of the models of tasks reads."""
+
+    name: str
+    """Folder of the step, relative to the run folder."""
+    target: str
+    """Label of its target; empty if the recipe has one target or none."""
+    models: Checkpoints
+    shared: bool
+    """Whether the models of all tasks have one encoder and are exported together."""
+    tasks: dict[str, TaskData]
+    quantized: Path | None
+    """Folder of the quantize step; None if only the whole models are exported."""
+    schemes: list[str]
+    """The schemes of the quantized files."""
+    teachers: list[Path]
+    """Folders of the given teachers."""
+    origin: Origin
+    measured: Results | None
+    """The results of the evaluation that the step names; None without one."""
+
+
+def inputs(ctx: Context, step: Step) -> ExportInputs | EmbedderInputs:
+    """What an export step reads: of the models of tasks, or of an embedder."""
     if step.embeds:
-        return embedder.run(ctx, step)
-    with run_folder.writing(ctx.folder.of(step)) as temporary:
-        return artefacts.Exported(proofs=(_export_heads if ctx.shared else _export_all)(ctx, step, temporary))
+        return embedder.inputs(ctx, step)
+    quantized, evaluated = step.source("quantized"), step.source("evaluated")
+    files = quantized if isinstance(quantized, Step) else None
+    return ExportInputs(
+        name=step.folder,
+        target=step.target,
+        models=ctx.models(step.start),
+        shared=ctx.shared,
+        tasks=ctx.tasks,
+        quantized=None if files is None else ctx.folder.of(files),
+        schemes=[] if files is None else ctx.folder.result(files, artefacts.Quantized).schemes,
+        teachers=[*map(Path, ctx.given.teachers)],
+        origin=origin(ctx.given, ctx.recipe, ctx.command),
+        measured=results(ctx, evaluated) if isinstance(evaluated, Step) else None,
+    )
 
 
-def _export_all(ctx: Context, step: Step, out: Path) -> dict[str, dict[str, Proof]]:
+def run(inputs: ExportInputs | EmbedderInputs, settings: Export, runtime: Runtime) -> artefacts.Exported:
+    """Export every task's model. The folder appears only when all artifacts are verified."""
+    if isinstance(inputs, EmbedderInputs):
+        return embedder.run(inputs, runtime)
+    write = _export_heads if inputs.shared else _export_all
+    with atomic.writing(runtime.folder / inputs.name) as temporary:
+        return artefacts.Exported(proofs=write(inputs, settings, runtime, temporary))
+
+
+def _export_all(inputs: ExportInputs, settings: Export, runtime: Runtime, out: Path) -> dict[str, dict[str, Proof]]:
     """Export a folder for each task to `out`. Returns task -> artifact -> its proof."""
-    tasks, longest, measured = ctx.tasks, ctx.config.tasks.max_length, measured_of(ctx, step)
-    texts = {task: _texts(data, _proof_rows(ctx)) for task, data in tasks.items()}
-    artifacts = {task: _export(ctx, step, task, out / task, measured) for task in tasks}
-    proofs = _verified(ctx, step, [artifact for of_task in artifacts.values() for artifact in of_task], texts)
+    tasks, longest = inputs.tasks, runtime.longest
+    texts = {task: _texts(data, _proof_rows(runtime.limit)) for task, data in tasks.items()}
+    artifacts = {task: _export(inputs, settings, longest, task, out / task) for task in tasks}
+    proofs = _verified(inputs, runtime, [artifact for of_task in artifacts.values() for artifact in of_task], texts)
     for task, data in tasks.items():
         if data.task.kind.separate:
             loads_elsewhere(artifacts[task][0], texts[task], longest)
-        listed = [*entries(measured, step, artifacts[task], proofs[task])]
+        listed = [*entries(inputs.measured, inputs.target, artifacts[task], proofs[task])]
         record.write(out / task, record.of_task(data.task, longest, listed, _flags()))
-        store_check(out / task, listed, ctx.tokenizer(step.start), longest, ctx.machine.threads)
+        store_check(out / task, listed, inputs.models.tokenizer, longest, runtime.machine.threads)
     return proofs
 
 
-def _export_heads(ctx: Context, step: Step, out: Path) -> dict[str, dict[str, Proof]]:
+def _export_heads(inputs: ExportInputs, settings: Export, runtime: Runtime, out: Path) -> dict[str, dict[str, Proof]]:
     """Export one folder with a subfolder for each task's model, and the ONNX files with all heads, as `_export_all`."""
-    tasks, longest, measured, top = ctx.tasks, ctx.config.tasks.max_length, measured_of(ctx, step), out / SHARED_HEADS
-    rows = max(1, _proof_rows(ctx) // len(tasks))
+    tasks, longest, measured, top = inputs.tasks, runtime.longest, inputs.measured, out / SHARED_HEADS
+    rows = max(1, _proof_rows(runtime.limit) // len(tasks))
     texts = [text for data in tasks.values() for text in _texts(data, rows)]
-    heads = [_export_float(ctx, step, task, top / task, measured) for task in tasks]
+    heads = [_export_float(inputs, settings, longest, task, top / task) for task in tasks]
     whole = []
-    for file in _quantized(ctx, step, SHARED_HEADS, measured):
+    for file in _quantized(inputs, SHARED_HEADS):
         copied(file.made, top / file.path)
         # They have the tokenizer of any head.
         whole.append(exported(SHARED_HEADS, file, heads[0].source.tokenizer, top, heads[0].copy.tokenizer))
-    proofs = _verified(ctx, step, [*heads, *whole], dict.fromkeys([*tasks, SHARED_HEADS], texts))
+    proofs = _verified(inputs, runtime, [*heads, *whole], dict.fromkeys([*tasks, SHARED_HEADS], texts))
     for head in heads:
-        chosen = temperature(students(measured, step), head.task, head.backend, head.scheme)
+        chosen = temperature(students(measured, inputs.target), head.task, head.backend, head.scheme)
         agreement = proofs[head.task][head.name].agreement
         entry = record.Entry(head.backend, head.scheme, head.path, agreement=agreement, temperature=chosen)
         record.write(top / head.task, record.of_task(tasks[head.task].task, longest, [entry], _flags()))
     agreement = 1.0 if all(data.task.kind.named for data in tasks.values()) else None
     proofs = {SHARED_HEADS: {FLOAT: Proof(agreement=agreement)} | proofs.pop(SHARED_HEADS, {})} | proofs
     whole = [replace(heads[0], task=SHARED_HEADS), *whole]
-    listed = [*entries(measured, step, whole, proofs[SHARED_HEADS])]
+    listed = [*entries(measured, inputs.target, whole, proofs[SHARED_HEADS])]
     record.write(top, record.Heads(tuple(tasks), tuple(listed), _flags()))
-    store_check(top, listed, ctx.tokenizer(step.start), longest, ctx.machine.threads)
-    run_folder.write_text(top / "README.md", heads_card(origin(ctx), list(tasks), measured))
+    store_check(top, listed, inputs.models.tokenizer, longest, runtime.machine.threads)
+    atomic.write_text(top / "README.md", heads_card(inputs.origin, list(tasks), measured))
     return proofs
 
 
-def _proof_rows(ctx: Context) -> int:
+def _proof_rows(limit: Limit) -> int:
     """Number of a task's rows that verify an export."""
-    return SMOKE_ROWS if ctx.config.limit.smoke else PROOF_ROWS
+    return SMOKE_ROWS if limit.smoke else PROOF_ROWS
 
 
 def _flags() -> str:
@@ -100,49 +149,47 @@ def _flags() -> str:
 
 
 def _verified(
-    ctx: Context, step: Step, artifacts: Sequence[Exported], texts: dict[str, list[list[str]]]
+    inputs: ExportInputs, runtime: Runtime, artifacts: Sequence[Exported], texts: dict[str, list[list[str]]]
 ) -> dict[str, dict[str, Proof]]:
     """Task -> artifact -> its proof."""
-    ctx.machine.log(f"{step.folder}: {len(artifacts)} artifacts are verified in a fresh process without distill")
+    runtime.machine.log(f"{inputs.name}: {len(artifacts)} artifacts are verified in a fresh process without distill")
     with progress.waiting("verifying"):
-        tasks = {name: data.task for name, data in ctx.tasks.items()}
-        return verified(artifacts, tasks, texts, ctx.config.tasks.max_length)
+        return verified(artifacts, {name: data.task for name, data in inputs.tasks.items()}, texts, runtime.longest)
 
 
-def _quantized(ctx: Context, step: Step, task: str, measured: Results | None) -> Iterator[File]:
+def _quantized(inputs: ExportInputs, task: str) -> Iterator[File]:
     """The files that the quantize step has for a task, without those that failed when they were measured."""
-    quantized = step.source("quantized")
-    if isinstance(quantized, Step):
-        failed = {name for name, model in students(measured, step).items() if model.failed}
-        files = files_in(ctx.folder.of(quantized) / task, ctx.folder.result(quantized, artefacts.Quantized).schemes)
+    if inputs.quantized is not None:
+        failed = {name for name, model in students(inputs.measured, inputs.target).items() if model.failed}
+        files = files_in(inputs.quantized / task, inputs.schemes)
         yield from (file for file in files if (file.backend, file.scheme) not in failed)
 
 
-def _export(ctx: Context, step: Step, task: str, out: Path, measured: Results | None) -> list[Exported]:
+def _export(inputs: ExportInputs, settings: Export, longest: int, task: str, out: Path) -> list[Exported]:
     """Write one task's folder. Returns its artifacts, the float model first."""
-    quantized = [*_quantized(ctx, step, task, measured)]
-    in_float = _export_float(ctx, step, task, out, measured, quantized)
+    quantized = [*_quantized(inputs, task)]
+    in_float = _export_float(inputs, settings, longest, task, out, quantized)
     return [in_float, *(exported(task, file, in_float.source.tokenizer, out, out) for file in quantized)]
 
 
 def _export_float(
-    ctx: Context, step: Step, task: str, out: Path, measured: Results | None, also: Sequence[File] = ()
+    inputs: ExportInputs, settings: Export, longest: int, task: str, out: Path, also: Sequence[File] = ()
 ) -> Exported:
     """Write the folder of a task's whole model, with further files. Returns the float model."""
-    source, kind = ctx.checkpoint(step.start, task), ctx.tasks[task].task.kind
-    modules = [(path, path.name) for path in vectors.stored(source)] if kind.separate else []
+    source, of_task = inputs.models.folder(task), inputs.tasks[task].task
+    modules = [(path, path.name) for path in vectors.stored(source)] if of_task.kind.separate else []
     files = [(file.made, file.path) for file in also]
-    export_folder(source, out, _card(ctx, step, task, measured), [*files, *modules])
-    configure(out, ctx.tasks[task].task, [*map(Path, ctx.given.teachers)], ctx.config.tasks.max_length)
+    export_folder(source, out, _card(inputs, settings, longest, task), [*files, *modules])
+    configure(out, of_task, inputs.teachers, longest)
     return exported(task, float_model(source), source, out, out)
 
 
-def _card(ctx: Context, step: Step, task: str, measured: Results | None) -> str:
+def _card(inputs: ExportInputs, settings: Export, longest: int, task: str) -> str:
     """README.md of a task's folder."""
-    does, longest = ctx.tasks[task].task.kind.pipeline, ctx.config.tasks.max_length
+    does, measured = inputs.tasks[task].task.kind.pipeline, inputs.measured
     if measured is None:
-        return plain_card(origin(ctx), step.settings.start, task, does, longest)
-    return model_card(measured, step.target or None, task, does, longest)
+        return plain_card(inputs.origin, settings.start, task, does, longest)
+    return model_card(measured, inputs.target or None, task, does, longest)
 
 
 def _texts(data: TaskData, count: int) -> list[list[str]]:

@@ -10,30 +10,76 @@ from typing import Any
 
 from distill.config import Quantize
 from distill.config.backends import BACKENDS
-from distill.config.plan import SHARED_HEADS, Step, compared
+from distill.config.plan import SHARED_HEADS, Compared, Step, compared
 from distill.config.schemes import ONNX, SCHEMES
+from distill.data.tasks import TaskData
 from distill.inference import runners, variants
 from distill.inference.predict import in_windows
 from distill.inference.variants import Variant
 from distill.pipeline.artefacts import Quantized
 from distill.pipeline.context import Context
-from distill.pipeline.stages.quantize import Models, quantize_models
+from distill.pipeline.context.checkpoints import Checkpoints
+from distill.pipeline.runtime import Runtime
+from distill.pipeline.stages import quantize
+from distill.pipeline.stages.quantize import QuantizeInputs
 from distill.runtime.machine import detect_precision
 
 
-def variants_of(ctx: Context, step: Step) -> list[Variant]:
-    """All variants that an evaluate step compares."""
+@dataclass(frozen=True)
+class Models:
+    """The models that an evaluate step compares, and the files that quantize steps made of them."""
+
+    reference: Step
+    """The step that trained the teacher."""
+    members: int
+    """Number of teachers."""
+    compared: Sequence[Compared]
+    checkpoints: dict[Step, Checkpoints]
+    """By the step that made them, also of quantize steps."""
+    quantized: dict[Step, Quantized]
+    """What the quantize steps made."""
+    one_encoder: frozenset[Step]
+    """The steps whose models of all tasks have one encoder."""
+    shared: bool
+    """Whether the student of all tasks has one encoder."""
+    columns: dict[str, slice]
+    """Task -> its columns among the outputs of all heads of a student with one encoder."""
+    window: int | None
+    """Number of tokens of the windows in which teachers read long texts; None if they read whole texts."""
+
+
+def models(ctx: Context, step: Step) -> Models:
+    """The models that an evaluate step compares."""
+    reference, every = step.teacher, compared(step)
+    assert isinstance(reference, Step)
+    quantized = dict.fromkeys(each.quantized for each in every if each.quantized is not None)
+    of_students = (made for each in every for made in (each.student, each.pruned, each.baseline) if made is not None)
+    steps = dict.fromkeys((reference, *of_students, *quantized))
+    return Models(
+        reference=reference,
+        members=len(ctx.given.teachers),
+        compared=every,
+        checkpoints={made: ctx.models(made) for made in steps},
+        quantized={made: ctx.folder.result(made, Quantized) for made in quantized},
+        one_encoder=frozenset(made for made in steps if ctx.shares_encoder(made.settings)),
+        shared=ctx.shared,
+        columns={task: ctx.columns(task) for task in ctx.tasks},
+        window=ctx.config.teacher.window,
+    )
+
+
+def variants_of(models: Models, tasks: int, runtime: Runtime) -> list[Variant]:
+    """All variants that an evaluate step compares on a number of tasks."""
 
     def schemes(quantized: Step | None) -> list[str]:
-        return [] if quantized is None else ctx.folder.result(quantized, Quantized).schemes
+        return [] if quantized is None else models.quantized[quantized].schemes
 
-    teacher, device = step.teacher, ctx.machine.device
-    assert isinstance(teacher, Step)
+    device, smoke = runtime.machine.device, runtime.limit.smoke
     cuda = device.type == "cuda"
     supported = variants.supported(
         bf16=detect_precision("auto", device) == "bf16",
         cuda=cuda,
-        compiled=not ctx.config.limit.smoke,  # compiling takes longer than all else in a smoke run
+        compiled=not smoke,  # compiling takes longer than all else in a smoke run
         runtimes=[
             name
             for name, backend in BACKENDS.items()
@@ -41,10 +87,14 @@ def variants_of(ctx: Context, step: Step) -> list[Variant]:
         ],
     )
     # Exporting and quantizing the models of several tasks takes longer than all else in a smoke run.
-    references = not ctx.config.limit.smoke or len(ctx.tasks) == 1
-    members = len(ctx.given.teachers)
+    references = not smoke or tasks == 1
     return variants.variants(
-        teacher, compared(step), schemes, members=members, supported=supported, references=references
+        models.reference,
+        models.compared,
+        schemes,
+        members=models.members,
+        supported=supported,
+        references=references,
     )
 
 
@@ -52,13 +102,16 @@ def variants_of(ctx: Context, step: Step) -> list[Variant]:
 class Loader:
     """Finds and loads the files of an evaluate step's variants."""
 
-    ctx: Context
-    step: Step
+    name: str
+    """Folder of the step, relative to the run folder."""
+    models: Models
+    tasks: dict[str, TaskData]
     variants: Sequence[Variant]
+    runtime: Runtime
 
     @property
     def folder(self) -> Path:
-        return self.ctx.folder.of(self.step)
+        return self.runtime.folder / self.name
 
     @cached_property
     def _own_files(self) -> dict[str, Quantized]:
@@ -71,16 +124,16 @@ class Loader:
 
         The teacher is quantized without limits on its loss, and the baseline with the limits of its student.
         """
-        ctx, group = self.ctx, [variant for variant in self.variants if variant.made == folder]
-        start, settings = group[0].step, self._quantization
-        schemes = tuple(dict.fromkeys(variant.key for variant in group if variant.key in SCHEMES))
+        group = [variant for variant in self.variants if variant.made == folder]
+        start, one_encoder = self.models.checkpoints[group[0].step], group[0].step in self.models.one_encoder
+        schemes = list(dict.fromkeys(variant.key for variant in group if variant.key in SCHEMES))
         limited, onnx = group[0].role != "teacher", any(variant.file == ONNX for variant in group)
-        tasks = None if schemes else self._timed(group[0], {})
+        names = self.tasks if schemes or one_encoder else self._timed(group[0], {})
+        tasks, settings = {name: self.tasks[name] for name in names}, replace(self._quantization, schemes=schemes)
         results = []
-        for member, part in enumerate(_parts(folder, len(ctx.checkpoints(start)))):
-            name = f"{self.step.folder}/{part}"
-            models = Models(start, self.folder / part, name, settings, schemes, member, limited, onnx)
-            results.append(quantize_models(ctx, models, tasks))
+        for member, part in enumerate(_parts(folder, self._members(group[0]))):
+            inputs = QuantizeInputs(f"{self.name}/{part}", start, tasks, one_encoder, member, limited, onnx)
+            results.append(quantize.run(inputs, settings, self.runtime))
         return Quantized(
             schemes=results[0].schemes,
             failed={name: text for result in results for name, text in result.failed.items()},
@@ -91,14 +144,14 @@ class Loader:
     @property
     def _quantization(self) -> Quantize:
         """Settings with which the compared students are quantized."""
-        steps = [each.quantized for each in compared(self.step) if each.quantized is not None]
+        steps = [each.quantized for each in self.models.compared if each.quantized is not None]
         settings: Quantize = steps[0].settings if steps else Quantize()
         return settings
 
     def _made_with(self, variant: Variant) -> Quantized | None:
         """The files that a variant is one of; None for a float checkpoint."""
         if variant.quantized is not None:
-            return self.ctx.folder.result(variant.quantized, Quantized)
+            return self.models.quantized[variant.quantized]
         return None if variant.made is None else self._own_files[variant.made]
 
     def failures(self) -> Iterator[tuple[str, str]]:
@@ -110,21 +163,20 @@ class Loader:
 
     def tokenizers(self, variant: Variant) -> list[Any]:
         """Tokenizer of each model of a variant: several for an ensemble."""
-        if variant.role == "teacher":
-            return [self.ctx.tokenizer(variant.step, number) for number in range(self._members(variant))]
-        return [self.ctx.tokenizer(variant.step, variant.member or 0)]
+        every = self.models.checkpoints[variant.step].tokenizers
+        return every if variant.role == "teacher" else [every[variant.member or 0]]
 
     def _members(self, variant: Variant) -> int:
-        return len(self.ctx.checkpoints(variant.step))
+        return len(self.models.checkpoints[variant.step].tokenizers)
 
     def folders(self, variant: Variant, task: str) -> list[Path]:
         """The float checkpoints of a variant for a task: several for an ensemble, one for a member of it."""
-        found = self.ctx.checkpoints(variant.step, task)
+        found = self.models.checkpoints[variant.step].folders[task]
         return found if variant.member is None else [found[variant.member]]
 
     def whole(self, variant: Variant) -> bool:
         """Whether one file of the variant has the heads of all tasks."""
-        return variant.file is not None and self.ctx.shares_encoder(variant.step.settings)
+        return variant.file is not None and variant.step in self.models.one_encoder
 
     def paths(self, variant: Variant, task: str) -> list[Path]:
         """Files or folders that are loaded to run a variant."""
@@ -135,11 +187,11 @@ class Loader:
             parts = _parts(variant.made, self._members(variant))
             return [self.folder / name / part / variant.file for name in parts]
         assert variant.quantized is not None
-        return [folder / variant.file for folder in self.ctx.checkpoints(variant.quantized, task)]
+        return [folder / variant.file for folder in self.models.checkpoints[variant.quantized].folders[task]]
 
     def parts(self, variant: Variant, task: str) -> list[runners.Runner]:
         """Each model of a variant for a task: several for an ensemble."""
-        machine, found = self.ctx.machine, []
+        machine, found = self.runtime.machine, []
         for path, tokenizer in zip(self.paths(variant, task), self.tokenizers(variant), strict=True):
             runner = runners.load(
                 variant.name,
@@ -155,24 +207,28 @@ class Loader:
 
     def window(self, variant: Variant) -> int | None:
         """Number of tokens of the windows in which a variant reads long texts; None if it reads whole texts."""
-        return self.ctx.config.teacher.window if variant.role in ("teacher", "member") else None
+        return self.models.window if variant.role in ("teacher", "member") else None
 
     def timed(self, variant: Variant) -> runners.Runner:
         """A variant as one runner: its model of one task or, where the student has one encoder for all tasks, of all.
 
         One encoder then runs once; models with encoders of their own run one after the other, on the same batch.
         """
-        tasks, machine = self.timed_tasks(variant), self.ctx.machine
+        tasks, machine = self.timed_tasks(variant), self.runtime.machine
         if len(tasks) == 1:
             return self._timed_on(variant, tasks[0])
-        if not self.ctx.shares_encoder(variant.step.settings):
+        if variant.step not in self.models.one_encoder:
             return runners.in_turn(variant.name, [self._timed_on(variant, task) for task in tasks])
         folders = [path for task in tasks for path in self.paths(variant, task)]
         device, threads = machine.device.type, machine.threads
         return runners.one_pass(variant.name, folders, scheme=variant.scheme, device=device, threads=threads)
 
+    def weights(self, variant: Variant, task: str) -> list[float]:
+        """Weight of each model of a variant in the mean of their probabilities."""
+        return self.models.checkpoints[variant.step].weights[task]
+
     def _timed_on(self, variant: Variant, task: str) -> runners.Runner:
-        return runners.ensemble(variant.name, self.parts(variant, task), self.ctx.shares(variant.step, task))
+        return runners.ensemble(variant.name, self.parts(variant, task), self.weights(variant, task))
 
     def timed_tasks(self, variant: Variant) -> list[str]:
         """The tasks whose models' time and size are reported together: all where the student has one encoder for all.
@@ -183,8 +239,8 @@ class Loader:
         return self._timed(variant, {} if made is None else made.kept)
 
     def _timed(self, variant: Variant, in_float: dict[str, dict[str, list[str]]]) -> list[str]:
-        tasks = list(self.ctx.tasks)
-        if self.ctx.shared:
+        tasks = list(self.tasks)
+        if self.models.shared:
             return tasks[: 1 if self.whole(variant) else None]
         return [max(tasks, key=lambda task: len(in_float.get(task, {}).get(variant.key or "", [])))]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -14,18 +15,20 @@ from distill.compression.pruning.select_kept import mean_loss, top
 from distill.compression.pruning.sensitivity import Sensitivity, Subject, cut_to, in_precision, sensitivity, stored
 from distill.compression.pruning.target import Search
 from distill.compression.pruning.trial_shapes import trial
-from distill.config import Prune
+from distill.config import Limit, Prune
 from distill.config.plan import Step
 from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
 from distill.deploy.export.proof import plain_logits, prove_reload, prove_same
 from distill.models import teacher
+from distill.models.write import write_model
 from distill.pipeline.artefacts import Cut, Pruned, Trained
 from distill.pipeline.context import Context
-from distill.pipeline.context.write import write_model
-from distill.pipeline.stages.shape_search import search_of, seconds_file, shape_file, timed
+from distill.pipeline.context.checkpoints import Checkpoints
+from distill.pipeline.runtime import Runtime
+from distill.pipeline.stages.shape_search import SearchInputs, search_inputs, search_of, timed
 from distill.runtime import progress
-from distill.runtime.storage import run_folder, structs
+from distill.runtime.storage import atomic, structs
 
 TRIALS = "trials.json"
 """File of the losses of trials, by task and shape."""
@@ -34,24 +37,58 @@ PROOF_ROWS = 4
 """Number of a task's rows that verify a saved model."""
 
 
-def run(ctx: Context, step: Step) -> Pruned:
+@dataclass(frozen=True)
+class PruneInputs:
+    """What a prune step reads."""
+
+    name: str
+    """Folder of the step, relative to the run folder."""
+    models: Checkpoints
+    tasks: dict[str, TaskData]
+    search: SearchInputs
+    unpruned: Path
+    """Folder of a model that no prune step has cut."""
+    shape: Shape | None
+    """The shape of its student for the models of a baseline; None for a step that chooses its shape."""
+    gates: Trained | None
+    """The training of the gates by which it prunes; None if it prunes by no gates."""
+
+
+def inputs(ctx: Context, step: Step) -> PruneInputs:
+    """What a prune step reads."""
+    pruner, first = step.pruner, step.first_pruner
+    assert pruner is not None
+    assert first is not None
+    return PruneInputs(
+        name=step.folder,
+        models=ctx.models(step.start),
+        tasks=ctx.tasks,
+        search=search_inputs(ctx, step),
+        unpruned=ctx.checkpoint(first.start, next(iter(ctx.tasks))),
+        shape=None if pruner is step else ctx.folder.result(pruner, Pruned).shape,
+        gates=None if step.gated is None else ctx.folder.result(step.gated, Trained),
+    )
+
+
+def run(inputs: PruneInputs, settings: Prune, runtime: Runtime) -> Pruned:
     """Cut every task's model for one target, save the models and verify them."""
-    with timed(ctx, step):
-        longest = ctx.config.tasks.max_length
-        shapes, shape, choice = _shapes(ctx, step)
-        with run_folder.writing(ctx.folder.of(step)) as temporary:
-            parts = {task: _cut(ctx, step, data, shapes, shape, temporary) for task, data in ctx.tasks.items()}
-            rows = {task: texts_of(data) for task, data in ctx.tasks.items()}
+    longest, log = runtime.longest, runtime.machine.log
+    with timed(inputs.search.seconds_file):
+        shapes, shape, choice = _shapes(inputs, settings, runtime)
+        with atomic.writing(runtime.folder / inputs.name) as temporary:
+            tasks = inputs.tasks.items()
+            parts = {task: _cut(inputs, settings, runtime, data, shapes, shape, temporary) for task, data in tasks}
+            rows = {task: texts_of(data) for task, data in tasks}
             expected = {
                 temporary / task: (texts, plain_logits(temporary / task, texts, longest))
                 for task, texts in rows.items()
             }
-            ctx.machine.log(f"{step.folder}: {len(expected)} models are verified in a fresh process")
+            log(f"{inputs.name}: {len(expected)} models are verified in a fresh process")
             with progress.waiting("verifying"):
                 differences = prove_reload(expected, longest)
     return Pruned(
         shape=shape,
-        seconds=run_folder.read_json(seconds_file(ctx, step)),
+        seconds=atomic.read_json(inputs.search.seconds_file),
         tasks=parts,
         largest_difference={folder.name: value for folder, value in differences.items()},
         tried=None if choice is None else choice.tried,
@@ -59,37 +96,31 @@ def run(ctx: Context, step: Step) -> Pruned:
     )
 
 
-def _shapes(ctx: Context, step: Step) -> tuple[Sequence[Shape], Shape, Choice | None]:
+def _shapes(inputs: PruneInputs, settings: Prune, runtime: Runtime) -> tuple[Sequence[Shape], Shape, Choice | None]:
     """The candidate shapes of a step, its shape and, with a target, the choice of it. A baseline has its student's."""
-    pruner, first, task = step.pruner, step.first_pruner, next(iter(ctx.tasks))
-    assert pruner is not None
-    assert first is not None
-    if pruner is not step:
-        chosen = ctx.folder.result(pruner, Pruned).shape
-        return [chosen], chosen, None
-    whole, config = (teacher.read_config(ctx.checkpoint(source, task)) for source in (first.start, step.start))
-    search = search_of(ctx, step, whole, config)
-    if not ctx.plan.has_target:
+    if inputs.shape is not None:
+        return [inputs.shape], inputs.shape, None
+    folders = (inputs.unpruned, inputs.models.folder(next(iter(inputs.tasks))))
+    search = search_of(inputs.search, runtime, *map(teacher.read_config, folders))
+    if not inputs.search.searched:
         return search.shapes, search.shapes[0], None
-    choice = _choice(ctx, step, search)
+    choice = _choice(inputs, settings, runtime, search)
     return search.shapes, choice.shape, choice
 
 
-def _choice(ctx: Context, step: Step, search: Search) -> Choice:
+def _choice(inputs: PruneInputs, settings: Prune, runtime: Runtime, search: Search) -> Choice:
     """The shape for the step's target and its predicted speed. It is stored, so that a stopped run resumes."""
-    file = shape_file(ctx, step)
+    file, goal, most, gates = inputs.search.shape_file, inputs.search.goal, settings.finalists, inputs.gates
     if not file.is_file():
-        most = step.settings.finalists
-        tried = functools.partial(_tried, ctx, step, search) if most > 1 else None
-        if step.gated is None:
+        tried = functools.partial(_tried, inputs, settings, runtime, search) if most > 1 else None
+        if gates is None:
             # All tasks are measured, because their models get the same shape.
-            measured = [_sensitivity(ctx, step, data, search.shapes) for data in ctx.tasks.values()]
+            every = inputs.tasks.values()
+            measured = [_sensitivity(inputs, settings, runtime, data, search.shapes) for data in every]
             losses = [part.losses for part in measured if part.losses is not None]
-            found = search.choice(step.goal, estimated(losses), most, tried, margin_lost(losses))
+            found = search.choice(goal, estimated(losses), most, tried, margin_lost(losses))
         else:
-            gates = ctx.folder.result(step.gated, Trained)
-            nearest = distance(gates.expected.values())
-            found = gates.choice or search.choice(step.goal, nearest, most, tried)
+            found = gates.choice or search.choice(goal, distance(gates.expected.values()), most, tried)
         structs.write(file, found)
     choice = structs.read(file, Choice)
     if choice.speed.conditions != search.conditions:
@@ -99,85 +130,95 @@ def _choice(ctx: Context, step: Step, search: Search) -> Choice:
     return choice
 
 
-def _subject(ctx: Context, step: Step, data: TaskData) -> Subject:
+def _subject(inputs: PruneInputs, runtime: Runtime, data: TaskData) -> Subject:
     """A task's model on the device, with the data to measure it."""
-    tokenizer, folder = ctx.tokenizer(step.start), ctx.checkpoint(step.start, data.task.name)
-    model = load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
-    name, longest = f"{step.stage}/{data.task.name}", ctx.config.tasks.max_length
-    return Subject(name, model.to(ctx.machine.device), tokenizer, data, folder, longest, ctx.config.seed)
+    task, tokenizer = data.task.name, inputs.models.tokenizer
+    model = load_for(data.task, inputs.models.folder(task), pad_id=tokenizer.pad_token_id).to(runtime.machine.device)
+    name, folder = f"{inputs.search.stage}/{task}", inputs.models.folder(task)
+    return Subject(name, model, tokenizer, data, folder, runtime.longest, runtime.seed)
 
 
-def _sensitivity(ctx: Context, step: Step, data: TaskData, shapes: Sequence[Shape]) -> Sensitivity:
+def _sensitivity(
+    inputs: PruneInputs, settings: Prune, runtime: Runtime, data: TaskData, shapes: Sequence[Shape]
+) -> Sensitivity:
     """The measurements of a task's model, loaded if an earlier run stored them."""
-    settings: Prune = step.settings
 
     def measure() -> Sensitivity:
         return sensitivity(
-            _subject(ctx, step, data),
+            _subject(inputs, runtime, data),
             settings,
             shapes,
-            in_precision(ctx.machine.precision, data.task.kind),
-            layers=ctx.config.student.layers,
-            search=ctx.plan.has_target and step.pruner is step and step.gated is None,
-            retrain_steps=_limited(ctx, settings.retrain_steps),
-            log=ctx.machine.log,
+            in_precision(runtime.machine.precision, data.task.kind),
+            layers=inputs.search.student.layers,
+            search=inputs.search.searched and inputs.shape is None and inputs.gates is None,
+            retrain_steps=_limited(settings.retrain_steps, runtime.limit),
+            log=runtime.machine.log,
         )
 
-    return stored(ctx.folder.measured(step) / data.task.name, measure)
+    return stored(inputs.search.measured / data.task.name, measure)
 
 
-def _limited(ctx: Context, steps: int) -> int:
+def _limited(steps: int, limit: Limit) -> int:
     """The number of steps, or `limit.steps` if it is less."""
-    return min(steps, ctx.config.limit.steps or steps)
+    return min(steps, limit.steps or steps)
 
 
-def _tried(ctx: Context, step: Step, search: Search, shapes: Sequence[Shape]) -> dict[Shape, float]:
+def _tried(
+    inputs: PruneInputs, settings: Prune, runtime: Runtime, search: Search, shapes: Sequence[Shape]
+) -> dict[Shape, float]:
     """Shape -> loss of a model of this shape in a trial: the mean over tasks of the log loss. The losses are stored."""
-    settings, file = step.settings, ctx.folder.measured(step) / TRIALS
-    known: dict[str, dict[str, float]] = run_folder.read_json(file) if file.is_file() else {}
+    stage, file, machine = inputs.search.stage, inputs.search.measured / TRIALS, runtime.machine
+    known: dict[str, dict[str, float]] = atomic.read_json(file) if file.is_file() else {}
     names = {f"{shape.layers} x {shape.hidden} x {shape.ffn}": shape for shape in shapes}
     # Task by task, so that one unpruned model is in memory at a time.
-    for task, data in ctx.tasks.items():
+    for task, data in inputs.tasks.items():
         of_task = known.setdefault(task, {})
         if not (new := [name for name in names if name not in of_task]):
             continue
-        measured = _sensitivity(ctx, step, data, search.shapes)
-        with progress.counted(f"{step.stage}/{task}: trials of shapes", len(new)) as done:
-            subject, steps = _subject(ctx, step, data), _limited(ctx, settings.trial_steps)
-            of_trial = trial(subject, measured, settings.examples, steps, ctx.machine.precision)
+        measured = _sensitivity(inputs, settings, runtime, data, search.shapes)
+        with progress.counted(f"{stage}/{task}: trials of shapes", len(new)) as done:
+            subject, steps = _subject(inputs, runtime, data), _limited(settings.trial_steps, runtime.limit)
+            of_trial = trial(subject, measured, settings.examples, steps, machine.precision)
             for name in new:
                 of_task[name] = of_trial.loss(names[name])
                 done(1)
-        run_folder.write_json(file, known)
+        atomic.write_json(file, known)
     lost = {shape: fmean(of_task[name] for of_task in known.values()) for name, shape in names.items()}
     found = ", ".join(f"{name}: {math.exp(lost[shape]):.3f}" for name, shape in names.items())
-    ctx.machine.log(f"{step.stage}: loss after brief distillation: {found}")
+    machine.log(f"{stage}: loss after brief distillation: {found}")
     return lost
 
 
-def _cut(ctx: Context, step: Step, data: TaskData, shapes: Sequence[Shape], shape: Shape, out: Path) -> Cut:
+def _cut(
+    inputs: PruneInputs,
+    settings: Prune,
+    runtime: Runtime,
+    data: TaskData,
+    shapes: Sequence[Shape],
+    shape: Shape,
+    out: Path,
+) -> Cut:
     """Write a task's model of this shape to `out`. Returns what it kept.
 
     With `uniform: false`, the model has zeros as the least important heads and channels.
     """
-    settings: Prune = step.settings
-    measured, subject = _sensitivity(ctx, step, data, shapes), _subject(ctx, step, data)
+    measured, subject = _sensitivity(inputs, settings, runtime, data, shapes), _subject(inputs, runtime, data)
     model, rows, loss = (
         subject.model,
         subject.sample(settings.examples),
-        in_precision(ctx.machine.precision, data.task.kind),
+        in_precision(runtime.machine.precision, data.task.kind),
     )
     if settings.uniform:
         small = cut_to(model, measured, shape, rows)
     else:
-        small = zeroed_to(model, measured, shape, rows, ctx.config.student.num_attention_heads)
+        small = zeroed_to(model, measured, shape, rows, inputs.search.student.num_attention_heads)
     layers, losses = measured.layers[shape.layers], [mean_loss(each, rows, loss) for each in (model, small)]
-    ctx.machine.log(
-        f"{step.folder}/{data.task.name}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN {shape.ffn}; "
+    runtime.machine.log(
+        f"{inputs.name}/{data.task.name}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN {shape.ffn}; "
         f"loss {losses[0]:.3f} -> {losses[1]:.3f}"
     )
     with write_model(out / data.task.name, small, subject.tokenizer) as temporary:
-        prove_same(small, temporary, texts_of(data), ctx.config.tasks.max_length)
+        prove_same(small, temporary, texts_of(data), runtime.longest)
     return Cut(layers=layers, hidden=top(measured.scores.hidden, shape.hidden).tolist())
 
 

@@ -9,30 +9,26 @@ from pathlib import Path
 from distill.compression.quantization.quality_limits import Source, limits_of, source_of
 from distill.config import Quantize
 from distill.config.plan import SHARED_HEADS, Step
-from distill.config.plan import Source as Start
 from distill.config.schemes import ONNX
+from distill.data.tasks import TaskData
 from distill.deploy.export.quantized import Files, quantized
 from distill.pipeline.artefacts import Quantized
 from distill.pipeline.context import Context
-from distill.runtime.storage import run_folder, structs
-
-
-def run(ctx: Context, step: Step) -> Quantized:
-    """Quantize every task's model with every scheme of the settings."""
-    settings: Quantize = step.settings
-    return quantize_models(ctx, Models(step.start, ctx.folder.of(step), step.folder, settings, tuple(settings.schemes)))
+from distill.pipeline.context.checkpoints import Checkpoints
+from distill.pipeline.runtime import Runtime
+from distill.runtime.storage import atomic, run_folder, structs
 
 
 @dataclass(frozen=True)
-class Models:
-    """The models of a step that are quantized, and where they are written."""
+class QuantizeInputs:
+    """The models that are quantized, and where they are written."""
 
-    start: Start
-    folder: Path
     name: str
-    """Name of the folder in messages."""
-    settings: Quantize
-    schemes: tuple[str, ...]
+    """Folder for them, relative to the run folder."""
+    models: Checkpoints
+    tasks: dict[str, TaskData]
+    one_encoder: bool
+    """Whether the models of all tasks have one encoder."""
     member: int = 0
     """Index of the teacher in an ensemble."""
     limited: bool = True
@@ -41,49 +37,59 @@ class Models:
     """Whether the float32 ONNX file is written even if no scheme needs it."""
 
 
-def quantize_models(ctx: Context, models: Models, tasks: Sequence[str] | None = None) -> Quantized:
-    """Quantize the models of `tasks`, by default all, that are not finished, each into a folder named after its task.
+def inputs(ctx: Context, step: Step) -> QuantizeInputs:
+    """What a quantize step reads."""
+    shared = isinstance(step.start, Step) and ctx.shares_encoder(step.start.settings)
+    return QuantizeInputs(step.folder, ctx.models(step.start), ctx.tasks, shared)
+
+
+def run(inputs: QuantizeInputs, settings: Quantize, runtime: Runtime) -> Quantized:
+    """Quantize every task's model that is not finished, with every scheme of the settings, into a folder named after
+    its task.
 
     Models with one encoder become one file.
     """
-    one_encoder = isinstance(models.start, Step) and ctx.shares_encoder(models.start.settings)
-    parts = {SHARED_HEADS: list(ctx.tasks)} if one_encoder else {task: [task] for task in tasks or ctx.tasks}
+    every = inputs.tasks
+    parts = {SHARED_HEADS: list(every.values())} if inputs.one_encoder else {task: [every[task]] for task in every}
     made = {}
-    for part, names in parts.items():
-        folder, label = models.folder / part, f"{models.name}/{part}"
+    for part, of_part in parts.items():
+        label = f"{inputs.name}/{part}"
+        folder = runtime.folder / label
         if not run_folder.finished(folder):
-            ctx.machine.log(f"{label}: {', '.join(models.schemes) or ONNX}")
-            with run_folder.writing(folder) as temporary:
-                files = _written(ctx, models, names, one_encoder, temporary, label)
+            runtime.machine.log(f"{label}: {', '.join(settings.schemes) or ONNX}")
+            with atomic.writing(folder) as temporary:
+                files = _written(inputs, settings, runtime, of_part, temporary, label)
                 structs.write(temporary / run_folder.MANIFEST, files)
         made[part] = structs.read(folder / run_folder.MANIFEST, Files)
     return Quantized(
-        schemes=list(models.schemes),
+        schemes=list(settings.schemes),
         failed={scheme: f"{part}: {text}" for part, files in made.items() for scheme, text in files.failed.items()},
         kept={part: files.kept for part, files in made.items()},
         development={task: scores for files in made.values() for task, scores in files.development.items()},
     )
 
 
-def _written(ctx: Context, models: Models, tasks: Sequence[str], one_encoder: bool, out: Path, name: str) -> Files:
+def _written(
+    inputs: QuantizeInputs, settings: Quantize, runtime: Runtime, tasks: Sequence[TaskData], out: Path, label: str
+) -> Files:
     """Write the model of one task, or of several tasks with one encoder, to `out`."""
-    settings, smoke = models.settings, ctx.config.limit.smoke or not models.limited
+    smoke, machine = runtime.limit.smoke or not inputs.limited, runtime.machine
     return quantized(
-        models.schemes,
-        [_source(ctx, models, task) for task in tasks],
+        settings.schemes,
+        [_source(inputs, settings, runtime, data) for data in tasks],
         out,
-        [limits_of(settings.max_drop, settings.max_recall_drop, ctx.tasks[task].task, smoke) for task in tasks],
-        ctx.machine,
-        lambda text: ctx.machine.log(f"{name}: {text}"),
-        one_encoder=one_encoder,
-        onnx=models.onnx,
+        [limits_of(settings.max_drop, settings.max_recall_drop, data.task, smoke) for data in tasks],
+        machine,
+        lambda text: machine.log(f"{label}: {text}"),
+        one_encoder=inputs.one_encoder,
+        onnx=inputs.onnx,
     )
 
 
-def _source(ctx: Context, models: Models, task: str) -> Source:
+def _source(inputs: QuantizeInputs, settings: Quantize, runtime: Runtime, data: TaskData) -> Source:
     """The checkpoint of a task with its data."""
-    start, tokenizer = ctx.checkpoints(models.start, task)[models.member], ctx.tokenizer(models.start, models.member)
-    if not models.schemes:
-        return Source(start, tokenizer, ctx.tasks[task], [], {})
-    settings, longest = models.settings, ctx.config.tasks.max_length
-    return source_of(start, tokenizer, ctx.tasks[task], settings.examples, longest, ctx.config.seed)
+    models, member = inputs.models, inputs.member
+    folder, tokenizer = models.folder(data.task.name, member), models.tokenizers[member]
+    if not settings.schemes:
+        return Source(folder, tokenizer, data, [], {})
+    return source_of(folder, tokenizer, data, settings.examples, runtime.longest, runtime.seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from distill.compression.pruning.target import (
     shape_of,
 )
 from distill.compression.pruning.times import timer
-from distill.config import Prune, Quantize
-from distill.config.plan import Step
+from distill.config import Prune, Quantize, Student, Target
+from distill.config.plan import Plan, Step
 from distill.data.encode import Encoded
+from distill.data.tasks import TaskData
 from distill.deploy.export import untrained
 from distill.deploy.export.untrained import Form
 from distill.inference import latency, timing
@@ -33,77 +35,139 @@ from distill.inference.runners import Batch
 from distill.models import teacher
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import CHOICE
-from distill.runtime.storage import run_folder, structs
+from distill.pipeline.runtime import Runtime
+from distill.runtime.machine import Machine
+from distill.runtime.storage import atomic, structs
 from distill.runtime.versions import processor
 
 SAMPLE = 64
 """Rows of each task whose lengths are timed."""
 
 
-def form_of(ctx: Context) -> Form:
+@dataclass(frozen=True)
+class SearchInputs:
+    """What the search for the shape of a prune step reads."""
+
+    stage: str
+    goal: Target
+    searched: bool
+    """Whether a shape is searched for the goal; if false, the student has its sizes."""
+    dimensions: list[str]
+    student: Student
+    """The sizes that are asked for."""
+    form: Form
+    """The form in which shapes are timed."""
+    teacher: str
+    """Folder of the given teacher, or of the first one of an ensemble."""
+    tokenizer: Any
+    """The teacher's."""
+    tasks: dict[str, TaskData]
+    """Name -> task of whose texts the lengths are timed; empty with a fixed `target.shape`."""
+    times: Path
+    """Folder of the times that the stage measured, which all its targets share."""
+    measured: Path
+    """Folder of the other measurements."""
+    target: str
+    """Label of the target."""
+    own_vocabulary: bool
+    """Whether the models have another vocabulary than the given ones."""
+
+    @property
+    def shape_file(self) -> Path:
+        """File of the shape that was chosen for the target."""
+        return self.measured / f"shape{self.target}.json"
+
+    @property
+    def seconds_file(self) -> Path:
+        """File of the seconds that the prune step took so far."""
+        return self.measured / f"seconds{self.target}.json"
+
+
+def search_inputs(ctx: Context, step: Step) -> SearchInputs:
+    """What the search of a prune step reads. It loads no rows if the target has a fixed shape."""
+    return SearchInputs(
+        stage=step.stage,
+        goal=step.goal,
+        searched=ctx.plan.has_target,
+        dimensions=step.settings.dimensions,
+        student=ctx.config.student,
+        form=form_of(ctx.config.target, ctx.plan, ctx.machine),
+        teacher=ctx.given.teacher,
+        tokenizer=ctx.given.tokenizer,
+        tasks=ctx.tasks if step.goal.shape == timing.OWN else {},
+        times=ctx.folder.times(step),
+        measured=ctx.folder.measured(step),
+        target=step.target,
+        own_vocabulary=isinstance(step.tokenizer, Step),
+    )
+
+
+def form_of(target: Target, plan: Plan, machine: Machine) -> Form:
     """The form of the target: `target.scheme`, or the form in which this machine serves fastest."""
-    made = (name for step in ctx.plan.of(Quantize) for name in step.settings.schemes)
-    cuda = ctx.machine.device.type == "cuda"
-    return untrained.form_of(ctx.config.target, made, cuda=cuda, bf16=cuda and ctx.machine.precision == "bf16")
+    made = (name for step in plan.of(Quantize) for name in step.settings.schemes)
+    cuda = machine.device.type == "cuda"
+    return untrained.form_of(target, made, cuda=cuda, bf16=cuda and machine.precision == "bf16")
 
 
-def batches(ctx: Context) -> list[Batch]:
+def batches(inputs: SearchInputs, longest: int) -> list[Batch]:
     """Random tokens of `target.shape`; or with `own`, of the lengths of the tasks' texts, in batches of up to eight
-    texts, or of one if the target is a latency."""
-    shape = ctx.config.target.shape
+    texts, or of one if the target is a latency.
+
+    Args:
+        longest: number of tokens from which on texts are cut.
+    """
+    shape, tokenizer = inputs.goal.shape, inputs.tokenizer
     if shape != timing.OWN:
         return [latency.synthetic((shape[0], shape[1]), untrained.VOCABULARY)]
-    tokenizer, tasks = ctx.given.tokenizer, list(_sampled(ctx))
-    if ctx.config.target.latency_ms is None:
-        return untrained.random_tokens(timing.task_batches(tasks, tokenizer))
-    return untrained.random_tokens(timing.task_requests(tasks, tokenizer, timing.TASK_ROWS))
+    sampled = [_sample(data, tokenizer, longest) for data in inputs.tasks.values()]
+    if inputs.goal.latency_ms is None:
+        return untrained.random_tokens(timing.task_batches(sampled, tokenizer))
+    return untrained.random_tokens(timing.task_requests(sampled, tokenizer, timing.TASK_ROWS))
 
 
-def _sampled(ctx: Context) -> Iterator[tuple[int, Encoded]]:
-    """Number of text columns and some training rows of each task, encoded."""
-    for data in ctx.tasks.values():
-        count = min(SAMPLE, len(data.train))
-        rows = data.train.select(np.random.default_rng(0).permutation(len(data.train))[:count])
-        yield data.texts, data.encoded(rows, ctx.given.tokenizer, ctx.config.tasks.max_length).sequences
+def _sample(data: TaskData, tokenizer: Any, longest: int) -> tuple[int, Encoded]:
+    """Number of text columns and some training rows of a task, encoded."""
+    count = min(SAMPLE, len(data.train))
+    rows = data.train.select(np.random.default_rng(0).permutation(len(data.train))[:count])
+    return data.texts, data.encoded(rows, tokenizer, longest).sequences
 
 
-def search_of(ctx: Context, step: Step, whole: Any, start: Any = None) -> Search:
+def search_of(inputs: SearchInputs, runtime: Runtime, whole: Any, start: Any = None) -> Search:
     """The search for the shape of a step.
 
     Args:
         whole: config of the unpruned models.
         start: config of the models that the step prunes, where these were pruned before; `whole` when None.
     """
-    limit, machine, form, config = ctx.config.limit, ctx.machine, form_of(ctx), start or whole
-    inputs: list[Batch] = []
-    if ctx.plan.has_target:  # of the sizes that the unpruned models may be cut to, so that they are timed once for all
-        parts = SMOKE_PARTS if limit.smoke else PARTS
-        every = candidates(whole, step.settings.dimensions, parts)
+    limit, machine, form, config = runtime.limit, runtime.machine, inputs.form, start or whole
+    timed_batches: list[Batch] = []
+    if inputs.searched:  # of the sizes that the unpruned models may be cut to, so that they are timed once for all
+        every = candidates(whole, inputs.dimensions, SMOKE_PARTS if limit.smoke else PARTS)
         shapes = [shape for shape in every if shape.within(shape_of(config))]
-        inputs = batches(ctx)
+        timed_batches = batches(inputs, runtime.longest)
     else:
-        shapes = [requested_shape(config, ctx.config.student)]
+        shapes = [requested_shape(config, inputs.student)]
 
     def log(text: str) -> None:
-        machine.log(f"{step.stage}: {text}")
+        machine.log(f"{inputs.stage}: {text}")
 
     times = timer(
-        inputs,
-        timing.TASK_ROWS if ctx.config.target.shape == timing.OWN else 1,
+        timed_batches,
+        timing.TASK_ROWS if inputs.goal.shape == timing.OWN else 1,
         repeats=min(untrained.REPEATS, limit.repeats or untrained.REPEATS),
         least_ms=latency.SMOKE_MS if limit.smoke else latency.LEAST_MS,
         log=log,
     )
-    sizes = [batch["attention_mask"].sum(1).tolist() for batch in inputs]
+    sizes = [batch["attention_mask"].sum(1).tolist() for batch in timed_batches]
     return untrained.search_in(
         form,
         config,
         shapes,
         times,
-        lambda: teacher.read_config(ctx.given.teacher),
+        lambda: teacher.read_config(inputs.teacher),
         device=machine.device.type,
         threads=machine.threads,
-        folder=ctx.folder.times(step),
+        folder=inputs.times,
         log=lambda text: log(f"{text}, {form.backend} {form.scheme}"),
         conditions={"inputs": sizes, "processor": processor(machine)},
         checked=not limit.smoke,
@@ -111,52 +175,63 @@ def search_of(ctx: Context, step: Step, whole: Any, start: Any = None) -> Search
     )
 
 
-def check_reach(ctx: Context, step: Step, config: Any) -> None:
+def check_reach(inputs: SearchInputs, runtime: Runtime, config: Any) -> None:
     """Raise ConfigError for a target that no model pruned from one of this config can meet on this machine."""
-    if ctx.config.limit.smoke or not ctx.plan.has_target or shape_file(ctx, step).is_file():
+    if runtime.limit.smoke or not inputs.searched or inputs.shape_file.is_file():
         return
-    with timed(ctx, step):
+    with timed(inputs.seconds_file):
         # Sizes cannot be checked before a vocabulary stage has run, which reduces them.
-        search_of(ctx, step, config).check(step.goal, sized=not isinstance(step.tokenizer, Step))
+        search_of(inputs, runtime, config).check(inputs.goal, sized=not inputs.own_vocabulary)
 
 
-def goal_of_gates(ctx: Context, step: Step) -> Goal:
-    """The goal to which a train step trains its gates: the target, or the sizes, of the prune step that prunes by them.
+@dataclass(frozen=True)
+class GoalInputs:
+    """What the goal of gates is found from."""
+
+    search: SearchInputs
+    """Of the prune step that prunes by the gates."""
+    start: Path
+    """Folder of a model that the gates are put on."""
+    file: Path
+    """File of the shape that movement gates are trained for."""
+
+
+def goal_inputs(ctx: Context, step: Step) -> GoalInputs:
+    """What the goal of the gates of a train step is found from."""
+    pruner = next(other for other in ctx.plan.of(Prune) if other.gated is step)
+    start = ctx.checkpoint(step.start, next(iter(ctx.tasks)))
+    return GoalInputs(search_inputs(ctx, pruner), start, ctx.folder.of(step) / CHOICE)
+
+
+def goal_of_gates(inputs: GoalInputs, kind: str, runtime: Runtime) -> Goal:
+    """The goal to which gates are trained: the target, or the sizes, of the prune step that prunes by them.
 
     Movement gates need a shape before they are trained: the shape that meets the target by the most even scaling of the
     model. It is stored, so that a stopped run resumes.
+
+    Args:
+        kind: of the gates.
     """
-    pruner = next(other for other in ctx.plan.of(Prune) if other.gated is step)
-    search = search_of(ctx, pruner, teacher.read_config(ctx.checkpoint(step.start, next(iter(ctx.tasks)))))
-    if not ctx.plan.has_target:
+    goal, machine = inputs.search.goal, runtime.machine
+    search = search_of(inputs.search, runtime, teacher.read_config(inputs.start))
+    if not inputs.search.searched:
         return Goal(search.shapes)
-    file = ctx.folder.of(step) / CHOICE
     # The other processes read what the main process measured and chose.
-    with ctx.machine.main_first(), timed(ctx, pruner) if ctx.machine.main else nullcontext():
-        if step.settings.gates.kind == "l0":
-            return search.goal(step.goal)
-        if not file.is_file():
-            structs.write(file, search.choice(step.goal, evenness(search.full)))
-    choice = structs.read(file, Choice)
+    with machine.main_first(), timed(inputs.search.seconds_file) if machine.main else nullcontext():
+        if kind == "l0":
+            return search.goal(goal)
+        if not inputs.file.is_file():
+            structs.write(inputs.file, search.choice(goal, evenness(search.full)))
+    choice = structs.read(inputs.file, Choice)
     return Goal([choice.shape], choice=choice)
 
 
-def shape_file(ctx: Context, step: Step) -> Path:
-    """File of the shape that was chosen for a step's target."""
-    return ctx.folder.measured(step) / f"shape{step.target}.json"
-
-
-def seconds_file(ctx: Context, step: Step) -> Path:
-    """File of the seconds that a step took so far."""
-    return ctx.folder.measured(step) / f"seconds{step.target}.json"
-
-
 @contextmanager
-def timed(ctx: Context, step: Step) -> Iterator[None]:
-    """Add the seconds of the block to the stored seconds of the step, which include stopped runs."""
-    file, began = seconds_file(ctx, step), time.monotonic()
-    before = run_folder.read_json(file) if file.is_file() else 0.0
+def timed(file: Path) -> Iterator[None]:
+    """Add the seconds of the block to the seconds stored in `file`, which include stopped runs."""
+    began = time.monotonic()
+    before = atomic.read_json(file) if file.is_file() else 0.0
     try:
         yield
     finally:
-        run_folder.write_json(file, before + time.monotonic() - began)
+        atomic.write_json(file, before + time.monotonic() - began)

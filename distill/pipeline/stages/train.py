@@ -8,7 +8,7 @@ from distill.config import Train
 from distill.config.plan import Step
 from distill.pipeline.artefacts import TaskModel, Trained
 from distill.pipeline.context import Context
-from distill.pipeline.stages.shape_search import goal_of_gates
+from distill.pipeline.stages.shape_search import goal_inputs, goal_of_gates
 from distill.pipeline.train_steps.corpus import on_corpus
 from distill.pipeline.train_steps.prepare import forget_training, speed, write_manifest
 from distill.pipeline.train_steps.tasks import on_all_tasks, on_task
@@ -64,7 +64,8 @@ def _trained(ctx: Context, step: Step, member: int, name: str) -> Trained:
         made = write_manifest(ctx, name, on_all_tasks(ctx, step, name))
         forget_training(ctx, name)
         return made
-    goal = goal_of_gates(ctx, step) if settings.gates.trained else None
+    gated = settings.gates.trained
+    goal = goal_of_gates(goal_inputs(ctx, step), settings.gates.kind, ctx.runtime) if gated else None
     pending = [task for task in ctx.tasks if not run_folder.finished(ctx.folder.path / name / task)]
     for task in ctx.tasks.keys() - pending:
         forget_training(ctx, f"{name}/{task}")

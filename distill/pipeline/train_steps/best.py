@@ -23,7 +23,7 @@ from distill.pipeline.artefacts import Moment
 from distill.pipeline.context import Context
 from distill.pipeline.train_steps.prepare import state_folder
 from distill.pipeline.train_steps.teacher_logits import running
-from distill.runtime.storage import run_folder, structs
+from distill.runtime.storage import atomic, run_folder, structs
 
 WEIGHTS = "weights.safetensors"
 """File with the weights of the best moment so far."""
@@ -53,7 +53,7 @@ class Best:
         self.last, before = self.score(), self.stored()
         if before is not None and before.step != step and self.last < before.score:
             return
-        with run_folder.writing(self.folder) as temporary:
+        with atomic.writing(self.folder) as temporary:
             weights = {name: value.detach().contiguous() for name, value in self.model.named_parameters()}
             save_file(weights, temporary / WEIGHTS)
             structs.write(temporary / run_folder.MANIFEST, Moment(step=step, score=self.last))

@@ -19,9 +19,9 @@ from distill.deploy.export.embedder import PROJECTION
 from distill.losses.objective import Objective
 from distill.losses.terms import bound
 from distill.models import teacher
+from distill.models.write import write_model
 from distill.pipeline.artefacts import EncodedCorpus, Trained
 from distill.pipeline.context import Context
-from distill.pipeline.context.write import write_model
 from distill.pipeline.train_steps.layer_map import origin
 from distill.pipeline.train_steps.prepare import (
     forget_training,

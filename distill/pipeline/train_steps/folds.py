@@ -19,7 +19,7 @@ from distill.pipeline.artefacts import Fold, TaskModel
 from distill.pipeline.context import Context
 from distill.pipeline.train_steps.prepare import FOLDS, forget_training
 from distill.pipeline.train_steps.teacher_logits import LOGITS, logits_of
-from distill.runtime.storage import run_folder, structs
+from distill.runtime.storage import atomic, run_folder, structs
 
 Fit = Callable[[TaskData, str], tuple[Any, TaskModel]]
 """(a task with a part of its training rows, a folder relative to the run folder) -> a model trained on these rows."""
@@ -75,7 +75,7 @@ def _of_fold(ctx: Context, name: str, data: TaskData, own: np.ndarray, tokenizer
     if ctx.machine.main:
         rows, window = data.train.select(np.flatnonzero(own)), ctx.config.teacher.window
         logits = logits_of(ctx, model, tokenizer, data, rows, window)
-        with run_folder.writing(ctx.folder.path / name) as temporary:
+        with atomic.writing(ctx.folder.path / name) as temporary:
             np.save(temporary / LOGITS, logits, allow_pickle=False)
             structs.write(temporary / run_folder.MANIFEST, Fold(tokens=made.tokens, seconds=made.seconds))
     forget_training(ctx, name)

@@ -25,7 +25,7 @@ from distill.models.student.training import aligned_vocabulary, quick_on_cpu
 from distill.pipeline.artefacts import Pruned, Trained
 from distill.pipeline.context import Context
 from distill.pipeline.train_steps.layer_map import cut_for_all
-from distill.runtime.storage import run_folder, structs
+from distill.runtime.storage import atomic, run_folder, structs
 from distill.runtime.storage.run_folder import STATE
 from distill.training import batching
 from distill.training.feed import Collate
@@ -177,7 +177,7 @@ def forget_training(ctx: Context, name: str) -> None:
     """Remove the files that only an unfinished training needs. `name` is the folder of its model, which is whole."""
     if ctx.machine.main:
         for ending in (STATE, FOLDS):
-            run_folder.remove(ctx.folder.path / f"{name}{ending}", ctx.folder.path)
+            atomic.remove(ctx.folder.path / f"{name}{ending}", ctx.folder.path)
 
 
 def write_manifest(ctx: Context, name: str, models: Trained) -> Trained:

@@ -36,9 +36,9 @@ from distill.models import teacher
 from distill.models.families.embedding import width_of
 from distill.models.families.head import stored_head
 from distill.models.student.training import only_used_embeddings
+from distill.models.write import write_model
 from distill.pipeline.artefacts import TaskModel, Trained, TransferSet
 from distill.pipeline.context import Context
-from distill.pipeline.context.write import write_model
 from distill.pipeline.train_steps.best import best
 from distill.pipeline.train_steps.folds import CrossFitted, in_folds
 from distill.pipeline.train_steps.layer_map import UNKNOWN, origin, with_head

@@ -25,7 +25,7 @@ from distill.pipeline.context.fingerprints import of_inputs
 from distill.pipeline.context.keys import arithmetic
 from distill.pipeline.train_steps.prepare import frozen
 from distill.pipeline.train_steps.transfer import makes
-from distill.runtime.storage import run_folder, store, structs
+from distill.runtime.storage import atomic, checksums, run_folder, store, structs
 from distill.training.feed import Arrays
 
 LOGITS = "logits.npy"
@@ -49,7 +49,7 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     of_student = isinstance(source, Step) and source.of_student
     window = None if of_student else ctx.config.teacher.window
     teachers = [ctx.identity(source), ctx.shares(source, task), window]
-    fingerprint = run_folder.fingerprint([*teachers, task, data.task.labels, ctx.config.tasks.max_length])
+    fingerprint = checksums.fingerprint([*teachers, task, data.task.labels, ctx.config.tasks.max_length])
 
     def waits(end: str) -> None:
         ctx.machine.log(f"{task}: the teacher labels the same rows for another run; waiting for it{end}")
@@ -71,7 +71,7 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
             ]
             parts.append(average(logits, ctx.shares(source, task)))
         if len(rows) or stored is None:
-            with run_folder.writing(folder) as temporary:
+            with atomic.writing(folder) as temporary:
                 new = parts[0] if len(parts) == 1 else np.concatenate(parts)
                 np.save(temporary / LOGITS, new, allow_pickle=False)
                 structs.write(temporary / run_folder.MANIFEST, Logits(teachers=fingerprint))
@@ -92,7 +92,7 @@ def _key(ctx: Context, teachers: str, source: Source, data: TaskData) -> str | N
         return None
     members = range(len(ctx.checkpoints(source, data.task.name)))
     tokens = [identity(ctx.tokenizer(source, member)) for member in members]
-    return run_folder.fingerprint([teachers, of_inputs(data), tokens, arithmetic(ctx.machine)])
+    return checksums.fingerprint([teachers, of_inputs(data), tokens, arithmetic(ctx.machine)])
 
 
 def _stored(folder: Path, fingerprint: str) -> np.ndarray | None:

@@ -22,7 +22,7 @@ from distill.pipeline.artefacts import TransferSet
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import TRANSFER
 from distill.runtime import progress
-from distill.runtime.storage import run_folder, structs
+from distill.runtime.storage import atomic, run_folder, structs
 
 MOST_OWN = 50_000
 """Rows of each task from which transfer sets are made, drawn at random from more."""
@@ -84,12 +84,12 @@ def transfer_rows(ctx: Context, data: TaskData) -> tuple[list[Row], TransferSet]
             with progress.waiting(f"{name}: making rows without labels"):
                 pool = _pool(ctx, data)
                 result = made(pool, settings.sources, count, ctx.held_out, np.random.default_rng(ctx.config.seed))
-            with run_folder.writing(folder) as temporary:
-                run_folder.write_json(temporary / ROWS, result.rows)
+            with atomic.writing(folder) as temporary:
+                atomic.write_json(temporary / ROWS, result.rows)
                 found = TransferSet(own=len(data.train), sources=result.counts, held_out=result.held_out)
                 structs.write(temporary / run_folder.MANIFEST, found)
             ctx.machine.log(described(name, found))
-    rows = [tuple(row) for row in run_folder.read_json(folder / ROWS)]
+    rows = [tuple(row) for row in atomic.read_json(folder / ROWS)]
     return rows, structs.read(folder / run_folder.MANIFEST, TransferSet)
 
 

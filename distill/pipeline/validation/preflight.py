@@ -10,7 +10,7 @@ from distill.errors import refuse
 from distill.models import teacher
 from distill.pipeline.context import Context
 from distill.pipeline.context.given import GivenModels
-from distill.pipeline.stages.shape_search import check_reach
+from distill.pipeline.stages.shape_search import check_reach, search_inputs
 from distill.pipeline.validation import data, models
 from distill.pipeline.validation.models import Model, Models
 from distill.runtime.versions import memory
@@ -44,7 +44,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
             _ = ctx.texts
         # With a budget, targets out of reach are not tried.
         if step in plan.pruners and config.budget.minutes is None:
-            check_reach(ctx, step, given.unpruned(step, config.student))
+            check_reach(search_inputs(ctx, step), ctx.runtime, given.unpruned(step, config.student))
 
 
 def _log(log: Callable[[str], None], lines: Iterable[str]) -> None:

@@ -15,19 +15,6 @@ from pathlib import Path, PureWindowsPath
 from distill.errors import ConfigError
 from distill.runtime import quoting
 from distill.runtime.storage import atomic, checksums, locks
-from distill.runtime.storage.atomic import CLAIM as CLAIM
-from distill.runtime.storage.atomic import claimed as claimed
-from distill.runtime.storage.atomic import discard as discard
-from distill.runtime.storage.atomic import no_links as no_links
-from distill.runtime.storage.atomic import read_json as read_json
-from distill.runtime.storage.atomic import remove as remove
-from distill.runtime.storage.atomic import write_arrays as write_arrays
-from distill.runtime.storage.atomic import write_bytes as write_bytes
-from distill.runtime.storage.atomic import write_json as write_json
-from distill.runtime.storage.atomic import write_text as write_text
-from distill.runtime.storage.atomic import writing as writing
-from distill.runtime.storage.atomic import writing_file as writing_file
-from distill.runtime.storage.checksums import fingerprint as fingerprint
 
 MANIFEST = "manifest.json"
 DISAGREEMENTS = "disagreements.json"

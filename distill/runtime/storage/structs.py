@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import operator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -34,10 +34,14 @@ def write(path: Path, value: Stored) -> None:
     atomic.write_json(path, content)
 
 
-def plain(value: Stored) -> dict[str, object]:
-    """The record as it is written: dictionaries, lists, texts, numbers and None."""
-    content: dict[str, object] = msgspec.to_builtins(value, enc_hook=operator.methodcaller("item"))
-    return content
+def plain(value: Any) -> Any:
+    """A record, or a list of records, as JSON values, with plain numbers in place of numpy's.
+
+    Raises:
+        ValueError: for NaN and infinity, which are not JSON.
+    """
+    content = msgspec.to_builtins(value, enc_hook=operator.methodcaller("item"))
+    return json.loads(json.dumps(content, allow_nan=False))
 
 
 def read(path: Path, kind: type[T]) -> T:

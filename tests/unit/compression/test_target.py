@@ -31,18 +31,23 @@ def check(tmp_path: Path) -> Any:
     """`check(recipe, *overrides)` of a tiny BERT, on a machine where every layer takes a millisecond."""
 
     def call(recipe: str, *overrides: str) -> None:
-        given = ["target.speedup=null", "target.shape=[8,128]", "target.scheme=fp32", *overrides]
-        settings = load_config([f"recipe={recipe}", *given])
+        overridden = ["target.speedup=null", "target.shape=[8,128]", "target.scheme=fp32", *overrides]
+        settings = load_config([f"recipe={recipe}", *overridden])
         machine = SimpleNamespace(device=torch.device("cpu"), threads=1, log=print)
-        ctx: Any = SimpleNamespace(config=settings, plan=resolve(settings), machine=machine, folder=RunFolder(tmp_path))
+        given = SimpleNamespace(teacher="", tokenizer=None)
+        ctx: Any = SimpleNamespace(
+            config=settings, plan=resolve(settings), machine=machine, folder=RunFolder(tmp_path), given=given
+        )
+        runtime: Any = SimpleNamespace(machine=machine, limit=settings.limit, longest=settings.tasks.max_length)
         config = BertConfig(**SIZES, num_hidden_layers=4)
         for step in ctx.plan.of(Prune):
-            search = shape_search.search_of(ctx, step, config)
+            inputs = shape_search.search_inputs(ctx, step)
+            search = shape_search.search_of(inputs, runtime, config)
             widths = [(shape.hidden, shape.ffn) for shape in search.shapes]
             times = {"fixed": [[h, f, 0.5] for h, f in widths], "layer": [[h, f, 1.0] for h, f in widths]}
             of = {"conditions": search.conditions, "model": "bert", "head": 8, "reference": 4.5}
             atomic.write_json(search.folder / TIMES, of | times)
-            shape_search.check_reach(ctx, step, config)
+            shape_search.check_reach(inputs, runtime, config)
 
     return call
 

@@ -15,6 +15,7 @@ from distill.pipeline import validation
 from distill.pipeline.context.folder import CORPUS, MEASURED, TEACHER_LOGITS, TRANSFER
 from distill.pipeline.train_steps.prepare import FOLDS
 from distill.pipeline.validation.tasks import tasks
+from distill.runtime.storage import atomic
 from distill.runtime.storage.run_folder import BEST, STATE
 
 WRONG = [
@@ -90,6 +91,6 @@ def test_a_folder_of_targets_deep_in_a_model_is_no_runs(tmp_path: Path) -> None:
     kept = ["export/4x/sales.targets/model.safetensors", "finetune/a/deep.targets/x"]
     gone = ["teacher.targets/a/x", "finetune/4x.targets/x"]
     for name in (*kept, *gone):
-        run_folder.write_text(tmp_path / name, "x")
+        atomic.write_text(tmp_path / name, "x")
     RunFolder(tmp_path).finish()
     assert [(tmp_path / name).is_file() for name in (*kept, *gone)] == [True, True, False, False]

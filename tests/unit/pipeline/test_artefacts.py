@@ -19,6 +19,7 @@ from distill.deploy.export.artifacts import Proof
 from distill.deploy.export.quantized import Files
 from distill.errors import ConfigError
 from distill.evaluation.results import Statistics
+from distill.evaluation.similarity import Similarity
 from distill.pipeline import artefacts as made
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import STAGES
@@ -77,7 +78,7 @@ STEPS: dict[str, list[made.Artefact]] = {
         made.Exported(
             proofs={"a": {"torch": Proof(agreement=None, rows=2, largest_difference=0.0, from_float=0.5)}},
             largest_difference=0.0,
-            similarity=made.Similarity(texts=2, cosine=None, spearman={"sts": [80.0, 70.0]}),
+            similarity=Similarity(texts=2, cosine=None, spearman={"sts": [80.0, 70.0]}),
         )
     ],
     "evaluate": [

@@ -17,12 +17,12 @@ from distill.evaluation.metrics import METRICS
 from distill.inference.runners import RUNTIMES
 from distill.models.families.head import HEADS
 from distill.models.families.records import FAMILIES, STUDENTS
-from distill.pipeline.stages import RUN
+from distill.pipeline import stages
 from distill.runtime import outside
 
 REGISTRIES = (
-    *(BACKENDS, BINARY, FAMILIES, FEATURE_KINDS, FITS, HEADS, MAKE, METRICS, PLACES, ROUNDING, RUN, RUNTIMES, SCHEMES),
-    *(STAGES, STUDENTS, TASK_TYPES, TEXT),
+    *(BACKENDS, BINARY, FAMILIES, FEATURE_KINDS, FITS, HEADS, MAKE, METRICS, PLACES, ROUNDING, RUNTIMES, SCHEMES),
+    *(STAGES, stages.STAGES, STUDENTS, TASK_TYPES, TEXT),
 )
 
 

@@ -20,32 +20,37 @@ from distill.evaluation.results import Origin, Statistics
 from distill.inference import timing
 from distill.pipeline import collect
 from distill.pipeline.artefacts import Cost, Evaluated, Record
+from distill.pipeline.context.checkpoints import Checkpoints
 from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages import export
 from distill.runtime.storage import run_folder, structs
 
 
 def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def exported(ctx: Any, step: Any, task: str, out: Path, measured: Any) -> list[Any]:
+    def exported(inputs: Any, settings: Any, longest: int, task: str, out: Path) -> list[Any]:
         if task == "second":
             raise OSError("no space left")
         out.mkdir(parents=True)
         return []
 
     monkeypatch.setattr(export, "_export", exported)
-    monkeypatch.setattr(export, "measured_of", lambda ctx, step: None)
     rows = Dataset.from_dict({"text": ["a kettle sings"]})
     data = TaskData(
         Task("first", TASK_TYPES["classification"], ("text",), ("a", "b"), ()), rows, {"validation": rows}, {}
     )
-    settings = config.load_config(["recipe=task", "limit=smoke"])
     run_folder.claim(tmp_path / "run")
-    tasks, machine = {"first": data, "second": data}, SimpleNamespace(log=print)
-    ctx: Any = SimpleNamespace(
-        folder=RunFolder(tmp_path / "run"), config=settings, tasks=tasks, machine=machine, shared=False
-    )
+    models = Checkpoints("finetune", {}, {}, [], "")
+    began = Origin(recipe="task", command="", version="0", seeds=[0])
+    inputs = export.ExportInputs(
+        *("export", "", models), shared=False, tasks={"first": data, "second": data}, quantized=None, schemes=[],
+        teachers=[], origin=began, measured=None,
+    )  # fmt: skip
+    settings = config.load_config(["recipe=task", "limit=smoke"])
+    machine: Any = SimpleNamespace(log=print)
+    runtime = Runtime(machine, tmp_path / "run", 0, settings.limit, 128)
     with pytest.raises(OSError, match="no space left"):
-        export.run(ctx, resolve(settings).steps[-1])
+        export.run(inputs, config.Export(start="finetune"), runtime)
     assert [path.name for path in (tmp_path / "run").iterdir()] == [run_folder.CLAIM]
 
 
@@ -77,12 +82,21 @@ def test_results_are_those_of_the_given_evaluation(
     )
     for name, text in (("evaluate", "first"), ("again", "second")):
         structs.write(tmp_path / name / run_folder.MANIFEST, replace(measured, command=text))
-    monkeypatch.setattr(collect, "origin", lambda ctx: Origin(recipe="r", command="", version="0", seeds=[0]))
+    monkeypatch.setattr(
+        collect, "origin", lambda given, recipe, command: Origin(recipe=recipe, command=command, version="0", seeds=[0])
+    )
     plan = resolve(settings)
     steps = {step.stage: step for step in plan.steps}
-    given = SimpleNamespace(teachers=["x"], teacher="x")
+    given = SimpleNamespace(teachers=["x"], teacher="x", config=settings, is_random=lambda folder: True)
     ctx: Any = SimpleNamespace(
-        folder=RunFolder(tmp_path), config=settings, plan=plan, tasks={}, notes=[], given=given, shared=False
+        folder=RunFolder(tmp_path),
+        config=settings,
+        plan=plan,
+        tasks={},
+        notes=[],
+        given=given,
+        shared=False,
+        recipe="r",
     )
     content = collect.results(ctx, evaluation and steps[evaluation])
     assert content is not None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from distill.evaluation.similarity import Similarity
 from distill.report import embedder_card, model_card, plain_card, validate
 from distill.report.portable import portable_command, portable_text
 from tests.decoded import decoded
@@ -81,7 +82,7 @@ def test_cards_contain_no_folder_of_the_command(results: dict[str, Any]) -> None
     results["command"] = shlex.join(["python", "-m", "distill", "recipe=distilbert", *(word for word, _ in PATHS)])
     results["models"][5]["failed"] = "cannot load /home/alice/secret/model.onnx"
     assert validate(results) == []
-    measured = {"cosine": 0.9, "texts": 10, "spearman": {"stsb": [80.0, 79.0]}}
+    measured = Similarity(cosine=0.9, texts=10, spearman={"stsb": [80.0, 79.0]})
     cards = [
         model_card(decoded(results), None, "cola"),
         plain_card(decoded(results), "finetune", "cola"),

@@ -12,6 +12,7 @@ import pytest
 
 from distill.evaluation import results as record
 from distill.report.checked import validate
+from distill.runtime.storage import structs
 
 Results = dict[str, Any]
 COMMITTED = Path(__file__).parents[3] / "docs" / "results"
@@ -27,7 +28,7 @@ def test_committed_results_are_the_same_after_they_were_decoded() -> None:
     for file in files:
         document = json.loads(file.read_text(encoding="utf-8"))
         assert validate(document) == [], file
-        assert record.plain(msgspec.convert(document, record.Results)) == document, file
+        assert structs.plain(msgspec.convert(document, record.Results)) == document, file
 
 
 def test_extras_are_optional(results: Results) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.models import families
-from distill.runtime.storage import run_folder, structs
+from distill.runtime.storage import atomic, run_folder, structs
 from distill.runtime.storage.structs import Stored
 
 _CODE = ("auto_map", "custom_pipelines")
@@ -31,7 +31,7 @@ def write_model(folder: Path, model: Any, tokenizer: Any, manifest: Stored | Non
     for name in _CODE:
         if hasattr(model.config, name):
             delattr(model.config, name)
-    with run_folder.writing(folder) as temporary:
+    with atomic.writing(folder) as temporary:
         with _in_any_process(model):
             model.save_pretrained(temporary)
         if not any(temporary.glob("*.safetensors")):
@@ -62,7 +62,7 @@ def _in_any_process(model: Any) -> Iterator[None]:
 
 def _keep_labels(file: Path, config: Any) -> None:
     """Store the labels of a binary classifier, which transformers omits although BART's default is three labels."""
-    stored = run_folder.read_json(file)
+    stored = atomic.read_json(file)
     if "id2label" not in stored and config.num_labels == 2:
         names = {"id2label": config.id2label, "label2id": config.label2id}
-        run_folder.write_json(file, stored | names)
+        atomic.write_json(file, stored | names)
