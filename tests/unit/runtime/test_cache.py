@@ -129,8 +129,9 @@ def test_what_another_process_begins_to_use_stays(root: Path, monkeypatch: pytes
             cache.used(root / "tables" / NAMES[0])
         return measure(path)
 
-    monkeypatch.setattr(cache, "bytes_in", late)
-    cache.trim()
+    with monkeypatch.context() as patched:
+        patched.setattr(cache, "bytes_in", late)
+        cache.trim()
     assert {path.name for path in (root / "tables").iterdir()} == {NAMES[0], NAMES[2]}
 
 
