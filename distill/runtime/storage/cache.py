@@ -187,11 +187,20 @@ def trim() -> None:
             elif _OURS.fullmatch(path.name) and not path.is_symlink():
                 entries.append((at, bytes_in(path), path))
     size = sum(bytes_ for _, bytes_, _ in entries)
-    for _, bytes_, path in sorted(entries):
+    for at, bytes_, path in sorted(entries):
         if size <= _settings.most:
             return
-        remove(path)
-        size -= bytes_
+        if _unused_since(path, at):
+            remove(path)
+            size -= bytes_
+
+
+def _unused_since(path: Path, at: float) -> bool:
+    """Whether no process noted since a time that it uses an entry. True if the entry is gone."""
+    try:
+        return path.lstat().st_mtime == at
+    except OSError:
+        return True
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -117,6 +117,24 @@ def test_what_was_not_used_for_longest_is_removed(root: Path, tmp_path: Path) ->
     assert store.take("logits", KEY, tmp_path / "taken-d")
 
 
+def test_what_another_process_begins_to_use_stays(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, name in enumerate(NAMES):
+        folder = store.get_or_make("tables", name, functools.partial(filled, content=bytes(4 * MIB)))
+        os.utime(folder.parent, (number, number))
+    measure, left = cache.bytes_in, {*NAMES}
+
+    def late(path: Path) -> int:
+        left.remove(path.name)
+        if not left:
+            cache.used(root / "tables" / NAMES[0])
+        return measure(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cache, "bytes_in", late)
+        cache.trim()
+    assert {path.name for path in (root / "tables").iterdir()} == {NAMES[0], NAMES[2]}
+
+
 def test_parsed_files_and_token_ids_are_removed_too(root: Path, tmp_path: Path) -> None:
     for part in ("tables", "encoded"):
         cache.folder(part)
