@@ -15,6 +15,7 @@ from hydra.core.config_store import ConfigStore
 
 import distill
 from distill import config
+from distill.cli.compare import models
 from distill.cli.compare.comparison import compare
 from distill.config import Limit, Stage, Tasks
 from distill.config.plan import Step
@@ -114,6 +115,7 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
         "pipeline=[adapt,pretrain,finetune_teacher,finetune,stamp,evaluate,export]",
         "stages.evaluate.baseline=null",
         "stages.evaluate.quantized=null",
+        "stages.export.quantized=null",
         "output=run",
     )
     made = structs.read(tmp_path / "run" / "stamp" / "manifest.json", Stamped)
@@ -128,6 +130,8 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
     assert model.kind is kind
     as_texts = replace(model, kind=plain).predict([f"{question} {text}" for text in TEXTS[:4]])
     assert model.predict(TEXTS[:4]) == as_texts
+    monkeypatch.setattr(models, "ROUNDS", 2)
+    monkeypatch.setattr(models, "TIMED_ROWS", 4)
     compared = compare(model.folder, model.folder, str(file))
     assert (compared["kind"], compared["labelled_rows"]) == ("cautious", len(TEXTS))
     assert compared["agreement"]["percent"] == 100.0
