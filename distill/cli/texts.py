@@ -67,7 +67,7 @@ def source(options: argparse.Namespace, record: Record | None, kind: TaskType) -
     table = files.read(options.file, "tasks.file", options.separator)
     names, read = tuple(table.rows.column_names), _read(options, table, kind)
     text, choices, guessed = _columns(options, record, read, kind)
-    text = text[:1] if kind.separate else text
+    text = text[: kind.layout.asked or None]
     notes = [f"{table.files[0]}: the text is from {' and '.join([*text, *choices])}"] if guessed else []
     return Source(names, _of_file(table, read, text, choices), table.rows.num_rows, table.where, (*table.notes, *notes))
 

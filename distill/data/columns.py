@@ -110,14 +110,11 @@ def columns_of(
             f"{file}; name {repeated} once"
         )
     task_type = kind_of(settings, sample, text, label, head, stated_of(settings, head, label, key, file, classes))
-    if task_type.separate and len(text) != 2:
+    if len(text) not in (allowed := task_type.layout.columns):
+        wanted, pair = ("two columns", f" {key}.text_pair=COLUMN") if 2 in allowed else ("one column", "")
         raise ConfigError(
-            f"{key}.text: got {' and '.join(text)}; must be two columns for {task_type.name}; set {key}.text=COLUMN "
-            f"{key}.text_pair=COLUMN (of {', '.join(table.column_names)})"
-        )
-    if task_type.per_token and len(text) > 1:
-        raise ConfigError(
-            f"{key}.text: got {' and '.join(text)}; must be one column for {task_type.name}; set {key}.text=COLUMN"
+            f"{key}.text: got {' and '.join(text)}; must be {wanted} for {task_type.name}; set {key}.text=COLUMN{pair} "
+            f"(of {', '.join(table.column_names)})"
         )
     return Columns(text, label, task_type, flag=flag_of(sample, label, task_type, head))
 

@@ -107,7 +107,8 @@ def labelled_rows(
     for split, table in tables.items():
         targets = columns.kind.encode(joined[split], labels.spelled, table.where, f"{key}.label")
         _check_range(settings.range, targets, table)
-        content = table.rows.select([*columns.text, *columns.hidden]).append_column("label", _column(targets))
+        content = table.rows.select([*columns.text, *columns.kind.layout.hidden])
+        content = content.append_column("label", _column(targets))
         soft = soft_outputs(settings, columns.kind, labels, table, key) if split == "train" else None
         if soft is not None:
             content = content.append_column(SOFT, _column(soft))

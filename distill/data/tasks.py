@@ -24,7 +24,7 @@ from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, is_own, renamed
-from distill.data.task_types import SECONDS, TASK_TYPES, labelled, targets_in
+from distill.data.task_types import TASK_TYPES, labelled, targets_in
 from distill.data.task_types.task_type import SOFT, as_list
 from distill.data.transfer import normalized
 from distill.errors import ConfigError, DataError
@@ -69,23 +69,20 @@ class TaskData:
 
     def inputs(self, rows: Dataset) -> list[list[str]]:
         """The texts of each sequence of rows, one or two: what a user's own code passes to the tokenizer."""
-        if self.task.kind.choices:
-            pairs = zip(rows[self.task.columns[0]], rows[SECONDS], strict=True)
-            return [[first, second] for first, seconds in pairs for second in seconds]
-        if self.task.kind.separate:
-            columns = ([prompt + text for text in rows[column]] for column, prompt in self._prompted)
-            return [[text] for texts in zip(*columns, strict=True) for text in texts]
-        return [list(texts) for texts in zip(*(rows[column] for column in self.task.columns), strict=True)]
+        layout = self.task.kind.layout
+        texts = ([prompt + text for text in rows[column]] for column, prompt in self._prompted)
+        parts = zip(*texts, *(rows[column] for column in layout.content), strict=True)
+        return [list(sequence) for row in parts for sequence in layout.sequences(row)]
 
     @property
     def texts(self) -> int:
         """Number of texts in a sequence: 1, or 2 for pairs."""
-        return 2 if self.task.kind.choices else 1 if self.task.kind.separate else len(self.task.columns)
+        return len(self.inputs(self.train.select(range(1)))[0])
 
     @property
     def _prompted(self) -> list[tuple[str, str]]:
         """The text columns, and what is put before their texts."""
-        return list(zip(self.task.columns, self.task.prompts or ("", ""), strict=True))
+        return list(zip(self.task.columns, self.task.prompts or [""] * len(self.task.columns), strict=True))
 
     def truth(self, rows: Dataset) -> np.ndarray:
         """Targets [n] or [n, labels] of rows, in the form that metrics take."""
@@ -329,7 +326,7 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
         text=settings.text or "text",
         label=settings.label or "label",
         labels=labels if task_type.named else None,
-        text_pair=settings.text_pair or ("text_pair" if task_type.separate or task_type.extractive else None),
+        text_pair=settings.text_pair or (None if 1 in task_type.layout.columns else "text_pair"),
         choices="choices" if task_type.choices else None,
         soft_label=None,
     )

@@ -57,7 +57,7 @@ def truth_of(kind: TaskType, labels: Sequence[str], batches: Sequence[Batch]) ->
         _check(np.concatenate([*targets, np.zeros(0, np.int64)]), len(labels))
         return kind.truth(targets, (), labels)
     every = np.concatenate([batch["labels"][labelled(batch["labels"])] for batch in batches])
-    if kind.problem != "regression" or kind.choices:
+    if kind.same is not None:
         _check(every, 2 if every.ndim == 2 else len(labels) or int(every.max(initial=0)) + 1)
         every = every.astype(np.int64)
     return every.reshape(len(every)) if every.ndim == 2 and every.shape[1] == 1 and not kind.named else every

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distill.data.task import Task
-from distill.data.task_types import SECONDS, TaskType, labelled
+from distill.data.task_types import TaskType, labelled
+from distill.data.task_types.layout import Parts
 from distill.data.tasks import targets_of
 from distill.evaluation.results import Disagreement, Identity
 
@@ -32,48 +33,26 @@ def short(text: str, most: int = CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def label_of(kind: TaskType, target: np.ndarray, names: Sequence[str], divided: Any) -> str | float | None:
-    """The label of a row: names of labels, a number, a choice, the answers in a context, or the spans of a text in
-    words; None without one.
-
-    Args:
-        target: [1] or [1, labels] of the row, as the kind encodes it.
-        divided: the row as `TaskType.answer` takes it, of kinds with `divide`.
-    """
-    if not labelled(target)[0]:
-        return None
-    if kind.per_token:
-        return kind.brief(kind.answer(np.eye(len(names))[target[0]], names, 0.5, [divided])[0])
-    if kind.choices:
-        return str(divided[1][target[0]])
-    if kind.extractive:
-        spans = np.asarray(target[0]).reshape(-1, 2).tolist()
-        return " | ".join(divided[1][first:end] for first, end in spans if first >= 0) or "no answer"
-    if kind.flags is None:
-        return float(target[0])
-    flags = kind.flags(target, len(names))[0]
-    return ", ".join(name for name, flag in zip(names, flags, strict=True) if flag)
-
-
 def listed(
     kind: TaskType,
     outputs: Sequence[tuple[np.ndarray, float]],
-    texts: Sequence[Any],
+    rows: Sequence[Parts],
     targets: np.ndarray | None,
     names: Sequence[str],
 ) -> list[tuple[Any, ...]]:
-    """For each row its label, as from `label_of`, and what `TaskType.answer` returns for it, of each model.
+    """For each row its label, as `TaskType.shown` returns it, None without one, and what `TaskType.answer` returns for
+    it, of each model.
 
     Args:
         outputs: of each model [R, C] of the rows, or of the words of texts, and its threshold.
-        texts: the rows, as `Model.predict` takes them.
+        rows: the parts of the rows.
         targets: [n] or [n, labels] of the rows, as the kind encodes them; None without.
     """
-    divided = [] if kind.divide is None else [kind.divide(text) for text in texts]
-    answers = [kind.answer(values, names, threshold, divided) for values, threshold in outputs]
-    parts = divided or [None] * len(texts)
+    answers = [kind.answer(values, names, threshold, rows) for values, threshold in outputs]
+    given = [False] * len(rows) if targets is None else labelled(targets)
     labels = [
-        None if targets is None else label_of(kind, targets[n : n + 1], names, parts[n]) for n in range(len(texts))
+        kind.shown(targets[n], names, parts) if targets is not None and given[n] else None
+        for n, parts in enumerate(rows)
     ]
     return list(zip(labels, *answers, strict=True))
 
@@ -104,8 +83,7 @@ def disagreements(
     if not len(numbers):
         return []
     part = rows.select(numbers)
-    columns = [*task.columns, SECONDS] if kind.choices else [*task.columns]
-    texts = list(zip(*(part[column][:] for column in columns), strict=True))
+    texts = list(zip(*(part[column][:] for column in (*task.columns, *kind.layout.content)), strict=True))
     outputs = [(each[numbers], task.threshold) for each in (teacher, student)]
     found = listed(kind, outputs, texts, targets_of(part), task.labels)
     return [

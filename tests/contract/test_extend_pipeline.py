@@ -13,12 +13,16 @@ import pyarrow as pa
 import pytest
 from hydra.core.config_store import ConfigStore
 
+import distill
 from distill import config
+from distill.cli.compare import models
+from distill.cli.compare.comparison import compare
 from distill.config import Limit, Stage, Tasks
 from distill.config.plan import Step
 from distill.data import formats
-from distill.data.task_types import TASK_TYPES
+from distill.data.task_types import TASK_TYPES, Columns
 from distill.data.tasks import load_tasks
+from distill.deploy.serve import Model
 from distill.pipeline import stages
 from distill.pipeline.artefacts import Artefact
 from distill.pipeline.context import Context
@@ -73,14 +77,23 @@ def stamp(models: Checkpoints, settings: Stamp, runtime: Runtime) -> Stamped:
 def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
     run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Cautious classification outputs the first label unless another one has more than 60%."""
+    """Cautious classification outputs the first label unless another one has more than 60%. Its layout puts a question
+    before each text, in training and where a user asks the exported model."""
+    question = "Is it so?"
+
+    def prepare(rows: pa.Table, columns: Columns, where: Any) -> pa.Table:
+        (text,), (label,) = columns.text, columns.label
+        asked = [f"{question} {each}" for each in rows[text].to_pylist()]
+        return pa.table({text: pa.array(asked), label: rows[label]})
 
     def cautious(outputs: np.ndarray, labels: Any, threshold: float) -> np.ndarray:
         shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True))
         scores = shifted / shifted.sum(axis=1, keepdims=True)
         return np.where(scores.max(axis=1) > 0.6, scores.argmax(axis=1), 0)
 
-    kind = replace(TASK_TYPES["classification"], name="cautious", decode=cautious)
+    plain = TASK_TYPES["classification"]
+    layout = replace(plain.layout, columns=(1,), divide=lambda row: (f"{question} {''.join(row)}",))
+    kind = replace(plain, name="cautious", decode=cautious, prepare=prepare, layout=layout)
     monkeypatch.setitem(TASK_TYPES, kind.name, kind)
     monkeypatch.setitem(config.STAGES, "stamp", Stamp)
     monkeypatch.setitem(stages.STAGES, "stamp", stages.Stage(inputs, stamp))
@@ -99,14 +112,28 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
         "tasks.kind=cautious",
         "+stage@stages.stamp=stamp",
         "stages.stamp.start=finetune",
-        "pipeline=[adapt,pretrain,finetune_teacher,finetune,stamp,evaluate]",
+        "pipeline=[adapt,pretrain,finetune_teacher,finetune,stamp,evaluate,export]",
         "stages.evaluate.baseline=null",
         "stages.evaluate.quantized=null",
+        "stages.export.quantized=null",
         "output=run",
     )
     made = structs.read(tmp_path / "run" / "stamp" / "manifest.json", Stamped)
     assert (made.models, made.word) == (1, "seen")
     assert made.record is not None
     assert list(made.record.key.inputs) == ["finetune"]
-    assert [stage["kind"] for stage in results["stages"]][-2:] == ["stamp", "evaluate"]
+    assert [stage["kind"] for stage in results["stages"]][-3:] == ["stamp", "evaluate", "export"]
     assert results["models"][0]["scores"]["mine"].keys() == {*kind.metrics}
+
+    model = distill.load(tmp_path / "run" / "export" / "mine")
+    assert isinstance(model, Model)
+    assert model.kind is kind
+    as_texts = replace(model, kind=plain).predict([f"{question} {text}" for text in TEXTS[:4]])
+    assert model.predict(TEXTS[:4]) == as_texts
+    monkeypatch.setattr(models, "ROUNDS", 2)
+    monkeypatch.setattr(models, "TIMED_ROWS", 4)
+    compared = compare(model.folder, model.folder, str(file))
+    assert (compared["kind"], compared["labelled_rows"]) == ("cautious", len(TEXTS))
+    assert compared["agreement"]["percent"] == 100.0
+    lengths = model.tokenizer([f"{question} {text}" for text in TEXTS])["input_ids"]
+    assert compared["lengths"][-1]["to"] == max(map(len, lengths))

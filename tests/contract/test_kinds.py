@@ -62,7 +62,7 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
     record, labels = TASK_TYPES[kind], LABELS.get(kind, ())
     if record.architecture in families.FAMILIES[name].without:
         pytest.skip(f"transformers has no class {record.architecture} for it")
-    task = Task("own", record, ("text",) if record.divide else ("text", "other"), labels, record.metrics)
+    task = Task("own", record, ("text", "other")[: record.layout.columns[-1]], labels, record.metrics)
     TINY["save"](tmp_path / "given", name, "" if name in TINY["TEACHERS"] else "MaskedLM")
     tokenizer = teacher.load_tokenizer(tmp_path / "given")
     tokenizer.padding_side = "left" if families.FAMILIES[name].pads_left else "right"
@@ -78,7 +78,7 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
         encoded = encode_words(pairs, [np.array(words_of(text)) for text in pairs], tokenizer, 24)
     if record.choices:  # the last questions have one choice fewer
         pairs = [(text, texts[1][n : n + 3] if n < 6 else texts[1][:2]) for n, text in enumerate(texts[0])]
-        encoded = encode_choices([TASK_TYPES[kind].divide(pair) for pair in pairs], tokenizer, 24)
+        encoded = encode_choices([record.layout.divide(pair) for pair in pairs], tokenizer, 24)
     if record.extractive:
         encoded = encode_questions([text[:12] for text in texts[0]], texts[1], tokenizer, 24)
         pairs = [(text[:12], context) for text, context in pairs]
@@ -124,5 +124,5 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
     given = loaded.outputs(pairs)
     given = given.reshape(8, -1) if record.separate else given
     np.testing.assert_allclose(given[rows], expected, atol=1e-4)
-    words = [] if record.divide is None else list(map(record.divide, pairs))
+    words = list(map(record.layout.divide, pairs))
     assert record.answer(loaded.outputs(pairs), labels, 0.5, words)[0].keys() == answers[0].keys()

@@ -122,7 +122,7 @@ def writes(call: ast.Call) -> bool:
     # A bare `write_text` is imported from distill.runtime.storage.atomic; of a path it is a method.
     bare = isinstance(call.func, ast.Name) and name.startswith("write_")
     listed = name in WRITERS or text == "shutil.copy"
-    return listed and not bare and not text.startswith(("atomic.", "run_folder.")) and text not in NOT_FILES
+    return listed and not bare and not text.startswith("atomic.") and text not in NOT_FILES
 
 
 def removes(call: ast.Call) -> bool:

@@ -122,8 +122,8 @@ def _scored(
 ) -> dict[str, Any]:
     """What depends on outputs [R, C], with the rows on which they differ most. R is the number of rows or words."""
     owners = np.arange(len(rows))
-    if kind.per_token and kind.divide is not None:
-        owners = np.repeat(owners, [len(kind.divide(text)[1]) for part in rows.parts() for text in part])
+    if kind.per_token:
+        owners = np.repeat(owners, [len(kind.layout.divide(text)[1]) for part in rows.parts() for text in part])
     judged = [kind.decode(values, names, model.threshold) for values, model in zip(outputs, models, strict=True)]
     predictions, truth, chosen = judged, None, np.zeros(len(owners), np.bool_)
     if kind.separate:  # cosines are compared as numbers
@@ -156,7 +156,8 @@ def _differences(
     part = np.concatenate([np.flatnonzero(owners == number) for number in numbers])
     own = [scaled(each[part], model.threshold, model.temperature) for each, model in zip(outputs, models, strict=True)]
     texts = rows.texts(numbers)
-    found = listed(compared, own, texts, None if targets is None else targets[numbers], names)
+    parts = [kind.layout.divide(text) for text in texts]
+    found = listed(compared, own, parts, None if targets is None else targets[numbers], names)
     return [
         {
             "row": rows.table.where(int(number)),

@@ -137,23 +137,14 @@ def outputs_of(model: Model, kind: TaskType, rows: Rows, batch_size: int) -> np.
 def lengths_of(model: Model, rows: Rows) -> np.ndarray:
     """[n] number of tokens of each row for the tokenizer of a model, not truncated: of a row with several sequences,
     the most tokens of one of them."""
-    counts: list[int] = []
+    counts, layout = list[int](), model.kind.layout
     for texts in rows.parts():
-        every = [_sequences(model.kind, row) for row in texts]
-        encoded = model.tokenizer.backend_tokenizer.encode_batch_fast([text for row in every for text in row])
+        every = [layout.sequences(layout.divide(row)) for row in texts]
+        sequences = [each if len(each) > 1 else each[0] for row in every for each in row]
+        encoded = model.tokenizer.backend_tokenizer.encode_batch_fast(sequences)
         starts = np.cumsum([0, *map(len, every)])[:-1]
         counts += np.maximum.reduceat([len(encoding.ids) for encoding in encoded], starts).tolist()
     return np.array(counts, np.int64)
-
-
-def _sequences(kind: TaskType, row: Any) -> list[Any]:
-    """The texts and pairs of texts that a model encodes for a row."""
-    if kind.choices and kind.divide is not None:
-        first, seconds = kind.divide(row)
-        return [(first, second) for second in seconds]
-    if kind.separate:
-        return list(row)
-    return [" ".join(row) if isinstance(row, list) else row]
 
 
 def timed(models: Sequence[Model], rows: Rows, lengths: np.ndarray) -> list[dict[str, Any]]:

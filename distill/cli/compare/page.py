@@ -7,7 +7,7 @@ from typing import Any
 
 from distill.cli.compare.comparison import answered
 from distill.cli.compare.result import probability
-from distill.data.task_types import TASK_TYPES, TaskType
+from distill.data.task_types import TASK_TYPES
 from distill.evaluation.disagreements import short
 from distill.report.headline import counted
 from distill.report.page import Block, Bullets, Heading, Headline, Paragraph, section, sections
@@ -131,8 +131,8 @@ def lengths(comparison: Comparison) -> Table:
     agreed = "Same tag %" if kind.per_token else compared
     columns = ("Tokens", "Rows", agreed, *(f"{metric} {model}" for metric in metrics for model in "AB"))
     notes = ["Three groups of about the same number of rows, by the tokens of A's tokenizer before truncation."]
-    if kind.separate or kind.choices:
-        notes.append(f"Of a row with several {'choices' if kind.choices else 'texts'}, the longest counts.")
+    if kind.layout.several:
+        notes.append(f"Of a row with several {kind.layout.several}, the longest counts.")
     return Table("By length", columns, rows, 1, notes)
 
 
@@ -152,20 +152,10 @@ def differences(comparison: Comparison, whole: bool) -> Table:
                 number(each["difference"], 3),
             )
         )
-    notes = [f"Difference: {_difference(kind)}."]
+    notes = [f"Difference: {kind.measure}."]
     if len(rows) < len(every):
         notes.append(f"{len(every) - len(rows)} more rows are on the page.")
     return Table("Where they differ most", ("Text", "Row", "Label", "A", "B", "Difference"), rows, 5, notes)
-
-
-def _difference(kind: TaskType) -> str:
-    if kind.per_token:
-        return "of the probabilities of a word's tags, 0 to 1; the largest of the words of the text"
-    if kind.extractive:
-        return "share of the characters of both answers that one of them lacks, 0 to 1"
-    if kind.separate:
-        return "absolute, of the cosines of the two texts"
-    return "of probabilities, 0 to 1" if kind.named or kind.choices else "absolute"
 
 
 def _label(label: str | float | None) -> str:

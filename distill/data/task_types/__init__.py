@@ -5,6 +5,7 @@ Which kind a task is matters nowhere else but where the kind of a file or of a m
 
 from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.embedding import EMBEDDING
+from distill.data.task_types.layout import SECONDS, WORDS, Layout
 from distill.data.task_types.multi_label import MULTI_LABEL
 from distill.data.task_types.multiple_choice import MULTIPLE_CHOICE
 from distill.data.task_types.question_answering import QUESTION_ANSWERING
@@ -13,8 +14,6 @@ from distill.data.task_types.reranking import RERANKING
 from distill.data.task_types.retrieval import RETRIEVAL
 from distill.data.task_types.task_type import (
     MISSING,
-    SECONDS,
-    WORDS,
     Columns,
     TaskType,
     Where,
@@ -35,6 +34,7 @@ __all__ = [
     "TASK_TYPES",
     "WORDS",
     "Columns",
+    "Layout",
     "TaskType",
     "Where",
     "Words",

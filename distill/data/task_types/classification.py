@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distill.data.task_types.layout import Parts
 from distill.data.task_types.soft import log_probabilities
 from distill.data.task_types.task_type import (
     MISSING,
+    PROBABILITIES,
     TaskType,
     Where,
     Words,
@@ -71,9 +73,8 @@ def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
     return equal
 
 
-def _flags(values: np.ndarray, labels: int) -> np.ndarray:
-    flags: np.ndarray = values[:, None] == np.arange(labels)
-    return flags
+def _shown(target: int, labels: Sequence[str], parts: Parts) -> str:
+    return labels[target]
 
 
 CLASSIFICATION = TaskType(
@@ -89,9 +90,10 @@ CLASSIFICATION = TaskType(
     decode=likeliest,
     answer=_answer,
     difference=total_variation,
+    measure=PROBABILITIES,
     brief=_brief,
     same=_same,
-    flags=_flags,
+    shown=_shown,
     names=_names,
     recalled=recalled,
     soft=log_probabilities,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from distill.data.task_types.layout import Layout, Parts
 from distill.data.task_types.regression import REGRESSION
 from distill.models.families.record import ABSENT, VECTORS
 
@@ -91,6 +92,10 @@ def difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
     return distance
 
 
+def _alone(parts: Parts) -> list[Parts]:
+    return [(text,) for text in parts]
+
+
 def brief(answer: dict[str, Any]) -> str:
     return f"{len(answer['vector'])} numbers"
 
@@ -107,12 +112,13 @@ EMBEDDING = replace(
     decode=decode,
     answer=answer,
     difference=difference,
+    measure="absolute, of the cosines of the two texts",
     brief=brief,
     settings=("range", "prompts"),
     soft=None,
     averaged=False,
     teacher_weight=1 / SCALE,
     scaled=True,
-    architecture=VECTORS,
+    layout=Layout(VECTORS, columns=(2,), asked=1, sequences=_alone, several="texts", width=None),
     pipeline="sentence-similarity",
 )

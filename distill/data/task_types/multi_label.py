@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from distill.data.task_types.layout import Parts
 from distill.data.task_types.sets import read_sets
 from distill.data.task_types.soft import log_odds
 from distill.data.task_types.task_type import (
     MISSING,
+    PROBABILITIES,
     TaskType,
     Where,
     Words,
@@ -119,8 +121,8 @@ def _brief(answer: dict[str, Any]) -> str:
     return ", ".join(f"{label} {answer['scores'][label]:.2f}" for label in answer["labels"]) or "no label"
 
 
-def _flags(values: np.ndarray, labels: int) -> np.ndarray:
-    return values.astype(np.bool_)
+def _shown(target: np.ndarray, labels: Sequence[str], parts: Parts) -> str:
+    return ", ".join(label for label, value in zip(labels, target, strict=True) if value)
 
 
 MULTI_LABEL = TaskType(
@@ -137,9 +139,10 @@ MULTI_LABEL = TaskType(
     decode=_decode,
     answer=_answer,
     difference=_difference,
+    measure=PROBABILITIES,
     brief=_brief,
     same=equal_rows,
-    flags=_flags,
+    shown=_shown,
     names=_names,
     recalled=recalled,
     averaged=False,

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.task_types.classification import CLASSIFICATION
+from distill.data.task_types.layout import SECONDS, Layout, Parts
 from distill.data.task_types.task_type import (
     MISSING,
-    SECONDS,
+    PROBABILITIES,
     Columns,
     TaskType,
     Where,
@@ -207,14 +208,24 @@ def _divide(row: Any) -> tuple[str, list[str]]:
     return first, [" ".join([*start, choice]) for choice in choices]
 
 
-def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float, texts: Sequence[Any]) -> list[dict[str, Any]]:
+def _answer(
+    outputs: np.ndarray, labels: Sequence[str], threshold: float, rows: Sequence[Parts]
+) -> list[dict[str, Any]]:
     """The most probable choice, its number from 0, and the probability of every choice."""
     scores = probabilities(outputs).tolist()
     best = outputs.argmax(axis=1).tolist() if outputs.size else []
     return [
         {"choice": seconds[number], "number": number, "score": row[number], "scores": row[: len(seconds)]}
-        for number, row, (_, seconds) in zip(best, scores, texts, strict=True)
+        for number, row, (*_, seconds) in zip(best, scores, rows, strict=True)
     ]
+
+
+def _sequences(parts: Parts) -> list[Parts]:
+    return [(parts[0], second) for second in parts[-1]]
+
+
+def _shown(target: int, labels: Sequence[str], parts: Parts) -> str:
+    return str(parts[-1][target])
 
 
 def _brief(answer: dict[str, Any]) -> str:
@@ -233,11 +244,20 @@ MULTIPLE_CHOICE = TaskType(
     decode=likeliest,
     answer=_answer,
     difference=total_variation,
+    measure=PROBABILITIES,
     brief=_brief,
     same=CLASSIFICATION.same,
+    shown=_shown,
     settings=("choices",),
-    architecture=CHOICES,
-    divide=_divide,
+    layout=Layout(
+        CHOICES,
+        hidden=(SECONDS,),
+        content=(SECONDS,),
+        divide=_divide,
+        sequences=_sequences,
+        several="choices",
+        sample=("a", ["a", "b"]),
+    ),
     pipeline="multiple-choice",
     prepare=_prepare,
 )

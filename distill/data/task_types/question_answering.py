@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distill.data.task_types.answers import END, FIRST, NONE, PROBABILITY, grades, no_answer
+from distill.data.task_types.answers import COLUMNS, END, FIRST, NONE, PROBABILITY, grades, no_answer
+from distill.data.task_types.layout import Layout, Parts
 from distill.data.task_types.task_type import (
     Columns,
     TaskType,
@@ -206,7 +207,7 @@ def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.
 
 
 def _answer(
-    outputs: np.ndarray, labels: Sequence[str], threshold: float, rows: Sequence[tuple[str, str]]
+    outputs: np.ndarray, labels: Sequence[str], threshold: float, rows: Sequence[Parts]
 ) -> list[dict[str, Any]]:
     """The answer to each question, its place in the context, its probability and the probability of no answer."""
     answers = []
@@ -224,6 +225,11 @@ def _answer(
             }
         )
     return answers
+
+
+def _shown(target: np.ndarray, labels: Sequence[str], parts: Parts) -> str:
+    spans = target.reshape(-1, 2).tolist()
+    return " | ".join(parts[1][first:end] for first, end in spans if first != NONE) or "no answer"
 
 
 def _brief(answer: dict[str, Any]) -> str:
@@ -252,14 +258,15 @@ QUESTION_ANSWERING = TaskType(
     decode=_decode,
     answer=_answer,
     difference=_difference,
+    measure="share of the characters of both answers that one of them lacks, 0 to 1",
     brief=_brief,
     same=equal_rows,
+    shown=_shown,
     settings=("threshold",),
     outputs=2,
     averaged=False,
     truth=_truth,
-    architecture=ANSWERS,
-    divide=tuple,
+    layout=Layout(ANSWERS, columns=(2,), asked=2, width=COLUMNS, sample=("a", "a")),
     pipeline="question-answering",
     prepare=_prepare,
     grade=grades,

@@ -90,6 +90,7 @@ REGRESSION = TaskType(
     decode=_decode,
     answer=_answer,
     difference=_difference,
+    measure="absolute",
     brief=_brief,
     settings=("range", "soft_label"),
     soft=_soft,

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distill.data.task_types.layout import TEXTS_OR_PAIRS, Layout, Parts
 from distill.errors import ConfigError, DataError
-from distill.models.families.record import ANSWERS, CHOICES, TEXTS, VECTORS
+from distill.models.families.record import ANSWERS, CHOICES, TOKENS, VECTORS
 
 Where = Callable[[int], str]
 """Row of a table, from 0 -> its file and its number there."""
@@ -23,12 +24,6 @@ MISSING = -100
 
 SOFT = "soft_outputs"
 """Column with the outputs of each training row that stand in for a teacher's, of tasks with soft labels."""
-
-WORDS = "word_offsets"
-"""Column with the first character and the end of each word of a text, flat, of tasks whose rows are words."""
-
-SECONDS = "second_texts"
-"""Column with a list of texts for each row, of tasks whose rows are one text with each of several others."""
 
 OPTIONS = ("labels", "range", "threshold", "choices", "soft_label", "prompts")
 """Settings of a task that are only for some kinds."""
@@ -83,6 +78,10 @@ def _no_names(column: pa.ChunkedArray) -> set[str]:
     return set()
 
 
+def _number(target: Any, labels: Sequence[str], parts: Parts) -> str | float:
+    return float(target)
+
+
 def sorted_names(names: set[str]) -> tuple[str, ...]:
     """Numbers by size, other names by alphabet."""
     if all(re.fullmatch(r"-?\d+", name) for name in names):
@@ -113,10 +112,12 @@ class TaskType:
     decode: Callable[[np.ndarray, Sequence[str], float], np.ndarray]
     """(outputs, labels, threshold) -> predictions [n] or [n, labels], as metrics take them."""
     answer: Callable[[np.ndarray, Sequence[str], float, Sequence[Any]], list[dict[str, Any]]]
-    """(outputs, labels, threshold, rows as `divide` returns them) -> for each row, the prediction that `Model.predict`
-    returns, as JSON values. Only kinds with `divide` need the rows."""
+    """(outputs, labels, threshold, parts of the rows as from `Layout`) -> for each row, the prediction that
+    `Model.predict` returns, as JSON values."""
     difference: Callable[[np.ndarray, np.ndarray], np.ndarray]
     """(outputs of a model, of another) -> [n], how far apart they are on each text."""
+    measure: str
+    """The difference by which `distill.compare` lists rows, in a few words."""
     brief: Callable[[dict[str, Any]], str]
     """The result of `answer` for a text, in a few words."""
     rows: Callable[[Any], Any] = _as_logits
@@ -125,8 +126,8 @@ class TaskType:
     """The settings of `OPTIONS` that a task of this kind may have."""
     same: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     """(predictions, predictions or targets) -> [n] whether they are the same. None for numbers, which seldom are."""
-    flags: Callable[[np.ndarray, int], np.ndarray] | None = None
-    """(predictions or targets, labels) -> [n, labels] whether each label is output. None without labels."""
+    shown: Callable[[Any, Sequence[str], Parts], str | float] = _number
+    """(target of a row that has a label, labels, parts of the row) -> the label, for a person to read."""
     outputs: int = 1
     """Number of a model's outputs that have no names."""
     averaged: bool = True
@@ -158,14 +159,8 @@ class TaskType:
     """(column of soft labels, name of a label -> its output, where, name of the column) -> outputs [n, outputs] that
     stand in for a teacher's, float32; NaN for a row without. Raises DataError for a value that is not a soft label.
     None for kinds without soft labels."""
-    architecture: str = TEXTS
-    """The class of transformers without the name of the family: a key of `distill.models.families.head.HEADS`."""
-    per_token: bool = False
-    """Whether the model classifies each token of a text. Rows are then words: a word has the outputs of its first
-    token, and the targets of all texts are flat. Only the column of targets has one list for each text."""
-    divide: Callable[[Any], Any] | None = None
-    """What a user passes to `Model.predict` for a row -> what `answer` takes: a text in words, a text with each of its
-    choices, or a question and its context. None for kinds whose rows are texts or pairs."""
+    layout: Layout = TEXTS_OR_PAIRS
+    """The layout of its rows."""
     read: Callable[[Given, Stated], tuple[Given, list[str]]] | None = None
     """(columns of labels, what is known about them) -> the columns in the form that `encode` takes, and lines for the
     user about labels in another form, such as `a|b`, 1.0 for 1, or a hyphen in place of a label. Raises ConfigError for
@@ -173,8 +168,8 @@ class TaskType:
     pipeline: str = "text-classification"
     """Name of what a model of this kind does on the Hugging Face hub."""
     prepare: Callable[[pa.Table, Columns, Where], pa.Table] | None = None
-    """(table, its columns, where) -> a table with the text columns, the label as `encode` takes it, and `WORDS` or
-    `SECONDS`. None for kinds whose rows are texts or pairs."""
+    """(table, its columns, where) -> a table with the text columns, the label as `encode` takes it, and the columns
+    in `Layout.hidden`. None for kinds that use the columns of the file as they are."""
 
     def recalls(self, predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, tuple[float, int]]:
         """Label, or type of spans -> (recall in percent, how often it is in the truth); empty without labels.
@@ -193,6 +188,17 @@ class TaskType:
     def named(self) -> bool:
         """Whether the model has one output for each named label. If false, it has `outputs`."""
         return "labels" in self.settings
+
+    @property
+    def architecture(self) -> str:
+        """The class of transformers without the name of the family."""
+        return self.layout.architecture
+
+    @property
+    def per_token(self) -> bool:
+        """Whether the model classifies each token of a text. Rows are then words: a word has the outputs of its first
+        token, and the targets of all texts are flat. Only the column of targets has one list for each text."""
+        return self.architecture == TOKENS
 
     @property
     def choices(self) -> bool:
@@ -237,14 +243,9 @@ class Columns:
         return (self.flag,) if self.flag else self.label if len(self.label) > 1 else ()
 
     @property
-    def hidden(self) -> tuple[str, ...]:
-        """Columns that `TaskType.prepare` adds."""
-        return (WORDS,) if self.kind.per_token else (SECONDS,) if self.kind.choices else ()
-
-    @property
     def content(self) -> tuple[str, ...]:
         """The columns that are equal for equal rows."""
-        return (*self.text, SECONDS) if self.kind.choices else self.text
+        return (*self.text, *self.kind.layout.content)
 
 
 def likeliest(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
@@ -256,6 +257,10 @@ def equal_rows(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
     """[n] whether all values [n, columns] of two rows are equal: a `same`."""
     equal: np.ndarray = (predicted == other).all(axis=1)
     return equal
+
+
+PROBABILITIES = "of probabilities, 0 to 1"
+"""A `measure`."""
 
 
 def total_variation(rows: np.ndarray, other: np.ndarray) -> np.ndarray:

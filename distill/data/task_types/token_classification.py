@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distill.data.task_types.layout import WORDS, Layout, Parts
 from distill.data.task_types.offsets import plain
 from distill.data.task_types.spans import (
     CODES,
@@ -28,7 +29,6 @@ from distill.data.task_types.spans import (
 )
 from distill.data.task_types.task_type import (
     MISSING,
-    WORDS,
     Columns,
     Given,
     Stated,
@@ -351,6 +351,10 @@ def _brief(answer: dict[str, Any]) -> str:
     return ", ".join(f"{span['text']} ({span['label']})" for span in answer["spans"]) or "no span"
 
 
+def _shown(target: np.ndarray, labels: Sequence[str], parts: Parts) -> str:
+    return _brief(_answer(np.eye(len(labels))[target], labels, 0.5, [parts])[0])
+
+
 def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
     equal: np.ndarray = predicted == (other if other.dtype.names is None else other["label"])
     return equal
@@ -378,16 +382,16 @@ TOKEN_CLASSIFICATION = TaskType(
     decode=_decode,
     answer=_answer,
     difference=total_variation,
+    measure="of the probabilities of a word's tags, 0 to 1; the largest of the words of the text",
     brief=_brief,
     same=_same,
+    shown=_shown,
     loss_targets=flat,
     truth=_truth,
     names=_names,
     order=_order,
     recalled=_recalled,
-    architecture=TOKENS,
-    per_token=True,
-    divide=_divide,
+    layout=Layout(TOKENS, columns=(1,), asked=1, hidden=(WORDS,), divide=_divide, sequences=lambda parts: [parts[:1]]),
     pipeline="token-classification",
     prepare=_prepare,
     read=_read,

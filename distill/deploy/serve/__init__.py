@@ -13,7 +13,6 @@ from distill.config.backends import BACKENDS
 from distill.config.schemes import SCHEMES
 from distill.data.collate import MULTIPLE
 from distill.data.task_types import kind_of_model
-from distill.data.task_types.answers import COLUMNS
 from distill.data.task_types.question_answering import ALWAYS
 from distill.deploy.export import cross_encoder, recheck
 from distill.deploy.export.record import FILE, Entry, Record, located, read, read_any
@@ -343,10 +342,8 @@ def _runner(path: Path, entry: Entry, device: str, threads: int) -> Run:
 
 
 def probe(model: Model) -> Any:
-    """A list of one text that a model takes, in the form of its kind of task."""
-    if model.kind.choices:
-        return [("a", ["a", "b"])]
-    return [("a", "a")] if model.kind.extractive or len(model.columns) > 1 else ["a"]
+    """A list of one row that a model takes, in the layout of its kind of task."""
+    return [model.kind.layout.sample or (("a", "a") if len(model.columns) > 1 else "a")]
 
 
 def _check_outputs(model: Model, path: Path, expected: int | None) -> None:
@@ -361,6 +358,6 @@ def _check_outputs(model: Model, path: Path, expected: int | None) -> None:
 
 def _expected(model: Model) -> int | None:
     """Number of a model's outputs for the probe of `_check_outputs`; None for vectors, which may have any width."""
-    if model.kind.separate:
-        return None
-    return 2 if model.kind.choices else COLUMNS if model.kind.extractive else len(model.labels) or 1
+    layout = model.kind.layout
+    (row,) = map(layout.divide, probe(model))
+    return None if layout.width is None else len(model.labels) or layout.width * len(layout.sequences(row))

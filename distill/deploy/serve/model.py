@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.encode import encode_choices, encode_texts, encode_words
+from distill.data.encode import Encoded, encode_choices, encode_texts, encode_words
 from distill.data.questions import encode_questions
 from distill.data.task_types import TaskType
-from distill.data.task_types.answers import COLUMNS
+from distill.data.task_types.layout import Parts
 from distill.errors import DataError
 from distill.inference.predict import predict
 from distill.inference.runners import Run
+from distill.models.families.record import ANSWERS, CHOICES, TOKENS
 
 Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]] | Sequence[tuple[Any, ...]]
 """Texts, pairs of texts (for question answering a question and its context), for token classification also lists of the
@@ -64,35 +65,19 @@ class Model:
         Raises:
             DataError: for texts of another form, and for outputs that are not finite.
         """
-        return self._outputs(texts, self._rows(texts), batch_size)
+        return self._outputs(self._rows(texts), batch_size)
 
-    def _rows(self, texts: Texts) -> list[Any]:
-        """The rows as `TaskType.answer` takes them; empty for kinds whose rows are texts or pairs."""
-        if self.kind.divide is None:
-            return []
-        if self.kind.choices:
-            check_choices(texts)
-        elif self.kind.extractive:
-            columns_of(texts, 2)
-        else:
-            columns_of(joined(texts), 1)
-        return [self.kind.divide(text) for text in texts]
+    def _rows(self, texts: Texts) -> list[Parts]:
+        """The parts of each row. Raises DataError for texts of another form."""
+        layout = self.kind.layout
+        checked = _CHECKED.get(layout.architecture, texts_in)(texts, layout.asked or len(self.columns))
+        return [layout.divide(row) for row in checked]
 
-    def _outputs(self, texts: Texts, rows: list[Any], batch_size: int) -> np.ndarray:
-        wanted = 1 if self.kind.separate else len(self.columns)
-        columns = [[text for text, _ in rows]] if self.kind.divide else columns_of(texts, wanted)
-        if not columns or not columns[0]:
-            return np.zeros((0, COLUMNS if self.kind.extractive else len(self.labels) or 1), np.float32)
-        if self.kind.per_token:
-            places = [np.array(part, np.int64).reshape(-1, 2) for _, part in rows]
-            encoded = encode_words(columns[0], places, self.tokenizer, self.max_length)
-        elif self.kind.choices:
-            encoded = encode_choices(rows, self.tokenizer, self.max_length)
-        elif self.kind.extractive:
-            questions, contexts = zip(*rows, strict=True)
-            encoded = encode_questions(questions, contexts, self.tokenizer, self.max_length)
-        else:
-            encoded = encode_texts(columns, self.tokenizer, self.max_length)
+    def _outputs(self, rows: list[Parts], batch_size: int) -> np.ndarray:
+        layout = self.kind.layout
+        if not rows:
+            return np.zeros((0, len(self.labels) or layout.width or 1), np.float32)
+        encoded = _ENCODED.get(layout.architecture, _texts)(rows, self.tokenizer, self.max_length)
         _check(encoded.lengths > 0, "no text", "a text with at least one token")
         left, size = self.tokenizer.padding_side == "left", 1 if self.row_by_row else batch_size
         outputs = predict(self.run, encoded, pad_id=self.tokenizer.pad_token_id, left=left, rows=size)
@@ -122,9 +107,9 @@ class Model:
         activation of the output, as in sentence-transformers.
         """
         if self.prompt:
-            texts = [self.prompt + text for column in columns_of(texts, 1) for text in column]
+            texts = [self.prompt + text for (text,) in texts_in(texts, 1)]
         rows = self._rows(texts)
-        outputs, threshold = scaled(self._outputs(texts, rows, batch_size), self.threshold, self.temperature)
+        outputs, threshold = scaled(self._outputs(rows, batch_size), self.threshold, self.temperature)
         if self.activation is not None:
             outputs = self.activation(outputs)
         return self.kind.answer(outputs, self.labels, threshold, rows)
@@ -140,19 +125,37 @@ def scaled(outputs: np.ndarray, threshold: float, temperature: float) -> tuple[n
     return outputs / temperature, float(1 / (1 + np.exp(-np.log(threshold / (1 - threshold)) / temperature)))
 
 
-def joined(texts: Texts) -> Texts:
-    """The same texts, with words joined by spaces; anything else unchanged."""
-    if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
-        return texts
-    return [" ".join(text) if _is_words(text) else text for text in texts]
+def _texts(rows: Sequence[Parts], tokenizer: Any, max_length: int) -> Encoded:
+    return encode_texts([list(column) for column in zip(*rows, strict=True)], tokenizer, max_length)
+
+
+def _words(rows: Sequence[Parts], tokenizer: Any, max_length: int) -> Encoded:
+    places = [np.array(part, np.int64).reshape(-1, 2) for _, part in rows]
+    return encode_words([text for text, _ in rows], places, tokenizer, max_length)
+
+
+def _questions(rows: Sequence[Parts], tokenizer: Any, max_length: int) -> Encoded:
+    questions, contexts = zip(*rows, strict=True)
+    return encode_questions(questions, contexts, tokenizer, max_length)
+
+
+_ENCODED = {TOKENS: _words, CHOICES: encode_choices, ANSWERS: _questions}
+"""Architecture -> (parts of rows, tokenizer, maximum length) -> their tokens, where they are not those of texts."""
+
+
+def _words_in(texts: Texts, wanted: int) -> Texts:
+    """Texts, or lists of the words of each. Raises DataError for anything else."""
+    listed = not isinstance(texts, str | bytes) and hasattr(texts, "__iter__")
+    texts_in([" ".join(text) if _is_words(text) else text for text in texts] if listed else texts, wanted)
+    return texts
 
 
 def _is_words(text: object) -> bool:
     return isinstance(text, list | tuple) and all(isinstance(word, str) for word in text)
 
 
-def check_choices(texts: Texts) -> None:
-    """Raise DataError unless each row is one text or two, and a list of at least two choices."""
+def _choices_in(texts: Texts, wanted: int) -> Texts:
+    """One text or two, and a list of at least two choices, of each row. Raises DataError for anything else."""
     if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
         raise DataError(f"texts: got a {type(texts).__name__}; must be a list of texts with choices; {_MEND_CHOICES}")
     for number, row in enumerate(texts, 1):
@@ -163,10 +166,11 @@ def check_choices(texts: Texts) -> None:
                 f"texts, number {number}: got {repr(row)[:80]}; must be texts with two choices or more; {_MEND_CHOICES}"
             )
         _check([all(map(_unicode, (*parts[:-1], *parts[-1])))], "a lone surrogate", "Unicode text")
+    return texts
 
 
-def columns_of(texts: Texts, wanted: int = 0) -> list[list[str]]:
-    """The texts as one list, or the two texts of each pair as two lists. Empty without texts.
+def texts_in(texts: Texts, wanted: int = 0) -> list[tuple[str, ...]]:
+    """The texts of each row, one or two.
 
     Args:
         wanted: 1 for texts, 2 for pairs, 0 for either.
@@ -184,7 +188,11 @@ def columns_of(texts: Texts, wanted: int = 0) -> list[list[str]]:
             shown = repr(row[0] if isinstance(row, tuple) and len(row) == 1 else row)[:80]
             raise DataError(f"texts, number {number}: got {shown}; must be {form}, as the others; {_MEND}")
     _check([all(map(_unicode, row)) for row in rows], "a lone surrogate", "Unicode text, decoded from its own encoding")
-    return [list(column) for column in zip(*rows, strict=True)]
+    return list(map(tuple, rows))
+
+
+_CHECKED: dict[str, Callable[[Texts, int], Sequence[Any]]] = {TOKENS: _words_in, CHOICES: _choices_in}
+"""Architecture -> (what a user passes, number of texts of a row) -> the same, checked, where rows contain lists."""
 
 
 def _check(right: Sequence[bool] | np.ndarray, problem: str, rule: str) -> None:

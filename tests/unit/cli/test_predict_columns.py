@@ -242,10 +242,10 @@ def test_standard_input_that_is_no_text_is_refused_with_its_line(call: Call, mon
 
 
 def test_an_error_about_a_text_names_its_row(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from distill.deploy.serve.model import columns_of
+    from distill.deploy.serve.model import texts_in
 
     def checked(self: Any, texts: list[Any], size: int) -> list[dict[str, Any]]:
-        columns_of(["\ud800" if text == "bad" else text for text in texts])
+        texts_in(["\ud800" if text == "bad" else text for text in texts])
         return [{"score": 1.0}] * len(texts)
 
     monkeypatch.setattr(Echo, "predict", checked)

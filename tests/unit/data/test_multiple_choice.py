@@ -162,7 +162,7 @@ def test_each_choice_is_encoded_as_a_pair() -> None:
 
 def test_answers_have_the_probabilities_of_their_choices() -> None:
     outputs = np.array([[1.0, 3.0, ABSENT], [0.5, 0.5, 2.0]], np.float32)
-    texts = [KIND.divide(("q", ["a", "b"])), KIND.divide(("text", "q", ["a", "b", "c"]))]  # type: ignore[misc]
+    texts = [KIND.layout.divide(("q", ["a", "b"])), KIND.layout.divide(("text", "q", ["a", "b", "c"]))]
     first, second = KIND.answer(outputs, (), 0.5, texts)
     assert (first["choice"], first["number"], len(first["scores"])) == ("b", 1, 2)
     assert first["scores"] == pytest.approx([1 / (1 + np.exp(2)), 1 / (1 + np.exp(-2))])

@@ -72,6 +72,11 @@ def test_choices() -> None:
     assert found.text == "a question | left | right"
     assert (found.teacher, found.student, found.label) == ("right 0.95", "left 0.95", "right")
 
+    # A second text stands before each choice already.
+    data = rows([1], context=["it rains"], ending=["he"], **{SECONDS: [["he runs", "he sings"]]})
+    (found,) = listed(task("multiple_choice", (), ("context", "ending")), data, teacher, student)
+    assert (found.teacher, found.student, found.label) == ("he sings 0.95", "he runs 0.95", "he sings")
+
 
 def test_answers() -> None:
     data = rows([[2, 5], [-1, -1]], question=["who?", "why?"], context=["a red fox", "a red fox"])

@@ -1,0 +1,56 @@
+"""The layout of a row: what a user passes for it, the columns that hold it, and the sequences that a model encodes.
+Without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from distill.models.families.record import TEXTS
+
+Parts = tuple[Any, ...]
+"""The parts of a row: its texts, and last what `Layout.content` or `Layout.divide` adds to them."""
+
+WORDS = "word_offsets"
+"""Column with the first character and the end of each word of a text, flat, of tasks whose rows are words."""
+
+SECONDS = "second_texts"
+"""Column with a list of texts for each row, of tasks whose rows are one text with each of several others."""
+
+
+def _texts(given: Any) -> Parts:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _together(parts: Parts) -> list[Parts]:
+    return [parts]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layout of the rows of a kind of task. By default a row is one text or a pair of texts, in one sequence."""
+
+    architecture: str = TEXTS
+    """The class of transformers without the name of the family: a key of `distill.models.families.head.HEADS`."""
+    columns: tuple[int, ...] = (1, 2)
+    """The numbers of text columns that a file may have."""
+    asked: int = 0
+    """Number of texts that a user passes to `Model.predict` for a row; 0 for as many as there are columns."""
+    hidden: tuple[str, ...] = ()
+    """Columns that `TaskType.prepare` adds."""
+    content: tuple[str, ...] = ()
+    """The `hidden` columns that are equal for equal rows."""
+    divide: Callable[[Any], Parts] = _texts
+    """What a user passes to `Model.predict` for a row -> its parts."""
+    sequences: Callable[[Parts], list[Parts]] = _together
+    """Parts of a row, also from the text columns and `content` -> the texts of each sequence, one or two."""
+    several: str = ""
+    """What the sequences of a row are, in the plural; empty if a row is one sequence."""
+    width: int | None = 1
+    """Number of outputs of `Model.outputs` for a sequence, if they have no names; None where models differ in it."""
+    sample: Any = None
+    """What a user may pass for a row; None for one text, or as many as there are columns."""
+
+
+TEXTS_OR_PAIRS = Layout()
