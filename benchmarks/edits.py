@@ -299,11 +299,12 @@ def _when_it_begins(edit: Callable[[], None]) -> None:
 def _other_code() -> None:
     """Let distill have another source: trainings take larger steps."""
     from distill.pipeline.context import fingerprints
-    from distill.pipeline.train_steps import cache_key, prepare
+    from distill.pipeline.stages import train
+    from distill.pipeline.train_steps import cache_key
     from distill.runtime import versions
 
-    rate, now = prepare.learning_rate, versions.versions()
-    prepare.learning_rate = lambda *arguments: 3 * rate(*arguments)
+    rate, now = train.learning_rate, versions.versions()
+    train.learning_rate = lambda *arguments: 3 * rate(*arguments)
     versions.versions = lambda: now | {"distill": "another"}  # type: ignore[assignment]
     for module in (versions, cache_key, fingerprints):
         module.source_hash = lambda: "another"  # type: ignore[attr-defined]

@@ -30,7 +30,7 @@ def _whole(run: Callable[[Context, Step], Artefact]) -> Stage:
 
 
 STAGES: dict[str, Stage] = {
-    "train": _whole(train.run),
+    "train": Stage(train.inputs, train.run),
     "prune": _whole(prune.run),
     "vocabulary": _whole(vocabulary.run),
     "quantize": _whole(quantize.run),

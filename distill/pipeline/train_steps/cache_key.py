@@ -10,6 +10,7 @@ from distill.config.plan import Step
 from distill.data import corpus
 from distill.pipeline.context import Context
 from distill.runtime import outside
+from distill.runtime.machine import Machine
 from distill.runtime.storage import run_folder
 from distill.runtime.versions import installed, processor, source_hash, versions
 
@@ -49,7 +50,7 @@ def of_step(ctx: Context, step: Step) -> str | None:
             "processes": ctx.machine.accelerator.num_processes,
             "student_is_given": ctx.plan.given_student,
             "gates": _of_gates(ctx) if settings.gates.trained else None,
-            **arithmetic(ctx),
+            **arithmetic(ctx.machine),
         }
     )
 
@@ -75,9 +76,8 @@ def _config(config: Config, settings: Train) -> dict[str, Any]:
     return {name: value for name, value in asdict(config).items() if name not in left_out}
 
 
-def arithmetic(ctx: Context) -> dict[str, Any]:
+def arithmetic(machine: Machine) -> dict[str, Any]:
     """How models compute on this machine, and by which code. Threads and processor are left out."""
-    machine = ctx.machine
     packages = versions() | {"distill": source_hash(), "outside": outside.code()}
     packages |= installed(("tokenizers", "accelerate", "bitsandbytes"))
     return {"arithmetic": [machine.device.type, machine.precision, machine.fast_float32], "versions": packages}
