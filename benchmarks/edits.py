@@ -299,11 +299,11 @@ def _when_it_begins(edit: Callable[[], None]) -> None:
 def _other_code() -> None:
     """Let distill have another source: trainings take larger steps."""
     from distill.pipeline.context import fingerprints, keys
-    from distill.pipeline.train_steps import prepare
+    from distill.pipeline.stages import train
     from distill.runtime import versions
 
-    rate, now = prepare.learning_rate, versions.versions()
-    prepare.learning_rate = lambda *arguments: 3 * rate(*arguments)
+    rate, now = train.learning_rate, versions.versions()
+    train.learning_rate = lambda *arguments: 3 * rate(*arguments)
     for module in (versions, keys):
         module.versions = lambda: now | {"distill": "another"}  # type: ignore[attr-defined]
     for module in (versions, keys, fingerprints):

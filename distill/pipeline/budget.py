@@ -15,15 +15,20 @@ from statistics import fmean
 from typing import Any
 
 from distill.compression.pruning.search import out_of_reach
+from distill.compression.pruning.target import Search
 from distill.config import Evaluate, Export, Prune, Quantize, Train
 from distill.config.plan import TEACHER, Plan, Step
+from distill.data.tasks import TaskData
 from distill.deploy.export.quantized import FLOAT32
 from distill.deploy.export.untrained import Form
 from distill.models import teacher
 from distill.pipeline.artefacts import Quantized
 from distill.pipeline.context import Context
+from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.stages import train
 from distill.pipeline.stages.shape_search import form_of, search_inputs, search_of
 from distill.pipeline.train_steps import time_estimate
+from distill.runtime.machine import Machine
 from distill.runtime.storage import atomic
 
 RESERVE = 0.15
@@ -53,32 +58,40 @@ def share_of(estimated: float, left: float) -> float:
 class Ladder:
     """The targets of a run, and what is stored of them, so that a stopped run decides as it would have."""
 
-    ctx: Context
+    minutes: float
+    """The budget."""
+    least: float | None
+    """Percent of the teacher's score that a model must retain; None if all do."""
+    machine: Machine
+    folder: RunFolder
+    tasks: Mapping[str, TaskData]
+    form: Form
+    """The form that serves."""
     teacher: Step
     """The step that quantizes the teacher."""
     targets: Mapping[str, Sequence[Step]]
     """Label of a target -> the steps of its model: to prune, to train and to quantize it."""
-
-    @property
-    def form(self) -> Form:
-        return form_of(self.ctx.config.target, self.ctx.plan, self.ctx.machine)
+    search: Callable[[Step], Search]
+    """Returns the search for the shape of a prune step whose start exists."""
+    seconds: Callable[[Step], float]
+    """Returns the estimated seconds of a train step whose start exists."""
 
     @property
     def stored(self) -> dict[str, Any]:
         """By label of a target the seconds that training was `estimated` to take, the `shares` of its epochs, and the
         seconds that the target `took`; and what is `measured` of all."""
-        file = self.ctx.folder.ladder
+        file = self.folder.ladder
         empty: dict[str, Any] = {"estimated": {}, "shares": {}, "took": {}}
         return empty | (atomic.read_json(file) if file.is_file() else {})
 
     def store(self, key: str, label: str, value: Callable[[], Any]) -> Any:
         """The stored value of a label. If it is not stored, the main process computes it."""
-        with self.ctx.machine.main_first():
+        with self.machine.main_first():
             stored = self.stored
             if label not in stored.setdefault(key, {}):
-                assert self.ctx.machine.main
+                assert self.machine.main
                 stored[key][label] = value()
-                atomic.write_json(self.ctx.folder.ladder, stored)
+                atomic.write_json(self.folder.ladder, stored)
         return self.stored[key][label]
 
     @contextmanager
@@ -88,23 +101,21 @@ class Ladder:
         try:
             yield
         finally:
-            if self.ctx.machine.main:
+            if self.machine.main:
                 stored = self.stored
                 stored["took"][label] = stored["took"].get(label, 0.0) + time.monotonic() - began
-                atomic.write_json(self.ctx.folder.ladder, stored)
-        self.ctx.machine.wait()
+                atomic.write_json(self.folder.ladder, stored)
+        self.machine.wait()
 
     def write_account(self, sentences: list[str]) -> None:
         """Store the sentences on what was tried, in place of the sentences of a stopped run."""
-        if self.ctx.machine.main:
-            atomic.write_json(self.ctx.folder.ladder, self.stored | {"account": sentences})
-        self.ctx.machine.wait()
+        if self.machine.main:
+            atomic.write_json(self.folder.ladder, self.stored | {"account": sentences})
+        self.machine.wait()
 
     def left(self) -> float:
         """Seconds of the budget for further targets."""
-        minutes = self.ctx.config.budget.minutes
-        assert minutes is not None
-        return (1 - RESERVE) * 60 * minutes - sum(self.stored["took"].values())
+        return (1 - RESERVE) * 60 * self.minutes - sum(self.stored["took"].values())
 
     def speedups(self) -> tuple[float, float]:
         """Speedups of the whole model in the form that serves, and of the fastest shape."""
@@ -112,8 +123,7 @@ class Ladder:
         def measured() -> dict[str, float]:
             prunes = [step for steps in self.targets.values() for step in steps if isinstance(step.settings, Prune)]
             slowest = min(prunes, key=lambda step: step.goal.speedup)
-            config = teacher.read_config(self.ctx.checkpoint(slowest.start, next(iter(self.ctx.tasks))))
-            search = search_of(search_inputs(self.ctx, slowest), self.ctx.runtime, config)
+            search = self.search(slowest)
             fastest = max(map(search.times.speedup, search.shapes))
             if search.checked and max(fastest, search.times.speedup(search.full)) < slowest.goal.speedup:
                 raise out_of_reach(slowest.goal, search.shapes, search.times, search.full, search.size)
@@ -126,24 +136,21 @@ class Ladder:
         """Percent of the teacher's score on the development rows that the models of a quantize step retain in the form
         that serves; None if they were not scored, or that form failed."""
         key = self.form.key or FLOAT32
-        whole, models = (self.ctx.folder.result(step, Quantized).development for step in (self.teacher, quantized))
-        tasks = [name for name, data in self.ctx.tasks.items() if data.task.in_headline]
+        whole, models = (self.folder.result(step, Quantized).development for step in (self.teacher, quantized))
+        tasks = [name for name, data in self.tasks.items() if data.task.in_headline]
         if not tasks or any(key not in models.get(task, {}) or FLOAT32 not in whole.get(task, {}) for task in tasks):
             return None
         before, after = fmean(whole[task][FLOAT32] for task in tasks), fmean(models[task][key] for task in tasks)
         return 100 * after / before if before > 0 else None
 
     def enough(self, retained: float | None) -> bool:
-        """Whether it meets `target.retained`. Under limit=smoke nothing is scored, and all do."""
-        least = self.ctx.config.target.retained
-        return least is None or self.ctx.config.limit.smoke or (retained is not None and retained >= least)
+        """Whether it meets `target.retained`."""
+        return self.least is None or (retained is not None and retained >= self.least)
 
     def estimate(self, label: str) -> float:
         """Estimated seconds of all steps of a target, whose model is pruned."""
         trainings = [step for step in self.targets[label] if isinstance(step.settings, Train)]
-        trained = self.store(
-            "estimated", label, lambda: sum(time_estimate.seconds(self.ctx, step) for step in trainings)
-        )
+        trained = self.store("estimated", label, lambda: sum(map(self.seconds, trainings)))
         stored = self.stored
         made = [name for name in stored["shares"] if name != label]
         ratios = [stored["took"][name] / (stored["estimated"][name] * stored["shares"][name]) for name in made]
@@ -172,7 +179,27 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
         account.append(sentence)
         ctx.machine.log(f"budget: {sentence}")
 
-    ladder, goal, smoke = _ladder(ctx), ctx.config.target, ctx.config.limit.smoke
+    def search(step: Step) -> Search:
+        config = teacher.read_config(ctx.models(step.start).folder(next(iter(ctx.tasks))))
+        return search_of(search_inputs(ctx, step), ctx.runtime, config)
+
+    def seconds(step: Step) -> float:
+        return time_estimate.seconds(train.inputs(ctx, step).members[0], step.settings, ctx.runtime)
+
+    minutes, goal, smoke = ctx.config.budget.minutes, ctx.config.target, ctx.config.limit.smoke
+    assert minutes is not None
+    ladder = Ladder(
+        minutes=minutes,
+        least=None if smoke else goal.retained,  # under limit=smoke nothing is scored
+        machine=ctx.machine,
+        folder=ctx.folder,
+        tasks=ctx.tasks,
+        form=form_of(ctx.config.target, ctx.plan, ctx.machine),
+        teacher=next(step for step in ctx.plan.of(Quantize) if not step.target),
+        targets=_of_targets(ctx.plan),
+        search=search,
+        seconds=seconds,
+    )
     with ladder.clock("teacher", began):
         whole, fastest = ladder.speedups()
     kept = ladder.retained(ladder.teacher)
@@ -185,10 +212,10 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
         say(f"Out of reach: {', '.join(beyond)}. The smallest model is estimated at {fastest:.1f}x.")
     if within:
         ctx = replace(ctx, plan=ctx.plan.only(within).chained())
-        ladder = _ladder(ctx)
+        ladder = replace(ladder, targets=_of_targets(ctx.plan))
         run = runner(ctx, [step for label in within for step in ladder.targets[label]])
     for label in within:
-        if not _made(ladder, label, run, say):
+        if not _made(ladder, label, run, ctx.epochs, say):
             break
         made.append(label)
         kept = ladder.retained(next(step for step in ladder.targets[label] if isinstance(step.settings, Quantize)))
@@ -202,14 +229,18 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
     return ctx.plan.only(made, teacher=best == TEACHER.name)
 
 
-def _ladder(ctx: Context) -> Ladder:
-    steps = [step for step in ctx.plan.steps if not isinstance(step.settings, Evaluate | Export)]
-    quantized = next(step for step in steps if isinstance(step.settings, Quantize) and not step.target)
-    return Ladder(ctx, quantized, {label: [s for s in steps if s.target == label] for label in ctx.plan.targets})
+def _of_targets(plan: Plan) -> dict[str, list[Step]]:
+    """Label of a target -> the steps of its model."""
+    steps = [step for step in plan.steps if not isinstance(step.settings, Evaluate | Export)]
+    return {label: [step for step in steps if step.target == label] for label in plan.targets}
 
 
-def _made(ladder: Ladder, label: str, run: Run, say: Callable[[str], None]) -> bool:
-    """Make the model of a target. False if there is no time for it."""
+def _made(ladder: Ladder, label: str, run: Run, shares: dict[str, float], say: Callable[[str], None]) -> bool:
+    """Make the model of a target. False if there is no time for it.
+
+    Args:
+        shares: label of a target -> share of the epochs of its trainings, to which that of this target is added.
+    """
     cuts = [step for step in ladder.targets[label] if isinstance(step.settings, Prune)]
     with ladder.clock(label):
         for step in cuts:
@@ -222,8 +253,8 @@ def _made(ladder: Ladder, label: str, run: Run, say: Callable[[str], None]) -> b
         return False
     if share < 1.0:
         say(f"{label} is trained for {100 * share:.0f}% of its epochs, for which there is time.")
-    ladder.ctx.machine.log(f"budget: {label} takes an estimated {minutes}; {left} are left")
-    ladder.ctx.epochs[label] = share
+    ladder.machine.log(f"budget: {label} takes an estimated {minutes}; {left} are left")
+    shares[label] = share
     with ladder.clock(label):
         for step in ladder.targets[label]:
             if step not in cuts:

@@ -91,11 +91,9 @@ def test_the_rows_that_weights_are_learned_on_train_no_teacher() -> None:
     from distill.pipeline.train_steps.teacher_logits import held_out
 
     data: Any = SimpleNamespace(train=Dataset.from_dict({"text": [str(n) for n in range(25)]}))
-    for weights, most in (("learned", 23), ([1, 2], 25), (None, 25)):
-        ctx: Any = SimpleNamespace(config=config.Config(teacher=config.Teacher(kind="ensemble", weights=weights)))
-        kept, apart = held_out(ctx, data)
-        assert len(kept) == most
-        assert sorted([*kept["text"], *apart["text"]], key=int) == data.train["text"]
+    kept, apart = held_out(data)
+    assert (len(kept), len(apart)) == (23, 2)
+    assert sorted([*kept["text"], *apart["text"]], key=int) == data.train["text"]
 
 
 @pytest.mark.slow
@@ -254,7 +252,6 @@ def test_a_teacher_reads_a_long_text_in_windows(name: str, run: Any, tmp_path: P
 
 def test_weights_that_are_given_count(run: Any, tmp_path: Path) -> None:
     from distill.inference.mixture import average
-    from distill.pipeline.train_steps.teacher_logits import teacher_logits
 
     TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)
     names = ["teacher=ensemble", "teacher.names=[one,one]", "teacher.weights=[3,1]", "student.name=one"]
@@ -262,20 +259,13 @@ def test_weights_that_are_given_count(run: Any, tmp_path: Path) -> None:
     # The targets are dropped after training: they are made again, by the weights and each teacher alone.
     made: dict[str, np.ndarray] = {}
     for weights in ("[3,1]", "[1,1]"):
-        made[weights] = targets(tmp_path, weights, teacher_logits)
-    alone = targets(tmp_path, "[3,1]", logits_of_each)
+        made[weights], alone = targets(tmp_path, weights)
     for weights, share in (("[3,1]", [3, 1]), ("[1,1]", [1, 1])):
-        np.testing.assert_allclose(made[weights], average(list(alone), share), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(made[weights], average(alone, share), rtol=1e-4, atol=1e-5)
 
 
-def logits_of_each(ctx: Any, step: Any, data: Any) -> Any:
-    from distill.pipeline.train_steps.teacher_logits import _logits
-
-    folders = ctx.checkpoints(step, data.task.name)
-    return [_logits(ctx, f, t, data, data.train, None) for f, t in zip(folders, ctx.given.tokenizers, strict=True)]
-
-
-def targets(home: Path, weights: str, of: Any) -> Any:
+def targets(home: Path, weights: str) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Logits of all teachers with these weights, and of each."""
     import contextlib
 
     from accelerate import Accelerator
@@ -284,6 +274,8 @@ def targets(home: Path, weights: str, of: Any) -> Any:
     from distill.config.plan import resolve
     from distill.pipeline.context import Context
     from distill.pipeline.context.folder import RunFolder
+    from distill.pipeline.stages import train
+    from distill.pipeline.train_steps.teacher_logits import _logits, teacher_logits
     from distill.runtime.machine import Machine
 
     names = ["recipe=task", "teacher=ensemble", "teacher.names=[one,one]", f"teacher.weights={weights}"]
@@ -291,4 +283,9 @@ def targets(home: Path, weights: str, of: Any) -> Any:
     machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
     with contextlib.chdir(home):
         ctx = Context(settings, resolve(settings), "task", "", machine, RunFolder(Path("out")))
-        return of(ctx, ctx.plan.steps[0], ctx.tasks["order"])
+        data = ctx.tasks["order"]
+        teacher = train.inputs(ctx, ctx.plan.steps[1]).members[0].teacher
+        assert teacher is not None
+        members = zip(teacher.models.folders["order"], teacher.models.tokenizers, strict=True)
+        alone = [_logits(folder, words, data, data.train, None, ctx.runtime) for folder, words in members]
+        return teacher_logits(teacher, data, ctx.runtime), alone

@@ -10,6 +10,7 @@ import pytest
 
 from distill.errors import Stopped
 from distill.pipeline.train_steps import tasks
+from distill.pipeline.train_steps.prepare import Training
 
 FEW = (
     "limit=smoke", "limit.steps=2", "tasks.names=[order]", "target.speedup=null", "student.num_hidden_layers=1",
@@ -27,12 +28,12 @@ def test_a_stopped_run_goes_on_and_a_student_learns_the_logits(
     names: list[str] = []
     outputs: list[np.ndarray] = []
 
-    def stopping(ctx: Any, step: Any, name: str, *others: Any) -> Any:
+    def stopping(training: Training, *others: Any) -> Any:
         if names[-1:] != ["stopped"] and len(names) == 2:
             names.append("stopped")
             raise Stopped("stopped")
-        names.append(name)
-        return trained(ctx, step, name, *others)
+        names.append(training.name)
+        return trained(training, *others)
 
     def recorded(*args: Any) -> Any:
         outputs.append(learned(*args))

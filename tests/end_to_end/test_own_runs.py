@@ -168,7 +168,7 @@ def test_a_student_learns_from_soft_labels(run: Any, tmp_path: Path, monkeypatch
     from distill.pipeline.train_steps import teacher_logits
 
     asked, whole = [], teacher_logits.teacher_logits
-    monkeypatch.setattr(teacher_logits, "teacher_logits", lambda *a: asked.append(a[-1].task.name) or whole(*a))
+    monkeypatch.setattr(teacher_logits, "teacher_logits", lambda *a: asked.append(a[1].task.name) or whole(*a))
     soft = [json.dumps({queue: 0.9, QUEUES[(i + 1) % 3]: 0.1}) for i, queue in enumerate(LABELS["classification"])]
     most = [value if i % 4 else "" for i, value in enumerate(soft)]
     columns = {"body": SUBJECTS, "queue": LABELS["classification"], "all": soft, "most": most}

@@ -42,10 +42,10 @@ def disturbed(folder, step, *rest):
     if not here or step <= at - 4 or step > at:  # the work of a few steps is lost
         save(folder, step, *rest)
 
-def at_the_end(ctx, name):
+def at_the_end(name, runtime):
     if name == stage and at < 0:
         os.kill(os.getpid(), number)
-    forget(ctx, name)
+    forget(name, runtime)
 
 state.save, corpus.forget_training, tasks.forget_training = disturbed, at_the_end, at_the_end
 main()

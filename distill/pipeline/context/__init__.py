@@ -133,6 +133,11 @@ class Context:
         return self._loaded.tasks
 
     @property
+    def step_tasks(self) -> dict[str, TaskData]:
+        """As `tasks`, for what all steps have. Empty if all steps are on the corpus: their run loads no rows of tasks."""
+        return self.tasks if any(not step.on_corpus for step in self.plan.steps) else {}
+
+    @property
     def coverage(self) -> list[dict[str, Any]]:
         """A row for each split of each task: the number of rows it has, and officially should have."""
         return self._loaded.coverage
@@ -244,7 +249,7 @@ class Context:
 
     def models(self, source: Source) -> Checkpoints:
         """The models of a finished step, or of a given model, for a step that reads them."""
-        tasks = [None, *self.tasks] if not isinstance(source, Step) or not source.on_corpus else [None]
+        tasks = [None, *(() if isinstance(source, Step) and source.on_corpus else self.step_tasks)]
         folders = {task or WHOLE: self.checkpoints(source, task) for task in tasks}
         return Checkpoints(
             name=source.folder if isinstance(source, Step) else source.name,

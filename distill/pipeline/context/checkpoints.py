@@ -25,8 +25,9 @@ class Checkpoints:
     """Hash that is equal for equal models."""
 
     def folder(self, task: str = WHOLE, member: int = 0) -> Path:
-        """Folder of the model of a task. `member`: index of the teacher in an ensemble."""
-        return self.folders[task][member]
+        """Folder of the model of a task, or of the one model of the corpus. `member`: index of the teacher in an
+        ensemble."""
+        return self.folders[task if task in self.folders else WHOLE][member]
 
     @property
     def tokenizer(self) -> Any:

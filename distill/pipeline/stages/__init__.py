@@ -25,12 +25,8 @@ class Stage:
     the step. A kind from outside has a subclass of `Artefact` of its own."""
 
 
-def _whole(run: Callable[[Context, Step], Artefact]) -> Stage:
-    return Stage(lambda ctx, step: (ctx, step), lambda inputs, settings, runtime: run(*inputs))
-
-
 STAGES: dict[str, Stage] = {
-    "train": _whole(train.run),
+    "train": Stage(train.inputs, train.run),
     "prune": Stage(prune.inputs, prune.run),
     "vocabulary": Stage(vocabulary.inputs, vocabulary.run),
     "quantize": Stage(quantize.inputs, quantize.run),

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from distill.config import Train
-from distill.config.plan import Step
-from distill.pipeline.artefacts import TaskModel, Trained
+from distill.compression.pruning.sensitivity import read
+from distill.compression.pruning.target import shape_of
+from distill.config import NO_TEACHER, Student, Train
+from distill.config.plan import STUDENT, TEACHER, Given, Source, Step
+from distill.models import teacher
+from distill.models.student.shape import setting
+from distill.pipeline.artefacts import Pruned, TaskModel, Trained
 from distill.pipeline.context import Context
+from distill.pipeline.context.checkpoints import WHOLE, Checkpoints
+from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages.shape_search import goal_inputs, goal_of_gates
 from distill.pipeline.train_steps.corpus import on_corpus
-from distill.pipeline.train_steps.prepare import forget_training, speed, write_manifest
+from distill.pipeline.train_steps.inputs import MemberInputs, TrainInputs
+from distill.pipeline.train_steps.layer_map import Average, Origin, averaged, origin
+from distill.pipeline.train_steps.prepare import (
+    Build,
+    forget_training,
+    learning_rate,
+    length,
+    speed,
+    write_manifest,
+)
 from distill.pipeline.train_steps.tasks import on_all_tasks, on_task
-from distill.pipeline.train_steps.teacher_logits import learned_weights
+from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, Labeller, learned_weights
+from distill.pipeline.train_steps.transfer import Sources
 from distill.runtime.storage import run_folder, structs
 
 SLOWEST = 1.5
@@ -20,59 +39,179 @@ SLOWEST = 1.5
 and have few rows each."""
 
 
-def run(ctx: Context, step: Step) -> Trained:
-    """Train the step's models and save them in its folder."""
+def inputs(ctx: Context, step: Step) -> TrainInputs:
+    """What a train step reads, when the steps before it are finished."""
     settings: Train = step.settings
-    if settings.role != "teacher" or len(ctx.given.teachers) == 1:
-        return _trained(ctx, step, 0, step.folder)
-    members = [str(number + 1) for number in range(len(ctx.given.teachers))]
-    parts = []
-    for number, member in enumerate(members):
-        name = f"{step.folder}/{member}"
-        parts.append(_trained(ctx, step, number, name))
+    config, given, tasks, source = ctx.config, ctx.given, ctx.step_tasks, step.teacher
+    is_teacher = settings.role == "teacher"
+    start, models = ctx.models(step.start), [WHOLE] if step.on_corpus else list(tasks)
+    average = functools.cache(functools.partial(_average, ctx.folder, list(tasks)))
+    compression = _compression(step, ctx.folder, ctx.models, next(iter(tasks), WHOLE))
+    of_lineage = given.student if step.lineage[-1] is STUDENT else given.teacher
+
+    own = None if ctx.plan.given_student else config.student
+    copied = own is not None and own.init == "teacher_layers"
+
+    def depth() -> int:
+        return int(teacher.read_config(given.teacher, given.key).num_hidden_layers)
+
+    # A model of the corpus was cut once for all tasks. The heads of tasks are cut to it.
+    one_for_all = step.pruner if isinstance(step.start, Step) and step.start.on_corpus else None
+    cuts = one_for_all if settings.shape_of is None else step.pruner
+
+    build = None
+    if settings.build_student:
+        words = None if config.student.tokenizer is None else given.student_tokenizer
+        build = Build(config.student, words, given.tokenizer)
+
+    labeller = None
+    if source is not None:
+        files = {source.name: ctx.fingerprint(source.name)} if isinstance(source, Given) else {}
+        window = None if isinstance(source, Step) and source.of_student else config.teacher.window
+        labeller = Labeller(
+            ctx.models(source),
+            window,
+            _cross_fitted(source, ctx.folder, models),
+            functools.partial(ctx.check_unchanged, files),
+        )
+
+    transfer = None
+    if settings.transfer and source is not None and config.teacher.kind != NO_TEACHER and config.transfer.times > 0:
+        transfer = Sources(
+            config.transfer, tasks, ctx.held_out, ctx.unlabelled, lambda: ctx.texts, given.teacher, given.tokenizer
+        )
+
+    goal = None
+    if settings.gates.trained:
+        goal = functools.partial(goal_of_gates, goal_inputs(ctx, step), settings.gates.kind)
+
+    def member(number: int, name: str) -> MemberInputs:
+        return MemberInputs(
+            name=name,
+            tasks=tasks,
+            corpus=functools.partial(ctx.corpus, step),
+            start={task: start.folder(task, number) for task in models},
+            tokenizer=ctx.tokenizer(step, number),
+            given=given.teachers[number],
+            given_tokenizer=given.tokenizer,
+            pooler=given.teachers[number] if copied or step.start is TEACHER else None,
+            unpruned=None if one_for_all is None else ctx.models(one_for_all.start),
+            average=None if cuts is None else average(cuts),
+            build=build,
+            teacher=labeller,
+            origins=_origins(step, models, own, depth, ctx.folder, average),
+            window=config.teacher.window if is_teacher else None,
+            holds_out=is_teacher and config.teacher.weights == "learned",
+            transfer=transfer,
+            goal=goal,
+            shared=ctx.shares_encoder(settings),
+            seed=config.seed + number,
+            lr=learning_rate(settings, int(setting(teacher.read_config(of_lineage), "hidden_size")), compression),
+            length=length(settings, ctx.epochs.get(step.target, 1.0), compression, config.limit),
+        )
+
+    count = len(given.teachers) if is_teacher else 1
+    names = [step.folder] if count == 1 else [f"{step.folder}/{number + 1}" for number in range(count)]
+    return TrainInputs(step.folder, [member(number, name) for number, name in enumerate(names)])
+
+
+def _average(folder: RunFolder, tasks: Sequence[str], pruner: Step) -> Average:
+    """What one model for all tasks keeps, in the shape that a prune step chose and by what it measured."""
+    measured = [read(folder.measured(pruner) / task) for task in tasks]
+    return averaged(folder.result(pruner, Pruned).shape, measured)
+
+
+def _compression(step: Step, folder: RunFolder, models: Callable[[Source], Checkpoints], task: str) -> float:
+    """The number of weights in the layers of a step's models before pruning, divided by the number after it; 1 if they
+    were not pruned.
+
+    The weights of the matrices of attention and of the feed-forward part count: layers x width x (4 width + 2 FFN).
+    """
+    pruner, first = step.pruner, step.first_pruner
+    if pruner is None or first is None or pruner is step:
+        return 1.0
+    before = shape_of(teacher.read_config(models(first.start).folder(task)))
+    return before.weights / folder.result(pruner, Pruned).shape.weights
+
+
+def _origins(
+    step: Step,
+    tasks: Sequence[str],
+    student: Student | None,
+    depth: Callable[[], int],
+    folder: RunFolder,
+    average: Callable[[Step], Average],
+) -> dict[str, Origin]:
+    """Task, or `WHOLE` -> the parts of the teacher that the step's student was copied from."""
+
+    def kept(task: str, cutter: Step) -> Origin:
+        if cutter.pruner is not None and cutter.pruner is not cutter:
+            return average(cutter.pruner).origin
+        cuts = folder.result(cutter, Pruned).tasks
+        cut = next(iter(cuts.values())) if task == WHOLE else cuts[task]
+        return Origin(cut.layers, cut.hidden)
+
+    return {task: origin(step, student, depth, functools.partial(kept, task)) for task in tasks}
+
+
+def _cross_fitted(source: Source, folder: RunFolder, tasks: Sequence[str]) -> dict[str, Path]:
+    """Task -> file of the logits of the models of a teacher's folds."""
+    files = {task: folder.of(source) / task / CROSS_FITTED for task in tasks} if isinstance(source, Step) else {}
+    return {task: file for task, file in files.items() if file.is_file()}
+
+
+def run(inputs: TrainInputs, settings: Train, runtime: Runtime) -> Trained:
+    """Train the step's models and save them in its folder."""
+    first, *others = inputs.members
+    if not others:
+        return _trained(first, settings, runtime)
+    parts = [_trained(member, settings, runtime) for member in inputs.members]
     weights = {}
-    if ctx.machine.main and ctx.config.teacher.weights == "learned" and settings.data == "tasks":
-        folders = {task: [ctx.folder.of(step) / member / task for member in members] for task in ctx.tasks}
-        weights = {task: learned_weights(ctx, folders[task], data) for task, data in ctx.tasks.items()}
+    if runtime.machine.main and first.holds_out and settings.data == "tasks":
+        tokenizers = [member.tokenizer for member in inputs.members]
+        for task, data in first.tasks.items():
+            folders = [runtime.folder / member.name / task for member in inputs.members]
+            weights[task] = learned_weights(folders, tokenizers, data, first.window, runtime)
     steps, tokens, seconds = _sum(parts)
     whole = Trained(
         steps=steps,
         tokens=tokens,
         seconds=seconds,
         tokens_per_second=speed(tokens, seconds),
-        members=members,
+        members=[Path(member.name).name for member in inputs.members],
         weights=weights,
         skipped=parts[0].skipped if all(part.skipped for part in parts) else None,
     )
-    return write_manifest(ctx, step.folder, whole)
+    return write_manifest(inputs.name, whole, runtime)
 
 
-def _trained(ctx: Context, step: Step, member: int, name: str) -> Trained:
-    """Train one model on the corpus, or one on each task, in the folder `name`.
+def _trained(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Trained:
+    """Train one model on the corpus, or one on each task.
 
     What finished is not trained again: a run may be stopped between the training and the end of its step.
     """
-    settings: Train = step.settings
-    finished = run_folder.finished(ctx.folder.path / name)
-    ctx.machine.wait()  # until every process has looked
+    name, machine = inputs.name, runtime.machine
+    finished = run_folder.finished(runtime.folder / name)
+    machine.wait()  # until every process has looked
     if finished:
-        forget_training(ctx, name)
-        return structs.read(ctx.folder.path / name / run_folder.MANIFEST, Trained)
+        forget_training(name, runtime)
+        return structs.read(runtime.folder / name / run_folder.MANIFEST, Trained)
     if settings.data == "corpus":
-        return on_corpus(ctx, step, member, name)
-    if ctx.shares_encoder(settings):
-        made = write_manifest(ctx, name, on_all_tasks(ctx, step, name))
-        forget_training(ctx, name)
+        return on_corpus(inputs, settings, runtime)
+    if inputs.shared:
+        made = write_manifest(name, on_all_tasks(inputs, settings, runtime), runtime)
+        forget_training(name, runtime)
         return made
-    gated = settings.gates.trained
-    goal = goal_of_gates(goal_inputs(ctx, step), settings.gates.kind, ctx.runtime) if gated else None
-    pending = [task for task in ctx.tasks if not run_folder.finished(ctx.folder.path / name / task)]
-    for task in ctx.tasks.keys() - pending:
-        forget_training(ctx, f"{name}/{task}")
-    for own, task in _divided(ctx, settings, pending):
-        on_task(own, step, ctx.tasks[task], member, f"{name}/{task}", goal)
-    ctx.machine.wait()
-    parts = {t: structs.read(ctx.folder.path / name / t / run_folder.MANIFEST, TaskModel) for t in ctx.tasks}
+    goal = None if inputs.goal is None else inputs.goal(runtime)
+    pending = [task for task in inputs.tasks if not run_folder.finished(runtime.folder / name / task)]
+    for task in inputs.tasks.keys() - pending:
+        forget_training(f"{name}/{task}", runtime)
+    rows = {task: len(data.train) for task, data in inputs.tasks.items()}
+    own, share = _divided(rows, pending, settings, runtime)
+    for task in share:
+        on_task(inputs, settings, own, inputs.tasks[task], goal)
+    machine.wait()
+    parts = {t: structs.read(runtime.folder / name / t / run_folder.MANIFEST, TaskModel) for t in inputs.tasks}
     steps, tokens, seconds = _sum(list(parts.values()))
     made = Trained(
         steps=steps,
@@ -83,20 +222,27 @@ def _trained(ctx: Context, step: Step, member: int, name: str) -> Trained:
         choice=None if goal is None else goal.choice,
         expected={task: part.expected for task, part in parts.items() if part.expected},
     )
-    return write_manifest(ctx, name, made)
+    return write_manifest(name, made, runtime)
 
 
-def _divided(ctx: Context, settings: Train, pending: list[str]) -> list[tuple[Context, str]]:
-    """The tasks whose models this process trains: its own share by itself, or all of them together with the others."""
-    batch, processes = settings.batch.examples or 1, ctx.machine.accelerator.num_processes
-    steps = {task: max(settings.min_steps, settings.epochs * len(ctx.tasks[task].train) / batch) for task in ctx.tasks}
-    ctx.machine.wait()  # until every process has read which are pending
+def _divided(
+    rows: Mapping[str, int], pending: list[str], settings: Train, runtime: Runtime
+) -> tuple[Runtime, list[str]]:
+    """The tasks whose models this process trains, and where: its share by itself, or all of them with the others.
+
+    Args:
+        rows: task -> number of its training rows.
+    """
+    machine, batch = runtime.machine, settings.batch.examples or 1
+    processes = machine.accelerator.num_processes
+    steps = {task: max(settings.min_steps, settings.epochs * count / batch) for task, count in rows.items()}
+    machine.wait()  # until every process has read which are pending
     # Of all tasks: a training that goes on must be computed as it began, whatever else has finished in between.
     if one_by_one(steps, processes):
-        return [(ctx, task) for task in pending]
+        return runtime, pending
     shares = divided({task: steps[task] for task in pending}, processes)
-    ctx.machine.log(f"tasks of each process: {'; '.join(', '.join(share) or 'none' for share in shares)}")
-    return [(ctx.single_process(), task) for task in shares[ctx.machine.accelerator.process_index]]
+    machine.log(f"tasks of each process: {'; '.join(', '.join(share) or 'none' for share in shares)}")
+    return runtime.single_process(), shares[machine.accelerator.process_index]
 
 
 def divided(cost: Mapping[str, float], processes: int) -> list[list[str]]:

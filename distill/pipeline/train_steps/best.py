@@ -13,15 +13,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from distill.config import Train
-from distill.config.plan import Step
 from distill.data.development_split import aside
 from distill.data.tasks import TaskData
 from distill.evaluation import metrics
 from distill.inference.predict import in_windows, predict
 from distill.pipeline.artefacts import Moment
-from distill.pipeline.context import Context
-from distill.pipeline.train_steps.prepare import state_folder
+from distill.pipeline.runtime import Runtime
+from distill.pipeline.train_steps.prepare import Training, state_folder
 from distill.pipeline.train_steps.teacher_logits import running
 from distill.runtime.storage import atomic, run_folder, structs
 
@@ -86,18 +84,27 @@ def moments(total: int, count: int) -> frozenset[int]:
     return frozenset(max(1, round(total * (1 + number / count) / 2)) for number in range(1, count + 1))
 
 
-def best(ctx: Context, step: Step, model: nn.Module, data: TaskData, tokenizer: Any, total: int, name: str) -> Best:
-    """The scorer for `Train.best_of` of the model that is trained in folder `name` for `total` steps.
+def best(
+    count: int,
+    training: Training,
+    model: nn.Module,
+    data: TaskData,
+    tokenizer: Any,
+    window: int | None,
+    runtime: Runtime,
+) -> Best:
+    """The scorer of a model at `count` moments of its training: see `Train.best_of`.
 
     A task whose development rows are the reported rows has no moments.
+
+    Args:
+        window: number of tokens that the model reads at once; None for whole texts.
     """
-    settings: Train = step.settings
-    splits = aside(data) if settings.best_of > 1 else {}
-    if settings.best_of > 1 and not splits:
-        ctx.machine.log(f"{name}: there are no development rows but the reported ones; the model at the end is kept")
-    longest, window = ctx.config.tasks.max_length, ctx.config.teacher.window if settings.role == "teacher" else None
-    parts = [(data.encoded(rows, tokenizer, longest), data.truth(rows)) for rows in splits.values()]
-    run = in_windows(running(ctx, model), tokenizer, window)
+    machine, name, splits = runtime.machine, training.name, aside(data) if count > 1 else {}
+    if count > 1 and not splits:
+        machine.log(f"{name}: there are no development rows but the reported ones; the model at the end is kept")
+    parts = [(data.encoded(rows, tokenizer, runtime.longest), data.truth(rows)) for rows in splits.values()]
+    run = in_windows(running(model, machine), tokenizer, window)
 
     def score() -> float:
         training, scores = model.training, []
@@ -110,5 +117,5 @@ def best(ctx: Context, step: Step, model: nn.Module, data: TaskData, tokenizer: 
         return fmean(scores)
 
     tokens = [token for encoded, _ in parts for token in np.unique(encoded.ids).tolist()]
-    steps = moments(total, settings.best_of) if parts else frozenset[int]()
-    return Best(model, steps, score, state_folder(ctx, name) / run_folder.BEST, tokens, ctx.machine.main)
+    steps = moments(training.total, count) if parts else frozenset[int]()
+    return Best(model, steps, score, state_folder(name, runtime) / run_folder.BEST, tokens, machine.main)

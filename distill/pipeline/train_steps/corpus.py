@@ -11,7 +11,6 @@ from torch import Tensor
 
 from distill.config import Train
 from distill.config.feature_kinds import POOLED
-from distill.config.plan import Step
 from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import mask_tokens, pad, token_weights
 from distill.data.encode import Encoded
@@ -21,14 +20,15 @@ from distill.losses.terms import bound
 from distill.models import teacher
 from distill.models.write import write_model
 from distill.pipeline.artefacts import EncodedCorpus, Trained
-from distill.pipeline.context import Context
-from distill.pipeline.train_steps.layer_map import origin
+from distill.pipeline.context.checkpoints import WHOLE
+from distill.pipeline.runtime import Runtime
+from distill.pipeline.train_steps.inputs import MemberInputs
 from distill.pipeline.train_steps.prepare import (
+    Training,
     forget_training,
     frozen,
     prepared,
     speed,
-    total_steps,
     trained,
     uses_head,
     write_manifest,
@@ -36,31 +36,26 @@ from distill.pipeline.train_steps.prepare import (
 from distill.training.feed import Arrays, Collate
 
 
-def on_corpus(ctx: Context, step: Step, member: int, name: str) -> Trained:
-    """Train a step's model and write it to the folder `name`.
-
-    Args:
-        member: index of the teacher in an ensemble, if teachers are trained.
-    """
-    settings: Train = step.settings
-    start = ctx.checkpoints(step.start)[member]
-    torch.manual_seed(ctx.config.seed)
-    model, has_head = teacher.load_mlm(start)
+def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Trained:
+    """Train a model on the corpus and write it to its folder."""
+    torch.manual_seed(runtime.seed)
+    model, has_head = teacher.load_mlm(inputs.start[WHOLE])
     if settings.skip_if_mlm_head and has_head:
-        return write_manifest(ctx, name, Trained(skipped="the teacher has a language-model head"))
-    model = prepared(ctx, step, model)
-    folders = [] if step.teacher is None else ctx.checkpoints(step.teacher)
-    teachers = [frozen(ctx, teacher.load_mlm(folder)[0]) for folder in folders]
-    weights = [1.0] if step.teacher is None else ctx.shares(step.teacher)
-    corpus = ctx.corpus(step)
+        return write_manifest(inputs.name, Trained(skipped="the teacher has a language-model head"), runtime)
+    model = prepared(model, settings, runtime, inputs.build, inputs.average)
+    models = None if inputs.teacher is None else inputs.teacher.models
+    folders, weights = ([], [1.0]) if models is None else (models.folders[WHOLE], models.weights[WHOLE])
+    teachers = [frozen(teacher.load_mlm(folder)[0], runtime.machine) for folder in folders]
+    corpus = inputs.corpus()
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
-    pooling, copied = teacher.pooling(ctx.given.teacher), origin(ctx, step, None)
+    pooling, copied = teacher.pooling(inputs.given), inputs.origins[WHOLE]
     objective = Objective(
         model, bound(settings.terms), teachers, pooling, weights, kept=copied.layers, channels=copied.channels
     )
-    collate = _collate(ctx, step, corpus, model)
-    total = total_steps(ctx, step, encoded.lengths)
-    done = trained(ctx, step, name, objective, encoded.lengths, collate, ctx.config.seed, total)
+    collate = _collate(inputs, settings, corpus, model, runtime.seed)
+    total = inputs.length.steps(settings.batch, runtime.seed, encoded.lengths)
+    training = Training(inputs.name, runtime.seed, inputs.lr, total, encoded.lengths)
+    done = trained(training, settings, runtime, objective, collate)
     made = Trained(
         steps=done.steps,
         tokens=done.tokens,
@@ -69,7 +64,7 @@ def on_corpus(ctx: Context, step: Step, member: int, name: str) -> Trained:
         log=done.log,
         corpus=EncodedCorpus(sequences=len(encoded), tokens=len(encoded.ids)),
     )
-    _save(ctx, name, model, made, ctx.tokenizer(step, member), _projection(objective))
+    _save(inputs.name, model, made, inputs.tokenizer, _projection(objective), runtime)
     return made
 
 
@@ -79,11 +74,10 @@ def _projection(objective: Objective) -> Tensor | None:
     return objective.projections.get_parameter(f"{pooled}.weight") if pooled in objective.projections else None
 
 
-def _collate(ctx: Context, step: Step, corpus: Encoded | Aligned, model: Any) -> Collate:
+def _collate(inputs: MemberInputs, settings: Train, corpus: Encoded | Aligned, model: Any, seed: int) -> Collate:
     """A function from row numbers and epoch to a padded and masked batch, as `Objective` describes it."""
-    settings: Train = step.settings
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
-    tokenizer = ctx.tokenizer(step)  # on a corpus all teachers have the same tokenizer
+    tokenizer, given = inputs.tokenizer, inputs.given_tokenizer
     specials = np.array(sorted(set(tokenizer.all_special_ids)))
     random_ids = np.setdiff1d(np.arange(len(tokenizer)), specials)
     special = np.zeros(model.config.vocab_size, dtype=bool)
@@ -99,7 +93,7 @@ def _collate(ctx: Context, step: Step, corpus: Encoded | Aligned, model: Any) ->
             ids,
             real & ~special[ids] & masks,
             rows,
-            seed=ctx.config.seed,
+            seed=seed,
             epoch=epoch,
             probability=settings.masking.probability,
             mask_id=tokenizer.mask_token_id,
@@ -108,19 +102,19 @@ def _collate(ctx: Context, step: Step, corpus: Encoded | Aligned, model: Any) ->
         )
         batch |= {"masked": np.flatnonzero(chosen), "real": np.flatnonzero(real), "labels": ids[chosen]}
         if isinstance(corpus, Aligned) and settings.teacher is not None:
-            batch |= pad_aligned(corpus, rows, ids.shape[1], ctx.given.tokenizer.pad_token_id)
+            batch |= pad_aligned(corpus, rows, ids.shape[1], given.pad_token_id)
         return batch
 
     return collate
 
 
-def _save(ctx: Context, name: str, model: Any, made: Trained, tokenizer: Any, projection: Tensor | None) -> None:
+def _save(name: str, model: Any, made: Trained, tokenizer: Any, projection: Tensor | None, runtime: Runtime) -> None:
     """Write the model, and the trained map from its pooled vectors to the teacher's, if any."""
-    if ctx.machine.main:
-        with write_model(ctx.folder.path / name, model, tokenizer, made) as temporary:
+    if runtime.machine.main:
+        with write_model(runtime.folder / name, model, tokenizer, made) as temporary:
             if projection is not None:
                 (temporary / PROJECTION).mkdir()
                 weight = {"linear.weight": projection.detach().float().cpu()}
                 save_file(weight, temporary / PROJECTION / "model.safetensors")
-    forget_training(ctx, name)
-    ctx.machine.wait()
+    forget_training(name, runtime)
+    runtime.machine.wait()

@@ -16,7 +16,7 @@ import numpy as np
 from distill.data.splits import Split, hashes
 from distill.data.tasks import TaskData
 from distill.pipeline.artefacts import Fold, TaskModel
-from distill.pipeline.context import Context
+from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.prepare import FOLDS, forget_training
 from distill.pipeline.train_steps.teacher_logits import LOGITS, logits_of
 from distill.runtime.storage import atomic, run_folder, structs
@@ -49,18 +49,24 @@ def fold_of(data: TaskData, count: int) -> np.ndarray:
     return np.unique(texts(data), return_inverse=True)[1] % count
 
 
-def in_folds(ctx: Context, name: str, data: TaskData, count: int, tokenizer: Any, fit: Fit) -> CrossFitted:
+def in_folds(
+    count: int, name: str, data: TaskData, tokenizer: Any, window: int | None, fit: Fit, runtime: Runtime
+) -> CrossFitted:
     """Train a model for each fold on the rows of the others.
 
-    The outputs of each for its fold are stored, so that a stopped run does not train it again. `name`: folder of the
-    task's model, relative to the run folder.
+    The outputs of each for its fold are stored, so that a stopped run does not train it again.
+
+    Args:
+        count: number of folds.
+        name: folder of the task's model, relative to the run folder.
+        window: number of tokens that the models read at once; None for whole texts.
     """
     numbers = fold_of(data, count)
     for fold in range(count):
         folder = f"{name}{FOLDS}/{fold + 1}"
-        if not run_folder.finished(ctx.folder.path / folder):
-            _of_fold(ctx, folder, data, numbers == fold, tokenizer, fit)
-    folders = [ctx.folder.path / f"{name}{FOLDS}" / str(fold + 1) for fold in range(count)]
+        if not run_folder.finished(runtime.folder / folder):
+            _of_fold(folder, data, numbers == fold, tokenizer, window, fit, runtime)
+    folders = [runtime.folder / f"{name}{FOLDS}" / str(fold + 1) for fold in range(count)]
     parts = [np.load(folder / LOGITS) for folder in folders]
     made = [structs.read(folder / run_folder.MANIFEST, Fold) for folder in folders]
     logits = np.empty((len(numbers), parts[0].shape[1]), np.float32)
@@ -69,14 +75,15 @@ def in_folds(ctx: Context, name: str, data: TaskData, count: int, tokenizer: Any
     return CrossFitted(logits, sum(each.seconds for each in made), sum(each.tokens for each in made))
 
 
-def _of_fold(ctx: Context, name: str, data: TaskData, own: np.ndarray, tokenizer: Any, fit: Fit) -> None:
+def _of_fold(
+    name: str, data: TaskData, own: np.ndarray, tokenizer: Any, window: int | None, fit: Fit, runtime: Runtime
+) -> None:
     """Train the model of a fold, whose rows are flagged by `own` [rows], and store its outputs for them."""
     model, made = fit(replace(data, train=data.train.select(np.flatnonzero(~own))), name)
-    if ctx.machine.main:
-        rows, window = data.train.select(np.flatnonzero(own)), ctx.config.teacher.window
-        logits = logits_of(ctx, model, tokenizer, data, rows, window)
-        with atomic.writing(ctx.folder.path / name) as temporary:
+    if runtime.machine.main:
+        logits = logits_of(model, tokenizer, data, data.train.select(np.flatnonzero(own)), window, runtime)
+        with atomic.writing(runtime.folder / name) as temporary:
             np.save(temporary / LOGITS, logits, allow_pickle=False)
             structs.write(temporary / run_folder.MANIFEST, Fold(tokens=made.tokens, seconds=made.seconds))
-    forget_training(ctx, name)
-    ctx.machine.wait()
+    forget_training(name, runtime)
+    runtime.machine.wait()

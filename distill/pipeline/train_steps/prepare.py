@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from distill import training
+from distill import training as loop
 from distill.compression.pruning.gates import parameter_groups
-from distill.compression.pruning.target import shape_of
-from distill.config import Train
+from distill.config import Batch, Limit, Student, Train
 from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.instantiate import bind
-from distill.config.plan import STUDENT, Step
 from distill.config.stages import BASE_WIDTH
 from distill.losses.shared_encoder import Trainable
-from distill.models import families, student, teacher
-from distill.models.student.shape import setting
+from distill.models import families, student
 from distill.models.student.training import aligned_vocabulary, quick_on_cpu
-from distill.pipeline.artefacts import Pruned, Trained
-from distill.pipeline.context import Context
-from distill.pipeline.train_steps.layer_map import cut_for_all
+from distill.pipeline.artefacts import Trained
+from distill.pipeline.runtime import Runtime
+from distill.pipeline.train_steps.layer_map import Average, cut_for_all
+from distill.runtime.machine import Machine
 from distill.runtime.storage import atomic, run_folder, structs
 from distill.runtime.storage.run_folder import STATE
 from distill.training import batching
@@ -34,20 +33,70 @@ FOLDS = ".folds"
 """Suffix of the folder with the logits of each fold, until the logits of all folds are stored beside the model."""
 
 
-def prepared(ctx: Context, step: Step, model: Any) -> Any:
-    """The model to train: `model`, or what is built or cut from it, with the stage's dropout and frozen parameters."""
-    settings: Train = step.settings
+@dataclass(frozen=True)
+class Build:
+    """What a student is built from, besides the model of its teacher."""
+
+    student: Student
+    tokenizer: Any
+    """Tokenizer of the student; None if it has its teacher's."""
+    given: Any
+    """Tokenizer of the given teacher."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a step's models are trained: see `Train.epochs`."""
+
+    epochs: float
+    """Passes over the data."""
+    least: int
+    """Number of optimizer steps, likewise `most`, which is None without a maximum."""
+    most: int | None
+
+    def steps(self, batch: Batch, seed: int, lengths: np.ndarray, groups: np.ndarray | None = None) -> int:
+        """Number of optimizer steps of a training on rows of these `lengths` [rows]."""
+        return batching.total_steps(
+            lengths, batch, seed=seed, epochs=self.epochs, most=self.most, least=self.least, groups=groups
+        )
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training of one model."""
+
+    name: str
+    """Folder of the model, relative to the run folder."""
+    seed: int
+    lr: float
+    total: int
+    """Number of optimizer steps."""
+    lengths: np.ndarray
+    """[rows] number of tokens."""
+    groups: np.ndarray | None = None
+    """[rows] number of the group of each row; rows of a group are batched together. None without groups."""
+    global_batch: bool = False
+    """Whether each process computes the loss of all rows of a step, of which it encodes a part."""
+
+
+def prepared(model: Any, settings: Train, runtime: Runtime, build: Build | None, average: Average | None) -> Any:
+    """The model to train: `model`, or what is built or cut from it, with the stage's dropout and frozen parameters.
+
+    Args:
+        build: for a stage that builds the student.
+        average: for a stage that cuts one model for all tasks.
+    """
     if settings.shape_of is not None:
-        model = cut_for_all(ctx, step, model)
-    if settings.build_student:
-        shape = ctx.config.student
-        if shape.tokenizer is not None:
-            own = ctx.given.student_tokenizer
-            model = student.with_vocabulary(model, own, student.pieces(own, ctx.given.tokenizer))
+        assert average is not None
+        model = cut_for_all(average, model)
+    if build is not None:
+        shape = build.student
+        if build.tokenizer is not None:
+            model = student.with_vocabulary(model, build.tokenizer, student.pieces(build.tokenizer, build.given))
         layers = student.initial_layers(shape, model.config.num_hidden_layers)
         sizes = {name: getattr(shape, name) for name in student.SIZES}
         model = student.from_teacher(
-            model, layers, init=shape.init, seed=ctx.config.seed, family=shape.family, sizes=sizes
+            model, layers, init=shape.init, seed=runtime.seed, family=shape.family, sizes=sizes
         )
     if settings.dropout is not None:
         student.set_dropout(model, settings.dropout)
@@ -55,7 +104,7 @@ def prepared(ctx: Context, step: Step, model: Any) -> Any:
         families.freeze_mlm_head(model)
     if settings.only_head:
         families.encoder(model).requires_grad_(False)
-    return model.to(ctx.machine.device)
+    return model.to(runtime.machine.device)
 
 
 def uses_head(settings: Train) -> bool:
@@ -63,64 +112,51 @@ def uses_head(settings: Train) -> bool:
     return any(FEATURE_KINDS[term.features].head and term.weight > 0 for term in settings.terms.values())
 
 
-def frozen(ctx: Context, model: nn.Module) -> nn.Module:
+def frozen(model: nn.Module, machine: Machine) -> nn.Module:
     """The model as a teacher: eval mode, no gradients, on the device, weights in the training precision."""
-    bf16 = ctx.machine.precision == "bf16" and families.family_of(model).bf16
+    bf16 = machine.precision == "bf16" and families.family_of(model).bf16
     dtype = torch.bfloat16 if bf16 else torch.float32
-    return model.eval().requires_grad_(False).to(ctx.machine.device, dtype)
+    return model.eval().requires_grad_(False).to(machine.device, dtype)
 
 
-def total_steps(ctx: Context, step: Step, lengths: np.ndarray, groups: np.ndarray | None = None) -> int:
-    """Number of optimizer steps of a training on rows of these `lengths` [rows]: see `Train.epochs`."""
-    settings: Train = step.settings
-    share = ctx.epochs.get(step.target, 1.0)
-    epochs = share * settings.epochs * compression(ctx, step) ** settings.scale_with_compression.epochs
-    limits = [steps for steps in (settings.steps, ctx.config.limit.steps) if steps is not None]
-    return batching.total_steps(
-        lengths,
-        settings.batch,
-        seed=ctx.config.seed,
-        epochs=epochs,
-        most=min(limits, default=None),
+def length(settings: Train, share: float, compression: float, limit: Limit) -> Length:
+    """How long a step's models are trained.
+
+    Args:
+        share: share of the epochs that the budget of the run is enough for.
+        compression: number of weights of the layers before pruning, divided by the number after it.
+    """
+    limits = [steps for steps in (settings.steps, limit.steps) if steps is not None]
+    return Length(
+        epochs=share * settings.epochs * compression**settings.scale_with_compression.epochs,
         least=round(share * settings.min_steps),
-        groups=groups,
+        most=min(limits, default=None),
     )
 
 
-def compression(ctx: Context, step: Step) -> float:
-    """The number of weights in the layers of a step's models before pruning, divided by the number after it; 1 if they
-    were not pruned.
+def learning_rate(settings: Train, width: int, compression: float) -> float:
+    """`optimizer.lr` if it is set, else base_lr x 384 / width of the given model that the step's lineage starts from,
+    and for pruned models this x `compression` to the power of `scale_with_compression.lr`.
 
-    The weights of the matrices of attention and of the feed-forward part count: layers x width x (4 width + 2 FFN).
+    The best learning rate of Adam for weight matrices is inversely proportional to the width (Yang et al. 2022, arXiv
+    2203.03466, table 8). Deviation: the embeddings, norms and biases, for which it is constant there, get the same.
     """
-    pruner, first = step.pruner, step.first_pruner
-    if pruner is None or first is None or pruner is step:
-        return 1.0
-    before = shape_of(teacher.read_config(ctx.checkpoint(first.start, next(iter(ctx.tasks)))))
-    return before.weights / ctx.folder.result(pruner, Pruned).shape.weights
+    if (lr := settings.optimizer.get("lr")) is not None:
+        return float(lr)
+    return settings.base_lr * BASE_WIDTH / width * compression**settings.scale_with_compression.lr
 
 
 def trained(
-    ctx: Context,
-    step: Step,
-    name: str,
+    training: Training,
+    settings: Train,
+    runtime: Runtime,
     objective: Trainable,
-    lengths: np.ndarray,
     collate: Collate,
-    seed: int,
-    total: int,
-    groups: np.ndarray | None = None,
-    global_batch: bool = False,
     after_step: Callable[[int], None] = lambda step: None,
-) -> training.Trained:
-    """Train the student of an objective in place. `name`: its folder, relative to the run folder.
-
-    `total`: number of optimizer steps. Rows with the same of `groups` [rows] are batched together. `global_batch` and
-    `after_step`: see `training.train`.
-    """
-    settings: Train = step.settings
-    lr = learning_rate(ctx, step)
-    ctx.machine.log(f"{name}: learning rate {lr:.2g}")
+) -> loop.Trained:
+    """Train the student of an objective in place. `after_step`: see `distill.training.train`."""
+    machine, name = runtime.machine, training.name
+    machine.log(f"{name}: learning rate {training.lr:.2g}")
     named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     named = [(name, p) for name, p in named if not name.startswith("gates.")]
     # Norms and biases are not decayed, as in BERT.
@@ -130,61 +166,46 @@ def trained(
     ]
     if objective.gates is not None:
         parameters += parameter_groups(objective.gates, settings.gates.lr)
-    on_gpu = ctx.machine.device.type == "cuda"
-    quick = aligned_vocabulary(objective.models) if on_gpu else quick_on_cpu(objective.student, lengths)
+    on_gpu = machine.device.type == "cuda"
+    quick = aligned_vocabulary(objective.models) if on_gpu else quick_on_cpu(objective.student, training.lengths)
     with quick:
-        return training.train(
+        return loop.train(
             objective,
-            lengths,
+            training.lengths,
             collate,
             name=name,
             settings=settings,
-            seed=seed,
-            total=total,
-            optimizer=bind(settings.optimizer | {"lr": lr}, "optimizer")(parameters),
+            seed=training.seed,
+            total=training.total,
+            optimizer=bind(settings.optimizer | {"lr": training.lr}, "optimizer")(parameters),
             schedule=bind(settings.schedule, "schedule"),
-            accelerator=ctx.machine.accelerator,
-            state_folder=state_folder(ctx, name),
-            console=ctx.machine.console,
-            groups=groups,
-            global_batch=global_batch,
-            tracker=ctx.machine.tracker,
+            accelerator=machine.accelerator,
+            state_folder=state_folder(name, runtime),
+            console=machine.console,
+            groups=training.groups,
+            global_batch=training.global_batch,
+            tracker=machine.tracker,
             after_step=after_step,
         )
 
 
-def learning_rate(ctx: Context, step: Step) -> float:
-    """`optimizer.lr` if it is set, else base_lr x 384 / width of the given model that the step's lineage starts from,
-    and for pruned models this x `compression` to the power of `scale_with_compression.lr`.
-
-    The best learning rate of Adam for weight matrices is inversely proportional to the width (Yang et al. 2022, arXiv
-    2203.03466, table 8). Deviation: the embeddings, norms and biases, for which it is constant there, get the same.
-    """
-    settings: Train = step.settings
-    if (lr := settings.optimizer.get("lr")) is not None:
-        return float(lr)
-    given = ctx.given.student if step.lineage[-1] is STUDENT else ctx.given.teacher
-    width = int(setting(teacher.read_config(given), "hidden_size"))
-    return settings.base_lr * BASE_WIDTH / width * compression(ctx, step) ** settings.scale_with_compression.lr
-
-
-def state_folder(ctx: Context, name: str) -> Path:
+def state_folder(name: str, runtime: Runtime) -> Path:
     """Folder with the state from which the training of the model in folder `name` resumes."""
-    return ctx.folder.path / f"{name}{STATE}"
+    return runtime.folder / f"{name}{STATE}"
 
 
-def forget_training(ctx: Context, name: str) -> None:
+def forget_training(name: str, runtime: Runtime) -> None:
     """Remove the files that only an unfinished training needs. `name` is the folder of its model, which is whole."""
-    if ctx.machine.main:
+    if runtime.machine.main:
         for ending in (STATE, FOLDS):
-            atomic.remove(ctx.folder.path / f"{name}{ending}", ctx.folder.path)
+            atomic.remove(runtime.folder / f"{name}{ending}", runtime.folder)
 
 
-def write_manifest(ctx: Context, name: str, models: Trained) -> Trained:
+def write_manifest(name: str, models: Trained, runtime: Runtime) -> Trained:
     """Write the manifest of the folder `name`. Returns it, in every process once it is written."""
-    if ctx.machine.main:
-        structs.write(ctx.folder.path / name / run_folder.MANIFEST, models)
-    ctx.machine.wait()
+    if runtime.machine.main:
+        structs.write(runtime.folder / name / run_folder.MANIFEST, models)
+    runtime.machine.wait()
     return models
 
 

@@ -18,8 +18,7 @@ from distill.compression.pruning.importance import SCORES, write
 from distill.compression.pruning.masks import merge
 from distill.compression.quantization.fake_quantization import faked
 from distill.compression.quantization.quantize import linears
-from distill.config import NO_TEACHER, Train, Transfer
-from distill.config.plan import TEACHER, Step
+from distill.config import Train, Transfer
 from distill.data.collate import pairs, task_batch
 from distill.data.encode import Encoded
 from distill.data.task_model import load_for
@@ -38,82 +37,81 @@ from distill.models.families.head import stored_head
 from distill.models.student.training import only_used_embeddings
 from distill.models.write import write_model
 from distill.pipeline.artefacts import TaskModel, Trained, TransferSet
-from distill.pipeline.context import Context
+from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.best import best
 from distill.pipeline.train_steps.folds import CrossFitted, in_folds
-from distill.pipeline.train_steps.layer_map import UNKNOWN, origin, with_head
+from distill.pipeline.train_steps.inputs import MemberInputs
+from distill.pipeline.train_steps.layer_map import UNKNOWN, with_head
 from distill.pipeline.train_steps.prepare import (
+    Training,
     forget_training,
     frozen,
     prepared,
     speed,
-    total_steps,
     trained,
 )
-from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, cross_fitted, held_out, learned_outputs
+from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, Labeller, cross_fitted, held_out, learned_outputs
 from distill.pipeline.train_steps.transfer import extended, makes
 from distill.training import batching
 from distill.training.feed import Arrays, Collate
 
 
-def on_task(ctx: Context, step: Step, data: TaskData, member: int, name: str, goal: Goal | None = None) -> None:
-    """Train a step's model of one task and write it to the folder `name`.
+def on_task(inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskData, goal: Goal | None = None) -> None:
+    """Train the model of one task and write it to its folder, named after the task.
 
     Args:
-        member: index of the teacher in an ensemble, if teachers are trained.
         goal: what the step's gates are trained to reach; None without gates.
     """
-    settings: Train = step.settings
-    torch.manual_seed(ctx.config.seed + member)
-    tokenizer = ctx.tokenizer(step, member)
-    head = stored_head(ctx.checkpoints(step.start, data.task.name)[member])
+    name, log = f"{inputs.name}/{data.task.name}", runtime.machine.log
+    torch.manual_seed(inputs.seed)
+    head = stored_head(inputs.start[data.task.name])
     if settings.skip_if_head and head is not None and head.architecture == data.task.kind.architecture:
-        ctx.machine.log(f"{name}: the given model has a head for this task and is used as it is")
+        log(f"{name}: the given model has a head for this task and is used as it is")
         if settings.folds > 1:
-            ctx.machine.log(f"{name}: no model is trained, so there are no folds, and students learn its own outputs")
-        untrained = TaskModel(steps=0, tokens=0, seconds=0.0)
-        _save(ctx, name, _start(ctx, step, data, member, tokenizer), untrained, tokenizer)
+            log(f"{name}: no model is trained, so there are no folds, and students learn its own outputs")
+        _save(name, _start(inputs, data), TaskModel(steps=0, tokens=0, seconds=0.0), inputs.tokenizer, runtime)
         return
 
     def fit(part: TaskData, folder: str) -> tuple[Any, TaskModel]:
-        model, made, _ = _fitted(ctx, step, part, member, folder, tokenizer, None)
+        model, made, _ = _fitted(inputs, settings, runtime, part, folder, None)
         return model, made
 
     # First the folds: the state from which the whole model's training resumes is not the one at its end.
-    folds = in_folds(ctx, name, data, settings.folds, tokenizer, fit) if settings.folds > 1 else None
-    model, made, gates = _fitted(ctx, step, data, member, name, tokenizer, goal, folds)
-    _save(ctx, name, model, made, tokenizer, gates, folds)
+    several = settings.folds > 1
+    window = inputs.window
+    folds = in_folds(settings.folds, name, data, inputs.tokenizer, window, fit, runtime) if several else None
+    model, made, gates = _fitted(inputs, settings, runtime, data, name, goal, folds)
+    _save(name, model, made, inputs.tokenizer, runtime, gates, folds)
 
 
 def _fitted(
-    ctx: Context,
-    step: Step,
+    inputs: MemberInputs,
+    settings: Train,
+    runtime: Runtime,
     data: TaskData,
-    member: int,
     name: str,
-    tokenizer: Any,
     goal: Goal | None,
     folds: CrossFitted | None = None,
 ) -> tuple[Any, TaskModel, Gates | None]:
     """A trained model of a task, what it took with its folds, and its gates, which are folded into its weights."""
-    # Teachers of an ensemble differ in their seed, so that naming a model twice gives two different teachers.
-    settings, seed = step.settings, ctx.config.seed + member
-    torch.manual_seed(seed)
-    model = prepared(ctx, step, _start(ctx, step, data, member, tokenizer))
+    tokenizer, log = inputs.tokenizer, runtime.machine.log
+    torch.manual_seed(inputs.seed)
+    model = prepared(_start(inputs, data), settings, runtime, inputs.build, inputs.average)
     if data.task.kind.separate and settings.role != "teacher":
-        model.to_width(width_of(ctx.given.teacher))
-    of_task = training_data(ctx, step, data, tokenizer)
+        model.to_width(width_of(inputs.given))
+    of_task = training_data(inputs, settings, runtime, data)
     gates = None if goal is None else gates_for(settings.gates.kind, model, goal)
     if goal is not None and gates is None:
-        ctx.machine.log(f"{name}: the target cuts nothing that {settings.gates.kind} has gates on, so none are trained")
+        log(f"{name}: the target cuts nothing that {settings.gates.kind} has gates on, so none are trained")
     in_int8 = linears(model) if settings.quantization_aware else []
-    ids, total = of_task.rows.encoded.ids, of_task.rows.steps
-    kept = best(ctx, step, model, data, tokenizer, total, name)
+    rows = of_task.rows
+    lengths, ids = rows.encoded.lengths, rows.encoded.ids
+    training = Training(name, inputs.seed, inputs.lr, rows.steps, lengths, rows.groups, of_task.global_batch)
+    kept = best(settings.best_of, training, model, data, tokenizer, inputs.window, runtime)
     with only_used_embeddings(model, ids, [tokenizer.pad_token_id, *kept.tokens]), faked(model, in_int8):
-        objective, collate, after = of_task.objective(model, gates), of_task.collate, kept.after_step
-        lengths, groups, wide = of_task.rows.encoded.lengths, of_task.rows.groups, of_task.global_batch
-        done = trained(ctx, step, name, objective, lengths, collate, seed, total, groups, wide, after)
-        moment = kept.restore(lambda text: ctx.machine.log(f"{name}: {text}"))
+        objective = of_task.objective(model, gates)
+        done = trained(training, settings, runtime, objective, of_task.collate, kept.after_step)
+        moment = kept.restore(lambda text: log(f"{name}: {text}"))
     if gates is not None:
         merge(model, gates.eval().masks(1.0))
     made = TaskModel(
@@ -122,23 +120,24 @@ def _fitted(
         seconds=done.seconds + of_task.seconds + (0.0 if folds is None else folds.seconds),
         log=done.log,
         best=moment,
-        transfer=of_task.rows.transfer,
+        transfer=rows.transfer,
         expected=gates.expected() if isinstance(gates, L0) else {},
     )
     return model, made, gates
 
 
-def on_all_tasks(ctx: Context, step: Step, name: str) -> Trained:
+def on_all_tasks(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Trained:
     """Train one encoder with a head for each task on all tasks at once.
 
-    The models are written to folders below `name`, whole and with the same encoder in each, so that all other code
-    loads them as models of single tasks. Rows of all tasks are in the same batches.
+    The models are written to folders named after the tasks, whole and with the same encoder in each, so that all other
+    code loads them as models of single tasks. Rows of all tasks are in the same batches.
     """
-    tokenizer, models, parts = ctx.tokenizer(step), [], []
-    for data in ctx.tasks.values():
-        torch.manual_seed(ctx.config.seed)
-        models.append(prepared(ctx, step, _start(ctx, step, data, 0, tokenizer)))
-        parts.append(training_data(ctx, step, data, tokenizer))
+    name, tokenizer, seed = inputs.name, inputs.tokenizer, runtime.seed
+    models, parts = [], []
+    for data in inputs.tasks.values():
+        torch.manual_seed(seed)
+        models.append(prepared(_start(inputs, data), settings, runtime, inputs.build, inputs.average))
+        parts.append(training_data(inputs, settings, runtime, data))
     share_encoder(models)
     lengths = [of_task.rows.encoded.lengths for of_task in parts]
     ends = np.cumsum([0, *map(len, lengths)])
@@ -150,27 +149,27 @@ def on_all_tasks(ctx: Context, step: Step, name: str) -> Trained:
     ids = np.concatenate([of_task.rows.encoded.ids for of_task in parts])
     with only_used_embeddings(models[0], ids, [tokenizer.pad_token_id]):
         objective = SharedObjective([each.objective(model, None) for each, model in zip(parts, models, strict=True)])
-        seed, groups = ctx.config.seed, _all_groups([of_task.rows.groups for of_task in parts])
-        every = np.concatenate(lengths)
+        groups, every = _all_groups([of_task.rows.groups for of_task in parts]), np.concatenate(lengths)
         own = np.concatenate(
             [np.arange(len(part)) < of_task.rows.own for part, of_task in zip(lengths, parts, strict=True)]
         )
-        total = total_steps(ctx, step, every[own], None if groups is None else groups[own])
-        done = trained(ctx, step, name, objective, every, collate, seed, total, groups)
+        total = inputs.length.steps(settings.batch, seed, every[own], None if groups is None else groups[own])
+        training = Training(name, seed, inputs.lr, total, every, groups)
+        done = trained(training, settings, runtime, objective, collate)
     seconds = done.seconds + sum(of_task.seconds for of_task in parts)
-    for task, model, of_task in zip(ctx.tasks, models, parts, strict=True):
-        if ctx.machine.main:
+    for task, model, of_task in zip(inputs.tasks, models, parts, strict=True):
+        if runtime.machine.main:
             transfer = of_task.rows.transfer
             made = TaskModel(steps=done.steps, tokens=done.tokens, seconds=seconds, log=done.log, transfer=transfer)
-            with write_model(ctx.folder.path / name / task, model, tokenizer, made):
+            with write_model(runtime.folder / name / task, model, tokenizer, made):
                 pass
-    ctx.machine.wait()
+    runtime.machine.wait()
     return Trained(
         steps=done.steps,
         tokens=done.tokens,
         seconds=seconds,
         tokens_per_second=speed(done.tokens, seconds),
-        tasks=list(ctx.tasks),
+        tasks=list(inputs.tasks),
         log=done.log,
     )
 
@@ -215,25 +214,23 @@ class TrainingRows:
     transfer: TransferSet | None = None
 
 
-def rows_of(ctx: Context, step: Step, data: TaskData, tokenizer: Any, paired: bool) -> TrainingRows:
-    """The rows on which a step's model of a task is trained. `paired`: whether a term compares the rows of a query."""
-    settings: Train = step.settings
-    longest, kind = ctx.config.tasks.max_length, data.task.kind
-    rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
+def rows_of(inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskData, paired: bool) -> TrainingRows:
+    """The rows on which the model of a task is trained. `paired`: whether a term compares the rows of a query."""
+    tokenizer, longest, batch = inputs.tokenizer, runtime.longest, settings.batch
+    rows = held_out(data)[0] if inputs.holds_out else data.train
     encoded = data.encoded(rows, tokenizer, longest)
-    if settings.role == "teacher" and ctx.config.teacher.window is not None:
-        encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
+    if inputs.window is not None:
+        encoded, _ = split(encoded, windows(tokenizer, inputs.window))
     groups = group_numbers(rows[data.task.columns[0]]) if paired else None
-    total = total_steps(ctx, step, encoded.lengths, groups)
+    total = inputs.length.steps(batch, runtime.seed, encoded.lengths, groups)
     own = TrainingRows(data, rows, encoded, len(encoded), total, groups)
-    taught = step.teacher is not None and ctx.config.teacher.kind != NO_TEACHER
-    if not settings.transfer or not taught or not makes(kind) or ctx.config.transfer.times == 0:
+    if inputs.transfer is None or not makes(data.task.kind):
         return own
-    per_epoch = len(batching.epoch_batches(encoded.lengths, settings.batch, seed=0, epoch=0, groups=groups))
-    spare = round((total / per_epoch - _own_passes(ctx.config.transfer)) * len(rows))
+    per_epoch = len(batching.epoch_batches(encoded.lengths, batch, seed=0, epoch=0, groups=groups))
+    spare = round((total / per_epoch - _own_passes(inputs.transfer.settings)) * len(rows))
     if spare <= 0:
         return own
-    data, made = extended(ctx, data, spare)
+    data, made = extended(inputs.transfer, data, spare, runtime)
     return replace(
         own,
         data=data,
@@ -252,15 +249,15 @@ def _own_passes(transfer: Transfer) -> float:
     return transfer.passes
 
 
-def training_data(ctx: Context, step: Step, data: TaskData, tokenizer: Any) -> TrainingData:
-    """The training data of a task for a step's model."""
-    kind = data.task.kind
-    bound_terms = bound(step.settings.terms, kind)
+def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskData) -> TrainingData:
+    """The training data of the model of a task."""
+    kind, tokenizer, machine = data.task.kind, inputs.tokenizer, runtime.machine
+    bound_terms = bound(settings.terms, kind)
     paired = any(term.kind.paired for term in bound_terms.values())
-    rows = rows_of(ctx, step, data, tokenizer, paired)
+    rows = rows_of(inputs, settings, runtime, data, paired)
     data, encoded, groups = rows.data, rows.encoded, rows.groups
     inside, began = any(term.kind.inside for term in bound_terms.values()), time.monotonic()
-    teachers, learned = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
+    teachers, learned = _teachers_or_logits(inputs.teacher, data, bound_terms, inside, tokenizer, runtime)
     seconds = time.monotonic() - began
 
     in_batch = kind.separate and kind.grouped and any(term.compare_with == "labels" for term in bound_terms.values())
@@ -271,7 +268,7 @@ def training_data(ctx: Context, step: Step, data: TaskData, tokenizer: Any) -> T
         rows = replace(rows, encoded=encoded)
 
     # The texts of all rows are compared, whichever process encodes them.
-    rank, world = ctx.machine.accelerator.process_index, ctx.machine.accelerator.num_processes
+    rank, world = machine.accelerator.process_index, machine.accelerator.num_processes
     global_batch = kind.separate and world > 1
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
@@ -296,8 +293,8 @@ def training_data(ctx: Context, step: Step, data: TaskData, tokenizer: Any) -> T
             batch["pairs"] = pairs(groups[rows])
         return batch
 
-    pooling = teacher.pooling(ctx.given.teacher) if teachers else "mean"
-    copied = origin(ctx, step, data.task.name) if teachers else UNKNOWN
+    pooling = teacher.pooling(inputs.given) if teachers else "mean"
+    copied = inputs.origins[data.task.name] if teachers else UNKNOWN
 
     def objective(model: Any, gates: Gates | None) -> Objective:
         return Objective(
@@ -315,22 +312,23 @@ def training_data(ctx: Context, step: Step, data: TaskData, tokenizer: Any) -> T
     return TrainingData(rows, collate, objective, seconds, global_batch)
 
 
-def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any) -> Any:
+def _start(inputs: MemberInputs, data: TaskData) -> Any:
     """The classifier that training starts from."""
-    if step.cutter is not None and isinstance(step.start, Step) and step.start.on_corpus:
-        return with_head(ctx, step.cutter, data, ctx.checkpoint(step.start), tokenizer.pad_token_id)
-    # A given or random student has no weights of the teacher.
-    copied = ctx.config.student.init == "teacher_layers" and not ctx.plan.given_student
-    return load_for(
-        data.task,
-        ctx.checkpoints(step.start, data.task.name)[member],
-        ctx.given.teachers[member] if copied or step.start is TEACHER else None,
-        tokenizer.pad_token_id,
-    )
+    task, pad_id = data.task, inputs.tokenizer.pad_token_id
+    folder = inputs.start[task.name]
+    if inputs.unpruned is not None:
+        assert inputs.average is not None
+        return with_head(inputs.average, data, inputs.unpruned.folder(task.name), folder, pad_id)
+    return load_for(task, folder, inputs.pooler, pad_id)
 
 
 def _teachers_or_logits(
-    ctx: Context, step: Step, data: TaskData, bound_terms: dict[str, Any], inside: bool, tokenizer: Any
+    labeller: Labeller | None,
+    data: TaskData,
+    bound_terms: dict[str, Any],
+    inside: bool,
+    tokenizer: Any,
+    runtime: Runtime,
 ) -> tuple[list[nn.Module], np.ndarray | None]:
     """The teacher, to run in each training step if terms compare layers (`inside`), or else the outputs [rows, C] that
     are learned.
@@ -339,33 +337,32 @@ def _teachers_or_logits(
     teacher.
     """
     outputs = any(term.kind.head and term.compare_with == "teacher" for term in bound_terms.values())
-    if step.teacher is None:
+    if labeller is None:
         return [], soft_outputs_of(data.train) if outputs else None
     if inside:
-        others = soft_outputs_of(data.train), cross_fitted(ctx, step.teacher, data.task.name)
+        others = soft_outputs_of(data.train), cross_fitted(labeller, data.task.name)
         differ = outputs and any(part is not None for part in others)
         # It runs in each step, because stored hidden states of all rows would fill a disk.
-        folder = ctx.checkpoint(step.teacher, data.task.name)
-        model = load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
-        return [frozen(ctx, model)], learned_outputs(ctx, step.teacher, data) if differ else None
-    return [], learned_outputs(ctx, step.teacher, data) if outputs else None
+        model = load_for(data.task, labeller.models.folder(data.task.name), pad_id=tokenizer.pad_token_id)
+        return [frozen(model, runtime.machine)], learned_outputs(labeller, data, runtime) if differ else None
+    return [], learned_outputs(labeller, data, runtime) if outputs else None
 
 
 def _save(
-    ctx: Context,
     name: str,
     model: Any,
     made: TaskModel,
     tokenizer: Any,
+    runtime: Runtime,
     gates: Gates | None = None,
     folds: CrossFitted | None = None,
 ) -> None:
     """Write the model, and beside it the scores of its gates and the logits of the models of its folds."""
-    if ctx.machine.main:
-        with write_model(ctx.folder.path / name, model, tokenizer, made) as temporary:
+    if runtime.machine.main:
+        with write_model(runtime.folder / name, model, tokenizer, made) as temporary:
             if gates is not None:
                 write(gates.scores(), temporary / SCORES)
             if folds is not None:
                 np.save(temporary / CROSS_FITTED, folds.logits, allow_pickle=False)
-    forget_training(ctx, name)
-    ctx.machine.wait()
+    forget_training(name, runtime)
+    runtime.machine.wait()

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from distill.compression.pruning.sensitivity import autocast
-from distill.config import Train
-from distill.config.plan import Source, Step
+from distill.config import Train, Transfer
 from distill.data.collate import task_batch
 from distill.data.encode import Encoded
 from distill.data.task_model import load_for
@@ -21,78 +20,82 @@ from distill.data.tasks import TaskData
 from distill.losses.terms import bound
 from distill.models.hooks import outputs_of
 from distill.models.student.training import only_used_embeddings, quick_on_cpu
-from distill.pipeline.context import Context
-from distill.pipeline.train_steps.prepare import frozen, total_steps
+from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.runtime import Runtime
+from distill.pipeline.train_steps.inputs import MemberInputs
+from distill.pipeline.train_steps.prepare import frozen
 from distill.pipeline.train_steps.transfer import makes
+from distill.runtime.machine import Machine
 from distill.training import batching
 
 WARM, STEPS = 2, 6
 """Steps that are taken before the clock runs, and steps that are timed."""
 
 
-def seconds(ctx: Context, step: Step) -> float:
+def seconds(inputs: MemberInputs, settings: Train, runtime: Runtime) -> float:
     """Estimated seconds of a step that trains on tasks, with the labelling of rows by its teacher that is still to be
     done. The models that it starts from must exist.
     """
-    return sum(_of_task(ctx, step, data) for data in ctx.tasks.values())
+    return sum(_of_task(inputs, settings, runtime, data) for data in inputs.tasks.values())
 
 
-def _of_task(ctx: Context, step: Step, data: TaskData) -> float:
-    settings: Train = step.settings
-    tokenizer = ctx.tokenizer(step)
-    encoded = data.encoded(data.train, tokenizer, ctx.config.tasks.max_length)
-    batches = batching.epoch_batches(encoded.lengths, settings.batch, seed=ctx.config.seed, epoch=0)
+def _of_task(inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskData) -> float:
+    task, tokenizer, machine = data.task, inputs.tokenizer, runtime.machine
+    encoded = data.encoded(data.train, tokenizer, runtime.longest)
+    batches = batching.epoch_batches(encoded.lengths, settings.batch, seed=runtime.seed, epoch=0)
     spaced = np.linspace(0, len(batches) - 1, WARM + STEPS).astype(int)
     timed = [batches[number] for number in np.random.default_rng(0).permutation(spaced)]
-    total = total_steps(ctx, step, encoded.lengths)
-    one = _step_seconds(ctx, step, data, encoded, timed)
-    if step.teacher is None:
+    total = inputs.length.steps(settings.batch, runtime.seed, encoded.lengths)
+    start = inputs.start[task.name]
+    # No model is named here, so that the memory of one is free before the next is loaded.
+    one = _step_seconds(load_for(task, start, pad_id=tokenizer.pad_token_id), tokenizer, encoded, timed, machine)
+    if inputs.teacher is None:
         return total * one
-    forward = _teacher_seconds(ctx, step.teacher, data, encoded, timed)
+    labeller = inputs.teacher.models
+    folder, own = labeller.folder(task.name), labeller.tokenizer
+    forward = _teacher_seconds(load_for(task, folder, pad_id=own.pad_token_id), own, encoded, timed, machine)
     if any(term.kind.inside for term in bound(settings.terms).values()):
         return total * (one + forward)
-    name = step.teacher.folder if isinstance(step.teacher, Step) else step.teacher.name
-    labelled = (ctx.folder.teacher_logits(name) / data.task.name).is_dir()
-    return total * one + (0.0 if labelled else forward * _labelled(ctx, settings, data, total, len(batches)))
+    if (RunFolder(runtime.folder).teacher_logits(labeller.name) / task.name).is_dir():
+        return total * one
+    transfer = None if inputs.transfer is None or not makes(task.kind) else inputs.transfer.settings
+    return total * one + forward * _labelled(transfer, len(data.train), total, len(batches))
 
 
-def _labelled(ctx: Context, settings: Train, data: TaskData, steps: float, per_epoch: int) -> float:
+def _labelled(transfer: Transfer | None, rows: int, steps: float, per_epoch: int) -> float:
     """Batches that the teacher labels: the task's rows, and of its transfer set at most what the steps process."""
-    transfer, rows = ctx.config.transfer, len(data.train)
-    extra = min(transfer.times * rows, transfer.most, steps / per_epoch * rows) if settings.transfer else 0.0
-    return per_epoch * (1 + (extra / rows if makes(data.task.kind) else 0.0))
+    extra = 0.0 if transfer is None else min(transfer.times * rows, transfer.most, steps / per_epoch * rows)
+    return per_epoch * (1 + extra / rows)
 
 
-def _step_seconds(ctx: Context, step: Step, data: TaskData, encoded: Encoded, batches: list[np.ndarray]) -> float:
-    """Seconds of an optimizer step of the model that a step starts from."""
-    tokenizer, device = ctx.tokenizer(step), ctx.machine.device
-    folder = ctx.checkpoint(step.start, data.task.name)
-    model = load_for(data.task, folder, pad_id=tokenizer.pad_token_id).to(device).train()
+def _step_seconds(model: Any, tokenizer: Any, encoded: Encoded, batches: list[np.ndarray], machine: Machine) -> float:
+    """Seconds of an optimizer step of a model."""
+    model = model.to(machine.device).train()
     with only_used_embeddings(model, encoded.ids, [tokenizer.pad_token_id]), quick_on_cpu(model, encoded.lengths):
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6)
 
         def run(batch: dict[str, Tensor]) -> None:
-            with autocast(model, ctx.machine.precision):
+            with autocast(model, machine.precision):
                 loss = outputs_of(model, batch).float().square().mean()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
 
-        return _median(run, _padded(ctx, step, encoded, batches))
+        return _median(run, _padded(tokenizer, encoded, batches, machine.device))
 
 
 def _teacher_seconds(
-    ctx: Context, source: Source, data: TaskData, encoded: Encoded, batches: list[np.ndarray]
+    model: Any, tokenizer: Any, encoded: Encoded, batches: list[np.ndarray], machine: Machine
 ) -> float:
     """Seconds in which a teacher labels a batch."""
-    folder = ctx.checkpoint(source, data.task.name)
-    model = frozen(ctx, load_for(data.task, folder, pad_id=ctx.tokenizer(source).pad_token_id))
+    model = frozen(model, machine)
     with torch.inference_mode():
-        return _median(lambda batch: outputs_of(model, batch), _padded(ctx, source, encoded, batches))
+        return _median(lambda batch: outputs_of(model, batch), _padded(tokenizer, encoded, batches, machine.device))
 
 
-def _padded(ctx: Context, source: Source, encoded: Encoded, batches: list[np.ndarray]) -> list[dict[str, Tensor]]:
-    tokenizer, device = ctx.tokenizer(source), ctx.machine.device
+def _padded(
+    tokenizer: Any, encoded: Encoded, batches: list[np.ndarray], device: torch.device
+) -> list[dict[str, Tensor]]:
     arrays = [task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left") for rows in batches]
     return [{key: torch.from_numpy(value).to(device) for key, value in batch.items()} for batch, _ in arrays]
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from distill.config.plan import TEACHER
+from distill.config import Transfer
+from distill.data.files import Table
 from distill.data.similar import similar_words
 from distill.data.task_model import load_for
 from distill.data.task_types import MISSING, TaskType
@@ -19,8 +21,8 @@ from distill.data.tasks import TaskData
 from distill.data.transfer import Pool, Row, made
 from distill.models.families.record import TEXTS
 from distill.pipeline.artefacts import TransferSet
-from distill.pipeline.context import Context
 from distill.pipeline.context.folder import TRANSFER
+from distill.pipeline.runtime import Runtime
 from distill.runtime import progress
 from distill.runtime.storage import atomic, run_folder, structs
 
@@ -40,14 +42,32 @@ SIMILAR = 8
 ROWS = "rows.json"
 
 
+@dataclass(frozen=True)
+class Sources:
+    """What the transfer sets of all tasks are made from."""
+
+    settings: Transfer
+    tasks: Mapping[str, TaskData]
+    held_out: frozenset[str]
+    """Normalized texts that no transfer set may have."""
+    unlabelled: Table | None
+    """The rows of `transfer.files`."""
+    texts: Callable[[], Iterable[str]]
+    """Returns the documents of the corpus."""
+    teacher: str
+    """Folder of the given teacher, by whose embeddings words are similar."""
+    tokenizer: Any
+    """Tokenizer of that teacher."""
+
+
 def makes(kind: TaskType) -> bool:
     """Whether transfer sets are made for a kind of task: one whose rows are texts or pairs."""
     return kind.architecture == TEXTS
 
 
-def extended(ctx: Context, data: TaskData, count: int) -> tuple[TaskData, TransferSet]:
+def extended(sources: Sources, data: TaskData, count: int, runtime: Runtime) -> tuple[TaskData, TransferSet]:
     """The task with at most `count` rows of its transfer set after its training rows, and a description of the set."""
-    every, found = transfer_rows(ctx, data)
+    every, found = transfer_rows(sources, data, runtime)
     rows = every[:count]
     made = TransferSet(own=found.own, sources=found.sources, held_out=found.held_out, used=len(rows))
     if not rows:
@@ -74,21 +94,21 @@ def _missing(kind: pa.DataType, count: int) -> pa.Array:
     return pa.array(np.full(count, np.nan if pa.types.is_floating(kind) else MISSING), kind)
 
 
-def transfer_rows(ctx: Context, data: TaskData) -> tuple[list[Row], TransferSet]:
+def transfer_rows(sources: Sources, data: TaskData, runtime: Runtime) -> tuple[list[Row], TransferSet]:
     """The rows of a task's transfer set, and where they come from. The main process makes them, on first use."""
-    name, folder = data.task.name, ctx.folder.path / TRANSFER / data.task.name
-    with ctx.machine.main_first():
+    name, folder = data.task.name, runtime.folder / TRANSFER / data.task.name
+    with runtime.machine.main_first():
         if not run_folder.finished(folder):
-            settings = ctx.config.transfer
+            settings = sources.settings
             count = min(round(settings.times * len(data.train)), settings.most)
             with progress.waiting(f"{name}: making rows without labels"):
-                pool = _pool(ctx, data)
-                result = made(pool, settings.sources, count, ctx.held_out, np.random.default_rng(ctx.config.seed))
+                pool, random = _pool(sources, data, runtime.seed), np.random.default_rng(runtime.seed)
+                result = made(pool, settings.sources, count, sources.held_out, random)
             with atomic.writing(folder) as temporary:
                 atomic.write_json(temporary / ROWS, result.rows)
                 found = TransferSet(own=len(data.train), sources=result.counts, held_out=result.held_out)
                 structs.write(temporary / run_folder.MANIFEST, found)
-            ctx.machine.log(described(name, found))
+            runtime.machine.log(described(name, found))
     rows = [tuple(row) for row in atomic.read_json(folder / ROWS)]
     return rows, structs.read(folder / run_folder.MANIFEST, TransferSet)
 
@@ -111,18 +131,17 @@ def described(task: str, made: TransferSet) -> str:
     )
 
 
-def _pool(ctx: Context, data: TaskData) -> Pool:
+def _pool(sources: Sources, data: TaskData, seed: int) -> Pool:
     """The sources from which rows of a task are made."""
-    shares, count = ctx.config.transfer.sources, len(data.task.columns)
-    own = _rows(data, ctx.config.seed)
-    others = [other for other in ctx.tasks.values() if other is not data and makes(other.task.kind)]
-    of_others = [row for other in others for row in _fitting(_rows(other, ctx.config.seed), count)]
+    shares, count = sources.settings.sources, len(data.task.columns)
+    own = _rows(data, seed)
+    others = [other for other in sources.tasks.values() if other is not data and makes(other.task.kind)]
     return Pool(
         own,
-        _of_files(ctx, data.task.columns),
-        of_others,
-        _sentences(ctx) if shares.get("corpus") else (),
-        _words(ctx, data, own) if shares.get("edits") else None,
+        _of_files(sources.unlabelled, data.task.columns),
+        [row for other in others for row in _fitting(_rows(other, seed), count)],
+        _sentences(sources.texts()) if shares.get("corpus") else (),
+        _words(sources.teacher, sources.tokenizer, data, own) if shares.get("edits") else None,
     )
 
 
@@ -141,20 +160,19 @@ def _fitting(rows: list[Row], count: int) -> list[Row]:
     return [row for row in rows if len(row) == count]
 
 
-def _of_files(ctx: Context, columns: tuple[str, ...]) -> list[Row]:
+def _of_files(table: Table | None, columns: tuple[str, ...]) -> list[Row]:
     """Rows of `transfer.files` for a task with these text columns; empty if the files lack them."""
-    table = ctx.unlabelled
     if table is None or not {*columns} <= {*table.rows.column_names}:
         return []
     values = zip(*(table.rows[column].to_pylist() for column in columns), strict=True)
     return [row for row in values if all(isinstance(text, str) and text.strip() for text in row)]
 
 
-def _sentences(ctx: Context) -> list[str]:
+def _sentences(texts: Iterable[str]) -> list[str]:
     """Sentences of the corpus, of suitable length."""
     least, most = SENTENCE
     found: dict[str, None] = {}
-    for text in ctx.texts:
+    for text in texts:
         parts = (part.strip() for part in re.split(r"(?<=[.!?])\s+", text))
         found |= dict.fromkeys(part for part in parts if least <= len(part) <= most)
         if len(found) >= MOST_SENTENCES:
@@ -162,16 +180,14 @@ def _sentences(ctx: Context) -> list[str]:
     return list(found)[:MOST_SENTENCES]
 
 
-def _words(ctx: Context, data: TaskData, own: list[Row]) -> dict[str, list[str]]:
+def _words(teacher: str, tokenizer: Any, data: TaskData, own: list[Row]) -> dict[str, list[str]]:
     """Word of the task -> words of the task with similar embeddings in the teacher; only words of a single token."""
-    tokenizer = ctx.given.tokenizer
     counted = Counter(word for row in own for text in row for word in re.findall(r"[^\W\d_]{2,}", text))
     words = [word for word, _ in counted.most_common(MOST_WORDS)]
     # With the space before a word, byte-level tokenizers encode it as inside a text.
     ids = tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]
     single = {word: tokens[0] for word, tokens in zip(words, ids, strict=True) if len(tokens) == 1}
     single = {word: token for word, token in single.items() if token != tokenizer.unk_token_id}
-    folder = ctx.checkpoint(TEACHER)
-    model = load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
+    model = load_for(data.task, teacher, pad_id=tokenizer.pad_token_id)
     matrix = model.get_input_embeddings().weight.detach().float().numpy()
     return similar_words(list(single), matrix[list(single.values())], SIMILAR)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,13 +21,15 @@ from distill.data.task_types import TASK_TYPES
 from distill.models import families, teacher
 from distill.models.student import half_depth
 from distill.pipeline.artefacts import Cut
+from distill.pipeline.context.checkpoints import WHOLE
+from distill.pipeline.stages.train import _average, _origins
 from distill.pipeline.train_steps.layer_map import (
     UNKNOWN,
     Origin,
+    averaged,
     cut_for_all,
     kept_longest,
     mean_scores,
-    origin,
     with_head,
 )
 
@@ -56,20 +59,26 @@ def general() -> Step:
     )
 
 
+@dataclass
+class Origins:
+    """Of a teacher with six layers. A pruned model keeps its first and third layer for task a; pruned again, the second
+    of these."""
+
+    student: Student | None = field(default_factory=lambda: Student(layers=[0, 3, 5]))
+
+    def __call__(self, step: Step, task: str | None) -> Origin:
+        again = {"a": Cut(layers=[1], hidden=[0])}
+        tasks = {"a": Cut(layers=[0, 2], hidden=[1, 3]), "b": Cut(layers=[1, 2], hidden=[0, 3])}
+        folder: Any = SimpleNamespace(
+            result=lambda step, _: SimpleNamespace(tasks=again if step.stage == "again" else tasks)
+        )
+        (found,) = _origins(step, [task or WHOLE], self.student, lambda: 6, folder, pytest.fail).values()
+        return found
+
+
 @pytest.fixture
-def ctx(tmp_path: Path) -> Any:
-    """A run of a teacher with six layers. A pruned model keeps its first and third layer for task a; pruned again, the
-    second of these."""
-    (tmp_path / "config.json").write_text('{"model_type": "bert", "num_hidden_layers": 6}')
-    again = {"a": Cut(layers=[1], hidden=[0])}
-    tasks = {"a": Cut(layers=[0, 2], hidden=[1, 3]), "b": Cut(layers=[1, 2], hidden=[0, 3])}
-    folder = SimpleNamespace(result=lambda step, _: SimpleNamespace(tasks=again if step.stage == "again" else tasks))
-    return SimpleNamespace(
-        config=SimpleNamespace(student=Student(layers=[0, 3, 5])),
-        plan=SimpleNamespace(given_student=False),
-        given=SimpleNamespace(teacher=str(tmp_path), key="teacher.name"),
-        folder=folder,
-    )
+def origin() -> Origins:
+    return Origins()
 
 
 @pytest.mark.parametrize(
@@ -86,32 +95,33 @@ def ctx(tmp_path: Path) -> Any:
         (prune(build(prune(FINETUNED)), "again"), "a", None),
     ],
 )
-def test_layers_are_those_of_the_teacher(start: Source, task: str | None, layers: list[int] | None, ctx: Any) -> None:
-    assert origin(ctx, train(start, FINETUNED), task).layers == layers
+def test_layers_are_those_of_the_teacher(
+    start: Source, task: str | None, layers: list[int] | None, origin: Origins
+) -> None:
+    assert origin(train(start, FINETUNED), task).layers == layers
 
 
-def test_without_layers_half_of_them_are_kept(ctx: Any) -> None:
-    ctx.config.student = Student()
-    assert origin(ctx, train(build(TEACHER)), None) == Origin(half_depth(6))
+def test_without_layers_half_of_them_are_kept() -> None:
+    assert Origins(Student())(train(build(TEACHER)), None) == Origin(half_depth(6))
 
 
 @pytest.mark.parametrize("teacher", [build(TEACHER), prune(FINETUNED)])
-def test_a_student_as_teacher_has_other_layers(teacher: Step, ctx: Any) -> None:
-    assert origin(ctx, train(build(TEACHER), teacher), None) == UNKNOWN
+def test_a_student_as_teacher_has_other_layers(teacher: Step, origin: Origins) -> None:
+    assert origin(train(build(TEACHER), teacher), None) == UNKNOWN
 
 
-def test_a_random_student_has_no_layers_of_the_teacher(ctx: Any) -> None:
-    ctx.config.student.init = "random"
-    assert origin(ctx, train(build(TEACHER)), None) == UNKNOWN
+@pytest.mark.parametrize("student", [Student(layers=[0, 3, 5], init="random"), None])
+def test_a_random_or_given_student_has_no_layers_of_the_teacher(student: Student | None) -> None:
+    assert Origins(student)(train(build(TEACHER)), None) == UNKNOWN
 
 
-def test_channels_are_those_that_were_kept(ctx: Any) -> None:
-    assert origin(ctx, train(prune(FINETUNED), FINETUNED), "b") == Origin([1, 2], [0, 3])
-    assert origin(ctx, train(prune(build(TEACHER)), FINETUNED), "b").channels is None  # of a student that was built
+def test_channels_are_those_that_were_kept(origin: Origins) -> None:
+    assert origin(train(prune(FINETUNED), FINETUNED), "b") == Origin([1, 2], [0, 3])
+    assert origin(train(prune(build(TEACHER)), FINETUNED), "b").channels is None  # of a student that was built
 
 
-def test_channels_that_were_kept_twice_are_those_of_the_teacher(ctx: Any) -> None:
-    assert origin(ctx, train(prune(train(prune(FINETUNED)), "again"), FINETUNED), "a").channels == [1]
+def test_channels_that_were_kept_twice_are_those_of_the_teacher(origin: Origins) -> None:
+    assert origin(train(prune(train(prune(FINETUNED)), "again"), FINETUNED), "a").channels == [1]
 
 
 def measured(hidden: list[float], layers: dict[int, list[int]]) -> Sensitivity:
@@ -132,26 +142,23 @@ def test_layers_are_those_that_tasks_lose_last() -> None:
 
 def test_one_model_for_all_tasks_keeps_what_matters_on_average(tmp_path: Path, tiny_model: Any) -> None:
     model = tiny_model("bert", layers=4, hidden_size=16, num_attention_heads=2, intermediate_size=12)
-    pruned = SimpleNamespace(shape=Shape(layers=2, hidden=8, ffn=4))
     hidden = [float(n % 2) for n in range(16)]
-    step, layers = general(), {4: [0, 1, 2, 3], 3: [0, 1, 3], 2: [0, 3]}
+    layers = {4: [0, 1, 2, 3], 3: [0, 1, 3], 2: [0, 3]}
+    step = general()
     for task in ("a", "b"):
         stored(tmp_path / task, lambda: measured(hidden, layers))
-    ctx = SimpleNamespace(
-        config=SimpleNamespace(student=Student()),
-        plan=SimpleNamespace(given_student=False),
-        tasks=dict.fromkeys(("a", "b")),
-        folder=SimpleNamespace(result=lambda *_: pruned, measured=lambda step: tmp_path),
-    )
-    cut = cut_for_all(ctx, step, model)
+    pruned = SimpleNamespace(shape=Shape(layers=2, hidden=8, ffn=4))
+    folder: Any = SimpleNamespace(result=lambda *_: pruned, measured=lambda step: tmp_path)
+    average = _average(folder, ["a", "b"], prune(FINETUNED))
+    cut = cut_for_all(average, model)
     assert (families.depth(cut), families.width(cut), cut.config.intermediate_size) == (2, 8, 4)
     odd = [n for n in range(16) if n % 2]
     words = model.get_input_embeddings().weight
     assert torch.equal(cut.get_input_embeddings().weight, words[:, odd])
-    assert origin(ctx, step, None) == Origin([0, 3], odd)
-    assert origin(ctx, Step("recover", Train(), sources={"start": (step,), "teacher": (FINETUNED,)}), "a") == Origin(
-        [0, 3], odd
-    )
+    recover = Step("recover", Train(), sources={"start": (step,), "teacher": (FINETUNED,)})
+    for each, task in ((step, WHOLE), (recover, "a")):
+        found = _origins(each, [task], Student(), lambda: 4, folder, lambda pruner: average)
+        assert found == {task: Origin([0, 3], odd)}
 
 
 @pytest.mark.parametrize("name", TINY["SHAPES"])
@@ -163,28 +170,22 @@ def test_a_task_gets_the_encoder_for_all_tasks_and_its_own_head(name: str, tmp_p
     depth = families.depth(model)
     scores = magnitude(model)
     layers = {count: [*range(count)] for count in range(1, depth + 1)}
-    stored(tmp_path / "measured/a", lambda: Sensitivity(scores, refit=False, layers=layers, losses=None))
-    pruned = SimpleNamespace(shape=Shape(layers=1, hidden=16, ffn=8))
-    step = general()
-    ctx: Any = SimpleNamespace(
-        tasks={"a": None},
-        folder=SimpleNamespace(result=lambda *_: pruned, measured=lambda step: tmp_path / "measured"),
-        checkpoint=lambda source, task: whole,
-    )
-    cut = cut_for_all(ctx, step, model)
+    shape = Shape(layers=1, hidden=16, ffn=8)
+    average = averaged(shape, [Sensitivity(scores, refit=False, layers=layers, losses=None)])
+    cut = cut_for_all(average, model)
     with torch.no_grad():
         for parameter in cut.parameters():
             parameter.add_(0.1)  # trained
     cut.save_pretrained(tmp_path / "general")
     task: Any = SimpleNamespace(task=Task("a", TASK_TYPES["classification"], ("text",), ("x", "y", "z"), ("accuracy",)))
-    found = with_head(ctx, step, task, tmp_path / "general", TINY["PADDING"])
+    found = with_head(average, task, whole, tmp_path / "general", TINY["PADDING"])
     trained = {key: value for key, value in families.encoder(cut).state_dict().items() if "pooler" not in key}
     assert trained
     encoder = families.encoder(found).state_dict()
     assert all(torch.equal(value, encoder[key]) for key, value in trained.items())
     original = teacher.load_classifier(whole, 3)
     out = families.head_of(found)
-    kept = torch.tensor(origin_channels(scores, pruned.shape.hidden))
+    kept = torch.tensor(origin_channels(scores, shape.hidden))
     before, after = original.get_submodule(families.head_of(original)).weight, found.get_submodule(out).weight
     assert torch.equal(after, before[:, kept])
 

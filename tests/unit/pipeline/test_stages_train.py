@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
 from distill import config
-from distill.config.plan import Step
 from distill.pipeline.artefacts import Trained
 from distill.pipeline.stages import train
 from distill.pipeline.stages.train import SLOWEST, divided, one_by_one
@@ -49,19 +48,14 @@ def test_tasks_side_by_side(cost: dict[str, float], processes: int, shares: list
 def test_a_training_goes_on_as_it_began_after_others_have_finished() -> None:
     """By one process alone if it began so: together, the processes add in another order."""
 
-    class Machine:
-        accelerator = SimpleNamespace(num_processes=2, process_index=0)
-        wait = log = staticmethod(lambda *_: None)
-
-    class Alone:
-        machine, tasks = Machine, {name: SimpleNamespace(train=range(40)) for name in ("a", "b")}
-        single_process = staticmethod(lambda: "alone")
-
-    settings = config.Train(epochs=1)
-    assert train._divided(cast(Any, Alone), settings, ["a", "b"]) == [("alone", "a")]
-    assert train._divided(cast(Any, Alone), settings, ["b"]) == [("alone", "b")]
-    Alone.tasks = {"b": Alone.tasks["b"]}
-    assert train._divided(cast(Any, Alone), settings, ["b"]) == [(Alone, "b")]
+    machine = SimpleNamespace(
+        accelerator=SimpleNamespace(num_processes=2, process_index=0), wait=lambda: None, log=lambda line: None
+    )
+    runtime: Any = SimpleNamespace(machine=machine, single_process=lambda: "alone")
+    settings, both = config.Train(epochs=1), {"a": 40, "b": 40}
+    assert train._divided(both, ["a", "b"], settings, runtime) == ("alone", ["a"])
+    assert train._divided(both, ["b"], settings, runtime) == ("alone", ["b"])
+    assert train._divided({"b": 40}, ["b"], settings, runtime) == (runtime, ["b"])
 
 
 def test_the_states_of_a_shared_encoder_stay_until_its_manifest_is_written(
@@ -71,10 +65,9 @@ def test_the_states_of_a_shared_encoder_stay_until_its_manifest_is_written(
     run_folder.claim(tmp_path)
     (tmp_path / "finetune.state" / "5").mkdir(parents=True)
     machine = SimpleNamespace(main=True, wait=lambda: None)
-    folder = SimpleNamespace(path=tmp_path)
-    ctx = SimpleNamespace(machine=machine, folder=folder, tasks={"a": 1}, shares_encoder=lambda settings: True)
-
-    step = Step("finetune", config.Train(data="tasks"))
+    runtime: Any = SimpleNamespace(machine=machine, folder=tmp_path)
+    inputs: Any = SimpleNamespace(name="finetune", shared=True)
+    settings = config.Train(data="tasks")
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -83,9 +76,9 @@ def test_the_states_of_a_shared_encoder_stay_until_its_manifest_is_written(
     with monkeypatch.context() as patched:
         patched.setattr(run_folder, "write_json", killed)
         with pytest.raises(KeyboardInterrupt):
-            train._trained(cast(Any, ctx), step, 0, "finetune")
+            train._trained(inputs, settings, runtime)
     assert (tmp_path / "finetune.state" / "5").is_dir()
-    manifest = train._trained(cast(Any, ctx), step, 0, "finetune")
+    manifest = train._trained(inputs, settings, runtime)
     assert not (tmp_path / "finetune.state").exists()
     monkeypatch.setattr(train, "on_all_tasks", killed)
-    assert train._trained(cast(Any, ctx), step, 0, "finetune") == manifest
+    assert train._trained(inputs, settings, runtime) == manifest

@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 
 from distill import config
-from distill.config.plan import TEACHER, resolve
+from distill.config.plan import TEACHER, Step, resolve
 from distill.errors import UserError
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.stages import train
 from distill.pipeline.train_steps import teacher_logits
 from distill.runtime.storage import cache, run_folder
 
@@ -61,18 +62,30 @@ def context(home: Path, output: str, *settings: str, precision: str = "fp32") ->
     return Context(loaded, resolve(loaded), "task", "", machine, RunFolder(home / output))
 
 
+STUDENT = Step(
+    "finetune", config.Train(data="tasks", optimizer={}), sources=dict.fromkeys(("start", "teacher"), (TEACHER,))
+)
+"""A stage in which the given teacher labels the rows."""
+
+
+def labelled(ctx: Context) -> np.ndarray:
+    (data,) = ctx.tasks.values()
+    (inputs,) = train.inputs(ctx, STUDENT).members
+    assert inputs.teacher is not None
+    return np.array(teacher_logits.teacher_logits(inputs.teacher, data, ctx.runtime))
+
+
 def logits(ctx: Context) -> np.ndarray:
     """As a run gets them, with a cache."""
-    (data,) = ctx.tasks.values()
     with cache.using("shared"):
-        return np.array(teacher_logits.teacher_logits(ctx, TEACHER, data))
+        return labelled(ctx)
 
 
 def computed(ctx: Context) -> np.ndarray:
     """As they are without one."""
     (data,) = ctx.tasks.values()
     folder, window = ctx.checkpoint(TEACHER), ctx.config.teacher.window
-    return teacher_logits._logits(ctx, folder, ctx.given.tokenizer, data, data.train, window)
+    return teacher_logits._logits(folder, ctx.given.tokenizer, data, data.train, window, ctx.runtime)
 
 
 def of_first_run(home: Path) -> np.ndarray:
@@ -131,24 +144,25 @@ def test_outputs_in_a_run_folder_are_used_for_the_same_order_of_labels_alone(hom
 
 def test_rows_are_labelled_by_one_of_two_jobs_at_a_time(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one waits, and takes what the first one stored."""
-    labelled, label = list[int](), teacher_logits._logits
+    times, label = list[int](), teacher_logits._logits
     began = threading.Event()
 
-    def slowly(ctx: Context, *arguments: Any) -> np.ndarray:
-        labelled.append(1)
+    def slowly(*arguments: Any) -> np.ndarray:
+        times.append(1)
         began.set()
         time.sleep(0.3)
-        return label(ctx, *arguments)
+        return label(*arguments)
 
     monkeypatch.setattr(teacher_logits, "_logits", slowly)
     jobs = [context(home, output, "tasks.max_length=12") for output in ("one", "two")]
-    (one, two) = (next(iter(ctx.tasks.values())) for ctx in jobs)
+    for ctx in jobs:
+        assert ctx.tasks
     with cache.using("shared"), ThreadPoolExecutor(2) as pool:
-        first = pool.submit(teacher_logits.teacher_logits, jobs[0], TEACHER, one)
+        first = pool.submit(labelled, jobs[0])
         assert began.wait(30)
-        second = pool.submit(teacher_logits.teacher_logits, jobs[1], TEACHER, two)
-        assert (np.array(first.result()) == np.array(second.result())).all()
-    assert len(labelled) == 1
+        second = pool.submit(labelled, jobs[1])
+        assert (first.result() == second.result()).all()
+    assert len(times) == 1
 
 
 def test_files_that_change_while_they_are_read_are_refused_and_stored_nowhere(
@@ -156,9 +170,9 @@ def test_files_that_change_while_they_are_read_are_refused_and_stored_nowhere(
 ) -> None:
     label, stored = teacher_logits._logits, set((home / "shared" / "logits").iterdir())
 
-    def edited(ctx: Context, *arguments: Any) -> np.ndarray:
+    def edited(*arguments: Any) -> np.ndarray:
         weights(home)
-        return label(ctx, *arguments)
+        return label(*arguments)
 
     monkeypatch.setattr(teacher_logits, "_logits", edited)
     with pytest.raises(UserError, match=r"the teacher: got other files while the run read them; must not change"):

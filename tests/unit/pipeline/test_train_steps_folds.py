@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from datasets import Dataset
 from rich.console import Console
 
-from distill.config import Train
+from distill.config import Limit, Train
 from distill.config.plan import TEACHER, Step
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
@@ -23,9 +23,13 @@ from distill.data.tasks import TaskData
 from distill.errors import Stopped
 from distill.models import teacher
 from distill.pipeline.artefacts import TaskModel
+from distill.pipeline.context.checkpoints import Checkpoints
 from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.runtime import Runtime
+from distill.pipeline.stages.train import _cross_fitted
 from distill.pipeline.train_steps import tasks, teacher_logits
-from distill.pipeline.train_steps.folds import fold_of, in_folds
+from distill.pipeline.train_steps.folds import CrossFitted, fold_of, in_folds
+from distill.pipeline.train_steps.teacher_logits import Labeller
 from distill.pipeline.validation.data import undivided
 from distill.runtime.machine import Machine
 from distill.runtime.storage import run_folder
@@ -56,27 +60,25 @@ def constant(number: float) -> Any:
     return model
 
 
+TOKENIZER = TINY["tokenizer"]()
+
+
 @pytest.fixture
-def ctx(tmp_path: Path) -> Any:
+def runtime(tmp_path: Path) -> Runtime:
+    """Of a run with a teacher that outputs [9, -9] for every text."""
     run_folder.claim(tmp_path)
-    whole = tmp_path / NAME
-    constant(9).save_pretrained(whole)
-    words = TINY["tokenizer"]()
-    words.save_pretrained(whole)
-    return SimpleNamespace(
-        config=SimpleNamespace(
-            tasks=SimpleNamespace(max_length=16),
-            teacher=SimpleNamespace(window=None),
-            limit=SimpleNamespace(smoke=True),
-        ),
-        machine=Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False),
-        folder=RunFolder(tmp_path),
-        tasks={"a": DATA},
-        tokenizer=lambda source, member=0: words,
-        shares=lambda source, task: [1.0],
-        checkpoints=lambda source, task: [whole],
-        checkpoint=lambda source, task: whole,
-    )
+    constant(9).save_pretrained(tmp_path / NAME)
+    machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
+    return Runtime(machine, tmp_path, seed=0, limit=Limit(smoke=True), longest=16)
+
+
+def labeller(runtime: Runtime) -> Labeller:
+    models = Checkpoints("finetune_teacher", {"a": [runtime.folder / NAME]}, {"a": [1.0]}, [TOKENIZER], "teacher")
+    return Labeller(models, None, _cross_fitted(FINETUNED, RunFolder(runtime.folder), ["a"]), lambda: None)
+
+
+def folded(runtime: Runtime, fit: Recorded) -> CrossFitted:
+    return in_folds(COUNT, NAME, DATA, TOKENIZER, None, fit, runtime)
 
 
 class Recorded:
@@ -106,9 +108,9 @@ def test_rows_with_the_same_first_text_are_in_one_fold_and_no_fold_is_empty(coun
     assert (fold_of(replace(DATA, train=DATA.train.select(order)), count) == numbers[order]).all()
 
 
-def test_each_row_is_labelled_by_a_model_that_was_not_trained_on_it(ctx: Any) -> None:
+def test_each_row_is_labelled_by_a_model_that_was_not_trained_on_it(runtime: Runtime) -> None:
     fit = Recorded()
-    found = in_folds(ctx, NAME, DATA, COUNT, ctx.tokenizer(None), fit)
+    found = folded(runtime, fit)
     assert len(fit.rows) == COUNT
     labelled_by = found.logits[:, 0].round().astype(int)
     assert {*labelled_by.tolist()} == {1, 2, 3, 4}
@@ -118,65 +120,64 @@ def test_each_row_is_labelled_by_a_model_that_was_not_trained_on_it(ctx: Any) ->
     assert (found.seconds, found.tokens) == (8.0, 400)
 
 
-def test_a_stopped_run_does_not_train_a_finished_fold_again(ctx: Any) -> None:
+def test_a_stopped_run_does_not_train_a_finished_fold_again(runtime: Runtime) -> None:
     first, again, never = Recorded(stop=3), Recorded(), Recorded()
     with pytest.raises(Stopped):
-        in_folds(ctx, NAME, DATA, COUNT, ctx.tokenizer(None), first)
-    resumed = in_folds(ctx, NAME, DATA, COUNT, ctx.tokenizer(None), again)
+        folded(runtime, first)
+    resumed = folded(runtime, again)
     assert [*first.rows, *again.rows] == [f"{NAME}.folds/{number}" for number in range(1, COUNT + 1)]
-    repeated = in_folds(ctx, NAME, DATA, COUNT, ctx.tokenizer(None), never)
+    repeated = folded(runtime, never)
     assert never.rows == {}
     np.testing.assert_array_equal(resumed.logits, repeated.logits)
 
 
-def store(ctx: Any) -> np.ndarray:
-    found = in_folds(ctx, NAME, DATA, COUNT, ctx.tokenizer(None), Recorded()).logits
-    np.save(ctx.folder.path / NAME / teacher_logits.CROSS_FITTED, found, allow_pickle=False)
+def store(runtime: Runtime) -> np.ndarray:
+    found = folded(runtime, Recorded()).logits
+    np.save(runtime.folder / NAME / teacher_logits.CROSS_FITTED, found, allow_pickle=False)
     return found
 
 
-def test_rows_of_a_transfer_set_are_labelled_by_the_whole_model(ctx: Any) -> None:
+def test_rows_of_a_transfer_set_are_labelled_by_the_whole_model(runtime: Runtime) -> None:
     """And more of them in a later stage, while the task's own rows keep their logits."""
-    found = store(ctx)
+    found = store(runtime)
     for count in (0, 4, 8, 2):
         data = rows([*DATA.train["text"], *TEXTS[:count]])
-        logits = teacher_logits.teacher_logits(ctx, FINETUNED, data)
+        logits = teacher_logits.teacher_logits(labeller(runtime), data, runtime)
         np.testing.assert_array_equal(logits[: len(found)], found)
         np.testing.assert_allclose(logits[len(found) :], np.tile([9, -9], (count, 1)), rtol=1e-5)
 
 
-def test_without_folds_all_rows_are_labelled_by_the_whole_model(ctx: Any) -> None:
-    logits = teacher_logits.teacher_logits(ctx, FINETUNED, DATA)
+def test_without_folds_all_rows_are_labelled_by_the_whole_model(runtime: Runtime) -> None:
+    logits = teacher_logits.teacher_logits(labeller(runtime), DATA, runtime)
     np.testing.assert_allclose(logits, [[9, -9]] * len(DATA.train), rtol=1e-5)
 
 
 @pytest.mark.parametrize("folds", [False, True])
-def test_a_teacher_that_runs_in_each_step_does_not_replace_cross_fitted_logits(folds: bool, ctx: Any) -> None:
+def test_a_teacher_that_runs_in_each_step_does_not_replace_cross_fitted_logits(folds: bool, runtime: Runtime) -> None:
     """It runs for its hidden states. Without folds, it outputs the logits too."""
-    found = store(ctx) if folds else None
-    student = Step("finetune", Train(data="tasks"), sources={"teacher": (FINETUNED,)})
+    found = store(runtime) if folds else None
     term: Any = SimpleNamespace(kind=SimpleNamespace(head=True), compare_with="teacher")
-    models, logits = tasks._teachers_or_logits(ctx, student, DATA, {"soft": term}, True, ctx.tokenizer(None))
+    labels = labeller(runtime)
+    models, logits = tasks._teachers_or_logits(labels, DATA, {"soft": term}, True, TOKENIZER, runtime)
     assert len(models) == 1
     assert (logits is None) if found is None else (logits == found).all()
     term.kind.head = False  # no term compares logits
-    assert tasks._teachers_or_logits(ctx, student, DATA, {"hidden": term}, True, ctx.tokenizer(None))[1] is None
+    assert tasks._teachers_or_logits(labels, DATA, {"hidden": term}, True, TOKENIZER, runtime)[1] is None
 
 
-def test_a_given_head_is_used_without_folds(ctx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_head_is_used_without_folds(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "in_folds", lambda *_: pytest.fail("a fold was trained"))
-    ctx.config.seed, ctx.config.student = 0, SimpleNamespace(init="random")
-    ctx.plan = SimpleNamespace(given_student=False)
-    given = TINY["save"](ctx.folder.path / "given", "bert", "SequenceClassification", num_labels=2)
-    ctx.checkpoints, ctx.given = lambda source, task: [given], SimpleNamespace(teachers=[str(given)])
+    given = TINY["save"](runtime.folder / "given", "bert", "SequenceClassification", num_labels=2)
     lines: list[str] = []
-    ctx.machine = SimpleNamespace(log=lines.append, main=True, wait=lambda: None)
-    step = replace(FINETUNED, settings=replace(FINETUNED.settings, skip_if_head=True))
-    tasks.on_task(ctx, step, DATA, 0, NAME)
+    machine: Any = SimpleNamespace(log=lines.append, main=True, wait=lambda: None)
+    inputs: Any = SimpleNamespace(
+        name="finetune_teacher", seed=0, start={"a": given}, unpruned=None, pooler=None, tokenizer=TOKENIZER
+    )
+    tasks.on_task(inputs, replace(FINETUNED.settings, skip_if_head=True), replace(runtime, machine=machine), DATA)
     assert lines[-1] == f"{NAME}: no model is trained, so there are no folds, and students learn its own outputs"
-    assert teacher_logits.cross_fitted(ctx, FINETUNED, "a") is None
-    assert teacher_logits.cross_fitted(ctx, TEACHER, "a") is None
-    teacher.load_classifier(ctx.folder.path / NAME, 2)
+    assert teacher_logits.cross_fitted(labeller(runtime), "a") is None
+    assert _cross_fitted(TEACHER, RunFolder(runtime.folder), ["a"]) == {}
+    teacher.load_classifier(runtime.folder / NAME, 2)
 
 
 @pytest.mark.parametrize("kind", sorted(TASK_TYPES))
