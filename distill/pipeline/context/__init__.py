@@ -134,7 +134,7 @@ class Context:
 
     @property
     def step_tasks(self) -> dict[str, TaskData]:
-        """As `tasks`, for what all steps have. Empty if all steps are on the corpus: their run loads no rows of tasks."""
+        """As `tasks`, but empty if all steps are on the corpus: such a run loads no rows of tasks."""
         return self.tasks if any(not step.on_corpus for step in self.plan.steps) else {}
 
     @property

@@ -72,15 +72,10 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
     def waits(end: str) -> None:
         machine.log(f"{task}: the teacher labels the same rows for another run; waiting for it{end}")
 
-    key = None if runtime.limit.smoke else _key(fingerprint, models.tokenizers, data, machine)
-    with machine.main_first(), store.making("logits", key if machine.main else None, waits):
+    def label(folder: Path) -> None:
         stored = _stored(folder, fingerprint)
-        if stored is None and store.take("logits", key, folder):
-            stored = _stored(folder, fingerprint)
         before = cross_fitted(teacher, task) if stored is None else stored
-        rows = data.train if before is None else data.train.select([])
-        if before is not None and makes(data.task.kind):  # another stage used fewer rows of the transfer set
-            rows = data.train.select(list(range(len(before), len(data.train))))
+        rows = data.train if before is None else data.train.select(list(range(missing_from(before), len(data.train))))
         parts = [] if before is None else [before]
         if len(rows):
             logits = [
@@ -88,13 +83,21 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
                 for model, tokenizer in zip(models.folders[task], models.tokenizers, strict=True)
             ]
             parts.append(average(logits, weights))
-        if len(rows) or stored is None:
-            with atomic.writing(folder) as temporary:
-                new = parts[0] if len(parts) == 1 else np.concatenate(parts)
-                np.save(temporary / LOGITS, new, allow_pickle=False)
-                structs.write(temporary / run_folder.MANIFEST, Logits(teachers=fingerprint))
-            teacher.check()
-            store.keep("logits", key, folder)
+        with atomic.writing(folder) as temporary:
+            new = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            np.save(temporary / LOGITS, new, allow_pickle=False)
+            structs.write(temporary / run_folder.MANIFEST, Logits(teachers=fingerprint))
+        teacher.check()
+
+    def missing_from(labelled: np.ndarray) -> int:
+        """Number of the first row without logits. Only of a transfer set another stage may have used fewer rows."""
+        return len(labelled) if makes(data.task.kind) else len(data.train)
+
+    key = None if runtime.limit.smoke else _key(fingerprint, models.tokenizers, data, machine)
+    with machine.main_first():
+        stored = _stored(folder, fingerprint)
+        if machine.main and (stored is None or missing_from(stored) < len(data.train)):
+            store.get_or_make("logits", key, label, folder, waits)
     every = np.load(folder / LOGITS, mmap_mode="r")  # vectors of many rows may not fit into memory
     return every[: len(data.train)] if makes(data.task.kind) else every
 

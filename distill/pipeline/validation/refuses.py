@@ -192,7 +192,7 @@ CUT_FOR_ALL = Situation(
     ),
 )
 EMBEDS = Situation("where an embedder is exported", lambda case: case.step.embeds)
-ON_CORPUS = Situation("on a corpus", lambda case: case.stage.data == "corpus")
+ON_CORPUS = Situation("on the corpus, which has no rows of tasks", lambda case: case.stage.data == "corpus")
 ON_TASKS = Situation("on tasks", lambda case: case.stage.data == "tasks")
 NO_STUDENT = Situation("for a teacher and on a corpus", lambda case: not case.trains_students)
 NO_TEACHER_TRAINED = Situation("in a stage that fine-tunes no teacher on tasks", lambda case: not case.trains_teachers)
@@ -209,7 +209,7 @@ GATED = Situation(
     "in a stage with gates, which are open and closed at its end alone", lambda case: case.stage.gates.trained
 )
 SHARED = Situation(
-    "where student.heads is shared",
+    "with student.heads=shared, where one encoder is trained on all tasks",
     lambda case: case.config.student.heads == SHARED_HEADS and case.trains_students,
 )
 NO_PRUNER = Situation("in a stage that no prune stage starts from", lambda case: not case.pruners)

@@ -19,12 +19,12 @@ from distill.data.tasks import TaskData
 from distill.evaluation.results import Origin, Statistics
 from distill.inference import timing
 from distill.pipeline import collect
-from distill.pipeline.artefacts import Cost, Evaluated, Record
+from distill.pipeline.artefacts import Cost, Evaluated, Key, Record
 from distill.pipeline.context.checkpoints import Checkpoints
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages import export
-from distill.runtime.storage import run_folder, structs
+from distill.runtime.storage import atomic, run_folder, structs
 
 
 def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatc
     runtime = Runtime(machine, tmp_path / "run", 0, settings.limit, 128)
     with pytest.raises(OSError, match="no space left"):
         export.run(inputs, config.Export(start="finetune"), runtime)
-    assert [path.name for path in (tmp_path / "run").iterdir()] == [run_folder.CLAIM]
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [atomic.CLAIM]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,8 @@ def test_results_are_those_of_the_given_evaluation(
     settings = config.load_config(["recipe=task", "limit=smoke"])
     settings.stages["again"] = settings.stages["evaluate"]
     settings.pipeline.insert(settings.pipeline.index("export"), "again")
-    record = Record(inputs={}, given={}, versions={}, cost=Cost(seconds=1.0, peak_memory_mib=None))
+    key = Key(inputs={}, given={}, versions={}, packages="")
+    record = Record(key=key, cost=Cost(seconds=1.0, peak_memory_mib=None))
     measured = Evaluated(
         record=record, environment={}, command="", version="0", models=[], coverage=[], statistics=Statistics()
     )

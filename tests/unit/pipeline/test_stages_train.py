@@ -13,7 +13,7 @@ from distill import config
 from distill.pipeline.artefacts import Trained
 from distill.pipeline.stages import train
 from distill.pipeline.stages.train import SLOWEST, divided, one_by_one
-from distill.runtime.storage import run_folder
+from distill.runtime.storage import run_folder, structs
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -74,7 +74,7 @@ def test_the_states_of_a_shared_encoder_stay_until_its_manifest_is_written(
 
     monkeypatch.setattr(train, "on_all_tasks", lambda *_: Trained(steps=5, seconds=1.0))
     with monkeypatch.context() as patched:
-        patched.setattr(run_folder, "write_json", killed)
+        patched.setattr(structs, "write", killed)
         with pytest.raises(KeyboardInterrupt):
             train._trained(inputs, settings, runtime)
     assert (tmp_path / "finetune.state" / "5").is_dir()

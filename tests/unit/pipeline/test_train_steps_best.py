@@ -87,8 +87,7 @@ def test_one_process_scores_and_the_others_keep_what_they_have(folder: Path) -> 
     [
         (
             ["stages.pretrain.best_of=3"],
-            "stages.pretrain.best_of: got 3; must be 1 in a stage on the corpus, which has no development rows; "
-            "leave it out",
+            "stages.pretrain.best_of: got 3; must be 1 on the corpus, which has no rows of tasks; leave it out",
         ),
         (
             ["student.heads=shared", "stages.finetune.best_of=2"],
