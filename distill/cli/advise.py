@@ -101,7 +101,7 @@ def advise(config: Config) -> Advice:
                 ctx.machine.log(line)
         with progress.shown_on(ctx.machine.console):
             inputs = search_inputs(ctx, step)
-            search = replace(search_of(inputs, ctx.runtime, teacher.read_config(inputs.teacher)), knots=KNOTS)
+            search = replace(search_of(inputs, ctx.runtime, teacher.read_config(ctx.given.teacher)), knots=KNOTS)
             table = search.times
             found: dict[float, Shape] = {}
             missed: dict[float, float] = {}

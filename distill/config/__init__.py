@@ -248,7 +248,7 @@ def implied(settings: Config, overrides: Iterable[str]) -> Config:
 
 
 def _of_parquet(path: Path) -> bool:
-    """Whether a path leads to parquet files: a file, a pattern, or a folder with such files."""
+    """Whether a path leads to parquet files: a file, or a folder with such files."""
     return path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet")))
 
 

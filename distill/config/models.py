@@ -42,13 +42,14 @@ class Teacher:
 @dataclass
 class Student:
     layers: list[int] | None = None
-    """Teacher layers that initialize the student's, or that a prune stage keeps, counted from 0. When null: half of
-    them, evenly spaced; with a prune stage, `num_hidden_layers` or the target decides."""
+    """Teacher layers that initialize the student's, or that a prune stage keeps, counted from 0. When null:
+    `num_hidden_layers` of them, evenly spaced; with a prune stage, the least important ones go."""
     num_hidden_layers: int | None = field(
         default=None, metadata=at_least(1, "null keeps half or all, or those of student.layers")
     )
-    """Number of layers of a student that is built, evenly spaced in the teacher; half when null. Where the teacher is
-    pruned, number of layers after it, chosen by measured loss; all when null and no target is set."""
+    """Number of layers of a student that is built, evenly spaced in the teacher; half when null. Of a model
+    that is pruned and not built, number of layers that it keeps, chosen by measured loss; all when null and no target
+    is set."""
     init: str = field(
         default="teacher_layers", metadata=one_of("teacher_layers", "random", advice="choose with student=NAME")
     )
@@ -61,11 +62,13 @@ class Student:
     family: str | None = None
     """Model type of the student, e.g. distilbert or albert; the teacher's when null."""
     hidden_size: int | None = field(default=None, metadata=at_least(1, "null is the teacher's"))
-    """Width of the student's layers; the teacher's when null."""
+    """Width of the student's layers; when null that of the model from which it is built or pruned."""
     num_attention_heads: int | None = field(default=None, metadata=at_least(1, "null keeps the size of the heads"))
-    """Number of attention heads in each layer. When null, heads are as wide as the teacher's."""
+    """Number of attention heads in each layer. When null, heads are as wide as in the model from
+    which it is built or pruned."""
     intermediate_size: int | None = field(default=None, metadata=at_least(1, "null keeps its ratio to the width"))
-    """Width of the feed-forward part of each layer. When null, its ratio to hidden_size is the teacher's."""
+    """Width of the feed-forward part of each layer. When null, its ratio to hidden_size is that of the
+    model from which it is built or pruned."""
     embedding_size: int | None = field(default=None, metadata=at_least(1, "null is the teacher's"))
     """Width of the embeddings, in families where it may be smaller than hidden_size; the teacher's when null."""
     heads: str = field(
@@ -86,8 +89,8 @@ class Target:
     """Requirements that pruned models must meet."""
 
     speedup: Any = field(default=None, metadata=above(1, "2 is twice as fast as the teacher"))
-    """Speedup over the teacher's fastest float32 variant; with several teachers, over that of the first, and without
-    windows. A list, here or below, makes one model for each number."""
+    """Speedup over the teacher's fastest float32 variant; with several teachers, over all of them, one after the other.
+    A list, here or below, makes one model for each number."""
     latency_ms: Any = field(
         default=None, metadata=above(0, "it is the time of one text, or of one batch of target.shape")
     )

@@ -34,13 +34,14 @@ class Key(Stored, frozen=True, kw_only=True):
     packages: str
     """Hash of the code of distill and of the versions of all packages that may run it."""
     settings: str | None = None
-    """Hash of the settings, the code and the arithmetic on which its models depend; None for a step whose models are
-    not kept for other runs."""
+    """Hash of the settings on which its models depend; None for a step whose models are not kept for other runs."""
+    arithmetic: str | None = None
+    """Hash of the code and the arithmetic by which such models are made."""
 
     @property
     def name(self) -> str | None:
         """Name in the cache, which equal steps of other runs have; None if the models are not kept there."""
-        return None if self.settings is None else fingerprint([self.inputs, self.given, self.settings])
+        return None if self.settings is None else fingerprint([self.inputs, self.given, self.settings, self.arithmetic])
 
 
 class Record(Stored, frozen=True, kw_only=True):

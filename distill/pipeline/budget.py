@@ -211,7 +211,7 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
     if beyond := [label for label in labels if labels[label] > fastest and not smoke]:
         say(f"Out of reach: {', '.join(beyond)}. The smallest model is estimated at {fastest:.1f}x.")
     if within:
-        ctx = replace(ctx, plan=ctx.plan.only(within).chained())
+        ctx = ctx.with_plan(ctx.plan.only(within).chained())
         ladder = replace(ladder, targets=_of_targets(ctx.plan))
         run = runner(ctx, [step for label in within for step in ladder.targets[label]])
     for label in within:

@@ -76,8 +76,8 @@ def of_baseline(config: Config, plan: Plan, folder: RunFolder) -> Iterator[str]:
         )
     elif any(step.settings.role == "baseline" for step in plan.of(Train)):
         start = "layers copied from the teacher" if config.student.init == "teacher_layers" else "random weights"
-        start = "the pruned model" if plan.of(Prune, Vocabulary) else start
         start = "the given student" if plan.given_student else start
+        start = "the pruned model" if plan.of(Prune, Vocabulary) else start
         start += ", which was distilled from a teacher" if plan.taught_start else ""
         yield (
             f"The baseline is the same student with the same initial weights ({start}), trained for the same number of "
@@ -89,8 +89,8 @@ def of_pruning(plan: Plan) -> Iterator[str]:
     """Notes on models that are pruned one from the other, and on layers of different sizes."""
     if any(step.first_pruner is not step for step in plan.pruners):
         yield (
-            "The models of the targets are pruned one from the other: the slowest from the teacher, each other from "
-            "the student that recovered for the target before it."
+            "The models of the targets are pruned one from the other: the slowest from the unpruned one, each other "
+            "from the student that recovered for the target before it."
         )
     if any(not step.settings.uniform for step in plan.of(Prune)):
         yield (

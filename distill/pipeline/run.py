@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +147,7 @@ def _within_budget(ctx: Context, prepare: Prepare, began: float) -> tuple[Contex
     ctx.machine.tracker.start(ctx.folder.path.name, ctx.folder.path, flatten(asdict(ctx.config)))
     for step in first:
         _run_pending(ctx, step, pending)
-    ctx = replace(ctx, plan=search_within_budget(ctx, runner, began))
+    ctx = ctx.with_plan(search_within_budget(ctx, runner, began))
     last = ctx.plan.of(Evaluate, Export)
     run = runner(ctx, last)
     for step in last:

@@ -315,7 +315,7 @@ def test_every_stage_leaves_its_manifest_and_nothing_half_done(finished: Finishe
             assert run_folder.finished(finished.folder / step.folder / task)
     for step in finished.plan.steps:
         manifest = atomic.read_json(finished.folder / step.folder / run_folder.MANIFEST)
-        assert manifest["record"].keys() >= {"inputs", "given", "versions"}
+        assert manifest["record"]["key"].keys() >= {"inputs", "given", "versions"}
     left = [p for p in finished.folder.rglob("*") if p.name.endswith((".state", "-tmp")) or "tmp." in p.name]
     assert left == []
     before = yaml.safe_load((finished.folder / "config.json").read_text())

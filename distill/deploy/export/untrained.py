@@ -23,7 +23,7 @@ from distill.deploy.export.onnx import export_onnx
 from distill.errors import ConfigError
 from distill.inference import latency
 from distill.inference.artifact import batches_of, by_length, scheme_named
-from distill.inference.runners import Batch, Runner, load, runs_here, torch_run
+from distill.inference.runners import Batch, Runner, in_turn, load, runs_here, torch_run
 from distill.inference.timing import TASK_BATCH, TASK_ROWS
 from distill.models import families
 from distill.runtime.machine import cores
@@ -143,7 +143,7 @@ def search_in(
     config: Any,
     shapes: Sequence[Shape],
     times: Times,
-    teacher: Callable[[], Any],
+    teachers: Callable[[], Sequence[Any]],
     *,
     device: str,
     threads: int,
@@ -158,7 +158,7 @@ def search_in(
     Args:
         config: of the models to be pruned.
         times: times models, whose tokens are below `VOCABULARY`.
-        teacher: returns the config of the model over which speedups are.
+        teachers: returns the configs of the models over which speedups are, which run one after the other.
         device: of torch.
         threads: of the CPU.
         folder: where times are stored.
@@ -170,16 +170,21 @@ def search_in(
     def built(name: str, form: Form, config: Any, shape: Shape) -> Runner:
         return runner(name, form, config_of(config, shape), device=device, threads=threads)
 
-    def teachers() -> list[Runner]:
-        whole = teacher()
-        whole.num_labels = config.num_labels  # so that they share a graph; times do not depend on it
-        return [built(f"{f.backend} {f.scheme}", f, whole, shape_of(whole)) for f in references(form)]
+    def compared() -> list[Runner]:
+        configs = teachers()
+        for whole in configs:
+            whole.num_labels = config.num_labels  # so that they share a graph; times do not depend on it
+        every = [
+            [built(f"{each.backend} {each.scheme}", each, whole, shape_of(whole)) for whole in configs]
+            for each in references(form)
+        ]
+        return [first if not others else in_turn(first.name, [first, *others]) for first, *others in every]
 
     return Search(
         config,
         shapes,
         lambda name, shape: built(name, form, config, shape),
-        teachers,
+        compared,
         times,
         {"device": device, "threads": threads, **asdict(form), **conditions},
         folder,
@@ -218,7 +223,7 @@ def reached(
             model.config,
             shapes,
             timer(random_tokens(inputs), parts, repeats=REPEATS, log=log),
-            lambda: model.config,
+            lambda: [model.config],
             device=model.device.type,
             threads=threads or cores(),
             folder=Path(folder),

@@ -1,11 +1,10 @@
-"""State that the stages of a run share: machine, run folder, given models, tasks and encoded corpus."""
+"""What the inputs of the stages come from: machine, run folder, given models, tasks and encoded corpus."""
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +52,12 @@ class Context:
         """Teachers and student that the user gives, with their tokenizers."""
         return GivenModels(self.config, self.machine, self.folder.path, lambda: self.texts, self.plan.given_student)
 
-    def single_process(self) -> Context:
-        """This run for a process that works by itself while the others do other work, and never waits for them."""
-        own = copy.copy(self)
-        given, machine = copy.copy(self.given), self.machine.single_process()
-        object.__setattr__(own, "machine", machine)
-        object.__setattr__(given, "machine", machine)
-        own.__dict__["given"] = given
-        return own
+    def with_plan(self, plan: Plan) -> Context:
+        """This run with other steps. What was loaded is not loaded again, which would synchronize the processes."""
+        other = replace(self, plan=plan)
+        own = {field.name for field in fields(self)}
+        other.__dict__.update({name: value for name, value in vars(self).items() if name not in own})
+        return other
 
     @property
     def keys(self) -> Keys:

@@ -62,9 +62,7 @@ class GivenModels:
         local = settings.name is not None and Path(settings.name).is_dir()
         if settings.kind == "random" or (self.config.limit.smoke and not local):
             self._log_random(self.key, settings.name)
-            student = self.config.student
-            layers = max(SMOKE_LAYERS, 1 + max(student.layers or [0]), student.num_hidden_layers or 0)
-            return self._random("teacher", layers + number)
+            return self._random("teacher", max(SMOKE_LAYERS, self._layers) + number)
         with self.machine.main_first():
             folder = teacher.resolve(settings, self.key)
             if settings.head == "given":
@@ -77,9 +75,14 @@ class GivenModels:
         name = self.config.student.name
         if self.config.limit.smoke and not (name is not None and Path(name).is_dir()):
             self._log_random("student.name", name)
-            return self._random("student", SMOKE_LAYERS // 2)
+            return self._random("student", max(SMOKE_LAYERS // 2, self._layers))
         with self.machine.main_first():
             return teacher.fetch(name, "student.name")
+
+    @property
+    def _layers(self) -> int:
+        """Number of layers that the settings of the student need."""
+        return max(1 + max(self.config.student.layers or [-1]), self.config.student.num_hidden_layers or 0)
 
     def _log_random(self, key: str, name: str | None) -> None:
         """Print that a random model replaces the model `name` of the setting `key`."""

@@ -55,7 +55,9 @@ class Keys:
 
     def of(self, step: Step) -> Key:
         """What a step that begins now is made from, with its name in the cache."""
-        return replace(self.without_settings(step), settings=self._settings(step))
+        settings = self._settings(step)
+        computed = None if settings is None else fingerprint(arithmetic(self.machine))
+        return replace(self.without_settings(step), settings=settings, arithmetic=computed)
 
     def without_settings(self, step: Step) -> Key:
         """What a step that begins now is made from besides settings, which are always the same in one run folder."""
@@ -67,7 +69,7 @@ class Keys:
         )
 
     def _settings(self, step: Step) -> str | None:
-        """Hash of the settings, the code and the arithmetic on which a train step's models depend.
+        """Hash of the settings on which a train step's models depend.
 
         Threads and processor are left out, because they change only the last bits. They count for gates that are
         trained to reach a measured time.
@@ -89,7 +91,6 @@ class Keys:
                 "processes": self.machine.accelerator.num_processes,
                 "student_is_given": self.plan.given_student,
                 "gates": self._of_gates() if settings.gates.trained else None,
-                **arithmetic(self.machine),
             }
         )
 

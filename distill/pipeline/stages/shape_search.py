@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from distill.compression.pruning.target import (
 )
 from distill.compression.pruning.times import timer
 from distill.config import Prune, Quantize, Student, Target
-from distill.config.plan import Plan, Step
+from distill.config.plan import STUDENT, Plan, Step
 from distill.data.encode import Encoded
 from distill.data.tasks import TaskData
 from distill.deploy.export import untrained
@@ -57,10 +57,10 @@ class SearchInputs:
     """The sizes that are asked for."""
     form: Form
     """The form in which shapes are timed."""
-    teacher: str
-    """Folder of the given teacher, or of the first one of an ensemble."""
+    teachers: Sequence[str]
+    """Folder of each given teacher: several of an ensemble, whose times add up."""
     tokenizer: Any
-    """The teacher's."""
+    """Of the models that are pruned. A vocabulary stage leaves texts about as long as its teacher's tokenizer does."""
     tasks: dict[str, TaskData]
     """Name -> task of whose texts the lengths are timed; empty with a fixed `target.shape`."""
     times: Path
@@ -92,8 +92,8 @@ def search_inputs(ctx: Context, step: Step) -> SearchInputs:
         dimensions=step.settings.dimensions,
         student=ctx.config.student,
         form=form_of(ctx.config.target, ctx.plan, ctx.machine),
-        teacher=ctx.given.teacher,
-        tokenizer=ctx.given.tokenizer,
+        teachers=ctx.given.teachers,
+        tokenizer=ctx.given.student_tokenizer if step.tokenizer is STUDENT else ctx.given.tokenizer,
         tasks=ctx.tasks if step.goal.shape == timing.OWN else {},
         times=ctx.folder.times(step),
         measured=ctx.folder.measured(step),
@@ -164,7 +164,7 @@ def search_of(inputs: SearchInputs, runtime: Runtime, whole: Any, start: Any = N
         config,
         shapes,
         times,
-        lambda: teacher.read_config(inputs.teacher),
+        lambda: [teacher.read_config(folder) for folder in inputs.teachers],
         device=machine.device.type,
         threads=machine.threads,
         folder=inputs.times,

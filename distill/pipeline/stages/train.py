@@ -67,7 +67,9 @@ def inputs(ctx: Context, step: Step) -> TrainInputs:
     labeller = None
     if source is not None:
         files = {source.name: ctx.fingerprint(source.name)} if isinstance(source, Given) else {}
-        window = None if isinstance(source, Step) and source.of_student else config.teacher.window
+        # Other models, a pruned teacher that recovered among them, read whole texts when they are trained.
+        reads_windows = isinstance(source, Given) or getattr(source.settings, "role", None) == "teacher"
+        window = config.teacher.window if reads_windows else None
         labeller = Labeller(
             ctx.models(source),
             window,
@@ -92,14 +94,14 @@ def inputs(ctx: Context, step: Step) -> TrainInputs:
             corpus=functools.partial(ctx.corpus, step),
             start={task: start.folder(task, number) for task in models},
             tokenizer=ctx.tokenizer(step, number),
-            given=given.teachers[number],
+            given=given.teacher,
             given_tokenizer=given.tokenizer,
             pooler=given.teachers[number] if copied or step.start is TEACHER else None,
             unpruned=None if one_for_all is None else ctx.models(one_for_all.start),
             average=None if cuts is None else average(cuts),
             build=build,
             teacher=labeller,
-            origins=_origins(step, models, own, depth, ctx.folder, average),
+            origin=functools.partial(_origin, step, own, depth, ctx.folder, average),
             window=config.teacher.window if is_teacher else None,
             holds_out=is_teacher and config.teacher.weights == "learned",
             transfer=transfer,
@@ -134,24 +136,24 @@ def _compression(step: Step, folder: RunFolder, models: Callable[[Source], Check
     return before.weights / folder.result(pruner, Pruned).shape.weights
 
 
-def _origins(
+def _origin(
     step: Step,
-    tasks: Sequence[str],
     student: Student | None,
     depth: Callable[[], int],
     folder: RunFolder,
     average: Callable[[Step], Average],
-) -> dict[str, Origin]:
-    """Task, or `WHOLE` -> the parts of the teacher that the step's student was copied from."""
+    task: str,
+) -> Origin:
+    """The parts of the teacher that a step's student of a task, or of `WHOLE`, was copied from."""
 
-    def kept(task: str, cutter: Step) -> Origin:
+    def kept(cutter: Step) -> Origin:
         if cutter.pruner is not None and cutter.pruner is not cutter:
             return average(cutter.pruner).origin
         cuts = folder.result(cutter, Pruned).tasks
         cut = next(iter(cuts.values())) if task == WHOLE else cuts[task]
         return Origin(cut.layers, cut.hidden)
 
-    return {task: origin(step, student, depth, functools.partial(kept, task)) for task in tasks}
+    return origin(step, student, depth, kept)
 
 
 def _cross_fitted(source: Source, folder: RunFolder, tasks: Sequence[str]) -> dict[str, Path]:

@@ -48,7 +48,7 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
     teachers = [frozen(teacher.load_mlm(folder)[0], runtime.machine) for folder in folders]
     corpus = inputs.corpus()
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
-    pooling, copied = teacher.pooling(inputs.given), inputs.origins[WHOLE]
+    pooling, copied = teacher.pooling(inputs.given), inputs.origin(WHOLE)
     objective = Objective(
         model, bound(settings.terms), teachers, pooling, weights, kept=copied.layers, channels=copied.channels
     )

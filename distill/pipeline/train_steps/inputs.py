@@ -32,9 +32,9 @@ class MemberInputs:
     """Task, or `WHOLE` -> folder of the model that training starts from."""
     tokenizer: Any
     given: str
-    """Folder of the given teacher."""
+    """Folder of the given teacher, or of the first one of an ensemble."""
     given_tokenizer: Any
-    """Tokenizer of the given teacher."""
+    """Its tokenizer."""
     pooler: str | None
     """Folder of the model whose pooler a classifier without one gets; None if it gets a new one."""
     unpruned: Checkpoints | None
@@ -44,8 +44,8 @@ class MemberInputs:
     build: Build | None
     """None if no student is built."""
     teacher: Labeller | None
-    origins: Mapping[str, Origin]
-    """Task, or `WHOLE` -> the parts of the teacher that the student was copied from."""
+    origin: Callable[[str], Origin]
+    """Returns the parts of the teacher that the student of a task, or of `WHOLE`, was copied from."""
     window: int | None
     """Number of tokens that a teacher that is trained reads at once; None for whole texts."""
     holds_out: bool

@@ -294,7 +294,7 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
         return batch
 
     pooling = teacher.pooling(inputs.given) if teachers else "mean"
-    copied = inputs.origins[data.task.name] if teachers else UNKNOWN
+    copied = inputs.origin(data.task.name) if teachers else UNKNOWN
 
     def objective(model: Any, gates: Gates | None) -> Objective:
         return Objective(

@@ -135,8 +135,9 @@ def _student_of(models: Models, settings: Student, step: Step) -> tuple[Any, Seq
             return loaded, _unprunable(models, settings, step, loaded) if isinstance(stage, Prune) else []
         if not isinstance(stage, Train):
             return None, []
-        if stage.gates.trained and first.model_type not in families.STUDENTS:
-            return None, [_no_student("teacher.name", first)]
+        pruned, key = (_given_student(models), "student.name") if step.lineage[-1] is STUDENT else (first, models.key)
+        if stage.gates.trained and pruned.model_type not in families.STUDENTS:
+            return None, [_no_student(key, pruned)]
         if stage.build_student:
             return built(models, settings), []
         return (_given_student(models) if step.start is STUDENT else None), []
@@ -235,7 +236,7 @@ def built(models: Models, settings: Student) -> Any:
 def _unprunable(models: Models, target: Student, step: Step, loaded: Any) -> list[Line]:
     """Problems of the sizes in `student.*` to which models of a config are to be pruned."""
     uniform = step.settings.uniform
-    key = "student.name" if step.lineage[-1] is STUDENT else "teacher.name"
+    key = "student.name" if step.lineage[-1] is STUDENT else models.key
     if loaded.model_type not in families.STUDENTS:
         return [_no_student(key, loaded)]
     for name, required in families.family_of(loaded).unprunable.items():

@@ -23,8 +23,8 @@ from distill.config import (
     names,
 )
 from distill.config.baselines import expanded
-from distill.config.feature_kinds import POOLED
-from distill.config.plan import GIVEN, TEACHER, Given, Plan, Source, Step, tokenizer_of
+from distill.config.feature_kinds import FEATURE_KINDS, POOLED
+from distill.config.plan import GIVEN, TEACHER, Given, Plan, Source, Step, targets, tokenizer_of
 from distill.config.schemes import SCHEMES
 from distill.errors import Line, Problem
 from distill.pipeline.validation.baseline import baselines
@@ -146,17 +146,27 @@ def _reference(step: Step, key: str, source: Step) -> Iterator[Line]:
                 "set it to null",
             )
     elif key not in REFERRED_KINDS:
-        yield from _one_or_per_task(step, where, source)
+        yield from _one_or_per_task(step, key, source)
 
 
-def _one_or_per_task(step: Step, where: str, source: Step) -> Iterator[Line]:
+def _one_or_per_task(step: Step, key: str, source: Step) -> Iterator[Line]:
     """A stage on the corpus has one model, any other stage has one for each task."""
+    where = f"stages.{step.stage}.{key}"
     if step.on_corpus and not source.on_corpus:
         yield Problem(where, source.stage, "be a stage with data corpus", "it has a model for each task")
     elif isinstance(step.settings, Export) and source.on_corpus:
         yield from _embedder(step, source)
+    elif key == "teacher" and source.on_corpus and not step.on_corpus and _outputs(step):
+        words = "be a stage with data tasks, or terms must compare layers alone"
+        yield Problem(where, source.stage, words, "it has no head for a task")
     elif not isinstance(step.settings, Train | Baseline) and source.on_corpus:
         yield Problem(where, source.stage, "be a stage with data tasks", "it has no model for a task")
+
+
+def _outputs(step: Step) -> bool:
+    """Whether a term of a stage compares outputs with the teacher's."""
+    every = [term for term in getattr(step.settings, "terms", {}).values() if term.weight > 0]
+    return any(FEATURE_KINDS[term.features].head and term.compare_with == "teacher" for term in every)
 
 
 def _embedder(step: Step, source: Step) -> Iterator[Line]:
@@ -268,7 +278,8 @@ def _cut_for_all(step: Step, stage: Train, config: Config) -> Iterator[Line]:
         return
     lineages = [*shape.lineage[1:], *(start.lineage if isinstance(start, Step) else ())]
     changed = [other for other in lineages if isinstance(other, Step) and (other.cutter is other or other.of_student)]
-    if not (config.target.chain and changed) and (changed or step.lineage[-1] is not TEACHER):
+    chained = config.target.chain and len(targets(config.target, config.budget)) > 1  # which is refused
+    if not (chained and changed) and (changed or step.lineage[-1] is not TEACHER):
         yield Problem(
             f"{key}.start",
             stage.start,

@@ -135,9 +135,19 @@ NO_TRANSFER = Situation(
     "in a recipe that distils no task",
     lambda case: not any(getattr(case.config.stages.get(name), "transfer", False) for name in case.config.pipeline),
 )
+WINDOWS = Situation(
+    "with teacher.window, by which the time of the teacher depends on its texts",
+    lambda case: case.config.teacher.window is not None and case.plan.of(Prune),
+)
+OTHERS_PRUNED = Situation(
+    "where other models than the teacher's are pruned",
+    lambda case: not all(step.builder is None and step.lineage[-1] is TEACHER for step in case.plan.pruners),
+)
+NO_SCORES = Situation("in a pipeline without an evaluate stage", lambda case: not case.plan.of(Evaluate))
 NO_EXPORT = Situation("in a pipeline without an export stage", lambda case: not case.plan.of(Export))
 BUILT_STUDENT = Situation("in a recipe that builds its student", lambda case: not case.plan.given_student)
 GIVEN_STUDENT = Situation("where student.name gives the student", lambda case: case.plan.given_student)
+GIVEN_EVEN = Situation("where student.name gives the student", lambda case: case.plan.given_student and not case.uneven)
 GIVEN_WHOLE = Situation(
     "where student.name gives the student", lambda case: case.plan.given_student and not case.plan.of(Prune)
 )
@@ -155,13 +165,13 @@ CUT_FROM_TEACHER = Situation(
     lambda case: any(s.builder is None and s.lineage[-1] is TEACHER for s in case.plan.pruners),
 )
 EVEN = Situation("in a recipe that prunes the teacher", lambda case: CUT_FROM_TEACHER.holds(case) and not case.uneven)
-UNEVEN = Situation(
-    "where stages.{case.uneven[0]}.uniform is false, which prunes heads and FFN channels to given sizes",
-    lambda case: case.uneven,
-)
 BUILT_AND_PRUNED = Situation(
     "in a recipe that builds a student and prunes it",
     lambda case: any(step.builder is not None for step in case.plan.of(Prune)),
+)
+UNEVEN = Situation(
+    "where stages.{case.uneven[0]}.uniform is false, which prunes heads and FFN channels to given sizes",
+    lambda case: case.uneven and not BUILT_AND_PRUNED.holds(case),
 )
 SIZED = Situation(
     "where {case.sizes[0]} sets the size",
@@ -256,12 +266,14 @@ REFUSES = (
     Refusal(("corpus.path",), None, OTHER_CORPUS, "add corpus=parquet or text"),
     Refusal(("tasks.hub",), None, OWN_ROWS, "leave one of them out"),
     Refusal(("tasks.path",), None, NO_FILES, "add tasks=glue"),
-    Refusal(_FILES, None, NO_SHARE, "set transfer=mixed, or transfer.sources.files=1"),
+    Refusal(_FILES, None, NO_SHARE, "set transfer=mixed"),
     Refusal(_FILES, None, WITHOUT_TEACHER, "leave it out, or set teacher.name=FOLDER"),
     Refusal(_FILES, None, NO_TRANSFER, "leave it out, or set stages.STAGE.transfer=true"),
     Refusal(("push",), None, NO_EXPORT, "add one, or leave it out"),
     Refusal(("student.name",), None, BUILT_STUDENT, "try recipe=task"),
-    Refusal((*FORM, "student.num_attention_heads"), None, GIVEN_STUDENT, OUT),
+    Refusal(FORM, None, GIVEN_STUDENT, OUT),
+    Refusal(("student.num_attention_heads",), None, GIVEN_EVEN, OUT),
+    Refusal(("student.init",), "teacher_layers", GIVEN_STUDENT, OUT),
     Refusal(SIZES, None, GIVEN_WHOLE, OUT),
     Refusal(("student.num_hidden_layers",), None, UNCHANGED, OUT),
     Refusal((*FORM, *SIZES), None, UNSHAPED, OUT),
@@ -274,7 +286,11 @@ REFUSES = (
     Refusal(TARGETS, None, SIZED, "set it to null, or leave {case.sizes[0]} out"),
     Refusal(_HEADS, "own", NO_TRAINING, OUT),
     Refusal(_HEADS, "own", CUT, "leave the stage or the setting out"),
+    Refusal(("target.speedup",), None, WINDOWS, "set sizes, or target.speedup=null and target.latency_ms"),
+    Refusal(("target.retained",), None, NO_SCORES, "add one, or leave it out"),
     Refusal(_MINUTES, None, NO_SPEEDUP, "use recipe=auto"),
+    Refusal(_MINUTES, None, ENSEMBLE, "give one teacher, or leave it out"),
+    Refusal(_MINUTES, None, OTHERS_PRUNED, OUT),
     Refusal(_MINUTES, None, OTHER_TARGET, "set target.speedup alone"),
     Refusal(_MINUTES, None, OTHER_SCORES, "use recipe=auto"),
     Refusal(_MINUTES, None, UNMEASURED, "use recipe=auto"),
@@ -301,6 +317,7 @@ REFUSES = (
     Refusal(_GATES, "none", CUT_BETWEEN, "let that stage run first"),
     Refusal(("stages.*.uniform",), True, BY_GATES, OUT),
     Refusal(("stages.*.uniform",), True, SHAPED, OUT),
+    Refusal(("stages.*.uniform",), True, BUILT_AND_PRUNED, OUT),
     Refusal(("stages.*.uniform",), True, NO_ONNX, "add a quantize stage with onnxruntime"),
     Refusal(("stages.*.finalists",), 1, BY_GATES, OUT),
     Refusal(("stages.*.refit",), False, BY_GATES, OUT),

@@ -91,9 +91,12 @@ def _model_folders(config: Config) -> Iterator[Line]:
 
 
 def _ensemble(config: Config) -> Iterator[Line]:
-    """Problems of the settings of several teachers."""
+    """Problems of the settings of several teachers, and of teachers that read windows."""
     teacher = config.teacher
     names, weights = teacher.names, teacher.weights
+    if teacher.window is not None and teacher.window >= (longest := config.tasks.max_length):
+        must = f"be < tasks.max_length, {longest}, which no text exceeds"
+        yield Problem("teacher.window", teacher.window, must, "raise tasks.max_length")
     if teacher.kind != "ensemble":
         return
     if len(names) < 2 and not (config.limit.smoke and not names):

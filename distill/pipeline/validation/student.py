@@ -59,11 +59,12 @@ def _pruned(config: Config, plan: Plan) -> Iterator[Line]:
         [] if built else [name for name in SIZES if getattr(config.student, name.removeprefix("student.")) is not None]
     )
     if not targets and not sizes:
+        size = "student.num_hidden_layers, student.hidden_size or student.intermediate_size"
         yield Problem(
             "target.speedup",
             "null",
-            "be a number, or a size must be given",
-            "e.g. target.speedup=2, or student.num_hidden_layers, student.hidden_size or student.intermediate_size",
+            "be a number" + (", or another target must be given" if built else ", or a size must be given"),
+            "e.g. target.speedup=2" + ("" if built else f", or {size}"),
         )
     yield from _lists(plan, targets)
     yield from _timed(config, plan)

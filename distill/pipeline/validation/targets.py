@@ -24,7 +24,7 @@ WHERE = {
     "stages.*.optimizer": "optimizer",
     "stages.*.schedule": "schedule",
 }
-"""Pattern of a key -> place in `bind.PLACES`, whose functions it may name. No other key may name a function."""
+"""Pattern of a key -> place in `config.instantiate.PLACES`, whose functions it may name. No other key may name one."""
 
 
 def targets(config: Config) -> Iterator[Line]:

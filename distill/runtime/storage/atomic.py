@@ -200,7 +200,7 @@ def writing(folder: Path) -> Iterator[Path]:
 
     Raises:
         UserError: for a folder with files that is not below a claimed one, and for one below a symbolic link in it.
-        OSError: when it cannot be written; `disk.Full` on a full disk.
+        OSError: when it cannot be written; `disk_errors.Full` on a full disk.
     """
     no_links(folder / "file")
     run = run_of(folder)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -18,8 +19,8 @@ from distill.errors import UserError
 from distill.runtime.storage import atomic, cache, checksums, disk_errors, locks
 
 
-def _nothing(*_: str) -> None:
-    """Say and do nothing."""
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def get_or_make(
@@ -27,7 +28,7 @@ def get_or_make(
     key: str | None,
     make: Callable[[Path], object],
     target: Path | None = None,
-    waits: Callable[[str], None] = _nothing,
+    waits: Callable[[str], None] | None = None,
     taken: Callable[[], None] = _nothing,
 ) -> Path:
     """A folder with some content: `target`, or else the entry of the cache. It is made if there is no whole entry.
@@ -42,15 +43,21 @@ def get_or_make(
             earlier try left a part there, completes.
         target: folder in a run, which is replaced by a copy of the entry. The copies take no further space where the
             file system can share their blocks.
-        waits: called once, with the end of a message (`locks.left`), if another process makes the entry.
+        waits: called once, with the end of a message (`locks.left`), if another process makes the entry. By default a
+            line is printed on standard error.
         taken: called after the files of an entry were copied to the target.
 
     Raises:
-        OSError: if the disk of the target, or of temporary folders, is full. Errors of `make` are raised too.
+        OSError: if the disk of the target, or of temporary folders, is full. Errors of `make` are raised too. Without a
+            target, it is called again for a temporary folder if the disk of the cache was full.
     """
+
+    def says(end: str) -> None:
+        sys.stderr.write(f"cache: another process makes what is needed here too ({part}); waiting for it{end}\n")
+
     if target is None:
-        return _in_place(part, key, make, waits)
-    with making(part, key, waits):
+        return _in_place(part, key, make, waits or says)
+    with making(part, key, waits or says):
         if take(part, key, target):
             taken()
         else:
@@ -95,20 +102,30 @@ def _is_whole(entry: Path) -> bool:
 
 
 def _kept(entry: Path, make: Callable[[Path], object]) -> bool:
-    """Make an entry of the cache, unless it is there now. Returns whether it is: a disk may be full.
-
-    An entry with a missing or changed file is removed. One that cannot be read stays: a network may be down.
-    """
-    with suppress(OSError):
-        if os.path.isfile(entry / cache.FILES) and not checksums.unchanged(entry / cache.CONTENT, entry / cache.FILES):
-            cache.remove(entry)
+    """Make an entry of the cache, unless it is there now. Returns whether it is: a disk may be full."""
+    _remove_if_damaged(entry)
     if os.path.lexists(entry) or not cache.can_write(entry.parent):
         return _is_whole(entry)
     try:
         _write(entry, make)
-    except OSError:
-        return _is_whole(entry)  # where there are no locks, another process may have been faster
+    except (OSError, UserError) as error:
+        if _is_whole(entry):  # where there are no locks, another process may have been faster
+            return True
+        if not isinstance(error, OSError) or error.errno not in disk_errors.FULL:
+            raise
+        return False
     return True
+
+
+def _remove_if_damaged(entry: Path) -> None:
+    """Remove an entry with a missing or changed file. One that cannot be read stays: a network may be down."""
+    with suppress(OSError):
+        try:
+            damaged = not checksums.unchanged(entry / cache.CONTENT, entry / cache.FILES)
+        except FileNotFoundError:
+            damaged = os.path.lexists(entry)
+        if damaged:
+            cache.remove(entry)
 
 
 def _write(entry: Path, make: Callable[[Path], object]) -> None:
@@ -165,6 +182,7 @@ def keep(part: str, key: str | None, source: Path) -> bool:
         return False
     if shutil.disk_usage(cache.root() / part).free < 2 * size:  # the run needs it
         return False
+    _remove_if_damaged(entry)
     try:
         _write(entry, lambda content: _copy(source, content))
     except (OSError, UserError):  # no space, or another run was faster

@@ -243,6 +243,7 @@ def test_an_unknown_setting_is_refused(key: str, near: str, config: Config) -> N
         ),
         ({"stages__evaluate__teacher": "adapt"}, "stages.evaluate.teacher: got adapt; must be a stage with data tasks"),
         ({"stages__quantize__start": "pretrain"}, "start: got pretrain; must be a stage with data tasks; "),
+        ({"stages__finetune__teacher": "adapt"}, "teacher: got adapt; must be a stage with data tasks, or terms must"),
         ({"stages__quantize__schemes": ["int4"]}, "stages.quantize.schemes: got int4; must be bitsandbytes or bitsa"),
         (
             {"stages__quantize__schemes": ["torchao"] * 2},

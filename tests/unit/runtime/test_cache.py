@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -545,3 +546,39 @@ def test_of_several_processes_one_makes_an_entry(names: str, tmp_path: Path) -> 
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 4
     assert len(list(made.iterdir())) == 1
+
+
+def test_an_error_of_what_makes_an_entry_is_no_full_cache(root: Path) -> None:
+    tried = []
+
+    def make(folder: Path) -> None:
+        tried.append(folder)
+        raise PermissionError(errno.EACCES, "Permission denied", "rows.csv")
+
+    with pytest.raises(PermissionError, match=r"rows\.csv"):
+        store.get_or_make("tables", KEY, make)
+    assert len(tried) == 1
+
+
+@pytest.mark.parametrize("how", ["made", "kept"])
+def test_an_entry_without_its_record_is_made_again(how: str, root: Path, tmp_path: Path) -> None:
+    store.get_or_make("tables", KEY, filled)
+    entry = root / "tables" / KEY
+    (entry / cache.FILES).unlink()
+    if how == "made":
+        assert store.get_or_make("tables", KEY, filled).parent == entry
+    else:
+        assert store.keep("tables", KEY, filled(tmp_path / "made"))
+    assert (entry / cache.FILES).is_file()
+
+
+def test_a_process_that_waits_for_another_says_so(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (root / cache.LOCKS).mkdir(parents=True)
+    with locks.held(root / cache.LOCKS / f"tables-{KEY}", lambda _: None):
+        waiting = threading.Thread(target=store.get_or_make, args=("tables", KEY, filled))
+        waiting.start()
+        waiting.join(2.0)
+        assert waiting.is_alive()
+        assert "another process makes what is needed here too (tables); waiting for it" in capfd.readouterr().err
+    waiting.join(10.0)
+    assert not waiting.is_alive()
