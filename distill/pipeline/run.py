@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from distill.config import Config, Evaluate, Export, load_config, words
-from distill.config.plan import EMBEDDER, SHARED_HEADS, Step, resolve
+from distill.config.plan import EMBEDDER, SHARED_HEADS, Plan, Step, resolve
 from distill.data.tasks import check_files
 from distill.errors import ConfigError, UserError, discreet, printable, refuse
 from distill.evaluation.results import Results
@@ -163,14 +163,14 @@ def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prep
     settings = ctx.folder.path / SETTINGS
     if ctx.machine.main and not settings.is_file():
         ctx.folder.forget_corpus()  # a refused run with other settings may have encoded it
-    keys = {
-        step.folder: ctx.keys.without_settings(step) for step in pending
-    }  # loads models, which synchronizes the processes
+    # It loads models, which synchronizes the processes.
+    keys = {step.folder: ctx.keys.without_settings(step) for step in pending}
     # Recorded before anything is computed from it, so that another try notices what has been replaced since.
     if ctx.machine.main and pending:
         ctx.folder.begin(keys)
     prepare(ctx, checked)
-    repositories = _repositories(ctx)
+    names = [] if ctx.config.push is None else [SHARED_HEADS] if ctx.shared else list(ctx.tasks)
+    repositories = _repositories(ctx.config, ctx.plan, names, ctx.folder.path, ctx.machine)
     # No process writes before all of them have read the folder, so that they agree on the pending steps.
     ctx.machine.wait()
     # Recorded last: after a refusal the user can start again in this folder with other settings.
@@ -261,19 +261,24 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     return Context(config, resolve(config), recipe, command, machine, inside)
 
 
-def _repositories(ctx: Context) -> dict[str, Path]:
-    """Create the repositories for `push`. Returns repository -> folder to upload to it."""
+def _repositories(config: Config, plan: Plan, names: list[str], folder: Path, machine: Machine) -> dict[str, Path]:
+    """Create the repositories for `push`. Returns repository -> folder to upload to it.
+
+    Args:
+        names: folders below that of an export step, one for each task or one for all.
+        folder: the run folder.
+    """
     from distill.deploy.export.push import create, exported, looked_at, repositories
 
-    if ctx.config.push is None:
+    if config.push is None:
         return {}
-    repos = repositories(ctx.config.push, exported(ctx.plan, [SHARED_HEADS] if ctx.shared else list(ctx.tasks)))
-    if ctx.machine.main and ctx.config.push_dry_run:
+    repos = repositories(config.push, exported(plan, names))
+    if machine.main and config.push_dry_run:
         looked_at(repos)
-    elif ctx.machine.main:
-        for name, visibility in create(repos, ctx.config.push_private).items():
-            ctx.machine.log(f"push: {name} is {visibility}")
-    return {repo: ctx.folder.path / folder for repo, folder in repos.items()}
+    elif machine.main:
+        for name, visibility in create(repos, config.push_private).items():
+            machine.log(f"push: {name} is {visibility}")
+    return {repo: folder / inside for repo, inside in repos.items()}
 
 
 def _push(repos: dict[str, Path], config: Config, recipe: str, machine: Machine) -> None:
