@@ -66,7 +66,7 @@ def test_faster_models_are_made_one_from_the_other_until_one_retains_too_little(
     assert not (out / "prune" / "9x").exists()
     assert set(atomic.read_json(out / "ladder.json")["took"]) == {"teacher", "3x", "6x"}
     starts = {label: atomic.read_json(out / "prune" / label / run_folder.MANIFEST) for label in ("3x", "6x")}
-    assert {label: list(cut["record"]["inputs"]) for label, cut in starts.items()} == {
+    assert {label: list(cut["record"]["key"]["inputs"]) for label, cut in starts.items()} == {
         "3x": ["finetune_teacher"],
         "6x": ["recover/3x"],
     }
@@ -84,7 +84,7 @@ def test_baselines_are_cut_before_the_time_of_their_training_is_estimated(
     results = run(tmp_path, "auto", *SETTINGS, "target.speedup=[3,6]", *with_baseline)
     assert {model["target"] for model in results["models"] if model["role"] == "baseline"} == {"3x", "6x"}
     cut = atomic.read_json(tmp_path / "out" / "prune_recover_baseline" / "6x" / run_folder.MANIFEST)
-    assert sorted(cut["record"]["inputs"]) == ["prune/6x", "recover_baseline/3x"]
+    assert sorted(cut["record"]["key"]["inputs"]) == ["prune/6x", "recover_baseline/3x"]
 
 
 def test_the_teacher_is_exported_where_no_student_retains_enough(scored: Any, run: Any, tmp_path: Path) -> None:

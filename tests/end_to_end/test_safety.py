@@ -165,7 +165,7 @@ def test_what_depends_on_a_replaced_file_is_made_again(
     stages, printed = made()
     assert stages == ["pretrain", "finetune_teacher", "finetune"]
     assert "finetune_teacher: runs again, because the teacher changed" in printed
-    record = json.loads((tmp_path / "run" / "finetune" / "manifest.json").read_text())["record"]
+    record = json.loads((tmp_path / "run" / "finetune" / "manifest.json").read_text())["record"]["key"]
     assert record["given"].keys() >= {"tasks"}
     assert record["versions"].keys() == {"distill", "torch", "transformers"}
 
