@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from distill.runtime.storage import atomic
 from distill.training import state
 
 
@@ -102,7 +103,7 @@ def test_a_save_that_fails_leaves_the_one_before(tmp_path: Path, monkeypatch: py
     def full(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(state.run_folder, "write_json", full)
+    monkeypatch.setattr(atomic, "write_json", full)
     with pytest.raises(OSError, match="no space"):
         state.save(tmp_path, 2, model, optimizer, {})
     assert {p.name for p in tmp_path.iterdir()} == {"1"}
