@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,8 @@ def test_a_tracker_gets_the_losses_of_every_training_and_the_final_table(run: An
 
 
 def test_a_tracker_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "find_spec", lambda name: None if name == "mlflow" else find_spec(name))
+    sources = sys.modules["distill.pipeline.validation.sources"]
+    monkeypatch.setattr(sources, "find_spec", lambda name: None if name == "mlflow" else find_spec(name))
     (message,) = validation.settings(config.load_config(["recipe=distilbert", "tracker=mlflow"]), "distilbert")
     assert message == (
         "tracker: got mlflow; needs its package; run pip install '.[mlflow]' in a checkout of distill, or leave it out"
