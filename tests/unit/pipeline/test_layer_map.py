@@ -22,7 +22,7 @@ from distill.models import families, teacher
 from distill.models.student import half_depth
 from distill.pipeline.artefacts import Cut
 from distill.pipeline.context.checkpoints import WHOLE
-from distill.pipeline.stages.train import _average, _origins
+from distill.pipeline.stages.train import _average, _origin
 from distill.pipeline.train_steps.layer_map import (
     UNKNOWN,
     Origin,
@@ -72,8 +72,7 @@ class Origins:
         folder: Any = SimpleNamespace(
             result=lambda step, _: SimpleNamespace(tasks=again if step.stage == "again" else tasks)
         )
-        (found,) = _origins(step, [task or WHOLE], self.student, lambda: 6, folder, pytest.fail).values()
-        return found
+        return _origin(step, self.student, lambda: 6, folder, pytest.fail, task or WHOLE)
 
 
 @pytest.fixture
@@ -157,8 +156,8 @@ def test_one_model_for_all_tasks_keeps_what_matters_on_average(tmp_path: Path, t
     assert torch.equal(cut.get_input_embeddings().weight, words[:, odd])
     recover = Step("recover", Train(), sources={"start": (step,), "teacher": (FINETUNED,)})
     for each, task in ((step, WHOLE), (recover, "a")):
-        found = _origins(each, [task], Student(), lambda: 4, folder, lambda pruner: average)
-        assert found == {task: Origin([0, 3], odd)}
+        found = _origin(each, Student(), lambda: 4, folder, lambda pruner: average, task)
+        assert found == Origin([0, 3], odd)
 
 
 @pytest.mark.parametrize("name", TINY["SHAPES"])
