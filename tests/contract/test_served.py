@@ -36,7 +36,7 @@ TOKENIZER = SimpleNamespace(pad_token_id=0, padding_side="right")
 def context(*given: str, device: str = "cpu") -> Any:
     settings = load_config(["recipe=prune", *given])
     machine = SimpleNamespace(device=torch.device(device), threads=1, precision="bf16")
-    teacher = SimpleNamespace(teacher="", tokenizer=TOKENIZER)
+    teacher = SimpleNamespace(teachers=[""], tokenizer=TOKENIZER)
     return SimpleNamespace(
         config=settings,
         plan=resolve(settings),
@@ -97,6 +97,18 @@ def test_speedups_of_a_quantized_form_are_over_the_fastest_in_float32() -> None:
     assert {form.scheme for form in found} == {"fp32"}
     assert {"torch", "onnxruntime"} <= {form.backend for form in found} <= {"torch", "onnxruntime", "openvino"}
     assert untrained.references(FLOATS[1]) == [FLOATS[1]]
+
+
+def test_speedups_are_over_all_teachers_of_an_ensemble(tmp_path: Path) -> None:
+    student, *teachers = (TINY["config"]("bert", num_hidden_layers=layers, num_labels=3) for layers in (1, 2, 3))
+    search = untrained.search_in(
+        *(FLOATS[0], student, [], lambda runners: {}, lambda: teachers),
+        **{"device": "cpu", "threads": 1, "folder": tmp_path, "log": print},
+    )
+    for runner, form in zip(search.references(), untrained.references(FLOATS[0]), strict=True):
+        ids = np.ones((2, 5), np.int64)
+        found = runner.run({"input_ids": ids, "attention_mask": ids, "token_type_ids": 0 * ids})
+        assert (runner.name, found.shape) == (f"{form.backend} {form.scheme}", (2, 2 * 3))
 
 
 @pytest.mark.parametrize(("target", "most"), [("target.speedup=2", 8), ("target.latency_ms=3", 1)])
