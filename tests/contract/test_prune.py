@@ -236,7 +236,7 @@ def test_settings_that_pruning_cannot_have(given: list[str], line: str) -> None:
 def test_a_student_that_is_built_and_pruned_is_pruned_to_a_target() -> None:
     given = ["recipe=distil_prune_int8", "target.speedup=null", "student.hidden_size=192"]
     (problem,) = validation.settings(config.load_config(given), "distil_prune_int8")
-    assert problem.startswith("target.speedup: got null; must be a number, or a size must be given; ")
+    assert problem.startswith("target.speedup: got null; must be a number, or another target must be given; ")
 
 
 @pytest.mark.parametrize(
