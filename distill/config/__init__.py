@@ -135,8 +135,8 @@ class Config:
     """Run folder. When null, a folder under outputs/ that is named after the recipe and the changed settings."""
 
 
-GOALS = ("speedup", "latency_ms", "size_mib")
-"""Settings of `target` for which the sizes of pruned models are searched."""
+UNITS = {"speedup": "x", "latency_ms": "ms", "size_mib": "MiB"}
+"""Setting of `target` for which a shape can be searched -> unit in the target's label, e.g. `2x`."""
 
 SIZES = ("layers", "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
 """Settings of `student` that are sizes to which models are pruned."""
@@ -239,7 +239,7 @@ def implied(settings: Config, overrides: Iterable[str]) -> Config:
         transfer = replace(transfer, sources={"files": 1.0, **transfer.sources})
     sized = [name for name in SIZES if f"student.{name}" in given and getattr(student, name) is not None]
     builds = any(getattr(settings.stages.get(name), "build_student", False) for name in settings.pipeline)
-    aimed = builds or settings.budget.minutes is not None or given & {"target", *(f"target.{goal}" for goal in GOALS)}
+    aimed = builds or settings.budget.minutes is not None or given & {"target", *(f"target.{name}" for name in UNITS)}
     if sized and not aimed:
         target = replace(target, speedup=None, latency_ms=None, size_mib=None)
     return replace(

@@ -13,6 +13,7 @@ from typing import Any
 
 from distill.config import (
     REFERENCES,
+    UNITS,
     Budget,
     Config,
     Evaluate,
@@ -25,9 +26,6 @@ from distill.config import (
     Vocabulary,
 )
 from distill.config.baselines import expanded
-
-UNITS = {"speedup": "x", "latency_ms": "ms", "size_mib": "MiB"}
-"""Setting of `target` for which a shape can be searched -> unit in the target's label, e.g. `2x`."""
 
 EMBEDDER = "embedder"
 """Name of the folder that an embedder is exported to. Models of tasks are exported to folders named after the task."""

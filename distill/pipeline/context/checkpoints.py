@@ -27,7 +27,7 @@ class Checkpoints:
     def folder(self, task: str = WHOLE, member: int = 0) -> Path:
         """Folder of the model of a task, or of the one model of the corpus. `member`: index of the teacher in an
         ensemble."""
-        return self.folders[task if task in self.folders else WHOLE][member]
+        return self.folders[task if self.folders.keys() - {WHOLE} else WHOLE][member]
 
     @property
     def tokenizer(self) -> Any:

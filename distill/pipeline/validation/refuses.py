@@ -105,7 +105,7 @@ class Refusal:
 
 SIZES = tuple(f"student.{name}" for name in config.SIZES)
 FORM = ("student.tokenizer", "student.family", "student.embedding_size")
-TARGETS = tuple(f"target.{name}" for name in config.GOALS)
+TARGETS = tuple(f"target.{name}" for name in config.UNITS)
 _GATES, _FOLDS, _BEST = ("stages.*.gates.kind",), ("stages.*.folds",), ("stages.*.best_of",)
 _FILES, _MINUTES, _HEADS, _SHAPE_OF = (
     ("transfer.files",),

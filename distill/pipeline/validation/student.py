@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from distill.config import Config, Prune, Quantize
-from distill.config.plan import UNITS, Plan
+from distill.config import UNITS, Config, Prune, Quantize
+from distill.config.plan import Plan
 from distill.errors import Line, Problem
 from distill.models.families import STUDENTS
 from distill.pipeline.validation.refuses import SIZES
