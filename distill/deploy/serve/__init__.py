@@ -28,7 +28,8 @@ from distill.models.families.head import stored_head
 from distill.models.families.record import UNBOUNDED
 from distill.models.families.settings import quantizer_of
 from distill.models.families.weights import config_of, opened, weight_files
-from distill.models.teacher.files import quiet, readable
+from distill.models.readable import readable
+from distill.models.teacher.files import quiet
 from distill.runtime import quoting
 from distill.runtime.machine import cores
 from distill.runtime.versions import cpu_flags
