@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from distill.config.backends import BACKENDS
-from distill.config.loads import LOADS
+from distill.config.loads import BATCH, LOADS
 from distill.config.schemes import SCHEMES
 from distill.data.collate import MULTIPLE
 from distill.deploy.export import cross_encoder
@@ -183,7 +183,13 @@ def _check_processor(folder: Path, entry: Entry, run: Run, proved_on: str | None
 
 
 def chosen(
-    entries: tuple[Entry, ...], backend: str | None, scheme: str | None, device: str, load: str, *, meant: bool = False
+    entries: tuple[Entry, ...],
+    backend: str | None,
+    scheme: str | None,
+    device: str,
+    load: str = BATCH,
+    *,
+    meant: bool = False,
 ) -> Entry:
     """The artifact of a backend and a scheme that is the fastest under a load, among those that this machine can run;
     the first if none was timed.
