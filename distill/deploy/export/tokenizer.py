@@ -21,10 +21,13 @@ ODD = (
     *("\u65e5\u672c\u306e\u30c6", "\ud55c\uad6d\uc5b4", "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440"),
     *("\u0645\u0631\u062d\u0628\u0627", "\u0939\u093f\u0928\u094d\u0926\u0940", "\u0e20\u0e32\u0e29\u0e32"),
     *("[CLS] a [SEP] [MASK] [PAD] [UNK]", "<s> a</s><mask> <pad><unk> <|endoftext|>", "[ MASK ] <S>"),
-    *("word " * 3000, "x" * 5000),
+    *("word " * 600, "x" * 400),
 )
 """Texts that tokenizers treat in different ways: empty, blank, with control characters, emoji, other scripts, special
-tokens as a user may write them, and very long."""
+tokens as a user may write them, and long. Of a pair of much longer ones the library would make millions of parts."""
+
+PART = 300
+"""Characters of the texts that are encoded in windows, of which a long text would have thousands."""
 
 
 def proved(folder: Path, rows: Sequence[Sequence[str]], longest: int) -> Tokens | None:
@@ -61,17 +64,17 @@ def _encoded(texts: Sequence[str], tokenizer: Any, longest: int) -> list[Encoded
     """The texts in every layout in which tasks encode them."""
     others = [*texts[1:], *texts[:1]]
     places = [np.array([[0, len(text)], [len(text) // 2, len(text)]], np.int64) for text in texts]
-    lengths = sorted({min(16, longest), longest})
-    return [
+    encoded = [
         encoded
-        for length in lengths
+        for length in sorted({min(16, longest), longest})
         for encoded in (
             encode_texts([texts], tokenizer, length),
             encode_texts([texts, others], tokenizer, length),
             encode_words(texts, places, tokenizer, length),
-            encode_questions(texts, others, tokenizer, length),
         )
     ]
+    beginnings = [text[:PART] for text in texts], [text[:PART] for text in others]
+    return [*encoded, encode_questions(*beginnings, tokenizer, longest)]
 
 
 def _equal(one: Encoded, other: Encoded) -> bool:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from distill.deploy.export.record import Tokens
-from distill.models.families.sentence import READING
+from distill.models.families.sentence import MODULES, READING
 from distill.models.families.weights import check_links
 from distill.models.readable import readable
 from distill.runtime.storage import checksums
 
 FILE = "tokenizer.json"
-READ = ("config.json", FILE, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", *READING)
+READ = ("config.json", FILE, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", MODULES, *READING)
 """Files of which transformers and sentence-transformers make a tokenizer, and a model's padding and length."""
 
 _VALUES: dict[str, Callable[[Any], Any]] = {
