@@ -57,8 +57,8 @@ def __getattr__(name: str) -> Any:
             if str(error.name).partition(".")[0] == __name__:
                 raise
             raise ImportError(
-                f"distill.{name}: got no package {error.name}; must be installed for more than to serve a model; run "
-                "pip install distill"
+                f"distill.{name}: got no package {error.name}; must be installed for all but serving; install distill "
+                "with its dependencies"
             ) from error
         return found if name in _MODULES else getattr(found, name)
     raise AttributeError(f"module 'distill' has no attribute {name!r}")

@@ -265,7 +265,7 @@ def _whole(folder: Path) -> ModuleType:
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"folder: got {folder}, which is read with the package {error.name}; must be installed, or be an exported "
-            "folder as the run wrote it, with an artifact of ONNX Runtime or OpenVINO; run pip install distill"
+            "folder as the run wrote it, with an artifact of ONNX Runtime or OpenVINO; install distill with its dependencies"
         ) from error
     return whole
 
