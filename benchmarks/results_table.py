@@ -692,21 +692,19 @@ def startup_table(measured: dict[str, Any]) -> Table:
         (row["until"], f"python -m distill {row['command']}", _median(row["seconds"]), number(max(row["seconds"])))
         for row in measured["rows"]
     ]
+    served = measured.get("serving", [])
     rows += [
         (
-            f"first prediction, {row['artifact']}",
-            "distill.load(FOLDER)",
-            _median(row["seconds"]),
-            number(max(row["seconds"])),
+            f"first prediction, {each['artifact']}",
+            "distill.load",
+            _median(each["seconds"]),
+            number(max(each["seconds"])),
         )
-        for row in measured.get("serving", [])
+        for each in served
     ]
     facts, runs = measured["environment"], len(measured["rows"][0]["seconds"])
     notes = [f"Runs of each: {runs}; {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}."]
-    notes += [
-        f"{row['artifact']} has {number(max(row['mib']), 0)} MiB resident after its first prediction."
-        for row in measured.get("serving", [])
-    ]
+    notes += [f"{each['artifact']}: {number(max(each['mib']), 0)} MiB resident after it." for each in served]
     if sizes := measured.get("packages"):
         parts = ", ".join(f"{name} {number(mib, 0)}" for name, mib in sizes.items())
         notes.append(f"MiB of the packages that serving needs: {number(sum(sizes.values()), 0)} ({parts}).")

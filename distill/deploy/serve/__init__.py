@@ -264,8 +264,8 @@ def _whole(folder: Path) -> ModuleType:
         from distill.deploy.serve import whole
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"folder: got {folder}, which is read with the package {error.name}; must be installed, or be an exported "
-            "folder as the run wrote it, with an artifact of ONNX Runtime or OpenVINO; install distill with its dependencies"
+            f"folder: got {folder}, which is read with the package {error.name}; must be an exported folder as the run "
+            f"wrote it, with an artifact of ONNX Runtime or OpenVINO, where it is absent; run {quoting.install()}"
         ) from error
     return whole
 
