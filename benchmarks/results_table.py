@@ -692,8 +692,22 @@ def startup_table(measured: dict[str, Any]) -> Table:
         (row["until"], f"python -m distill {row['command']}", _median(row["seconds"]), number(max(row["seconds"])))
         for row in measured["rows"]
     ]
+    served = measured.get("serving", [])
+    rows += [
+        (
+            f"first prediction, {each['artifact']}",
+            "distill.load",
+            _median(each["seconds"]),
+            number(max(each["seconds"])),
+        )
+        for each in served
+    ]
     facts, runs = measured["environment"], len(measured["rows"][0]["seconds"])
     notes = [f"Runs of each: {runs}; {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}."]
+    notes += [f"{each['artifact']}: {number(max(each['mib']), 0)} MiB resident after it." for each in served]
+    if sizes := measured.get("packages"):
+        parts = ", ".join(f"{name} {number(mib, 0)}" for name, mib in sizes.items())
+        notes.append(f"MiB of the packages that serving needs: {number(sum(sizes.values()), 0)} ({parts}).")
     return Table("Startup", ("Until", "Command", "Seconds, median", "Seconds, most"), rows, 2, notes)
 
 

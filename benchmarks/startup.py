@@ -1,20 +1,25 @@
-"""Seconds until the help, the settings of a recipe, and the first training step of the demo.
+"""Seconds until the help, the settings of a recipe, the first training step of the demo, and the first prediction.
 
-    python -m benchmarks.startup --output benchmarks/results/startup.json
+    python -m benchmarks.startup --serve FOLDER --output benchmarks/results/startup.json
 
 Each command runs in a process of its own, in turn. The demo starts with an empty cache, and is stopped at its first
-step.
+step. With an exported folder, each of its artifacts is loaded and predicts once, and the sizes of the packages that
+serving needs are added.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -31,6 +36,7 @@ COMMANDS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time until a command does what it is for.")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each command; the median is reported")
+    parser.add_argument("--serve", type=Path, metavar="FOLDER", help="an exported folder whose artifacts are started")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the measurements to FILE as JSON")
     arguments = parser.parse_args()
     from benchmarks.results_table import startup_table
@@ -45,11 +51,40 @@ def main() -> None:
     rows = [
         {"until": until, "command": " ".join(COMMANDS[until]), "seconds": found} for until, found in seconds.items()
     ]
-    measured = {"environment": hardware(cores()), "rows": rows}
+    measured: dict[str, Any] = {"environment": hardware(cores()), "rows": rows}
+    if arguments.serve is not None:
+        measured |= {"serving": served(arguments.serve, arguments.repeats, cores()), "packages": packages()}
     console = Console()
     console.print(terminal.table(startup_table(measured), width=console.width))
     if arguments.output is not None:
         atomic.write_json(arguments.output, measured)
+
+
+def served(folder: Path, repeats: int, threads: int) -> list[dict[str, Any]]:
+    """Seconds from the start of a process to its first prediction, and MiB that are resident then, of each artifact."""
+    from distill.deploy.export.record import read
+    from distill.deploy.serve.cold_start import answered
+
+    record, rows = read(folder), []
+    if record is None:
+        raise SystemExit(f"{folder}: got no exported folder; must be one; choose another")
+    for entry in record.artifacts:
+        found = [answered([str(folder), entry.backend, entry.scheme, "cpu", str(threads)]) for _ in range(repeats)]
+        if problems := [each for each in found if isinstance(each, str)]:
+            raise SystemExit(f"{folder}: {entry.name} does not start: {problems[0]}")
+        starts = [each for each in found if not isinstance(each, str)]
+        seconds = [milliseconds / 1000 for milliseconds, _ in starts]
+        rows.append({"artifact": entry.name, "seconds": seconds, "mib": [mib for _, mib in starts]})
+    return rows
+
+
+def packages() -> dict[str, float]:
+    """MiB of the installed files of each package that serving needs."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = [re.split(r"[<>=]", line)[0] for line in project["optional-dependencies"]["serve"]]
+    return {
+        name: sum(file.size or 0 for file in importlib.metadata.files(name) or []) / 2**20 for name in sorted(names)
+    }
 
 
 def timed(words: list[str]) -> float:

@@ -50,10 +50,17 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Imported on first use, so that `python -m distill --help` does not wait for torch.
-    if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
-    if name in _PUBLIC:
-        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    if (module := _MODULES.get(name) or _PUBLIC.get(name)) is not None:
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if str(error.name).partition(".")[0] == __name__:
+                raise
+            raise ImportError(
+                f"distill.{name}: got no package {error.name}; must be installed for all but serving; install distill "
+                "with its dependencies"
+            ) from error
+        return found if name in _MODULES else getattr(found, name)
     raise AttributeError(f"module 'distill' has no attribute {name!r}")
 
 

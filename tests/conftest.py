@@ -231,17 +231,17 @@ def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterato
     from distill.deploy.export import quantized
     from distill.deploy.serve import cold_start
 
-    measured: dict[tuple[str, ...], tuple[float, str, str]] = {}
-    measure = cold_start._answer
+    measured: dict[tuple[str, ...], tuple[float, float]] = {}
+    measure = cold_start.answered
 
-    def once(arguments: list[str]) -> tuple[float, str, str]:
+    def once(arguments: list[str]) -> tuple[float, float] | str:
         _, *form = arguments  # the folder and its form
         if tuple(form) in measured:
             return measured[tuple(form)]
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(sys, "executable", PYTHON)
             answer = measure(arguments)
-        if answer[1]:  # what does not load may load for the next model
+        if not isinstance(answer, str):  # what does not load may load for the next model
             measured[tuple(form)] = answer
         return answer
 
@@ -266,7 +266,7 @@ def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterato
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantized, "export_onnx", export_once)
-        patch.setattr(cold_start, "_answer", once)
+        patch.setattr(cold_start, "answered", once)
         _seal(patch)
         yield call
 

@@ -49,6 +49,7 @@ def _parser(prog: str = PROG) -> Parser:
     parser.add_argument("--format", metavar="FORMAT", type=_form, help="jsonl or csv; by default that of --output")
     parser.add_argument("--backend", help="torch, onnxruntime, ...; by default that of the fastest artifact")
     parser.add_argument("--scheme", help="fp32, int8, ...; by default that of the fastest artifact")
+    parser.add_argument("--load", metavar="LOAD", help="batch or single: the load of the fastest artifact")
     parser.add_argument("--batch-size", metavar="N", type=count, default=32, help="texts in a batch (32)")
     return parser
 
@@ -90,7 +91,7 @@ def _predict(options: argparse.Namespace) -> None:
     from distill.runtime.progress import Bar
 
     silence()
-    model = serve.load(folder, backend=options.backend, scheme=options.scheme, say=say)
+    model = serve.load(folder, backend=options.backend, scheme=options.scheme, load=options.load, say=say)
     done = 0
     with (
         _opened(output, form, source, not options.overwrite) as write,

@@ -27,6 +27,8 @@ from distill.pipeline.validation.hydra import hydra_settings
 from distill.pipeline.validation.launch import launch
 from distill.runtime import quoting, streams
 
+config.register()
+
 _CONF, _PRIMARY = config.folder("conf").resolve(), "config"
 """Folder and name of the primary config."""
 _tracebacks = os.environ.get("HYDRA_FULL_ERROR") == "1"

@@ -1,20 +1,17 @@
 """Every setting, as typed dataclasses, and their registration with Hydra.
 
-Only hydra, omegaconf, yaml and the standard library are imported here, so that a wrong setting is reported at once.
+Hydra is imported when a config is composed, so that a process that only serves a model does not wait for it.
 """
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig, OmegaConf
-
-from distill.config import bounds, typed
 from distill.config.allowed import above, at_least, one_of, pattern
 from distill.config.data import TRANSFER_SOURCES, Corpus, Limit, Task, Tasks, Transfer
 from distill.config.instantiate import moved
@@ -38,6 +35,9 @@ from distill.config.stages import (
     Vocabulary,
 )
 from distill.errors import refuse
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 __all__ = [
     "DIMENSIONS",
@@ -156,6 +156,10 @@ def recipes() -> dict[str, Path]:
 
 def register() -> None:
     """Register the schemas and the recipes with Hydra. A recipe is a config of group `recipe`, package `_global_`."""
+    from hydra.core.config_store import ConfigStore
+
+    from distill.config import typed
+
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
     for kind, node in STAGES.items():
@@ -166,8 +170,15 @@ def register() -> None:
         store.store(group=group, name=leaf, node=content, package="_global_")
 
 
+@functools.cache
+def _registered() -> None:
+    register()
+
+
 def words(arguments: Sequence[str]) -> list[str]:
     """The words of a command line, changed so that Hydra reads them as they were meant; see `typed`."""
+    from distill.config import typed
+
     return typed.words(arguments, Config)
 
 
@@ -175,6 +186,9 @@ def load_config(overrides: list[str]) -> Config:
     """Compose the config from command-line settings, e.g. `["recipe=distilbert", "seed=1"]`. It is not checked yet."""
     from hydra import compose, initialize_config_dir
 
+    from distill.config import bounds
+
+    _registered()
     overrides = words(overrides)
     conf = str(folder("conf").resolve())
     with bounds.guarded(Config), bounds.composing(), initialize_config_dir(conf, version_base="1.3"):
@@ -190,6 +204,10 @@ def resolved(composed: DictConfig, overrides: Iterable[str]) -> Config:
         ConfigError: for a value with a resolver, such as ${oc.env:NAME}. With it, a stranger's config folder could put
             secrets of the environment into results and messages.
     """
+    from omegaconf import OmegaConf
+
+    from distill.config import bounds
+
     plain = OmegaConf.to_container(composed, resolve=False)
     refuse(
         bounds.no_resolver(key, value)
@@ -250,6 +268,3 @@ def implied(settings: Config, overrides: Iterable[str]) -> Config:
 def _of_parquet(path: Path) -> bool:
     """Whether a path leads to parquet files: a file, or a folder with such files."""
     return path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet")))
-
-
-register()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from omegaconf import MISSING
-
 from distill.config.allowed import above, at_least, members, one_of
 from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.schemes import default
 from distill.runtime import outside
+
+MISSING: Any = "???"
+"""Value of a setting that every config has to state, as `omegaconf.MISSING`."""
 
 
 @dataclass

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from distill.data import arrow_compute as pc
 from distill.data.task_types import SECONDS, WORDS, flat, targets_in
 from distill.data.tokens import cutting, identity
-from distill.runtime.storage import file_hashes, store
-from distill.runtime.storage.checksums import fingerprint
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -116,6 +114,9 @@ def encode_task(
     labels, groups = _labels(dataset), _groups(dataset)
     if len(dataset) < STORED:
         return replace(_joined(tokens()), labels=labels, groups=groups)
+    from distill.runtime.storage import file_hashes, store
+    from distill.runtime.storage.checksums import fingerprint
+
     code = file_hashes.of_code(Path(__file__).parent)
     key = fingerprint([code, _hash(dataset, columns, prompt), identity(tokenizer), max_length])
     folder = store.get_or_make("encoded", key, lambda folder: _store(folder, tokens()))

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from distill.runtime.storage.checksums import fingerprint
-
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -40,6 +38,8 @@ def identity(tokenizer: PreTrainedTokenizerBase) -> str:
     """
     import tokenizers
     import transformers
+
+    from distill.runtime.storage.checksums import fingerprint
 
     settings = {key: value for key, value in tokenizer.init_kwargs.items() if not key.endswith(_PATHS)}
     attributes = (

@@ -17,11 +17,7 @@ import numpy as np
 from distill.config.backends import BACKENDS, Backend
 from distill.config.schemes import COMPILED, SCHEMES
 from distill.inference.mixture import average
-from distill.models.families import auto_class, logits
-from distill.models.teacher.load import read_config
-from distill.models.teacher.whole import load_whole
 from distill.runtime import outside
-from distill.runtime.machine import arithmetic
 
 Batch = dict[str, np.ndarray]
 """int64 input_ids, attention_mask and token_type_ids, each [B, L]. A runner uses those that its model has."""
@@ -91,6 +87,10 @@ def _loaded(folder: Path | str, scheme: str, device: str) -> Any:
     """The model of a folder on its device, in eval mode. DataError as from `load_whole`."""
     import torch
 
+    from distill.models.families import auto_class
+    from distill.models.teacher.load import read_config
+    from distill.models.teacher.whole import load_whole
+
     config, quantized = read_config(folder, "folder"), scheme in quantized_folders()
     model, _, _ = load_whole(
         auto_class(config, folder),
@@ -126,6 +126,9 @@ def in_turn(name: str, runners: Sequence[Runner]) -> Runner:
 def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
     """A sequence classifier in eval mode as a callable."""
     import torch
+
+    from distill.models.families import logits
+    from distill.runtime.machine import arithmetic
 
     precision = "high" if scheme.startswith("tf32") else "highest"
 

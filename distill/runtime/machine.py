@@ -22,6 +22,7 @@ from accelerate.utils import InitProcessGroupKwargs
 from rich.console import Console
 
 from distill.errors import ConfigError, discreet, printable_lines
+from distill.runtime.cores import cores as cores
 from distill.runtime.single_process import alone
 from distill.runtime.tracker import Tracker
 
@@ -196,11 +197,6 @@ def detect_precision(setting: str, device: torch.device) -> str:
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     capabilities = torch.cpu.get_capabilities()
     return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
-
-
-def cores() -> int:
-    """Number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

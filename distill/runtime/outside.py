@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import secrets
 import sys
-import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib.machinery import ModuleSpec, PathFinder
@@ -15,15 +13,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from distill.runtime.storage import checksums, file_hashes
-from distill.runtime.versions import PACKAGES
-
 _registries: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {}
 """Name of a registry -> (it, what it had when distill made it)."""
-_INSTALLED = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-"""Folders of packages whose versions, and not whose files, tell one from another."""
-_UNKNOWN = secrets.token_hex(8)
-"""In place of code without a source: what it made is never used by another process."""
 
 
 def registry(name: str, entries: Mapping[str, Any]) -> None:
@@ -37,6 +28,8 @@ def code() -> str:
 
     Of a script and of a notebook all counts but calls and conditions outside of functions, which say what to run.
     """
+    from distill.runtime.storage import checksums
+
     modules: set[str] = set()
     added = [[name, key, _described(value, modules)] for name, key, value in _added()]
     return checksums.fingerprint([sorted(added, key=str), sorted(_sources(modules).items())]) if added else ""
@@ -89,6 +82,8 @@ def _values(value: Any) -> Mapping[str, Any]:
 def _sources(modules: set[str]) -> dict[str, str]:
     """Module -> hash of its source, for all modules that are neither distill's nor installed, with what they import. A
     package that adds something counts though it is installed."""
+    from distill.runtime.versions import PACKAGES
+
     roots = {name.partition(".")[0] for name in modules}
     found, queue = dict[str, str](), list(modules)
     while queue:
@@ -98,17 +93,35 @@ def _sources(modules: set[str]) -> dict[str, str]:
             continue
         if file is None:
             if name == "__main__":
-                found[name] = _UNKNOWN
+                found[name] = _unknown()
             continue  # a function, which is named as a module would be
-        if root not in roots and any(folder in file.parents for folder in _INSTALLED):
+        if root not in roots and any(folder in file.parents for folder in _installed()):
             continue
         found[name], imported = _source(name, file)
         queue += [*imported, *([name.rpartition(".")[0]] if "." in name else [])]
     return found
 
 
+@functools.cache
+def _installed() -> set[Path]:
+    """Folders of packages whose versions, and not whose files, tell one from another."""
+    import sysconfig
+
+    return {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+
+
+@functools.cache
+def _unknown() -> str:
+    """In place of code without a source: what it made is never used by another process."""
+    import secrets
+
+    return secrets.token_hex(8)
+
+
 def _source(name: str, file: Path) -> tuple[str, list[str]]:
     """The hash of a module, and the names of what it imports. It is not remembered: a module may be reloaded."""
+    from distill.runtime.storage import checksums, file_hashes
+
     content = file_hashes.sha256(file)
     try:
         tree = ast.parse(file.read_bytes())

@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import platform
-import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +68,8 @@ def source_hash() -> str:
 @functools.cache
 def commit() -> str | None:
     """Commit of the source in a checkout, with `-dirty` if files were changed since; None for an installed package."""
+    import subprocess
+
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
@@ -122,6 +122,8 @@ def installed(packages: Sequence[str]) -> dict[str, str | None]:
 
 
 def _version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:

@@ -422,11 +422,16 @@ def test_the_page_on_performance_shows_startup_and_corpora(root: Path) -> None:
     facts = {"cpu": "Example CPU", "threads": 2, "torch": "2.13", "tokenizers": "0.22"}
     start = {"until": "help", "command": "--help", "seconds": [0.61, 0.52, 0.5]}
     size = {"mib": 40, "seconds": 8.0, "stored_mib": 31.4, "peak_mib": 1234.0}
-    write(root / "benchmarks/results/startup.json", {"environment": facts, "rows": [start]})
+    serving = [{"artifact": "onnxruntime int8", "seconds": [0.42, 0.38, 0.3], "mib": [101.2, 99.0, 100.0]}]
+    more = {"serving": serving, "packages": {"numpy": 54.6, "tokenizers": 11.2}}
+    write(root / "benchmarks/results/startup.json", {"environment": facts, "rows": [start], **more})
     write(root / "benchmarks/results/corpus.json", {"environment": facts, "rows": [size]})
     assert results_table.main([], root) == 0
     page = (root / "docs/performance.md").read_text()
     assert "| help | python -m distill --help | 0.5 | 0.6 |" in page
+    assert "| first prediction, onnxruntime int8 | distill.load | 0.4 | 0.4 |" in page
+    assert "onnxruntime int8: 101 MiB resident after it." in page
+    assert "MiB of the packages that serving needs: 66 (numpy 55, tokenizers 11)." in page
     assert "| 40 | 8.0 | 5.0 | 31 | 1,234 |" in page
 
 

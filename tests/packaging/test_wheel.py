@@ -22,16 +22,6 @@ def run(*arguments: str | Path, **settings: object) -> subprocess.CompletedProce
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built without network by the backend that is installed."""
-    out = tmp_path_factory.mktemp("dist")
-    done = run("-m", "build", "--no-isolation", "--wheel", "--outdir", out, ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (built,) = out.glob("*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
 def target(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder the wheel is installed into."""
     folder = tmp_path_factory.mktemp("site")

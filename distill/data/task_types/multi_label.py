@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
+from distill.data import arrow as pa
 from distill.data.task_types.layout import Parts
 from distill.data.task_types.sets import read_sets
 from distill.data.task_types.soft import log_odds

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from distill.data import arrow as pa
+from distill.data import arrow_compute as pc
 from distill.data.task_types.task_type import Given, Stated, distinct, is_text
 from distill.data.task_types.written import counts_of, names
 from distill.runtime.quoting import setting

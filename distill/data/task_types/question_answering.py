@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
+from distill.data import arrow as pa
 from distill.data.task_types.answers import COLUMNS, END, FIRST, NONE, PROBABILITY, grades, no_answer
 from distill.data.task_types.layout import Layout, Parts
 from distill.data.task_types.task_type import (

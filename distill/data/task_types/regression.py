@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from distill.data import arrow as pa
+from distill.data import arrow_compute as pc
 from distill.data.task_types.numerals import PLAIN, read_numbers
 from distill.data.task_types.task_type import TaskType, Where, Words, is_number, is_text
 from distill.errors import DataError

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
+from distill.data import arrow as pa
 from distill.data.task_types.task_type import Where
 from distill.errors import DataError
 from distill.models.families.record import ABSENT

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from distill.data import arrow as pa
+from distill.data import arrow_compute as pc
 from distill.data.task_types.layout import TEXTS_OR_PAIRS, Layout, Parts
 from distill.errors import ConfigError, DataError
 from distill.models.families.record import ANSWERS, CHOICES, TOKENS, VECTORS
@@ -35,7 +35,7 @@ Words = tuple[str, Sequence[tuple[int, int]]]
 Texts = Sequence[Sequence[str]]
 """The texts of each text column."""
 
-Given = dict[str, pa.ChunkedArray]
+Given = dict[str, Any]
 """Split -> column of labels."""
 
 

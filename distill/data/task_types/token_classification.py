@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from distill.data import arrow as pa
+from distill.data import arrow_compute as pc
 from distill.data.task_types.layout import WORDS, Layout, Parts
 from distill.data.task_types.offsets import plain
 from distill.data.task_types.spans import (

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from distill.data import arrow as pa
+from distill.data import arrow_compute as pc
 from distill.data.task_types.task_type import Given, Stated, distinct, is_list, is_number, is_text, one_array
 from distill.runtime.quoting import setting
 

@@ -26,6 +26,19 @@ KEY = "activation_fn"
 """Entry of config.json and the setting in it, and the entry in versions of sentence-transformers before 4."""
 
 
+def _sigmoid(outputs: np.ndarray) -> np.ndarray:
+    result: np.ndarray = 1 / (1 + np.exp(-np.clip(outputs, -80, None)))
+    return result
+
+
+def _unchanged(outputs: np.ndarray) -> np.ndarray:
+    return outputs
+
+
+PLAIN: dict[str, Function] = {SIGMOID: _sigmoid, IDENTITY: _unchanged}
+"""Activation -> its function without torch."""
+
+
 def activation(folders: Sequence[Path]) -> str:
     """The class of torch that turns the logits of a reranker into scores.
 
@@ -40,6 +53,8 @@ def activation(folders: Sequence[Path]) -> str:
 def function(folder: Path) -> Function:
     """The activation function of a folder, which sentence-transformers applies to the only output."""
     name = activation([folder])
+    if (plain := PLAIN.get(name)) is not None:
+        return plain
     module = _module(name, folder)
 
     def apply(outputs: np.ndarray) -> np.ndarray:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distill import __version__
 from distill.config.backends import BACKENDS
+from distill.config.loads import BATCH, LOADS, SINGLE
 from distill.config.schemes import Scheme
-from distill.data.task import Task, task_of_model
 from distill.data.task_types import TASK_TYPES, TaskType
 from distill.errors import ConfigError, DataError
 from distill.models.families import max_length
@@ -19,6 +19,9 @@ from distill.models.families.head import architecture_of
 from distill.models.families.record import TEXTS, TOKENS
 from distill.runtime.storage import atomic
 from distill.runtime.storage.strict_json import read_json
+
+if TYPE_CHECKING:
+    from distill.data.task import Task
 
 FILE = "distill.json"
 SCHEMA = 1
@@ -44,10 +47,36 @@ class Entry:
     """Share of development rows with the same prediction as the float model; None for numbers."""
     temperature: float | None = None
     """Temperature by which logits are divided before they are made probabilities; None if none was chosen."""
+    single_ms: float | None = None
+    """Median time of one text at a time; None if it was not timed."""
 
     @property
     def name(self) -> str:
         return f"{self.backend} {self.scheme}"
+
+    def time(self, load: str) -> float | None:
+        """Its median time under a load of `LOADS`."""
+        return self.single_ms if load == SINGLE else self.ms
+
+
+LIBRARY = "tokenizers"
+"""The library that encodes texts where the export has proved that it does so as transformers does."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The facts with which the library tokenizers alone encodes texts as transformers does."""
+
+    pad_id: int
+    """The padding token."""
+    pads_left: bool
+    """Whether padding is put before a text."""
+    cuts_left: bool
+    """Whether texts lose their beginning where they are too long."""
+    longest: int
+    """Maximum number of tokens of the model."""
+    files: str
+    """Hash of the files that transformers reads its tokenizer from, when the export compared both."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +98,20 @@ class Record:
     """The columns of multiple choice with the choices of each row."""
     proved_on: str | None = None
     """Flags of the processor on which the artifacts were proved; None if unknown."""
+    tokens: Tokens | None = None
+    """None where only transformers encodes texts."""
+    load: str = BATCH
+    """The load for which an artifact is chosen by default, one of `LOADS`."""
 
 
-def of_task(task: Task, longest: int, entries: Sequence[Entry], proved_on: str | None = None) -> Record:
+def of_task(
+    task: Task,
+    longest: int,
+    entries: Sequence[Entry],
+    proved_on: str | None = None,
+    tokens: Tokens | None = None,
+    load: str = BATCH,
+) -> Record:
     """The record of a task's models. `longest`: number of tokens to which texts are truncated."""
     return Record(
         task.name,
@@ -84,6 +124,8 @@ def of_task(task: Task, longest: int, entries: Sequence[Entry], proved_on: str |
         task.range,
         task.choices,
         proved_on,
+        tokens,
+        load,
     )
 
 
@@ -97,6 +139,8 @@ class Heads:
     """Artifacts with all heads. The artifact of torch is all subfolders together."""
     proved_on: str | None = None
     """As in `Record`."""
+    load: str = BATCH
+    """As in `Record`."""
 
 
 def write_quantized(folder: Path, name: str, model: Any, tokenizer: Any, scheme: Scheme) -> None:
@@ -104,6 +148,8 @@ def write_quantized(folder: Path, name: str, model: Any, tokenizer: Any, scheme:
 
     Nothing is written for other models, whose folder only transformers loads.
     """
+    from distill.data.task import task_of_model
+
     architecture = architecture_of([type(model).__name__])
     if architecture not in (TEXTS, TOKENS):
         return
@@ -145,7 +191,8 @@ def write(folder: Path, record: Record | Heads) -> None:
     artifacts = [
         {key: value for key, value in asdict(entry).items() if value is not None} for entry in record.artifacts
     ]
-    proved = {} if record.proved_on is None else {"proved_on": record.proved_on}
+    proved: dict[str, Any] = {} if record.proved_on is None else {"proved_on": record.proved_on}
+    proved |= {"load": record.load}
     if isinstance(record, Heads):
         stored = {"schema": SCHEMA, "version": __version__, "heads": record.heads}
         atomic.write_json(folder / FILE, stored | proved | {"artifacts": artifacts})
@@ -154,6 +201,7 @@ def write(folder: Path, record: Record | Heads) -> None:
     content |= {"kind": record.kind.name, "labels": record.labels, "columns": record.columns}
     content |= {"max_length": record.max_length, "threshold": record.threshold, "range": record.range}
     content |= {"choices": record.choices} if record.choices else {}
+    content |= {} if record.tokens is None else {"tokenizer": {"library": LIBRARY, **asdict(record.tokens)}}
     atomic.write_json(folder / FILE, content | proved | {"artifacts": artifacts})
 
 
@@ -225,7 +273,28 @@ def _record(content: Any) -> Record:
         None if ends is None else (float(ends[0]), float(ends[1])),
         tuple(choices),
         _proved_on(content),
+        None if content.get("tokenizer") is None else _tokens(content["tokenizer"]),
+        _load(content),
     )
+
+
+def _tokens(content: Any) -> Tokens:
+    _check("tokenizer", content, isinstance(content, dict))
+    pad_id, pads_left, cuts_left = content["pad_id"], content["pads_left"], content["cuts_left"]
+    longest, files = content["longest"], content["files"]
+    _check("tokenizer", content["library"], content["library"] == LIBRARY)
+    _check("pad_id", pad_id, type(pad_id) is int and pad_id >= 0)
+    _check("pads_left", pads_left, isinstance(pads_left, bool))
+    _check("cuts_left", cuts_left, isinstance(cuts_left, bool))
+    _check("longest", longest, type(longest) is int and longest > 0)
+    _check("files", files, isinstance(files, str))
+    return Tokens(pad_id, pads_left, cuts_left, longest, files)
+
+
+def _load(content: dict[str, Any]) -> str:
+    load = content.get("load", BATCH)
+    _check("load", load, load in LOADS)
+    return str(load)
 
 
 def _proved_on(content: dict[str, Any]) -> str | None:
@@ -241,21 +310,23 @@ def _heads(content: dict[str, Any]) -> Heads:
     plain = _texts(heads) and all(name not in (".", "..") and "/" not in name and "\\" not in name for name in heads)
     _check("heads", heads, plain and len(set(heads)) == len(heads) > 0)
     _check("artifacts", artifacts, isinstance(artifacts, list) and bool(artifacts))
-    return Heads(tuple(heads), tuple(map(_entry, artifacts)), _proved_on(content))
+    return Heads(tuple(heads), tuple(map(_entry, artifacts)), _proved_on(content), _load(content))
 
 
 def _entry(content: Any) -> Entry:
     _check("artifact", content, isinstance(content, dict))
-    backend, scheme, path, ms = content["backend"], content["scheme"], content["path"], content.get("ms")
+    backend, scheme, path = content["backend"], content["scheme"], content["path"]
+    times = content.get("ms"), content.get("single_ms")
     _check("backend", backend, backend in list(BACKENDS))
     _check("scheme", scheme, isinstance(scheme, str))
     inside = isinstance(path, str) and not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
     _check("path", path, inside)
-    _check("ms", ms, ms is None or (_number(ms) and ms > 0))
+    for key, ms in zip(("ms", "single_ms"), times, strict=True):
+        _check(key, ms, ms is None or (_number(ms) and ms > 0))
     temperature = content.get("temperature")
     _check("temperature", temperature, temperature is None or (_number(temperature) and temperature > 0))
     shape = content.get("batch"), content.get("length")
-    return Entry(backend, scheme, path, ms, *shape, content.get("agreement"), temperature)
+    return Entry(backend, scheme, path, times[0], *shape, content.get("agreement"), temperature, times[1])
 
 
 def _check(key: str, value: Any, right: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,9 +10,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
+
 import distill
 from distill.data.task import Task
-from distill.deploy.export import record
+from distill.deploy.export import record, tokenizer
+from distill.deploy.serve.fresh import READY
 from distill.runtime.storage import atomic
 
 
@@ -47,11 +49,14 @@ def measured(
         place = "." if artifact is None else f"artifact{artifact.suffix}"
         if artifact is not None:
             _put(artifact, folder / place)
-        record.write(folder, record.of_task(task, max_length, [record.Entry(backend, scheme, place)]))
-        milliseconds, line, error = _answer([name, backend, scheme, device, str(threads)])
-    if not line:
-        return {"cold_start_ms": None, "memory_mib": None}, error
-    return {"cold_start_ms": milliseconds, "memory_mib": json.loads(line)["memory_mib"]}, ""
+        tokens = tokenizer.proved(folder, [], max_length)
+        entries = [record.Entry(backend, scheme, place)]
+        record.write(folder, record.of_task(task, max_length, entries, tokens=tokens))
+        found = answered([name, backend, scheme, device, str(threads)])
+    if isinstance(found, str):
+        return {"cold_start_ms": None, "memory_mib": None}, found
+    milliseconds, mib = found
+    return {"cold_start_ms": milliseconds, "memory_mib": mib}, ""
 
 
 def _put(source: Path, target: Path) -> None:
@@ -62,20 +67,29 @@ def _put(source: Path, target: Path) -> None:
         atomic.copy(source, target)
 
 
-def _answer(arguments: list[str]) -> tuple[float, str, str]:
-    """Milliseconds until `distill.deploy.serve.fresh` prints its line, that line, and the last line of its errors."""
+def answered(arguments: list[str]) -> tuple[float, float] | str:
+    """Milliseconds until `distill.deploy.serve.fresh` has predicted once, and the MiB that are resident in it then.
+
+    It is the last line of its errors if it ends without a prediction.
+
+    Args:
+        arguments: of `distill.deploy.serve.fresh`.
+    """
     path = os.pathsep.join(filter(None, [str(Path(distill.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "distill.deploy.serve.fresh", *arguments]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
     began = time.perf_counter()
     with (
         tempfile.TemporaryFile("w+") as errors,  # not a pipe, which a library's warnings could fill
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as process,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        ) as process,
     ):
         assert process.stdout is not None
         # Libraries may print lines before it.
-        line = next((line for line in process.stdout if line.startswith('{"memory_mib"')), "")
+        ready = any(line.strip() == READY for line in process.stdout)
         milliseconds = 1000 * (time.perf_counter() - began)
-        process.wait()
+        mib = psutil.Process(process.pid).memory_info().rss / 2**20 if ready else 0.0
+        process.communicate()  # it ends when its input does
         errors.seek(0)
-        return milliseconds, line, (errors.read().strip().splitlines() or ["no message"])[-1]
+        return (milliseconds, mib) if ready else (errors.read().strip().splitlines() or ["no message"])[-1]

@@ -8,8 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from distill.errors import DataError
 from distill.models.families.records import FAMILIES
 from distill.runtime import quoting
@@ -69,6 +67,8 @@ def _lost(folder: Path, settings: dict[str, Any], base: Any) -> str | None:
 
 def _names(files: Iterable[Path]) -> Iterator[str]:
     """Names of the tensors of files. A damaged file is skipped."""
+    from safetensors import SafetensorError, safe_open
+
     for file in files:
         with suppress(SafetensorError, OSError), safe_open(file, framework="np") as tensors:
             yield from tensors.keys()
@@ -92,6 +92,8 @@ def _merging(folder: Path, settings: dict[str, Any], base: Any) -> str:
 
 def _outputs(folder: Path) -> int | None:
     """Number of outputs of the head that was trained with an adapter; None without such a head."""
+    from safetensors import SafetensorError, safe_open
+
     heads = ("classifier", "score", "out_proj", "logits_proj")
     try:
         with safe_open(folder / ADAPTER_WEIGHTS, framework="np") as tensors:

@@ -118,6 +118,15 @@ def read(folder: str | Path) -> Vectors | None:
         return _read(Path(folder))
 
 
+def prompt(folder: str | Path) -> str:
+    """The prompt before every text in a folder of sentence-transformers; empty for any other folder. As from `read`,
+    without a look at the weights."""
+    file = Path(folder) / MODEL
+    with readable(folder):
+        stated = settings_of(file) if (Path(folder) / MODULES).is_file() else {}
+        return _with_prompts(Vectors(), stated, file).prompt
+
+
 def _read(folder: Path) -> Vectors | None:
     if not (folder / MODULES).is_file():
         return None

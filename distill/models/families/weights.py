@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from distill.errors import DataError
 from distill.models.families.foreign import check_adapter, check_formats
 from distill.models.families.settings import check_settings
@@ -150,6 +148,8 @@ def check_links(folder: str | Path) -> None:
 @contextmanager
 def opened(file: Path, framework: str = "np") -> Iterator[Any]:
     """An open safetensors file. Raises DataError for a damaged file."""
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(file, framework=framework) as tensors:
             yield tensors

@@ -1,4 +1,4 @@
-"""Opens the files of a model and turns every error about them into one message."""
+"""Opens the files of a model, with transformers silent."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from pathlib import Path
 
 import torch
 
-from distill.errors import DataError, UserError
 from distill.models.families.weights import opened, tensors_of, weight_files
-
-SAVED = "a folder that transformers loads; save model and tokenizer into it with save_pretrained"
-"""Rule and advice of the errors on files that cannot be loaded."""
 
 
 def stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -35,30 +31,6 @@ def stored_except(path: str | Path, names: Collection[str]) -> Iterator[tuple[st
 def check_weights(path: str | Path) -> None:
     """Raise DataError, which names the file, unless the folder contains safetensors and each of them can be opened."""
     tensors_of(path)
-
-
-PANIC = "PanicException"
-"""Name of the class, which is no subclass of Exception, of an error in the Rust code of tokenizers."""
-
-
-@contextmanager
-def readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
-    """Raise a DataError for every error of the block, which reads files of a model.
-
-    transformers and tokenizers have no error class for a file with wrong content, and may raise any exception.
-
-    Args:
-        needed: rule and advice of the message.
-    """
-    try:
-        yield
-    except UserError:
-        raise
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != PANIC:
-            raise
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise DataError(f"{path}: got files that cannot be loaded ({reason}); must be {needed}") from error
 
 
 @contextmanager

@@ -12,8 +12,9 @@ from distill.models import families
 from distill.models.families.head import class_names, stored_head
 from distill.models.families.record import TEXTS, position_table_after_padding
 from distill.models.families.weights import check_links, config_of
+from distill.models.readable import readable
 from distill.models.teacher.embedder import lower_cased
-from distill.models.teacher.files import quiet, readable, stored
+from distill.models.teacher.files import quiet, stored
 from distill.models.teacher.whole import load_whole
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")

@@ -19,7 +19,8 @@ from distill.models.families.names import check_names, one_name
 from distill.models.families.record import TEXTS, VECTORS
 from distill.models.families.settings import quantizer_of
 from distill.models.families.weights import FLOATS, Tensor, config_of, tensors_of
-from distill.models.teacher.files import quiet, readable
+from distill.models.readable import readable
+from distill.models.teacher.files import quiet
 
 BUFFERS = re.compile(r"(^|\.)(embeddings\.(position_ids|token_type_ids)|rotary_emb\.inv_freq)$")
 """Tensors that older versions of transformers stored although they follow from the config."""

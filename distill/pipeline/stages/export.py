@@ -9,7 +9,7 @@ from pathlib import Path
 from distill.config import Export, Limit
 from distill.config.plan import SHARED_HEADS, Step
 from distill.data.tasks import TaskData
-from distill.deploy.export import record
+from distill.deploy.export import record, tokenizer
 from distill.deploy.export.artifacts import (
     FLOAT,
     Exported,
@@ -106,7 +106,8 @@ def _export_all(inputs: ExportInputs, settings: Export, runtime: Runtime, out: P
         if data.task.kind.separate:
             loads_elsewhere(artifacts[task][0], texts[task], longest)
         listed = [*entries(inputs.measured, inputs.target, artifacts[task], proofs[task])]
-        record.write(out / task, record.of_task(data.task, longest, listed, _flags()))
+        tokens = tokenizer.proved(out / task, texts[task], longest)
+        record.write(out / task, record.of_task(data.task, longest, listed, _flags(), tokens))
         store_check(out / task, listed, inputs.models.tokenizer, longest, runtime.machine.threads)
     return proofs
 
@@ -127,7 +128,8 @@ def _export_heads(inputs: ExportInputs, settings: Export, runtime: Runtime, out:
         chosen = temperature(students(measured, inputs.target), head.task, head.backend, head.scheme)
         agreement = proofs[head.task][head.name].agreement
         entry = record.Entry(head.backend, head.scheme, head.path, agreement=agreement, temperature=chosen)
-        record.write(top / head.task, record.of_task(tasks[head.task].task, longest, [entry], _flags()))
+        tokens = tokenizer.proved(top / head.task, texts, longest)
+        record.write(top / head.task, record.of_task(tasks[head.task].task, longest, [entry], _flags(), tokens))
     agreement = 1.0 if all(data.task.kind.named for data in tasks.values()) else None
     proofs = {SHARED_HEADS: {FLOAT: Proof(agreement=agreement)} | proofs.pop(SHARED_HEADS, {})} | proofs
     whole = [replace(heads[0], task=SHARED_HEADS), *whole]

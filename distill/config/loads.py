@@ -1,0 +1,4 @@
+"""The loads under which models are timed and chosen."""
+
+BATCH, SINGLE = "batch", "single"
+LOADS = (BATCH, SINGLE)

@@ -1,0 +1,35 @@
+"""Turns every error about the files of a model into one message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from distill.errors import DataError, UserError
+
+SAVED = "a folder that transformers loads; save model and tokenizer into it with save_pretrained"
+"""Rule and advice of the errors on files that cannot be loaded."""
+
+PANIC = "PanicException"
+"""Name of the class, which is no subclass of Exception, of an error in the Rust code of tokenizers."""
+
+
+@contextmanager
+def readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
+    """Raise a DataError for every error of the block, which reads files of a model.
+
+    transformers and tokenizers have no error class for a file with wrong content, and may raise any exception.
+
+    Args:
+        needed: rule and advice of the message.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != PANIC:
+            raise
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise DataError(f"{path}: got files that cannot be loaded ({reason}); must be {needed}") from error

@@ -1,0 +1,31 @@
+"""A service that answers with an exported model: `FOLDER=outputs/tickets/export/tickets uvicorn service:app`.
+
+It needs the packages of the extra `serve`, fastapi and uvicorn. The model is loaded once, before the first request.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fastapi import FastAPI, HTTPException
+from pydantic import BaseModel
+
+import distill
+from distill.errors import DataError
+
+model = distill.load(os.environ["FOLDER"], load="single", threads=int(os.environ.get("THREADS", "1")))
+app = FastAPI(title=f"{model.backend} {model.scheme}")
+
+
+class Request(BaseModel):
+    texts: list[str]
+
+
+@app.post("/predict")
+def predict(request: Request) -> list[dict[str, Any]]:
+    """The prediction for each text. FastAPI calls it in a thread, and the runtimes compute without Python's lock."""
+    try:
+        return model.predict(request.texts)
+    except DataError as error:
+        raise HTTPException(422, error.messages) from error
