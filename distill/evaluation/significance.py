@@ -61,9 +61,10 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
 
     McNemar's exact test where the score is the share of right rows of a single task, else a paired bootstrap over the
     rows. Values of p are corrected (`holm`) for the number of tests that answer the same question: tests of the same
-    scope, against models of the same role. What compression costs (against the teacher), what distillation gives
-    (against the baseline) and which variant is best (against a student) are three questions, and do not pay for each
-    other.
+    scope, against models of the same role, of models in the same scheme on the same backend. What compression costs
+    (against the teacher), what distillation gives (against the baseline) and which variant is best (against a student)
+    are three questions, and do not pay for each other. Neither do the forms of one model, which are near-copies of it:
+    a reader looks at one of them, chosen by its speed.
 
     Args:
         headline: the tasks of the headline.
@@ -72,7 +73,11 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
     of_tasks: dict[str | None, list[str]] = {task: [task] for task in reference.scores}
     over = ({None: counted} if counted else {}) | of_tasks
     pairs = [(a, b, scopes) for a, b, scopes in _pairs(models, reference, over) if set(a.scores) == set(b.scores)]
-    found = [((scope, b.role), _test(a, b, scope, over[scope])) for a, b, scopes in pairs for scope in scopes]
+    found = [
+        ((scope, b.role, a.identity.scheme, a.identity.backend), _test(a, b, scope, over[scope]))
+        for a, b, scopes in pairs
+        for scope in scopes
+    ]
     tests = [test for _, test in found]
     for question in dict.fromkeys(question for question, _ in found):
         same = [number for number, (asked, _) in enumerate(found) if asked == question]

@@ -13,9 +13,9 @@ from distill.config.backends import BACKENDS
 from distill.errors import visible
 from distill.evaluation.results import Results
 from distill.report import figure, headline, overview, verdict
-from distill.report.choose import ROLES, Ask, choice, least_of, ranked
+from distill.report.choose import Ask, choice, least_of, ranked
 from distill.report.loading import loading
-from distill.report.variants import Group, Run, Value, Variant, groups, keys, mean_of, means, variants
+from distill.report.variants import CHOSEN, Group, Run, Value, Variant, groups, keys, mean_of, means, variants
 
 _NUMBERS = (
     "parameters",
@@ -157,7 +157,7 @@ def _tests(runs: Sequence[Run], every: Sequence[Variant]) -> list[dict[str, Any]
             if test.scope is None and every[a].runs == (number,):
                 found[a]["tests"][str(b)] = verdict.shown(test)
             elif test.scope is not None and every[b].first.role == "teacher":
-                found[a]["ties"].setdefault(test.scope, not test.distinguishable)
+                found[a]["ties"].setdefault(test.scope, verdict.tied(test))
     return found
 
 
@@ -171,11 +171,12 @@ def _variant(runs: Sequence[Run], variant: Variant, settings: str) -> dict[str, 
     scored = [model.scores for model in variant.models if model.scores]
     return {
         **{key: getattr(first, key) for key in ("name", "role", "step", "target", "scheme", "backend")},
-        "offered": first.role in ROLES,
+        "offered": first.role in CHOSEN,
         "group": variant.group,
         "runs": variant.runs,
         "settings": settings,
         "raw": _value(variant.retained),
+        "development": _value(variant.development),
         "above": _value(variant.above_chance),
         "speedup": {name: _value(value) for name, value in variant.speedup.items()},
         "ms": variant.ms,
@@ -183,5 +184,5 @@ def _variant(runs: Sequence[Run], variant: Variant, settings: str) -> dict[str, 
         **{key: mean_of(getattr(model, key) for model in variant.models) for key in _NUMBERS},
         **{key: value for key in _DETAILS if (value := getattr(first, key))},
         "scores": {task: means([scores[task] for scores in scored if task in scores]) for task in keys(scored)},
-        "loading": loading(runs[variant.runs[0]], first),
+        "loading": loading(runs[variant.best], first),
     }

@@ -56,13 +56,14 @@ const cached = { members: [], targets: [], // of the group that is shown
 const group = () => DATA.groups[state.group];
 const members = () => cached.members;
 const kept = (variant) => (state.above ? variant.above : variant.raw);
+const judged = (variant) => (state.above || !variant.development ? kept(variant) : variant.development); // choices are made by it
 const speed = (variant) => variant.speedup[state.input] || null;
 const taken = (variant) => variant.ms[state.input] ?? null;
 const label = (variant) => `${variant.name}, ${variant.scheme} ${variant.backend}`;
 const where = (variant) => RUNS[variant.runs[0]].folder + (variant.runs.length > 1 ? ` and ${variant.runs.length - 1} more` : "");
 const within = (value, most) => value !== null && value !== undefined && value <= most;
 const CONDITIONS = [
-  ["least", (variant, least) => kept(variant)[0] >= least, (least) => `retain at least ${fixed(least)}%`],
+  ["least", (variant, least) => judged(variant)[0] >= least, (least) => `retain at least ${fixed(least)}%`],
   ["ms", (variant, most) => within(taken(variant), most), (most) => `take at most ${fixed(most)} ms`],
   ["mib", (variant, most) => within(variant.mib, most), (most) => `have at most ${fixed(most)} MiB`],
 ];

@@ -116,16 +116,19 @@ def test_values_of_p_are_corrected_within_the_question_that_they_answer() -> Non
         {
             "teacher": ("teacher", "fp32", predictions(0.9, 0)),
             "baseline": ("baseline", "s1", predictions(0.8, 9)),
-            **{f"student {n}": ("student", f"s{n}", predictions(0.86, n)) for n in range(1, 6)},
+            **{f"student {n}": ("student", "s1", predictions(0.86, n)) for n in range(1, 6)},
+            "student 6": ("student", "s2", predictions(0.86, 6)),
         }
     )
     found = every_test([*models.values()], models["teacher"], COUNTED)
     of_tasks: list[tuple[str | None, str]] = [(name, "teacher") for name in NAMES]
     questions = [*((None, role) for role in ("teacher", "baseline", "student")), *of_tasks]
     for scope, role in questions:
-        asked = [test for test in found if test.scope == scope and test.b.name.startswith(role)]
-        assert len(asked) == {"teacher": 5, "baseline": 1, "student": 4}[role]
+        every = [test for test in found if test.scope == scope and test.b.name.startswith(role)]
+        asked = [test for test in every if test.a.scheme == "s1"]
+        assert len(every) == {"teacher": 6, "baseline": 5, "student": 5}[role]
         assert [test.p_corrected for test in asked] == pytest.approx(holm([test.p for test in asked]))
+        assert all(test.p_corrected == test.p for test in every if test.a.scheme == "s2")  # a form pays for no other
 
 
 def test_a_report_of_one_task_has_the_exact_test_of_its_score() -> None:
