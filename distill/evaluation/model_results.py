@@ -19,6 +19,7 @@ from distill.data.tasks import TaskData
 from distill.evaluation import calibration, chance, resamples, retained, significance
 from distill.evaluation.lengths import by_length
 from distill.evaluation.results import (
+    KEPT,
     Calibration,
     FromText,
     Identity,
@@ -36,10 +37,6 @@ from distill.inference import latency
 from distill.inference.cost import gmacs, parameters, size_mib, total
 from distill.inference.timing import SINGLE_TEXTS, TASK_LENGTHS, Timed, name_of
 from distill.inference.variants import REFERENCE, Variant, is_reference, same_backend
-
-KEPT = 99.5
-"""Least percent of its own float32 score, on the development rows, that a variant of the teacher keeps to be one that a
-user would take in place of a student."""
 
 Outputs = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
 """(task, split) -> outputs [n, C] and labels."""

@@ -80,6 +80,11 @@ class Ratio(Record, frozen=True):
     ci95: Interval
 
 
+KEPT = 99.5
+"""Least percent of its own float32 score, on the development rows, that a variant of the teacher keeps to be one that a
+user would take in place of a student."""
+
+
 class Over(Record, frozen=True):
     """Speedup over another variant of the teacher."""
 
@@ -98,8 +103,7 @@ class Speedup(Record, frozen=True):
     by_input: dict[str, Ratio] = {}
     """Name of the timed inputs -> speedup with them."""
     over_kept: Over | UnsetType | None = UNSET
-    """Over the teacher's fastest variant that keeps its own float32 score on the development rows, with the run's
-    load."""
+    """Over the teacher's fastest variant that keeps `KEPT` percent of its score, with the run's load."""
 
 
 class Requests(Record, frozen=True):

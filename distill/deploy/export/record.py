@@ -44,6 +44,8 @@ class Entry:
     """Share of development rows with the same prediction as the float model; None for numbers."""
     temperature: float | None = None
     """Temperature by which logits are divided before they are made probabilities; None if none was chosen."""
+    single_ms: float | None = None
+    """Median time of one text at a time; None if it was not timed."""
 
     @property
     def name(self) -> str:

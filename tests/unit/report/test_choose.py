@@ -198,8 +198,10 @@ def test_a_teacher_that_is_chosen_is_named_as_one_beside_the_best_student(result
     assert found["variant"].first.role == "teacher"
     students = [variant for variant in offered(every, group, Ask(0.0)) if variant.first.role == "student"]
     assert found["sentences"][2].startswith(f"No student does; of the students, {students[0].name} is the fastest")
-    assert loading(runs[0], model_of(teacher))["note"].endswith(
-        "The variant that was timed is in outputs/a/evaluate/teacher/cola/model_int8.onnx."
+    made = " A folder for distill.load is made by distill.quantize('outputs/a/models/teacher', \"bitsandbytes\", "
+    assert loading(runs[0], model_of(teacher))["note"] == (
+        "This is your model in int8 bitsandbytes, which the run does not export. The evaluate stage made its file: "
+        f'outputs/a/evaluate/teacher/cola/model_int8.onnx.{made}out="teacher").'
     )
     assert len(choice(runs, every, group, Ask(80.0))["sentences"]) == 2
 
