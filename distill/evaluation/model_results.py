@@ -158,7 +158,7 @@ def row(
         latency_ms=[_latency(inputs, values) for inputs, values in times.items() if inputs != SINGLE_TEXTS],
         throughput_per_second=rate,
         requests=_requests(times[SINGLE_TEXTS], measured.timed.distinct),
-        from_text={inputs: _from_text(variant, measured, inputs) for inputs in (TASK_LENGTHS, SINGLE_TEXTS)},
+        from_text={inputs: from_text(variant, measured, inputs) for inputs in (TASK_LENGTHS, SINGLE_TEXTS)},
         **(measured.served.get(variant.name) or {"cold_start_ms": None, "memory_mib": None}),
         energy_j=measured.timed.energy.get(variant.name),
         energy_missing=measured.timed.energy_missing or "",
@@ -169,7 +169,7 @@ def row(
         **(_statistics(variant.name, measured) if scores else {}),
         recall=_recall(own, measured.tasks),
         retained=_retained(variant.name, measured) if scores and variant.name != REFERENCE else None,
-        speedup=_speedup(variant, measured),
+        speedup=speedup(variant, measured),
     )
 
 
@@ -301,7 +301,7 @@ def _requests(times: Sequence[float], distinct: int) -> Requests:
     return convert(latency.percentiles(times) | {"distinct": distinct}, Requests)
 
 
-def _from_text(variant: Variant, measured: Measured, inputs: str) -> FromText:
+def from_text(variant: Variant, measured: Measured, inputs: str) -> FromText:
     timed = measured.timed
     own, tokenizer = timed.from_text(variant.name, inputs), timed.tokenizer[variant.name][inputs]
     found = latency.percentiles(own)
@@ -323,7 +323,7 @@ def _over(
     return fastest, convert(ratio(times(fastest), times(variant)), Ratio)
 
 
-def _speedup(variant: Variant, measured: Measured) -> Speedup:
+def speedup(variant: Variant, measured: Measured) -> Speedup:
     """Speedup over the variant of the teacher that is fastest on the same inputs.
 
     The headline is with the run's load: over all backends, and over the variants on the same backend.

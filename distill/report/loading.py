@@ -25,7 +25,9 @@ def loading(run: Run, model: Model) -> dict[str, str | None]:
         if model.role == "teacher":
             where = f" The evaluate stage made its file: {run.folder}/{path}." if path else ""
             note = f"This is your model in {variant(model)}, which the run does not export.{where}{_remade(run, model)}"
-            return {"path": None, "command": None, "code": None, "note": note}
+            code = BACKENDS[model.backend].code if path and path.endswith(ONNX) else None
+            code = code and code.format(file=f"{run.folder}/{path}")
+            return {"path": None, "command": None, "code": code, "note": note}
         note = "No folder of the run loads this variant: its recipe has no export stage for it."
         return {"path": path, "command": None, "code": None, "note": note}
     path = f"{run.folder}/{folder}" if run.folder not in ("", ".") else folder

@@ -310,7 +310,7 @@ const COLUMNS = [
   ["above", "Above chance %", (variant) => variant.above && variant.above[0], (variant) => shown(variant.above, 1)],
   ["speedup", "Speedup", (variant) => speed(variant) && speed(variant)[0], (variant) => shown(speed(variant), 2, "x")],
   ["ms", "ms", (variant) => taken(variant), (variant) => fixed(taken(variant))],
-  ["p95", "p95 ms, single requests", (variant) => variant.requests && variant.requests.p95, (variant) => fixed(variant.requests && variant.requests.p95)],
+  ["p95", "p95 ms, single texts", (variant) => variant.requests && variant.requests.p95, (variant) => fixed(variant.requests && variant.requests.p95)],
   ["mib", "MiB", (variant) => variant.mib, (variant) => fixed(variant.mib)],
   ["parameters", "Parameters, M", (variant) => variant.parameters && variant.parameters / 1e6, (variant) => fixed(variant.parameters && variant.parameters / 1e6, 2)],
   ["seeds", "Seeds", (variant) => variant.runs.length, (variant) => variant.runs.flatMap((index) => RUNS[index].seeds).join(", ")],
