@@ -265,7 +265,7 @@ def _gain(results: Results, target: str | None) -> str:
         return "-"
     student, baseline = ((headline.retained(model) or 0.0) for model in both)
     test = verdict.between(results, *both)
-    unclear = ", not distinguishable" if test is not None and not test.distinguishable else ""
+    unclear = f", {verdict.word(test)}" if test is not None and not test.distinguishable else ""
     return f"{student - baseline:+.1f}{unclear}"
 
 

@@ -323,7 +323,7 @@ def _against_baseline(results: Results, model: Model) -> str:
         text = f"Compared as {variant(student)}, the distilled student retains {ours:.1f}% and {same} {theirs:.1f}%"
     test = verdict.between(results, student, baseline)
     if test is not None and not test.distinguishable:
-        said = "the two are not distinguishable" if verdict.tied(test) else "whether the two differ is open"
+        said = "the two are not distinguishable" if verdict.tied(test) else "whether the two differ is undecided"
         return f"{text}: {said} ({verdict.numbers(test)})."
     remark = _overlap(student, baseline) if test is None else f" On the macro scores: {verdict.numbers(test)}."
     return f"{text}: {_verdict(ours - theirs)}{remark}"

@@ -39,7 +39,7 @@ def tied(test: Test) -> bool:
 def word(test: Test) -> str:
     """What a test shows. An interval is not corrected for the number of tests: it may exclude 0 where p is not below
     0.05 after correction, and nothing is claimed then."""
-    return "differ" if test.distinguishable else "not distinguishable" if tied(test) else "open"
+    return "differ" if test.distinguishable else "not distinguishable" if tied(test) else "undecided"
 
 
 def shown(test: Test) -> str:
@@ -47,7 +47,7 @@ def shown(test: Test) -> str:
     said = {
         "differ": "their scores differ",
         "not distinguishable": "their scores are not distinguishable",
-        "open": "whether their scores differ is open",
+        "undecided": "whether their scores differ is undecided",
     }
     return f"{said[word(test)]}: {numbers(test)}"
 

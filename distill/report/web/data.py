@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from distill.config.backends import BACKENDS
 from distill.errors import visible
 from distill.evaluation.results import Results
-from distill.report import figure, headline, overview, verdict
+from distill.report import figure, headline, kept, overview, verdict
 from distill.report.choose import Ask, choice, least_of, ranked
 from distill.report.loading import loading
 from distill.report.variants import CHOSEN, Group, Run, Value, Variant, groups, keys, mean_of, means, variants
@@ -27,7 +27,17 @@ _NUMBERS = (
     "cost_per_million",
 )
 """Numbers of a model that are shown unchanged; with several seeds, their mean."""
-_DETAILS = ("requests", "recall", "score_ci95", "calibration", "by_length", "near_constant", "energy_missing", "failed")
+_DETAILS = (
+    "requests",
+    "from_text",
+    "recall",
+    "score_ci95",
+    "calibration",
+    "by_length",
+    "near_constant",
+    "energy_missing",
+    "failed",
+)
 """Facts of a model that are shown for the first of several seeds."""
 _ROWS_OF_MANY = 10
 """Disagreements of each task that a page on several runs contains."""
@@ -180,6 +190,7 @@ def _variant(runs: Sequence[Run], variant: Variant, settings: str) -> dict[str, 
         "above": _value(variant.above_chance),
         "speedup": {name: _value(value) for name, value in variant.speedup.items()},
         "ms": variant.ms,
+        "over": kept.short(first).removeprefix(", "),
         "mib": variant.mib,
         **{key: mean_of(getattr(model, key) for model in variant.models) for key in _NUMBERS},
         **{key: value for key in _DETAILS if (value := getattr(first, key))},

@@ -430,6 +430,8 @@ function panel(variant) {
   if (variant.failed) facts.push(row("Failed", variant.failed));
   const reference = members().find((other) => other.role === "teacher" && Object.keys(other.scores).length);
   const speeds = [...new Set([...Object.keys(variant.speedup), ...Object.keys(variant.ms)])].map((name) => [name, shown(variant.speedup[name], 2, "x"), fixed(variant.ms[name] ?? null, 2)]);
+  speeds.push(...Object.entries(variant.from_text || {}).map(([name, found]) => [`${name}, from text (tokenizer ${fixed(100 * found.tokenizer, 0)}%)`, `${fixed(found.speedup.median, 2)}x`, fixed(found.median, 2)]));
+  if (variant.over) facts.push(row("Speed over your model in its fastest form that keeps its score", variant.over));
   const interval = (task, metric) => { const found = variant.score_ci95 && variant.score_ci95[task] && variant.score_ci95[task][metric]; return found ? ` [${fixed(found[0])}, ${fixed(found[1])}]` : ""; };
   const scores = Object.entries(variant.scores).flatMap(([task, metrics]) => Object.entries(metrics).map(([metric, value]) => [task, metric, fixed(value) + interval(task, metric), fixed(reference ? (reference.scores[task] || {})[metric] : null)]));
   const recall = Object.entries(variant.recall || {}).flatMap(([task, labels]) => Object.entries(labels).map(([name, value]) => [task, name, fixed(value)]));

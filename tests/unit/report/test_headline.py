@@ -306,7 +306,11 @@ def test_whether_a_share_is_shown_to_be_kept(results: Results) -> None:
 def test_what_a_test_shows(results: Results) -> None:
     """Nothing is claimed where the interval excludes 0 and p, corrected, is not below 0.05."""
     results = enriched(results)
-    ends = {"differ": (True, [-1.0, -0.1]), "not distinguishable": (False, [-1.0, 0.1]), "open": (False, [-1.0, -0.1])}
+    ends = {
+        "differ": (True, [-1.0, -0.1]),
+        "not distinguishable": (False, [-1.0, 0.1]),
+        "undecided": (False, [-1.0, -0.1]),
+    }
     for test, (said, (distinguishable, interval)) in zip(results["tests"], ends.items(), strict=False):
         test |= {"distinguishable": distinguishable, "ci95": interval}
         assert verdict.word(decoded(results).tests[list(ends).index(said)]) == said
