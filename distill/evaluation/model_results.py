@@ -294,6 +294,7 @@ def _scored(variant: Variant, measured: Measured) -> significance.Scored:
         retained.scores(own, measured.names),
         measured.drawn[variant.name],
         correct,
+        _on_development(variant.name, measured),
     )
 
 

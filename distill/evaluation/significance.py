@@ -29,6 +29,8 @@ class Scored:
     """Scores on resamples of the rows, which are the same for all models."""
     right: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Task -> [n] whether each row of all its splits is right; only tasks whose score is the share of right rows."""
+    development: float | None = None
+    """Percent of the teacher's score that it retains on rows that are not tested; None without such rows."""
 
 
 def mcnemar(correct_a: np.ndarray, correct_b: np.ndarray) -> dict[str, Any]:
@@ -57,7 +59,8 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
 
     - each student against the reference, which is the teacher, and against the baseline in the same scheme on the same
       backend: on the macro score over the tasks of the headline (`scope` is None), and on each task;
-    - each student against the student with the best such macro score: on it.
+    - each student against the best student: on this score. The best is chosen on development rows, because a student
+      that is chosen on the tested rows is better there by chance; on the tested rows only if there are no others.
 
     McNemar's exact test where the score is the share of right rows of a single task, else a paired bootstrap over the
     rows. Values of p are corrected (`holm`) for the number of tests that answer the same question: tests of the same
@@ -97,7 +100,9 @@ def _pairs(
             if other.role == "baseline" and _variant(other) == _variant(student):
                 yield student, other, every
     if students and None in over:
-        best = max(students, key=lambda model: retained.macro_score(model.scores, over[None]))
+        apart = all(model.development is not None for model in students)
+        macro = {id(model): retained.macro_score(model.scores, over[None]) for model in students}
+        best = max(students, key=lambda model: (model.development or 0.0) if apart else macro[id(model)])
         for student in students:
             if student is not best:
                 yield student, best, [None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import comb
 from typing import Any
 
@@ -109,6 +110,19 @@ def test_which_models_are_tested() -> None:
         assert test.ci95[0] <= test.difference <= test.ci95[1]
         assert test.p <= test.p_corrected
         assert test.distinguishable == (test.p_corrected < 0.05)
+
+
+def test_the_best_student_is_chosen_on_other_rows() -> None:
+    models = scored(
+        {
+            "teacher": ("teacher", "fp32", predictions(0.9, 0)),
+            **{f"student {n}": ("student", "s1", predictions(quality, n)) for n, quality in ((1, 0.9), (2, 0.7))},
+        }
+    )
+    for scores, best in (((95.0, 99.0), "student 2"), ((99.0, None), "student 1")):
+        others = [replace(models[f"student {n}"], development=score) for n, score in zip((1, 2), scores, strict=True)]
+        found = every_test([models["teacher"], *others], models["teacher"], COUNTED)
+        assert {test.b.name for test in found if test.b.name != "teacher"} == {best}
 
 
 def test_values_of_p_are_corrected_within_the_question_that_they_answer() -> None:
