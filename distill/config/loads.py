@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from distill.config.models import Target
+from typing import Any, Protocol
 
 BATCH, SINGLE = "batch", "single"
 LOADS = (BATCH, SINGLE)
 
+SINGLE_TEXTS = "single texts of the tasks, one at a time"
+"""The name of the timed inputs of `SINGLE`."""
 
-def load_of(target: Target) -> str:
+
+class Asked(Protocol):
+    """The settings of a target that say how its models will be asked."""
+
+    load: str | None
+    latency_ms: Any
+    shape: Any
+
+
+def load_of(target: Asked) -> str:
     """The load that a target is about: the one that is set, that of a fixed shape, or one text at a time for a
     latency, and otherwise batches."""
     if target.load is not None:

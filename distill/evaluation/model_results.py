@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import UNSET, convert
 from msgspec.structs import asdict, replace
 
-from distill.config.loads import SINGLE
+from distill.config.loads import SINGLE, SINGLE_TEXTS
 from distill.config.schemes import COMPILED
 from distill.data.tasks import TaskData
 from distill.evaluation import calibration, chance, resamples, retained, significance
@@ -35,7 +35,7 @@ from distill.evaluation.results import (
 )
 from distill.inference import latency
 from distill.inference.cost import gmacs, parameters, size_mib, total
-from distill.inference.timing import SINGLE_TEXTS, TASK_LENGTHS, Timed, name_of
+from distill.inference.timing import TASK_LENGTHS, Timed, name_of
 from distill.inference.variants import REFERENCE, Variant, is_reference, same_backend
 
 Outputs = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]

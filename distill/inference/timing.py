@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from distill.config.loads import SINGLE_TEXTS as SINGLE_TEXTS
 from distill.data.collate import pad
 from distill.data.encode import Encoded, encode_texts
 from distill.inference import latency
@@ -22,7 +23,6 @@ OWN = "own"
 """`target.shape` for texts as long as the tasks' own."""
 TASK_ROWS, TASK_BATCH = 32, 8
 TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, at most {TASK_BATCH} at a time"
-SINGLE_TEXTS = "single texts of the tasks, one at a time"
 
 MOST_SECONDS = 60.0
 """Maximum seconds for the rounds of one input. If they would take longer, there are fewer rounds."""

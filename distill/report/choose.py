@@ -9,10 +9,9 @@ from typing import Any
 
 from msgspec import UNSET
 
-from distill.config.loads import LOADS, SINGLE
+from distill.config.loads import LOADS, SINGLE, SINGLE_TEXTS
 from distill.errors import ConfigError
 from distill.evaluation.results import Results
-from distill.inference.timing import SINGLE_TEXTS
 from distill.report import headline, verdict
 from distill.report.loading import loading
 from distill.report.timed import batches

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from distill.config.loads import SINGLE_TEXTS
 from distill.evaluation.results import FromText, Model, Results, known
-from distill.inference.timing import SINGLE_TEXTS
 from distill.report.table import Row, Table, number, roles, times, with_interval
 from distill.report.timed import batches, median
 from distill.report.variants import Run, Value, speedups

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from distill.config.loads import SINGLE
+from distill.config.loads import SINGLE, SINGLE_TEXTS
 from distill.evaluation.results import Latency, Model, Results
-from distill.inference.timing import SINGLE_TEXTS
 
 
 def shapes(results: Results) -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from distill.config.loads import BATCH
+from distill.config.loads import BATCH, SINGLE_TEXTS
 from distill.config.schemes import file_of
 from distill.deploy.export.artifacts import Exported, Proof
 from distill.deploy.export.record import Entry
 from distill.evaluation.results import Model, Results
-from distill.inference.timing import SINGLE_TEXTS
 from distill.report import timed
 
 Students = dict[tuple[str, str], Model]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from distill.config.loads import SINGLE_TEXTS
 from distill.errors import ConfigError
-from distill.inference.timing import SINGLE_TEXTS
 from distill.report import export, figure, headline
 from distill.report.__main__ import main
 from distill.report.choose import Ask, choice, compared, least_of, offered, parsed

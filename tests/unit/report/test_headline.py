@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distill.inference.timing import SINGLE_TEXTS
+from distill.config.loads import SINGLE_TEXTS
 from distill.report import detail, figure, footnotes, headline, table, verdict
 from distill.report.checked import validate
 from distill.report.loads_table import loads_table
