@@ -78,7 +78,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     for path, text in texts.items():
         write_text(root / path, text)
     for name, results in _shown(runs).items():
-        png = figure.png(figure.points(results), bool(results.smoke), headline.reference(results))
+        over, below = headline.reference(results), figure.second(results)
+        png = figure.png(figure.points(results), bool(results.smoke), over, below)
         write_bytes(root / RESULTS / name / PICTURE, png)
     if points := pruning_table.points(_pruned(runs)):
         write_bytes(root / RESULTS / PRUNED, figure.png(points, over="the unpruned model"))
@@ -264,7 +265,7 @@ def _gain(results: Results, target: str | None) -> str:
         return "-"
     student, baseline = ((headline.retained(model) or 0.0) for model in both)
     test = verdict.between(results, *both)
-    unclear = ", not distinguishable" if test is not None and not test.distinguishable else ""
+    unclear = f", {verdict.word(test)}" if test is not None and not test.distinguishable else ""
     return f"{student - baseline:+.1f}{unclear}"
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_variant
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,20 @@ import numpy as np
 from msgspec import UNSET, convert
 from msgspec.structs import asdict, replace
 
+from distill.config.loads import SINGLE, SINGLE_TEXTS
+from distill.config.schemes import COMPILED
 from distill.data.tasks import TaskData
 from distill.evaluation import calibration, chance, resamples, retained, significance
 from distill.evaluation.lengths import by_length
 from distill.evaluation.results import (
+    KEPT,
     Calibration,
+    FromText,
     Identity,
     Latency,
     Model,
     OfLength,
+    Over,
     Ratio,
     Requests,
     Retained,
@@ -50,10 +56,34 @@ class Measured:
     """The shape at which throughput is reported."""
     cuda: bool
     """Whether torch ran on a GPU."""
+    load: str
+    """How the models will be asked, as in `config.loads`."""
     development: dict[str, Outputs] = field(default_factory=dict)
     """Variant -> outputs and labels of rows that are not reported, on which its temperatures are chosen."""
     lengths: Mapping[tuple[str, str], np.ndarray] = field(default_factory=dict)
     """(task, split) -> [n] tokens of each row."""
+
+    @property
+    def input(self) -> str:
+        """The timed inputs of the run's load."""
+        return SINGLE_TEXTS if self.load == SINGLE else TASK_LENGTHS
+
+    @functools.cached_property
+    def references(self) -> list[Variant]:
+        """The variants of the teacher over the fastest of which speedups are given."""
+        return [v for v in self.variants if is_reference(v, self.cuda) and v.name in self.timed.times]
+
+    @functools.cached_property
+    def kept(self) -> list[Variant]:
+        """These, and the variants of the teacher that keep `KEPT` percent of its score on the development rows. Of
+        variants with the same arithmetic, the one that was scored speaks for all."""
+
+        def keeps(variant: Variant) -> bool:
+            scored = replace_variant(variant, scheme=variant.scheme.removesuffix(COMPILED)).name
+            return (_on_development(scored, self) or 0.0) >= KEPT
+
+        every = [v for v in self.variants if v.role == "teacher" and v.name in self.timed.times]
+        return [v for v in every if v in self.references or keeps(v)]
 
     @functools.cached_property
     def names(self) -> dict[str, tuple[str, ...]]:
@@ -125,9 +155,10 @@ def row(
         parameters=total(parameters, sources, one_encoder),
         size_mib=total(size_mib, paths, one_encoder and len(paths) > 1),
         gmacs=total(gmacs, sources, one_encoder),
-        latency_ms=[_latency(inputs, values) for inputs, values in times.items()],
+        latency_ms=[_latency(inputs, values) for inputs, values in times.items() if inputs != SINGLE_TEXTS],
         throughput_per_second=rate,
-        requests=convert(latency.percentiles(measured.timed.requests[variant.name]), Requests | None),
+        requests=_requests(times[SINGLE_TEXTS], measured.timed.distinct),
+        from_text={inputs: from_text(variant, measured, inputs) for inputs in (TASK_LENGTHS, SINGLE_TEXTS)},
         **(measured.served.get(variant.name) or {"cold_start_ms": None, "memory_mib": None}),
         energy_j=measured.timed.energy.get(variant.name),
         energy_missing=measured.timed.energy_missing or "",
@@ -138,7 +169,7 @@ def row(
         **(_statistics(variant.name, measured) if scores else {}),
         recall=_recall(own, measured.tasks),
         retained=_retained(variant.name, measured) if scores and variant.name != REFERENCE else None,
-        speedup=_speedup(variant, measured),
+        speedup=speedup(variant, measured),
     )
 
 
@@ -220,6 +251,7 @@ def _retained(name: str, measured: Measured) -> Retained:
     return replace(
         retained.retained(ours, theirs, headline),
         ci95=ratio,
+        at_least=retained.at_least(measured.drawn[name], measured.drawn[REFERENCE], theirs, headline),
         above_chance=retained.above_chance(ours, theirs, floor, headline),
         above_chance_ci95=above,
         development=_on_development(name, measured),
@@ -262,27 +294,53 @@ def _scored(variant: Variant, measured: Measured) -> significance.Scored:
         retained.scores(own, measured.names),
         measured.drawn[variant.name],
         correct,
+        _on_development(variant.name, measured),
     )
 
 
-def _speedup(variant: Variant, measured: Measured) -> Speedup:
-    """Speedup over the variant of the teacher (`is_reference`) that is fastest on the same inputs.
+def _requests(times: Sequence[float], distinct: int) -> Requests:
+    return convert(latency.percentiles(times) | {"distinct": distinct}, Requests)
 
-    The headline is at the tasks' own lengths: over all backends, and over the variants on the same backend.
+
+def from_text(variant: Variant, measured: Measured, inputs: str) -> FromText:
+    timed = measured.timed
+    own, tokenizer = timed.from_text(variant.name, inputs), timed.tokenizer[variant.name][inputs]
+    found = latency.percentiles(own)
+    return FromText(
+        median=found["p50"],
+        p95=found["p95"],
+        p99=found["p99"],
+        tokenizer=sum(tokenizer) / sum(own),
+        speedup=_over(measured.references, variant, inputs, lambda v: timed.from_text(v.name, inputs))[1],
+    )
+
+
+def _over(
+    references: Sequence[Variant], variant: Variant, inputs: str, times: Callable[[Variant], Sequence[float]]
+) -> tuple[Variant, Ratio]:
+    """The fastest of the references, and the speedup over it: of single texts, the ratio of medians."""
+    fastest = min(references, key=lambda v: float(np.median(times(v))))
+    ratio = latency.ratio_of_medians if inputs == SINGLE_TEXTS else latency.speedup
+    return fastest, convert(ratio(times(fastest), times(variant)), Ratio)
+
+
+def speedup(variant: Variant, measured: Measured) -> Speedup:
+    """Speedup over the variant of the teacher that is fastest on the same inputs.
+
+    The headline is with the run's load: over all backends, and over the variants on the same backend.
     """
-    times = measured.timed.times
-    teachers = [v for v in measured.variants if is_reference(v, measured.cuda) and times.get(v.name)]
-    same = [v for v in teachers if v.backend == same_backend(variant)]  # empty if the teacher does not run on it
+    same = [v for v in measured.references if v.backend == same_backend(variant)]  # empty if it does not run there
 
-    def over(references: Sequence[Variant], inputs: str) -> Ratio:
-        fastest = min(references, key=lambda v: float(np.median(times[v.name][inputs])))
-        return convert(latency.speedup(times[fastest.name][inputs], times[variant.name][inputs]), Ratio)
+    def over(references: Sequence[Variant], inputs: str) -> tuple[Variant, Ratio]:
+        return _over(references, variant, inputs, lambda v: measured.timed.times[v.name][inputs])
 
-    by_input = {inputs: over(teachers, inputs) for inputs in times[variant.name]}  # the reference is always timed
-    headline = by_input[TASK_LENGTHS]
+    # the reference is always timed
+    by_input = {inputs: over(measured.references, inputs)[1] for inputs in measured.timed.times[variant.name]}
+    kept, ratio = over(measured.kept, measured.input)
     return Speedup(
-        best_teacher=headline.median,
-        ci95=headline.ci95,
-        same_backend=over(same, TASK_LENGTHS).median if same else None,
+        best_teacher=by_input[measured.input].median,
+        ci95=by_input[measured.input].ci95,
+        same_backend=over(same, measured.input)[1].median if same else None,
         by_input=by_input,
+        over_kept=Over(scheme=kept.scheme, backend=kept.backend, median=ratio.median, ci95=ratio.ci95),
     )

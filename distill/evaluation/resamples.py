@@ -84,6 +84,13 @@ def interval(values: np.ndarray) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
+def lower_end(values: np.ndarray) -> float | None:
+    """Lower end of the one-sided 95% percentile interval of values `[R]`. Values that are not finite count as the
+    lowest; None if the end is one of them."""
+    low = np.percentile(np.where(np.isfinite(values), values, -np.inf), 100 - LEVEL, method="lower")
+    return float(low) if np.isfinite(low) else None
+
+
 def p_value(differences: np.ndarray) -> float:
     """Two-sided p of no difference, from paired differences `[R]` on resamples.
 

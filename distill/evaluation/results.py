@@ -71,6 +71,8 @@ class Retained(Record, frozen=True):
     above_chance_ci95: Interval | UnsetType | None = UNSET
     development: Number | UnsetType | None = UNSET
     """On the rows on which the student is chosen."""
+    at_least: Number | UnsetType | None = UNSET
+    """Lower end of the one-sided 95% interval of `headline`: that it keeps at least so much is shown."""
 
 
 class Ratio(Record, frozen=True):
@@ -78,23 +80,54 @@ class Ratio(Record, frozen=True):
     ci95: Interval
 
 
+KEPT = 99.5
+"""Least percent of its own float32 score, on the development rows, that a variant of the teacher keeps to be one that a
+user would take in place of a student."""
+
+
+class Over(Record, frozen=True):
+    """Speedup over another variant of the teacher."""
+
+    scheme: Text
+    backend: Text
+    median: Amount
+    ci95: Interval
+
+
 class Speedup(Record, frozen=True):
-    """At the tasks' own lengths."""
+    """Over the teacher's fastest float32 variant, with the run's load."""
 
     best_teacher: Amount | None
     ci95: Interval | None
     same_backend: Amount | None
     by_input: dict[str, Ratio] = {}
     """Name of the timed inputs -> speedup with them."""
+    over_kept: Over | UnsetType | None = UNSET
+    """Over the teacher's fastest variant that keeps `KEPT` percent of its score, with the run's load."""
 
 
 class Requests(Record, frozen=True):
-    """Milliseconds of single requests at the tasks' own lengths."""
+    """Milliseconds of single texts of the tasks, one at a time."""
 
     count: Count
     p50: Amount
     p95: Amount
     p99: Amount
+    distinct: Count | UnsetType = UNSET
+    """Number of different texts among them."""
+
+
+class FromText(Record, frozen=True):
+    """Times from texts to outputs: the tokenizer's and the model's together."""
+
+    median: Amount
+    """Milliseconds."""
+    p95: Amount
+    p99: Amount
+    tokenizer: Share
+    """Share of the tokenizer in the sum of all times."""
+    speedup: Ratio
+    """Over the teacher's float32 variant that is fastest from texts, with its own tokenizer."""
 
 
 class Calibration(Record, frozen=True):
@@ -142,6 +175,8 @@ class Model(Identity, frozen=True):
     latency_ms: list[Latency] | UnsetType = UNSET
     throughput_per_second: Amount | UnsetType | None = UNSET
     requests: Requests | UnsetType | None = UNSET
+    from_text: dict[str, FromText] = {}
+    """Name of the timed inputs -> times from texts."""
     cold_start_ms: Amount | UnsetType | None = UNSET
     """Of a new process, from its start to its first prediction."""
     memory_mib: Amount | UnsetType | None = UNSET
@@ -309,6 +344,9 @@ class Results(Origin, frozen=True, kw_only=True):
     schema: Literal[4]
     older_rules: Text = ""
     """A sentence on the rules under which it was measured, if they are not the current ones."""
+    load: Literal["batch", "single"] = "batch"
+    """How the models will be asked: texts in batches, or one at a time. Speedups without a name of inputs are with
+    it."""
     taught_start: bool | UnsetType = UNSET
     heads: Literal["shared"] | UnsetType = UNSET
     """The student's tasks share one encoder: sizes and times are those of all tasks together."""

@@ -160,16 +160,28 @@ def intervals(
         headline: the tasks of the headline.
     """
     counted = [task for task in teacher if task in headline]
-    left_out = _no_ratio(of_teacher)
-    ratio = _interval(student, teacher, [task for task in counted if task not in left_out], 0.0)
+    over = _with_ratio(of_teacher, headline)
+    ratio = resamples.interval(_drawn_ratios(student, teacher, over, 0.0)) if over else None
     if chance is None or above_chance(of_teacher, of_teacher, chance, headline) is None:
         return ratio, None
-    return ratio, _interval(student, teacher, counted, macro_score(chance, counted))
+    return ratio, resamples.interval(_drawn_ratios(student, teacher, counted, macro_score(chance, counted)))
 
 
-def _interval(student: Scores, teacher: Scores, over: Collection[str], floor: float) -> Interval | None:
-    if not over:
-        return None
+def at_least(student: Scores, teacher: Scores, of_teacher: Scores, headline: Collection[str]) -> float | None:
+    """Lower end of the one-sided 95% interval of `headline`, with the arguments of `intervals`: a test of whether a
+    student is not inferior, at the 5% level. None where no such end is known."""
+    over = _with_ratio(of_teacher, headline)
+    return resamples.lower_end(_drawn_ratios(student, teacher, over, 0.0)) if over else None
+
+
+def _with_ratio(teacher: Scores, headline: Collection[str]) -> list[str]:
+    """The tasks of the headline that have a ratio."""
+    left_out = _no_ratio(teacher)
+    return [task for task in teacher if task in headline and task not in left_out]
+
+
+def _drawn_ratios(student: Scores, teacher: Scores, over: Collection[str], floor: float) -> np.ndarray:
+    """[R] percent of what the teacher's score is above the floor on each resample; NaN where that is nothing."""
     above, below = average(student, over) - floor, average(teacher, over) - floor
-    # The score of a teacher near the floor may be at the floor in a resample, which then has no ratio.
-    return resamples.interval(100 * np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0))
+    ratios: np.ndarray = 100 * np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0)
+    return ratios

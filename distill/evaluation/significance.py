@@ -29,6 +29,8 @@ class Scored:
     """Scores on resamples of the rows, which are the same for all models."""
     right: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Task -> [n] whether each row of all its splits is right; only tasks whose score is the share of right rows."""
+    development: float | None = None
+    """Percent of the teacher's score that it retains on rows that are not tested; None without such rows."""
 
 
 def mcnemar(correct_a: np.ndarray, correct_b: np.ndarray) -> dict[str, Any]:
@@ -57,13 +59,15 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
 
     - each student against the reference, which is the teacher, and against the baseline in the same scheme on the same
       backend: on the macro score over the tasks of the headline (`scope` is None), and on each task;
-    - each student against the student with the best such macro score: on it.
+    - each student against the best student: on this score. The best is chosen on development rows, because a student
+      that is chosen on the tested rows is better there by chance; on the tested rows only if there are no others.
 
     McNemar's exact test where the score is the share of right rows of a single task, else a paired bootstrap over the
     rows. Values of p are corrected (`holm`) for the number of tests that answer the same question: tests of the same
-    scope, against models of the same role. What compression costs (against the teacher), what distillation gives
-    (against the baseline) and which variant is best (against a student) are three questions, and do not pay for each
-    other.
+    scope, against models of the same role, of models in the same scheme on the same backend. What compression costs
+    (against the teacher), what distillation gives (against the baseline) and which variant is best (against a student)
+    are three questions, and do not pay for each other. Neither do the forms of one model, which are near-copies of it:
+    a reader looks at one of them, chosen by its speed.
 
     Args:
         headline: the tasks of the headline.
@@ -72,7 +76,11 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
     of_tasks: dict[str | None, list[str]] = {task: [task] for task in reference.scores}
     over = ({None: counted} if counted else {}) | of_tasks
     pairs = [(a, b, scopes) for a, b, scopes in _pairs(models, reference, over) if set(a.scores) == set(b.scores)]
-    found = [((scope, b.role), _test(a, b, scope, over[scope])) for a, b, scopes in pairs for scope in scopes]
+    found = [
+        ((scope, b.role, a.identity.scheme, a.identity.backend), _test(a, b, scope, over[scope]))
+        for a, b, scopes in pairs
+        for scope in scopes
+    ]
     tests = [test for _, test in found]
     for question in dict.fromkeys(question for question, _ in found):
         same = [number for number, (asked, _) in enumerate(found) if asked == question]
@@ -92,7 +100,9 @@ def _pairs(
             if other.role == "baseline" and _variant(other) == _variant(student):
                 yield student, other, every
     if students and None in over:
-        best = max(students, key=lambda model: retained.macro_score(model.scores, over[None]))
+        apart = all(model.development is not None for model in students)
+        macro = {id(model): retained.macro_score(model.scores, over[None]) for model in students}
+        best = max(students, key=lambda model: (model.development or 0.0) if apart else macro[id(model)])
         for student in students:
             if student is not best:
                 yield student, best, [None]

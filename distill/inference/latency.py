@@ -102,25 +102,25 @@ def requests(
     """Milliseconds of each call of every runner on each of its batches, one call at a time, in their order.
 
     The batches are divided into rounds, in each of which every runner gets its share, in random order. An untimed call
-    on the first batch of the share comes before, as in `measure`.
+    comes before, as in `measure`, but on the batch before the share: no call repeats the call before it.
 
     Args:
         batches: runner's name -> its batches, as many for each runner.
     """
     times: dict[str, list[float]] = {runner.name: [] for runner in runners}
     order = np.random.default_rng(0)
-    with progress.counted("timing single requests", rounds * len(runners)) as done:
+    with progress.counted("timing single texts", rounds * len(runners)) as done:
         for turn in range(rounds):
             for index in order.permutation(len(runners)):
                 runner = runners[index]
                 own = batches[runner.name]
-                share = own[turn * len(own) // rounds : (turn + 1) * len(own) // rounds]
-                if share:
-                    runner.run(share[0])
-                for batch in share:
-                    start = time.perf_counter()
+                start, end = turn * len(own) // rounds, (turn + 1) * len(own) // rounds
+                if start < end:
+                    runner.run(own[start - 1])
+                for batch in own[start:end]:
+                    began = time.perf_counter()
                     runner.run(batch)
-                    times[runner.name].append(1000 * (time.perf_counter() - start))
+                    times[runner.name].append(1000 * (time.perf_counter() - began))
                 done(1)
     return times
 
@@ -142,16 +142,14 @@ def summary(times: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def percentiles(times: Sequence[float]) -> dict[str, Any] | None:
-    """Number of `times`, their median, and their 95th and 99th percentiles, in their unit; None if `times` is empty."""
-    if not times:
-        return None
+def percentiles(times: Sequence[float]) -> dict[str, Any]:
+    """Number of `times`, at least one; their median, and their 95th and 99th percentiles, in their unit."""
     middle, high, highest = np.percentile(times, [50, 95, 99])
     return {"count": len(times), "p50": float(middle), "p95": float(high), "p99": float(highest)}
 
 
 def speedup(reference_times: Sequence[float], times: Sequence[float], seed: int = 0) -> dict[str, Any]:
-    """Ratio of the reference's times to these: `{"median": ..., "ci95": [low, high]}`.
+    """Median of the ratios of the reference's times to these: `{"median": ..., "ci95": [low, high]}`.
 
     Both lists have one time for each round, in the same order. The interval of the median is from 1000 bootstrap
     resamples of the rounds.
@@ -159,9 +157,36 @@ def speedup(reference_times: Sequence[float], times: Sequence[float], seed: int 
     Raises:
         ValueError: for lists of different lengths.
     """
+    reference, own = _paired(reference_times, times)
+    ratios = reference / own
+    return _with_interval(float(np.median(ratios)), np.median(ratios[_draws(len(ratios), seed)], axis=1))
+
+
+def ratio_of_medians(reference_times: Sequence[float], times: Sequence[float], seed: int = 0) -> dict[str, Any]:
+    """Ratio of the reference's median time to the median of these, as from `speedup`.
+
+    Both lists have one time for each text, in the same order. The interval is from 1000 bootstrap resamples of the
+    texts, each with both of its times.
+
+    Raises:
+        ValueError: for lists of different lengths.
+    """
+    reference, own = _paired(reference_times, times)
+    drawn = _draws(len(own), seed)
+    ratios = np.median(reference[drawn], axis=1) / np.median(own[drawn], axis=1)
+    return _with_interval(float(np.median(reference) / np.median(own)), ratios)
+
+
+def _paired(reference_times: Sequence[float], times: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     if len(reference_times) != len(times):
         raise ValueError(f"times: got {len(reference_times)} and {len(times)} rounds; must be equal")
-    ratios = np.asarray(reference_times, np.float64) / np.asarray(times, np.float64)
-    drawn = np.random.default_rng(seed).integers(0, len(ratios), (1000, len(ratios)))
-    low, high = np.percentile(np.median(ratios[drawn], axis=1), [2.5, 97.5])
-    return {"median": float(np.median(ratios)), "ci95": [float(low), float(high)]}
+    return np.asarray(reference_times, np.float64), np.asarray(times, np.float64)
+
+
+def _draws(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, count, (1000, count))
+
+
+def _with_interval(value: float, drawn: np.ndarray) -> dict[str, Any]:
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return {"median": value, "ci95": [float(low), float(high)]}

@@ -1,19 +1,23 @@
-"""Times batches of a fixed shape, rows of the tasks at their own lengths, and single requests."""
+"""Times batches of a fixed shape, texts of the tasks at their own lengths in batches and one at a time, and their
+tokenizers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
-from typing import Any
+from itertools import cycle, islice, zip_longest
+from typing import Any, TypeVar
 
 import numpy as np
 
+from distill.config.loads import SINGLE_TEXTS as SINGLE_TEXTS
 from distill.data.collate import pad
-from distill.data.encode import Encoded
+from distill.data.encode import Encoded, encode_texts
 from distill.inference import latency
 from distill.inference.energy import Meter, Missing
 from distill.inference.runners import Batch, Runner, joined
+
+T = TypeVar("T")
 
 OWN = "own"
 """`target.shape` for texts as long as the tasks' own."""
@@ -23,23 +27,34 @@ TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, at most {TA
 MOST_SECONDS = 60.0
 """Maximum seconds for the rounds of one input. If they would take longer, there are fewer rounds."""
 REQUESTS, SMOKE_REQUESTS = 200, 4
-"""Least number of single requests, and the same in smoke runs."""
+"""Number of single texts, and the same in smoke runs."""
 
 Times = dict[str, dict[str, list[float]]]
-"""Variant -> name of the inputs -> milliseconds of each round."""
+"""Variant -> name of the inputs -> milliseconds of each round, or of each text with `SINGLE_TEXTS`."""
+Text = Sequence[str]
+"""What is tokenized together: a text, or the two of a pair."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """The measured times, in a form that JSON can store."""
+    """The measured times, in a form that JSON can store. Times under one name have the same rounds or texts, in the
+    same order, for all variants and tokenizers."""
 
     times: Times
-    requests: dict[str, list[float]]
-    """Variant -> milliseconds of each request of a single row."""
+    """From token ids to outputs."""
+    tokenizer: Times
+    """From texts to token ids, by all tokenizers of the variant, with `TASK_LENGTHS` and `SINGLE_TEXTS`."""
+    distinct: int
+    """Number of different texts among the single ones."""
     energy: dict[str, float]
-    """Variant -> joules of one such request, mean over requests; empty if energy cannot be measured."""
+    """Variant -> joules of a single text, mean over texts; empty if energy cannot be measured."""
     energy_missing: str | None
     """Why it cannot be measured."""
+
+    def from_text(self, name: str, inputs: str) -> list[float]:
+        """Milliseconds from texts to outputs of a variant, in each round or for each text."""
+        both = zip(self.times[name][inputs], self.tokenizer[name][inputs], strict=True)
+        return [model + tokenizer for model, tokenizer in both]
 
 
 @dataclass(frozen=True)
@@ -48,7 +63,7 @@ class Readers:
 
     of: Mapping[str, Sequence[Any]]
     every: Sequence[Any]
-    """The tokenizers of all models of the run: synthetic tokens are in the vocabulary of each."""
+    """The tokenizers of all models of the run, each once: synthetic tokens are in the vocabulary of each."""
 
     def synthetic(self, name: str, shape: Sequence[int]) -> Batch:
         """Random tokens that are in every vocabulary, except special tokens."""
@@ -59,6 +74,48 @@ class Readers:
             return latency.synthetic((shape[0], shape[1]), vocabulary, last_special(tokenizer), without=special)
 
         return joined([batch(tokenizer) for tokenizer in self.of[name]])
+
+    def by_length(self, texts: Sequence[Text], longest: int) -> list[list[Text]]:
+        """Texts in batches of similar length in tokens of the first tokenizer: the same batches for all."""
+
+        def length(text: Text) -> int:
+            return int(tokenized([text], self.every[0], longest)["attention_mask"].sum())
+
+        return _alike(texts, len, length)
+
+    def batches(self, parts: Sequence[Sequence[Text]], longest: int) -> dict[str, list[Batch]]:
+        """Variant or tokenizer -> its batches: token ids for a variant, texts for a tokenizer."""
+        made = {id(each): [tokenized(part, each, longest) for part in parts] for each in self.every}
+        texts: list[Batch] = [{_TEXTS: np.array([list(text) for text in part], object)} for part in parts]
+        of_variants = {
+            name: [joined(list(models)) for models in zip(*(made[id(each)] for each in own), strict=True)]
+            for name, own in self.of.items()
+        }
+        return of_variants | dict.fromkeys(map(_named, self.every), texts)
+
+    def runners(self, longest: int) -> list[Runner]:
+        """The tokenizers as runners, which are timed as variants are: from texts to a padded batch of token ids."""
+
+        def runner(tokenizer: Any) -> Runner:
+            def run(batch: Batch) -> np.ndarray:
+                return tokenized(list(batch[_TEXTS]), tokenizer, longest)["input_ids"]
+
+            return Runner(_named(tokenizer), "", "", run)
+
+        return [runner(tokenizer) for tokenizer in self.every]
+
+    def tokenizing(self, name: str, times: Times, inputs: str) -> list[float]:
+        """Milliseconds of all tokenizers of a variant, in each round or for each text."""
+        each = [times[_named(tokenizer)][inputs] for tokenizer in self.of[name]]
+        return [sum(values) for values in zip(*each, strict=True)]
+
+
+_TEXTS = "texts"
+"""The array [B, 1 or 2] of texts in a batch of a tokenizer."""
+
+
+def _named(tokenizer: Any) -> str:
+    return f"tokenizer {id(tokenizer)}"
 
 
 def last_special(tokenizer: Any) -> int | None:
@@ -71,7 +128,8 @@ def timed(
     runners: Sequence[Runner],
     readers: Readers,
     shapes: Sequence[Sequence[int]],
-    rows: Callable[[Any], Sequence[tuple[int, Encoded]]],
+    texts: Sequence[Sequence[Text]],
+    longest: int,
     *,
     repeats: int,
     requests: int,
@@ -79,39 +137,43 @@ def timed(
     meter: Meter | Missing,
     log: Callable[[str], None],
 ) -> Timed:
-    """Time all runners on every shape, on rows of the tasks in batches, and on single rows, one request at a time.
+    """Time all runners on every shape, on texts of the tasks in batches, and on single texts; and all tokenizers on
+    the same texts, in the same rounds.
 
     Args:
-        rows: tokenizer -> number of text columns and encoded rows of each task.
+        texts: of each task.
+        longest: number of tokens from which on texts are cut.
         repeats: number of rounds; fewer, but at least `latency.FEWEST`, where they take longer than `MOST_SECONDS`.
-        requests: least number of single requests, spread over the rounds.
+        requests: number of single texts, spread over the rounds.
     """
-    names = [runner.name for runner in runners]
+    names, tokenizers = [runner.name for runner in runners], readers.runners(longest)
     inputs: dict[str, dict[str, list[Batch]]] = {
         f"{count}x{length}": {name: [readers.synthetic(name, [count, length])] for name in names}
         for count, length in shapes
     }
-    own = {id(tokenizer): rows(tokenizer) for tokenizer in readers.every}
-
-    def of_rows(batches: Callable[[Any], list[Batch]]) -> dict[str, list[Batch]]:
-        by_tokenizer = {id(tokenizer): batches(tokenizer) for tokenizer in readers.every}
-        of_models = {name: [by_tokenizer[id(tokenizer)] for tokenizer in readers.of[name]] for name in names}
-        return {name: [joined(parts) for parts in zip(*own, strict=True)] for name, own in of_models.items()}
-
-    inputs[TASK_LENGTHS] = of_rows(lambda tokenizer: task_batches(own[id(tokenizer)], tokenizer))
-    times: Times = {name: {} for name in names}
+    single = list(drawn(texts, requests))
+    own = {TASK_LENGTHS: readers.by_length(list(drawn(texts, TASK_ROWS)), longest), SINGLE_TEXTS: [[x] for x in single]}
+    of_texts = {inputs: readers.batches(parts, longest) for inputs, parts in own.items()}
+    inputs[TASK_LENGTHS] = of_texts[TASK_LENGTHS]
+    times: Times = {name: {} for name in (*names, *(tokenizer.name for tokenizer in tokenizers))}
     for key, batches in inputs.items():
         log(f"timing {len(runners)} variants, {key}")
-        measured = latency.measure(runners, {key: batches}, repeats=repeats, least_ms=least_ms, seconds=MOST_SECONDS)
+        both = [*runners, *(tokenizers if key in of_texts else ())]
+        measured = latency.measure(both, {key: batches}, repeats=repeats, least_ms=least_ms, seconds=MOST_SECONDS)
         for (name, _), values in measured.items():
             times[name][key] = values
-    log(f"timing {len(runners)} variants, {requests} single requests")
-    single = of_rows(lambda tokenizer: task_requests(own[id(tokenizer)], tokenizer, requests))
-    answered = latency.requests(runners, single, rounds=repeats)
+    log(f"timing {len(runners)} variants, {len(single)} single texts")
+    answered = latency.requests([*runners, *tokenizers], of_texts[SINGLE_TEXTS], rounds=repeats)
+    for name, values in answered.items():
+        times[name][SINGLE_TEXTS] = values
+    of_variants = {name: {key: readers.tokenizing(name, times, key) for key in of_texts} for name in names}
+    found = {name: times[name] for name in names}
+    distinct = len({tuple(text) for text in single})
     if isinstance(meter, str):
-        return Timed(times, answered, {}, meter)
-    log(f"energy of {len(runners)} variants, {requests} single requests")
-    return Timed(times, answered, {r.name: _joules(meter, r, single[r.name]) for r in runners}, None)
+        return Timed(found, of_variants, distinct, {}, meter)
+    log(f"energy of {len(runners)} variants, {len(single)} single texts")
+    joules = {runner.name: _joules(meter, runner, of_texts[SINGLE_TEXTS][runner.name]) for runner in runners}
+    return Timed(found, of_variants, distinct, joules, None)
 
 
 def _joules(meter: Meter, runner: Runner, batches: Sequence[Batch]) -> float:
@@ -125,16 +187,35 @@ def _joules(meter: Meter, runner: Runner, batches: Sequence[Batch]) -> float:
     return meter(work) / len(batches)
 
 
+def drawn(tasks: Sequence[Sequence[Text]], count: int) -> Iterator[Text]:
+    """This number of texts, in random order, from all tasks in turn. None comes twice before every other came."""
+    random = np.random.default_rng(0)
+    different = [list(dict.fromkeys(map(tuple, texts))) for texts in tasks]
+    shuffled = [[texts[place] for place in random.permutation(len(texts))] for texts in different]
+    every = dict.fromkeys(text for turn in zip_longest(*shuffled) for text in turn if text is not None)
+    return islice(cycle(every), count)
+
+
+def tokenized(texts: Sequence[Text], tokenizer: Any, longest: int) -> Batch:
+    """A batch of texts of one number of columns, as `distill.load` makes it."""
+    encoded = encode_texts([list(column) for column in zip(*texts, strict=True)], tokenizer, longest)
+    return pad(encoded, range(len(texts)), tokenizer.pad_token_id, tokenizer.padding_side == "left")
+
+
+def _alike(items: Sequence[T], columns: Callable[[T], int], length: Callable[[T], int]) -> list[list[T]]:
+    """The items in batches of one number of columns and similar lengths."""
+    by_columns: dict[int, list[T]] = {}
+    for item in items:
+        by_columns.setdefault(columns(item), []).append(item)
+    ordered = [sorted(alike, key=length) for alike in by_columns.values()]
+    return [alike[start : start + TASK_BATCH] for alike in ordered for start in range(0, len(alike), TASK_BATCH)]
+
+
 def task_batches(tasks: Sequence[tuple[int, Encoded]], tokenizer: Any) -> list[Batch]:
     """Batches of rows of similar length, either single texts or pairs, drawn as `_drawn` does."""
-    drawn: dict[int, list[tuple[Encoded, int]]] = {}
-    for columns, rows, row in _drawn(tasks, TASK_ROWS):
-        drawn.setdefault(columns, []).append((rows, row))
-    batches = []
-    for alike in drawn.values():
-        alike.sort(key=lambda pair: int(pair[0].lengths[pair[1]]))
-        batches += [_batch(alike[i : i + TASK_BATCH], tokenizer) for i in range(0, len(alike), TASK_BATCH)]
-    return batches
+    rows = list(_drawn(tasks, TASK_ROWS))
+    batches = _alike(rows, lambda row: row[0], lambda row: int(row[1].lengths[row[2]]))
+    return [_batch([row[1:] for row in batch], tokenizer) for batch in batches]
 
 
 def task_requests(tasks: Sequence[tuple[int, Encoded]], tokenizer: Any, count: int) -> list[Batch]:
@@ -143,8 +224,8 @@ def task_requests(tasks: Sequence[tuple[int, Encoded]], tokenizer: Any, count: i
 
 
 def _drawn(tasks: Sequence[tuple[int, Encoded]], count: int) -> Iterator[tuple[int, Encoded, int]]:
-    """(number of text columns, encoded rows of a task, a row of them), drawn evenly from the reported splits of all
-    tasks; the same rows for every tokenizer. `tasks`: number of text columns and encoded rows of each task."""
+    """(number of text columns, encoded rows of a task, a row of them), drawn evenly from all tasks. `tasks`: number of
+    text columns and encoded rows of each task."""
     random = np.random.default_rng(0)
     for columns, rows in islice(cycle(tasks), count):
         yield columns, rows, int(random.integers(len(rows)))

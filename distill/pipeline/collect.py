@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 from distill.compression.pruning.search import Shape
 from distill.config import Evaluate, Prune, Target, Train
 from distill.config.backends import BACKENDS
+from distill.config.loads import SINGLE, load_of
 from distill.config.plan import Plan, Step, compared
 from distill.errors import discreet
 from distill.evaluation.results import VERSION, Model, Pruned, Results, Stage, Waterfall
@@ -61,6 +62,7 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
     return Results(
         schema=VERSION,
         **asdict(replace(began, version=measured.version)),
+        load="single" if load_of(config.target) == SINGLE else "batch",
         taught_start=plan.taught_start or UNSET,
         heads="shared" if ctx.shared else UNSET,
         least_retained=UNSET if least is None else least,
@@ -154,7 +156,7 @@ def _pruned(plan: Plan, folder: RunFolder, target: Target, models: list[Model]) 
 
 def _measured(wanted: Target, label: str | None, form: dict[str, Any], models: list[Model]) -> dict[str, Any]:
     """The inputs and the form of a search, and what the teacher and the target's student took in them."""
-    own, alone = wanted.shape == OWN, wanted.latency_ms is not None
+    own, alone = wanted.shape == OWN, load_of(wanted) == SINGLE
     batch, length = (1 if alone else None, None) if own else wanted.shape
 
     def milliseconds(role: str, backends: Collection[str], scheme: str) -> float | None:

@@ -50,8 +50,8 @@ def write_pages(results: Results, folder: Path, *, overwrite: bool = False) -> d
     Raises ConfigError, without `overwrite`, if a file of somebody else would be replaced.
     """
     points, smoke = figure.points(results), bool(results.smoke)
-    over = headline.reference(results)
-    svg, png = figure.svg(points, smoke, over), figure.png(points, smoke, over)
+    over, below = headline.reference(results), figure.second(results)
+    svg, png = figure.svg(points, smoke, over, below), figure.png(points, smoke, over, below)
     blocks = page.run_page(results, svg)
     run = Run(folder_name(folder), results, read_rows(folder))
     files = {

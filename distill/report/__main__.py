@@ -39,8 +39,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--choose",
         metavar="CONDITION",
         nargs="+",
-        help="retained=97 or above_chance=97 (at least, in percent), ms=5, mib=20 (at most), and the goal: speedup=max "
-        "(the default), retained=max, above_chance=max or size=min",
+        help="retained=97 or above_chance=97 (at least, in percent), ms=5, mib=20 (at most), load=single (one text at "
+        "a time), and the goal: speedup=max (the default), retained=max, above_chance=max or size=min",
     )
     made.add_argument("--csv", metavar="FILE", help="every variant of every run, one a line; - is standard output")
     made.add_argument("--json", metavar="FILE", help="the same as a list of records")

@@ -9,14 +9,14 @@ from typing import Any
 
 from msgspec import UNSET
 
+from distill.config.loads import LOADS, SINGLE, SINGLE_TEXTS
 from distill.errors import ConfigError
 from distill.evaluation.results import Results
 from distill.report import headline, verdict
 from distill.report.loading import loading
-from distill.report.variants import Group, Run, Value, Variant
+from distill.report.timed import batches
+from distill.report.variants import CHOSEN, Group, Run, Value, Variant
 
-ROLES = ("student", "teacher")
-"""Models that are offered: baselines are controls, and pruned models are not trained yet."""
 LEAST = 97.0
 """Least retained %, where neither a run nor a reader names one."""
 GOALS = {
@@ -26,7 +26,7 @@ GOALS = {
     "size": ("min", "smallest"),
 }
 """Number by which the best is chosen -> which end of it is the best, and the word for the best."""
-_WORDS = "conditions retained=97 or above_chance=97 (at least), ms=5, mib=20 (at most), and one goal"
+_WORDS = "conditions retained=97 or above_chance=97 (at least), ms=5, mib=20 (at most), load=single, and one goal"
 
 
 @dataclass(frozen=True)
@@ -39,28 +39,35 @@ class Ask:
     ms: float | None = None
     mib: float | None = None
     goal: str = "speedup"
+    load: str | None = None
+    """How the model will be asked, as in `config.loads`; None for the load of the runs."""
 
 
 def parsed(words: Sequence[str]) -> Ask:
     """`retained=97 ms=5 mib=20 speedup=max` as an Ask. Raises ConfigError for another word, or for a key given
     twice."""
     found: dict[str, str] = {}
-    goals = []
+    goals, loads = list[str](), list[str]()
     for word in words:
         key, _, value = word.partition("=")
         if key in GOALS and GOALS[key][0] == value:
             goals.append(key)
         elif key in ("retained", "above_chance", "ms", "mib") and re.fullmatch(r"\d+(\.\d+)?", value):
             found[key] = value if key not in found else _refuse(word, "given once")
+        elif key == "load" and value in LOADS:
+            loads.append(value)
         else:
             goal = " or ".join(f"{name}={end}" for name, (end, _) in GOALS.items())
             _refuse(word, f"one of the {_WORDS}: {goal}")
+    if len(loads) > 1:
+        _refuse(" ".join(words), "at most one load")
     if len(goals) > 1 or {"retained", "above_chance"} <= found.keys():
         _refuse(" ".join(words), "at most one goal, and retained or above_chance")
     numbers = {key: float(value) for key, value in found.items()}
     above = "above_chance" in found or goals == ["above_chance"]
     least = numbers.get("above_chance", numbers.get("retained", 0.0))
-    return Ask(least, above, numbers.get("ms"), numbers.get("mib"), goals[0] if goals else "speedup")
+    goal, load = goals[0] if goals else "speedup", loads[0] if loads else None
+    return Ask(least, above, numbers.get("ms"), numbers.get("mib"), goal, load)
 
 
 def _refuse(word: str, must: str) -> str:
@@ -77,8 +84,8 @@ def ranked(variants: Sequence[Variant], name: str, ask: Ask) -> list[Variant]:
     """The variants with a speed at the input `name` and a retained share, the best by the goal first."""
 
     def order(variant: Variant) -> tuple[float, float]:
-        value, fast = variant.kept(ask.above), variant.speedup[name].value
-        score = value.value if value else 0.0
+        judged, fast = variant.judged(ask.above), variant.speedup[name].value
+        score = judged.value if judged else 0.0
         small = -variant.mib if variant.mib is not None else float("-inf")
         return {"speedup": (fast, score), "size": (small, score)}.get(ask.goal, (score, fast))
 
@@ -91,11 +98,11 @@ def offered(variants: Sequence[Variant], group: Group, ask: Ask) -> list[Variant
     if group.input is None:
         return []
     best_first = ranked(variants, group.input, ask)
-    return [variant for variant in best_first if variant.first.role in ROLES and _meets(variant, group.input, ask)]
+    return [variant for variant in best_first if variant.first.role in CHOSEN and _meets(variant, group.input, ask)]
 
 
 def _meets(variant: Variant, name: str, ask: Ask) -> bool:
-    value = variant.kept(ask.above)
+    value = variant.judged(ask.above)
     limits = ((ask.ms, variant.ms.get(name)), (ask.mib, variant.mib))
     within = all(most is None or (number is not None and number <= most) for most, number in limits)
     return value is not None and value.value >= ask.least and within
@@ -103,6 +110,9 @@ def _meets(variant: Variant, name: str, ask: Ask) -> bool:
 
 def choice(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: Ask) -> dict[str, Any]:
     """`sentences`, the chosen `variant`, the `next` best, and how to load the choice (`loading`); None if absent."""
+    if ask.load is not None:
+        first = runs[group.runs[0]].results
+        group = replace(group, input=SINGLE_TEXTS if ask.load == SINGLE else batches(first))
     best, second, *_ = [*offered(variants, group, ask), None, None]
     if best is None:
         return {"sentences": _none(runs, variants, group, ask), "variant": None, "next": None, "loading": None}
@@ -114,7 +124,7 @@ def choice(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: 
         sentences.append("No other variant meets the conditions.")
     if best.first.role == "teacher":
         sentences += _students(runs, variants, group, ask)
-    load = loading(runs[best.runs[0]], best.first)
+    load = loading(runs[best.best], best.first)
     return {"sentences": sentences, "variant": best, "next": second, "loading": load}
 
 
@@ -145,9 +155,13 @@ def _conditions(ask: Ask, all_of: str) -> str:
 def _chosen(runs: Sequence[Run], variant: Variant, group: Group, ask: Ask) -> str:
     best = f"{GOALS[ask.goal][1]}{_conditions(ask, ' of the variants')}"
     over = headline.reference(runs[group.runs[0]].results)
+    judged = variant.development if variant.judged(ask.above) is variant.development else None
+    apart = f" on the development rows ({judged.value:.1f}% there)" if judged and ask.least else ""
+    test = "" if ask.above or not ask.least or len(variant.runs) > 1 else verdict.keeps(variant.first, ask.least)
     return (
-        f"Ship {variant.name}{_where(runs, variant, group)}, the {best}: it retains {_numbers(variant, group, ask)} "
-        f"the speed of {over} ({_size_and_time(variant, group)} with {group.input})."
+        f"Ship {variant.name}{_where(runs, variant, group)}, the {best}{apart}: it retains "
+        f"{_numbers(variant, group, ask)} the speed of {over} ({_size_and_time(variant, group)} with {group.input})."
+        f"{test}"
     )
 
 
@@ -159,9 +173,9 @@ def _numbers(variant: Variant, group: Group, ask: Ask) -> str:
 
 def _where(runs: Sequence[Run], variant: Variant, group: Group) -> str:
     """The run that a variant is from, where there are several."""
-    folder = runs[variant.runs[0]].folder
+    folder = runs[variant.best].folder
     if len(variant.runs) > 1:
-        return f" (mean of {len(variant.runs)} seeds; {folder} is the first)"
+        return f" (mean of {len(variant.runs)} seeds; {folder} retains the most)"
     return f" ({folder})" if len(group.runs) > 1 else ""
 
 
@@ -209,12 +223,20 @@ def _size_and_time(variant: Variant, group: Group) -> str:
 
 
 def compared(runs: Sequence[Run], a: Variant, b: Variant, above: bool) -> str:
-    """Whether the scores of two variants differ: by the paired test of a run that has both, else by their intervals."""
+    """Whether the scores of two variants differ: by the paired tests of the runs that have both, else by their
+    intervals."""
     shared = [runs[i].results for i in sorted({*a.runs} & {*b.runs})]
     found = [test for results in shared if (test := verdict.between(results, a.first, b.first))]
     if len(found) == 1 and len(a.runs) == 1:
         return verdict.shown(found[0])
-    ends = [value.interval if value else None for value in (a.kept(above), b.kept(above))]
+    values = (a.kept(above), b.kept(above))
+    if found:
+        points = ", ".join(f"{test.difference:+.1f}" for test in found)
+        differ = sum(test.distinguishable for test in found)
+        return f"their scores differ in {differ} of {len(found)} runs by the paired test ({points} points)"
+    if any(value and value.spread for value in values):
+        return "no paired test of the two is stored"
+    ends = [value.interval if value else None for value in values]
     if ends[0] is None or ends[1] is None:
         return "whether their scores differ was not tested"
     if ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1]:

@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from distill.evaluation.results import Model, Results, known
 from distill.report import footnotes, headline, statistics_tables
+from distill.report.loads_table import loads_table
 from distill.report.table import Row, Table, number, roles, times, with_interval
 from distill.report.timed import latency, median, shapes
 from distill.report.variants import fastest_teacher
@@ -263,6 +264,7 @@ def tables(results: Results) -> list[Table]:
         recall_table(results),
         *statistics_tables.tables(results),
         coverage_table(results),
+        loads_table(results),
         latency_table(results),
         by_shape_table(results),
         other_table(results),

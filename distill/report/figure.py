@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox
 from distill.config.backends import BACKENDS
 from distill.errors import visible
 from distill.evaluation.results import Results
-from distill.report import headline
+from distill.report import headline, kept
 from distill.report.timed import at, reported_input
 
 INK = "#24292f"
@@ -142,7 +142,27 @@ def _colour(point: Point, groups: Sequence[str]) -> str:
     return COLOURS[place % len(COLOURS)]
 
 
-def draw(shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE) -> Figure:
+@dataclass(frozen=True)
+class Second:
+    """A second axis of speedups: over another model, which is itself `speedup` times as fast as the first."""
+
+    over: str
+    speedup: float
+
+
+def second(results: Results) -> Second | None:
+    """Speedups over the teacher's fastest variant that keeps its score; None if that is the reference."""
+    found = next((over for model in results.models if (over := kept.kept(model)) is not None), None)
+    if found is None:
+        return None
+    same = [m for m in results.models if (m.role, m.scheme, m.backend) == ("teacher", found.scheme, found.backend)]
+    speed = headline.speedup(same[0]) if same else None
+    return Second(kept.kept_name(results), speed) if speed else None
+
+
+def draw(
+    shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE, below: Second | None = None
+) -> Figure:
     """Axes, the teacher at (1, 100), the points with their intervals, and labels that do not overlap.
 
     `over` names the model that speedups are relative to.
@@ -171,6 +191,10 @@ def draw(shown: Sequence[Point], smoke: bool = False, over: str = headline.REFER
         axes.plot([], [], "o", color=INK, markersize=6, alpha=_PALE, label="other variants")
     _limits(axes, [teacher, *shown])
     axes.set_xlabel(f"speedup over {visible(over)}{at(p.shape for p in shown)} (higher is faster)")
+    if below is not None:
+        times = below.speedup
+        scale = axes.secondary_xaxis(-0.17, functions=(_scaled(1 / times), _scaled(times)))
+        scale.set_xlabel(f"speedup over {visible(below.over)}")
     axes.set_ylabel("retained % of the teacher's macro score")
     axes.grid(alpha=0.18, color=INK, linewidth=0.6)
     columns = 2 if max(map(len, groups), default=0) > 25 else 4
@@ -180,6 +204,10 @@ def draw(shown: Sequence[Point], smoke: bool = False, over: str = headline.REFER
                   color="#c62828", alpha=0.35, ha="center", va="center", rotation=18)  # fmt: skip
     _label(canvas, axes, [teacher, *shown])
     return figure
+
+
+def _scaled(factor: float) -> Any:
+    return lambda speedups: speedups * factor
 
 
 def _mark(axes: Axes, point: Point, colour: str) -> None:
@@ -257,18 +285,22 @@ def _note(axes: Axes, point: Point, dx: int, dy: int) -> Annotation:
     )
 
 
-def svg(shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE) -> str:
+def svg(
+    shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE, below: Second | None = None
+) -> str:
     """The picture as SVG on a transparent background."""
     file = io.StringIO()
     with matplotlib.rc_context(_STYLE):
         no_metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        draw(shown, smoke, over).savefig(file, format="svg", transparent=True, metadata=no_metadata)
+        draw(shown, smoke, over, below).savefig(file, format="svg", transparent=True, metadata=no_metadata)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
-def png(shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE) -> bytes:
+def png(
+    shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE, below: Second | None = None
+) -> bytes:
     """The picture as PNG on white."""
     file = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
-        draw(shown, smoke, over).savefig(file, format="png", facecolor="white", metadata={"Software": None})
+        draw(shown, smoke, over, below).savefig(file, format="png", facecolor="white", metadata={"Software": None})
     return file.getvalue()

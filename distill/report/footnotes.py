@@ -111,11 +111,18 @@ def timing(results: Results) -> str:
     rounds = f"{repeats[0]} to {repeats[-1]} rounds" if len(repeats) > 1 else counted(sum(repeats), "round")
     device = f" and {results.gpu}" if results.gpu else ""
     fast = any(m.scheme.startswith("fp32_medium") for m in results.models)
+    single = (
+        " Single texts are different ones, each answered once by every variant, in the same order: their speedup is "
+        "the ratio of the medians over texts, with an interval over texts. The tokenizers were timed in "
+        "the same rounds, on the same texts."
+        if any(m.from_text for m in results.models)
+        else ""
+    )
     medium = " fp32_medium is float32 in torch with set_float32_matmul_precision('medium')." if fast else ""
     return (
         "All variants were timed in one process. Each round timed every variant once, in random order. An untimed call "
         "of the same variant came before each timing, so that the thread pool of the previous variant was idle. Short "
         f"calls were repeated until a timing took some tens of milliseconds. There were {rounds}, with "
         f"{counted(results.threads, 'thread')}, on {facts['cpu']}{device}. Latencies are medians over rounds. "
-        f"Speedups are medians of the ratios within each round, with a 95% bootstrap interval.{medium}"
+        f"Speedups are medians of the ratios within each round, with a 95% bootstrap interval.{single}{medium}"
     )

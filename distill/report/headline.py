@@ -16,7 +16,7 @@ from msgspec import UNSET
 from distill.config.backends import BACKENDS
 from distill.data.task import names_in
 from distill.evaluation.results import Identity, Interval, Model, Results, Scores, known
-from distill.report import verdict
+from distill.report import kept, verdict
 from distill.report.timed import at, reported_input
 
 
@@ -128,7 +128,7 @@ def development(model: Model) -> float | None:
 
 
 def speedup(model: Model) -> float | None:
-    """Against the teacher's fastest float32 variant over all backends."""
+    """Against the teacher's fastest float32 variant over all backends, with the run's load."""
     return model.speedup.best_teacher if model.speedup else None
 
 
@@ -193,7 +193,9 @@ def _several(results: Results) -> Iterator[str]:
         yield NO_STUDENT
         return
     numbers = [
-        f"{retained(m):.1f}% at {speedup(m) or 0:.2f}x ({target_name(t)}, {variant(m)})" for t, m in students.items()
+        f"{retained(m):.1f}%{_ends(interval(m, 'retained'), 1)} at {speedup(m) or 0:.2f}x "
+        f"({target_name(t)}, {variant(m)}{kept.short(m)})"
+        for t, m in students.items()
     ]
     yield (
         f"{counted(len(students), 'student')}, as retained % of the teacher's {macro_score(results)} at speedup over "
@@ -206,11 +208,24 @@ def _several(results: Results) -> Iterator[str]:
         yield NO_BASELINE
         return
     variants = dict.fromkeys(variant(student) for student, _ in compared.values())
-    gains = [f"{(retained(s) or 0) - (retained(b) or 0):+.1f} ({target_name(t)})" for t, (s, b) in compared.items()]
+    gains = [
+        f"{(retained(s) or 0) - (retained(b) or 0):+.1f} ({target_name(t)}{_uncertain(results, s, b)})"
+        for t, (s, b) in compared.items()
+    ]
     yield (
         f"Gain over the same students {_without(results)}, in percentage points, as {', '.join(variants)}: "
         f"{', '.join(gains)}."
     )
+
+
+def _uncertain(results: Results, student: Model, baseline: Model) -> str:
+    """What to know about a gain that the test of the two does not show."""
+    test = verdict.between(results, student, baseline)
+    return "" if test is None or test.distinguishable else f", {verdict.word(test)}"
+
+
+def _ends(ends: Interval | None, digits: int) -> str:
+    return f" [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if ends else ""
 
 
 def target_name(target: str | None) -> str:
@@ -256,38 +271,42 @@ def _fastest(results: Results, least: float) -> str:
         origin = f"It was selected on the development rows, on which it retains {development(best):.1f}%."
     return (
         f"The fastest student that retains at least {least:g}%{where} is {best.name} ({variant(best)}): "
-        f"{retained(best):.1f}% at {speedup(best) or 0:.2f}x. {origin}"
+        f"{retained(best):.1f}% at {speedup(best) or 0:.2f}x. {origin}{verdict.keeps(best, least)}"
     )
 
 
-def _between(ends: Interval | None, digits: int) -> str:
-    return f" (95% interval {ends[0]:.{digits}f} to {ends[1]:.{digits}f})" if ends else ""
-
-
 def _quality_and_speed(results: Results, model: Model) -> str:
-    percent = f"{retained(model):.1f}%{_between(interval(model, 'retained'), 1)}"
+    percent = f"{retained(model):.1f}%{kept.between(interval(model, 'retained'), 1)}"
     text = f"The {model.scheme} student ({model.backend}{where(results, model)}) retains {percent}"
     text += f" of the teacher's {macro_score(results)}"
     times = speedup(model)
     if times is None:
         return f"{text}; its speed was not measured."
     ends = interval(model, "speedup")
-    speed = f"{times:.2f}x{_between(ends, 2)} the speed of {reference(results)}{_at_shape(results)}"
-    others = _elsewhere(results, model)
+    speed = f"{times:.2f}x{kept.between(ends, 2)} the speed of {reference(results)}{_at_shape(results)}"
+    others = kept.sentence(model) + _elsewhere(results, model)
     if ends and ends[0] <= 1 <= ends[1]:
         return f"{text} at {speed}. This is no measurable speedup: the interval includes 1.{others}"
     return f"{text} but is slower: {speed}.{others}" if times < 1 else f"{text} at {speed}.{others}"
 
 
 def _elsewhere(results: Results, model: Model) -> str:
-    """A sentence on the speedups with inputs of a fixed batch and length; empty if the headline's speedup is one of
-    these."""
+    """Sentences on the speedups from texts, with the other load, and with inputs of a fixed batch and length; empty if
+    the headline's speedup is one of the latter."""
     measured = model.speedup.by_input if model.speedup else {}
     fixed = {name: row for name, row in measured.items() if re.fullmatch(r"\d+x\d+", name)}
-    if not fixed or reported_input(results) in fixed:
+    own = reported_input(results)
+    if not fixed or own in fixed:
         return ""
     listed = ", ".join(f"{row.median:.2f}x at {name}" for name, row in fixed.items())
-    return f" With texts of a fixed length (batch x length) it is {listed}."
+    text = model.from_text.get(own or "")
+    tokenizer = f" From texts, with the tokenizer, it is {text.speedup.median:.2f}x." if text else ""
+    loads = [
+        f" It is {row.median:.2f}x{kept.between(row.ci95, 2)}{at([name])}."
+        for name, row in measured.items()
+        if name not in fixed and name != own
+    ]
+    return f"{tokenizer}{''.join(loads)} With texts of a fixed length (batch x length) it is {listed}."
 
 
 def _against_baseline(results: Results, model: Model) -> str:
@@ -304,7 +323,8 @@ def _against_baseline(results: Results, model: Model) -> str:
         text = f"Compared as {variant(student)}, the distilled student retains {ours:.1f}% and {same} {theirs:.1f}%"
     test = verdict.between(results, student, baseline)
     if test is not None and not test.distinguishable:
-        return f"{text}: the two are not distinguishable ({verdict.numbers(test)})."
+        said = "the two are not distinguishable" if verdict.tied(test) else "whether the two differ is undecided"
+        return f"{text}: {said} ({verdict.numbers(test)})."
     remark = _overlap(student, baseline) if test is None else f" On the macro scores: {verdict.numbers(test)}."
     return f"{text}: {_verdict(ours - theirs)}{remark}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from distill.config.backends import BACKENDS
-from distill.config.schemes import COMPILED, ONNX, file_of
+from distill.config.schemes import COMPILED, ONNX, SCHEMES, file_of
 from distill.evaluation.results import Model, Results, known
 from distill.report.headline import task_names, variant
 from distill.report.variants import Run
@@ -23,9 +23,11 @@ def loading(run: Run, model: Model) -> dict[str, str | None]:
     folder = exported or (path if model.backend == "torch" else None)
     if folder is None:
         if model.role == "teacher":
-            where = f" The variant that was timed is in {run.folder}/{path}." if path else ""
-            note = f"This is the teacher, which the run does not export.{where}"
-            return {"path": None, "command": None, "code": None, "note": note}
+            where = f" The evaluate stage made its file: {run.folder}/{path}." if path else ""
+            note = f"This is your model in {variant(model)}, which the run does not export.{where}{_remade(run, model)}"
+            code = BACKENDS[model.backend].code if path and path.endswith(ONNX) else None
+            code = code and code.format(file=f"{run.folder}/{path}")
+            return {"path": None, "command": None, "code": code, "note": note}
         note = "No folder of the run loads this variant: its recipe has no export stage for it."
         return {"path": path, "command": None, "code": None, "note": note}
     path = f"{run.folder}/{folder}" if run.folder not in ("", ".") else folder
@@ -52,6 +54,20 @@ def loading(run: Run, model: Model) -> dict[str, str | None]:
     }
 
 
+def _remade(run: Run, teacher: Model) -> str:
+    """The code that makes a folder for `distill.load` of the teacher in a scheme of `distill.quantize`; else an empty
+    text."""
+    whole = next((known(m.path) for m in run.results.models if (m.role, m.scheme, m.backend) == _TEACHER), None)
+    form = (teacher.backend, teacher.scheme)
+    key = next((key for key, scheme in SCHEMES.items() if (scheme.backend, scheme.scheme) == form), None)
+    if not whole or key is None:
+        return ""
+    rows = ", calibration=batches" if SCHEMES[key].calibrated else ""
+    call = f'distill.quantize({f"{run.folder}/{whole}"!r}, "{key}", out="teacher"{rows})'
+    return f" A folder for distill.load is made by {call}."
+
+
+_TEACHER = ("teacher", "fp32", "torch")
 _PREDICT = "python -m distill.predict"
 _BY_HAND = "distill.load has no artifact of this kind; the backend itself reads the exported ONNX file."
 

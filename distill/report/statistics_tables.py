@@ -11,7 +11,7 @@ from distill.evaluation.results import Model, Results
 from distill.report import headline
 from distill.report.headline import named
 from distill.report.table import Row, Table, number, with_interval
-from distill.report.verdict import identity
+from distill.report.verdict import identity, word
 
 
 def chance_table(results: Results) -> Table | None:
@@ -53,18 +53,22 @@ def tests_table(results: Results) -> Table | None:
             headline.macro_score(results) if test.scope is None else test.scope,
             named(test.a),
             named(test.b),
-            "differ" if test.distinguishable else "not distinguishable",
+            word(test),
             with_interval(f"{test.difference:+.1f}", test.ci95, 1),
             _p(test.p),
             _p(test.p_corrected),
         )
         for test in shown
     ]
+    older = all(m.retained.at_least is UNSET for m in results.models if m.retained)
+    family = "this report" if older else "models of this report in the same scheme on the same backend,"
     notes = [
         "Difference: score of A minus score of B in points, on the same rows. McNemar's exact test where the score is "
-        "the accuracy of one task, else a paired bootstrap with 10,000 resamples. Two models differ if p, corrected by "
-        "Holm's method for all tests of this report on the same score and against the same kind of model (teacher, "
-        "baseline or student), is below 0.05. The tests include the variance of the rows, and not that of training."
+        "the accuracy of one task, else a paired bootstrap with 10,000 resamples. Two models differ if p is "
+        f"below 0.05, corrected by Holm's method for all tests of {family} on the same score and against the same kind "
+        "of model (teacher, baseline or student). They are not distinguishable if the interval, which is not "
+        "corrected, includes 0; otherwise it is undecided. "
+        "The tests include the variance of the rows, and not that of training."
     ]
     columns = ("Score", "A", "B", "Result", "Difference [95%]", "p", "p, corrected")
     return Table("Tests", columns, rows, 4, notes)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msgspec import UNSET, UnsetType
 
 from distill.evaluation.results import Model, Results
-from distill.report import footnotes, headline
+from distill.report import footnotes, headline, kept
 from distill.report.timed import at, median, reported_input
 
 Row = tuple[str, ...]
@@ -54,7 +54,7 @@ def roles(results: Results) -> list[str]:
 
 def models_table(results: Results) -> Table:
     """The main table: size, latency, score, retained % and speedup of every model."""
-    shape = reported_input(results)
+    shape, over = reported_input(results), kept.kept_name(results)
     rows = [
         (
             m.name,
@@ -67,6 +67,7 @@ def models_table(results: Results) -> Table:
             number(m.macro),
             _retained(m),
             with_interval(times(headline.speedup(m)), headline.interval(m, "speedup"), 2),
+            *([_over_kept(m)] if over else []),
             times(m.speedup.same_backend if m.speedup else None),
         )
         for m in results.models
@@ -82,6 +83,7 @@ def models_table(results: Results) -> Table:
         headline.average_name(results),
         "Retained % [95%]",
         f"Speedup{at([shape])} [95%]",
+        *([f"Over {over} [95%]"] if over else []),
         "Speedup, same backend",
     )
     return Table("Models", columns, rows, 4, _model_notes(results), roles(results))
@@ -93,12 +95,18 @@ def _retained(model: Model) -> str:
     return with_interval(number(headline.retained(model)), headline.interval(model, "retained"), 1)
 
 
+def _over_kept(model: Model) -> str:
+    found = kept.kept(model)
+    return "-" if found is None else with_interval(times(found.median), found.ci95, 2)
+
+
 def _model_notes(results: Results) -> list[str]:
     failed = [f"{m.name} ({headline.variant(m)}) failed: {m.failed}" for m in results.models if m.failed]
     return [
         f"Retained %: the model's {headline.macro_score(results)} as a percentage of the teacher's. Speedup: over "
         f"{headline.reference(results)} on any backend, or on the same backend. Shapes such as 8x128 are batch x "
         "length.",
+        *kept.note(results),
         *headline.on_the_cpu(results),
         *failed,
         *(results.notes or ()),

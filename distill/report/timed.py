@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from distill.config.loads import SINGLE, SINGLE_TEXTS
 from distill.evaluation.results import Latency, Model, Results
-
-REQUESTS = "single requests"
-"""Name of the input of single requests at the tasks' own lengths, beside batch x length such as `8x128`."""
 
 
 def shapes(results: Results) -> list[str]:
@@ -18,10 +16,15 @@ def shapes(results: Results) -> list[str]:
 
 
 def reported_input(results: Results) -> str | None:
-    """The inputs of the reported speedups: rows of the tasks at their own lengths.
+    """The inputs of the reported speedups: texts of the tasks, with the run's load.
 
     In runs with `older_rules`, the middle one of the inputs with a fixed batch and length.
     """
+    return SINGLE_TEXTS if results.load == SINGLE else batches(results)
+
+
+def batches(results: Results) -> str | None:
+    """The inputs of speedups in batches, as `reported_input`."""
     rows = [row for m in results.models for row in (m.latency_ms or ())]
     fixed = list(dict.fromkeys(row.input for row in rows if row.batch is not None))
     own = list(dict.fromkeys(row.input for row in rows if row.batch is None))
@@ -36,12 +39,14 @@ def at(names: Iterable[str | None]) -> str:
     timed = {name for name in names if name}
     if len(timed) > 1:
         return " at the inputs of its run"
-    return f" at {_short(timed.pop())}" if timed else ""
+    return f" {_short(timed.pop())}" if timed else ""
 
 
 def _short(name: str) -> str:
-    """A shape, such as 8x128, or what all other inputs are."""
-    return name if re.fullmatch(r"\d+x\d+", name) else "the tasks' own lengths"
+    """A shape, such as 8x128, single texts, or what all other inputs are."""
+    if name == SINGLE_TEXTS:
+        return "with single texts"
+    return f"at {name}" if re.fullmatch(r"\d+x\d+", name) else "at the tasks' own lengths"
 
 
 def latency(model: Model, shape: str | None) -> Latency | None:
@@ -50,13 +55,12 @@ def latency(model: Model, shape: str | None) -> Latency | None:
 
 
 def median(model: Model, shape: str | None) -> float | None:
-    """Milliseconds at a timed shape."""
-    row = latency(model, shape)
-    return row.median if row else None
+    """Milliseconds with a timed input."""
+    return milliseconds(model).get(shape or "")
 
 
 def milliseconds(model: Model) -> dict[str, float]:
-    """Input -> median milliseconds, single requests among them where they were timed."""
+    """Input -> median milliseconds, single texts among them where they were timed."""
     timed = {row.input: row.median for row in (model.latency_ms or ())}
     single = model.requests
-    return timed | ({REQUESTS: single.p50} if single else {})
+    return timed | ({SINGLE_TEXTS: single.p50} if single else {})

@@ -11,16 +11,20 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from distill.config.loads import SINGLE_TEXTS
 from distill.evaluation.results import Disagreement, Interval, Model, Results, known
 from distill.report import headline, overview
 from distill.report.timed import median, milliseconds, reported_input, shapes
+
+CHOSEN = ("student", "teacher")
+"""Models that are offered: baselines are controls, and pruned models are not trained yet."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +37,7 @@ class Run:
 
     @functools.cached_property
     def input(self) -> str | None:
-        """The input of the reported speedup: the tasks' own lengths where it was measured there, else the middle
-        shape."""
-        for model in self.results.models:
-            measured = model.speedup.by_input if model.speedup else {}
-            best = headline.speedup(model)
-            if named := next((name for name, row in measured.items() if row.median == best), None):
-                return named
+        """The input of the reported speedup."""
         return reported_input(self.results)
 
     @functools.cached_property
@@ -71,6 +69,8 @@ class Variant:
     settings: str
     retained: Value | None
     above_chance: Value | None
+    development: Value | None
+    """Retained percent on the rows on which choices are made; None where a variant of its group has none."""
     speedup: dict[str, Value]
     """Input -> speedup."""
     ms: dict[str, float]
@@ -88,6 +88,17 @@ class Variant:
     def kept(self, above: bool) -> Value | None:
         """Retained percent: of the teacher's score or, with `above`, of its score minus chance."""
         return self.above_chance if above else self.retained
+
+    def judged(self, above: bool) -> Value | None:
+        """What a choice is made by: the retained percent on the development rows, if it is known and asked for."""
+        return self.kept(above) if above or self.development is None else self.development
+
+    @functools.cached_property
+    def best(self) -> int:
+        """The run of which a user takes the model: the first of those that retain the most, by the rows on which
+        choices are made."""
+        kept = [headline.development(model) if self.development else headline.retained(model) for model in self.models]
+        return self.runs[max(range(len(kept)), key=lambda place: (kept[place] or 0.0, -place))]
 
 
 @dataclass(frozen=True)
@@ -129,6 +140,7 @@ def _comparable(results: Results) -> list[Any]:
         results.teacher_name,
         machine,
         bool(results.smoke),
+        results.load,
     ]
 
 
@@ -154,26 +166,29 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
             title = overview.settings(same[0])
             for models, of_runs in overview.variants(same):
                 made.append(_variant(number, runs, [index[id(results)] for results in of_runs], models, title))
-    return made
+    scored = [variant for variant in made if variant.retained is not None and variant.first.role in CHOSEN]
+    apart = {variant.group for variant in scored if variant.development is None}
+    return [replace(variant, development=None) if variant.group in apart else variant for variant in made]
 
 
 def fastest_teacher(results: Results) -> dict[str, float]:
     """Input -> milliseconds of the teacher's fastest float32 variant."""
     teachers = [m for m in headline.of_role(results, "teacher") if headline.float32(m)]
-    times = {shape: [t for m in teachers if (t := median(m, shape))] for shape in shapes(results)}
+    inputs = [*shapes(results), *([] if results.gpu else [SINGLE_TEXTS])]  # on a GPU 16 bits count too
+    times = {name: [t for m in teachers if (t := median(m, name))] for name in inputs}
     return {shape: min(found) for shape, found in times.items() if found}
 
 
 def speedups(model: Model, run: Run) -> dict[str, Value]:
     """Input -> speedup of a model of a run with its interval.
 
-    Runs with `older_rules` have the speedup at one input only. At the others it is the ratio of medians, without an
-    interval.
+    Where a run has no speedup with an input, which was measured under older rules, it is the ratio of medians, without
+    an interval.
     """
     ways = model.speedup
+    ratios = {name: Value(ms / own) for name, ms in run.fastest.items() if (own := median(model, name))}
     if ways and ways.by_input:
-        return {name: Value(row.median, row.ci95) for name, row in ways.by_input.items()}
-    ratios = {shape: Value(ms / own) for shape, ms in run.fastest.items() if (own := median(model, shape))}
+        return ratios | {name: Value(row.median, row.ci95) for name, row in ways.by_input.items()}
     if run.input and ways and ways.best_teacher is not None:
         ratios[run.input] = Value(ways.best_teacher, ways.ci95)
     return ratios
@@ -189,6 +204,7 @@ def _variant(group: int, runs: Sequence[Run], places: Sequence[int], models: Seq
         settings,
         over_seeds([_retained(m) for m in models]),
         over_seeds([above_chance(m) for m in models]),
+        over_seeds([None if (kept := headline.development(m)) is None else Value(kept) for m in models]),
         {name: v for name in keys(faster) if (v := over_seeds([row.get(name) for row in faster]))},
         means(timed),
         mean_of([m.size_mib for m in models]),

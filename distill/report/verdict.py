@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from distill.evaluation.results import Identity, Results, Test
+from distill.evaluation.results import Identity, Model, Results, Test, known
 
 
 def between(results: Results, a: Identity, b: Identity, scope: str | None = None) -> Test | None:
@@ -31,9 +31,35 @@ def identity(model: Identity) -> tuple[str, str, str]:
     return model.name, model.scheme, model.backend
 
 
+def tied(test: Test) -> bool:
+    """Whether a test finds no difference, and its interval has none to find."""
+    return not test.distinguishable and (test.ci95 is None or test.ci95[0] <= 0 <= test.ci95[1])
+
+
+def word(test: Test) -> str:
+    """What a test shows. An interval is not corrected for the number of tests: it may exclude 0 where p is not below
+    0.05 after correction, and nothing is claimed then."""
+    return "differ" if test.distinguishable else "not distinguishable" if tied(test) else "undecided"
+
+
 def shown(test: Test) -> str:
     """What a test on the macro scores shows, as the end of a sentence."""
-    return f"their scores {'differ' if test.distinguishable else 'are not distinguishable'}: {numbers(test)}"
+    said = {
+        "differ": "their scores differ",
+        "not distinguishable": "their scores are not distinguishable",
+        "undecided": "whether their scores differ is undecided",
+    }
+    return f"{said[word(test)]}: {numbers(test)}"
+
+
+def keeps(model: Model, least: float) -> str:
+    """A sentence on whether the reported rows show that a model keeps at least so many percent of the teacher's score:
+    a test of non-inferiority at the 5% level. Empty where it was not made."""
+    end = known(model.retained.at_least) if model.retained else None
+    if end is None:
+        return ""
+    shown = "shown" if end >= least else "not shown"
+    return f" That it keeps at least {least:g}% is {shown}: the one-sided 95% interval begins at {end:.1f}%."
 
 
 def numbers(test: Test) -> str:

@@ -107,8 +107,13 @@ drawn = cache(figure.png)  # the same points give the same picture, which is dra
 
 @pytest.fixture(autouse=True)
 def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def png(shown: list[figure.Point], smoke: bool = False, over: str = headline.REFERENCE) -> bytes:
-        return drawn(tuple(shown), smoke, over)
+    def png(
+        shown: list[figure.Point],
+        smoke: bool = False,
+        over: str = headline.REFERENCE,
+        below: figure.Second | None = None,
+    ) -> bytes:
+        return drawn(tuple(shown), smoke, over, below)
 
     monkeypatch.setattr(figure, "png", png)
 

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from distill import __version__
 from distill.config import Evaluate
+from distill.config.loads import load_of
 from distill.config.plan import Step
 from distill.config.schemes import packages
 from distill.data.development_split import aside
-from distill.data.encode import Encoded
 from distill.data.tasks import TaskData
 from distill.evaluation import disagreements, model_results
 from distill.evaluation.lengths import of_rows
@@ -31,7 +31,7 @@ from distill.pipeline.stages.load_variants import Loader, Models, models, varian
 from distill.pipeline.stages.predictions import failing, predictions
 from distill.report import headline
 from distill.runtime.storage import atomic, run_folder, structs
-from distill.runtime.versions import environment, installed
+from distill.runtime.versions import environment, installed, source_hash
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class EvaluateInputs:
     coverage: list[Coverage]
     shape: list[int] | None
     """The fixed shape of a target, which is timed too."""
+    load: str
+    """How the models will be asked, as in `config.loads`."""
     command: str
     """Command line that started the run."""
     identities: dict[str, str]
@@ -63,6 +65,7 @@ def inputs(ctx: Context, step: Step) -> EvaluateInputs:
         tokenizers=ctx.every_tokenizer,
         coverage=convert(ctx.coverage, list[Coverage]),
         shape=ctx.config.target.shape if fixed else None,
+        load=load_of(ctx.config.target),
         command=ctx.command,
         identities=ctx.folder.inputs(step),
     )
@@ -88,7 +91,7 @@ def run(inputs: EvaluateInputs, settings: Evaluate, runtime: Runtime) -> Evaluat
     working = [variant for variant in working if variant.name not in failed]
     served, cuda = cold_start.served(loader, working), runtime.machine.device.type == "cuda"
     measured = model_results.Measured(
-        tasks, working, outputs, timed, served, settings.shapes[-1], cuda, development, lengths
+        tasks, working, outputs, timed, served, settings.shapes[-1], cuda, inputs.load, development, lengths
     )
     rows = []
     for variant in all_variants:
@@ -133,12 +136,13 @@ def _environment(runtime: Runtime) -> dict[str, Any]:
 
 
 def _same_conditions(inputs: EvaluateInputs, runtime: Runtime) -> None:
-    """Remove predictions and timings of a stopped run that had other models or ran on another machine."""
+    """Remove predictions and timings of a stopped run that had other models or code, or ran on another machine."""
     folder = runtime.folder / inputs.name
-    file, now = folder / "conditions.json", {"inputs": inputs.identities, "environment": _environment(runtime)}
+    now = {"inputs": inputs.identities, "environment": _environment(runtime), "code": source_hash()}
+    file = folder / "conditions.json"
     before = atomic.read_json(file) if file.is_file() else None
     if before != now and folder.is_dir():
-        runtime.machine.log(f"{inputs.name}: starts again, because models or machine changed")
+        runtime.machine.log(f"{inputs.name}: starts again, because models, code or machine changed")
         atomic.remove(folder, runtime.folder)
     atomic.write_json(file, now)
 
@@ -157,7 +161,8 @@ def _times(
         stored = atomic.read_json(file)
         failed |= stored.pop("failed")
         return timing.Timed(**stored)
-    readers = timing.Readers({variant.name: loader.tokenizers(variant) for variant in compared}, tokenizers)
+    different = list({id(tokenizer): tokenizer for tokenizer in tokenizers}.values())
+    readers = timing.Readers({variant.name: loader.tokenizers(variant) for variant in compared}, different)
     loaded = list[runners.Runner]()
     for variant in compared:
         with failing(variant, failed):
@@ -165,15 +170,12 @@ def _times(
             runner.run(readers.synthetic(variant.name, [1, settings.shapes[0][1]]))
             loaded.append(runner)
 
-    def own_rows(tokenizer: Any) -> list[tuple[int, Encoded]]:
-        first = ((data, next(iter(data.reported.values()))) for data in loader.tasks.values())
-        return [(data.texts, data.encoded(rows, tokenizer, loader.runtime.longest).sequences) for data, rows in first]
-
     timed = timing.timed(
         loaded,
         readers,
         shapes,
-        own_rows,
+        [_texts(data) for data in loader.tasks.values()],
+        loader.runtime.longest,
         repeats=min(settings.repeats, limit.repeats or settings.repeats),
         requests=timing.SMOKE_REQUESTS if limit.smoke else timing.REQUESTS,
         least_ms=latency.SMOKE_MS if limit.smoke else latency.LEAST_MS,
@@ -182,6 +184,13 @@ def _times(
     )
     atomic.write_json(file, asdict(timed) | {"failed": failed})
     return timed
+
+
+def _texts(data: TaskData) -> list[list[str]]:
+    """The texts of rows that are reported, of the first split: more than are timed."""
+    rows = next(iter(data.reported.values()))
+    places = np.random.default_rng(0).permutation(len(rows))[: 10 * timing.REQUESTS]
+    return data.inputs(rows.select(places))
 
 
 def _unique(paths: Iterable[Path]) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from distill.config.loads import BATCH, SINGLE_TEXTS
 from distill.config.schemes import file_of
 from distill.deploy.export.artifacts import Exported, Proof
 from distill.deploy.export.record import Entry
@@ -23,23 +24,29 @@ def students(measured: Results | None, target: str) -> Students:
     }
 
 
+def load(measured: Results | None) -> str:
+    """The load that the results are about."""
+    return BATCH if measured is None else measured.load
+
+
 def entries(
     measured: Results | None, target: str, exported: Sequence[Exported], proofs: Mapping[str, Proof]
 ) -> Iterator[Entry]:
-    """The artifacts of a task with their times at the middle shape of the evaluation.
+    """The artifacts of a task with their times, from token ids, in batches and of single texts.
 
     `proofs`: name of an artifact -> its proof, as from `artifacts.verified`.
     """
-    shape = None if measured is None else timed.reported_input(measured)
+    shape = None if measured is None else timed.batches(measured)
     models = {name: model for name, model in students(measured, target).items() if not model.failed}
     task = exported[0].task
 
     def entry(backend: str, scheme: str, path: str, agreement: float | None) -> Entry:
         model, own = models.get((backend, scheme)), temperature(models, task, backend, scheme)
         row = None if model is None else timed.latency(model, shape)
-        if row is None:
+        if model is None or row is None:
             return Entry(backend, scheme, path, agreement=agreement, temperature=own)
-        return Entry(backend, scheme, path, row.median, row.batch, row.length, agreement, own)
+        single = timed.median(model, SINGLE_TEXTS)
+        return Entry(backend, scheme, path, row.median, row.batch, row.length, agreement, own, single)
 
     for artifact in exported:
         yield entry(artifact.backend, artifact.scheme, artifact.path, proofs[artifact.name].agreement)

@@ -12,10 +12,10 @@ from msgspec import to_builtins
 from distill.config.backends import BACKENDS
 from distill.errors import visible
 from distill.evaluation.results import Results
-from distill.report import figure, headline, overview, verdict
-from distill.report.choose import ROLES, Ask, choice, least_of, ranked
+from distill.report import figure, headline, kept, overview, verdict
+from distill.report.choose import Ask, choice, least_of, ranked
 from distill.report.loading import loading
-from distill.report.variants import Group, Run, Value, Variant, groups, keys, mean_of, means, variants
+from distill.report.variants import CHOSEN, Group, Run, Value, Variant, groups, keys, mean_of, means, variants
 
 _NUMBERS = (
     "parameters",
@@ -27,7 +27,17 @@ _NUMBERS = (
     "cost_per_million",
 )
 """Numbers of a model that are shown unchanged; with several seeds, their mean."""
-_DETAILS = ("requests", "recall", "score_ci95", "calibration", "by_length", "near_constant", "energy_missing", "failed")
+_DETAILS = (
+    "requests",
+    "from_text",
+    "recall",
+    "score_ci95",
+    "calibration",
+    "by_length",
+    "near_constant",
+    "energy_missing",
+    "failed",
+)
 """Facts of a model that are shown for the first of several seeds."""
 _ROWS_OF_MANY = 10
 """Disagreements of each task that a page on several runs contains."""
@@ -157,7 +167,7 @@ def _tests(runs: Sequence[Run], every: Sequence[Variant]) -> list[dict[str, Any]
             if test.scope is None and every[a].runs == (number,):
                 found[a]["tests"][str(b)] = verdict.shown(test)
             elif test.scope is not None and every[b].first.role == "teacher":
-                found[a]["ties"].setdefault(test.scope, not test.distinguishable)
+                found[a]["ties"].setdefault(test.scope, verdict.tied(test))
     return found
 
 
@@ -171,17 +181,19 @@ def _variant(runs: Sequence[Run], variant: Variant, settings: str) -> dict[str, 
     scored = [model.scores for model in variant.models if model.scores]
     return {
         **{key: getattr(first, key) for key in ("name", "role", "step", "target", "scheme", "backend")},
-        "offered": first.role in ROLES,
+        "offered": first.role in CHOSEN,
         "group": variant.group,
         "runs": variant.runs,
         "settings": settings,
         "raw": _value(variant.retained),
+        "development": _value(variant.development),
         "above": _value(variant.above_chance),
         "speedup": {name: _value(value) for name, value in variant.speedup.items()},
         "ms": variant.ms,
+        "over": kept.short(first).removeprefix(", "),
         "mib": variant.mib,
         **{key: mean_of(getattr(model, key) for model in variant.models) for key in _NUMBERS},
         **{key: value for key in _DETAILS if (value := getattr(first, key))},
         "scores": {task: means([scores[task] for scores in scored if task in scores]) for task in keys(scored)},
-        "loading": loading(runs[variant.runs[0]], first),
+        "loading": loading(runs[variant.best], first),
     }

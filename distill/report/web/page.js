@@ -56,13 +56,14 @@ const cached = { members: [], targets: [], // of the group that is shown
 const group = () => DATA.groups[state.group];
 const members = () => cached.members;
 const kept = (variant) => (state.above ? variant.above : variant.raw);
+const judged = (variant) => (state.above || !variant.development ? kept(variant) : variant.development); // choices are made by it
 const speed = (variant) => variant.speedup[state.input] || null;
 const taken = (variant) => variant.ms[state.input] ?? null;
 const label = (variant) => `${variant.name}, ${variant.scheme} ${variant.backend}`;
 const where = (variant) => RUNS[variant.runs[0]].folder + (variant.runs.length > 1 ? ` and ${variant.runs.length - 1} more` : "");
 const within = (value, most) => value !== null && value !== undefined && value <= most;
 const CONDITIONS = [
-  ["least", (variant, least) => kept(variant)[0] >= least, (least) => `retain at least ${fixed(least)}%`],
+  ["least", (variant, least) => judged(variant)[0] >= least, (least) => `retain at least ${fixed(least)}%`],
   ["ms", (variant, most) => within(taken(variant), most), (most) => `take at most ${fixed(most)} ms`],
   ["mib", (variant, most) => within(variant.mib, most), (most) => `have at most ${fixed(most)} MiB`],
 ];
@@ -309,7 +310,7 @@ const COLUMNS = [
   ["above", "Above chance %", (variant) => variant.above && variant.above[0], (variant) => shown(variant.above, 1)],
   ["speedup", "Speedup", (variant) => speed(variant) && speed(variant)[0], (variant) => shown(speed(variant), 2, "x")],
   ["ms", "ms", (variant) => taken(variant), (variant) => fixed(taken(variant))],
-  ["p95", "p95 ms, single requests", (variant) => variant.requests && variant.requests.p95, (variant) => fixed(variant.requests && variant.requests.p95)],
+  ["p95", "p95 ms, single texts", (variant) => variant.requests && variant.requests.p95, (variant) => fixed(variant.requests && variant.requests.p95)],
   ["mib", "MiB", (variant) => variant.mib, (variant) => fixed(variant.mib)],
   ["parameters", "Parameters, M", (variant) => variant.parameters && variant.parameters / 1e6, (variant) => fixed(variant.parameters && variant.parameters / 1e6, 2)],
   ["seeds", "Seeds", (variant) => variant.runs.length, (variant) => variant.runs.flatMap((index) => RUNS[index].seeds).join(", ")],
@@ -429,6 +430,8 @@ function panel(variant) {
   if (variant.failed) facts.push(row("Failed", variant.failed));
   const reference = members().find((other) => other.role === "teacher" && Object.keys(other.scores).length);
   const speeds = [...new Set([...Object.keys(variant.speedup), ...Object.keys(variant.ms)])].map((name) => [name, shown(variant.speedup[name], 2, "x"), fixed(variant.ms[name] ?? null, 2)]);
+  speeds.push(...Object.entries(variant.from_text || {}).map(([name, found]) => [`${name}, from text (tokenizer ${fixed(100 * found.tokenizer, 0)}%)`, `${fixed(found.speedup.median, 2)}x`, fixed(found.median, 2)]));
+  if (variant.over) facts.push(row("Speed over your model in its fastest form that keeps its score", variant.over));
   const interval = (task, metric) => { const found = variant.score_ci95 && variant.score_ci95[task] && variant.score_ci95[task][metric]; return found ? ` [${fixed(found[0])}, ${fixed(found[1])}]` : ""; };
   const scores = Object.entries(variant.scores).flatMap(([task, metrics]) => Object.entries(metrics).map(([metric, value]) => [task, metric, fixed(value) + interval(task, metric), fixed(reference ? (reference.scores[task] || {})[metric] : null)]));
   const recall = Object.entries(variant.recall || {}).flatMap(([task, labels]) => Object.entries(labels).map(([name, value]) => [task, name, fixed(value)]));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import comb
 from typing import Any
 
@@ -111,21 +112,37 @@ def test_which_models_are_tested() -> None:
         assert test.distinguishable == (test.p_corrected < 0.05)
 
 
+def test_the_best_student_is_chosen_on_other_rows() -> None:
+    models = scored(
+        {
+            "teacher": ("teacher", "fp32", predictions(0.9, 0)),
+            **{f"student {n}": ("student", "s1", predictions(quality, n)) for n, quality in ((1, 0.9), (2, 0.7))},
+        }
+    )
+    for scores, best in (((95.0, 99.0), "student 2"), ((99.0, None), "student 1")):
+        others = [replace(models[f"student {n}"], development=score) for n, score in zip((1, 2), scores, strict=True)]
+        found = every_test([models["teacher"], *others], models["teacher"], COUNTED)
+        assert {test.b.name for test in found if test.b.name != "teacher"} == {best}
+
+
 def test_values_of_p_are_corrected_within_the_question_that_they_answer() -> None:
     models = scored(
         {
             "teacher": ("teacher", "fp32", predictions(0.9, 0)),
             "baseline": ("baseline", "s1", predictions(0.8, 9)),
-            **{f"student {n}": ("student", f"s{n}", predictions(0.86, n)) for n in range(1, 6)},
+            **{f"student {n}": ("student", "s1", predictions(0.86, n)) for n in range(1, 6)},
+            "student 6": ("student", "s2", predictions(0.86, 6)),
         }
     )
     found = every_test([*models.values()], models["teacher"], COUNTED)
     of_tasks: list[tuple[str | None, str]] = [(name, "teacher") for name in NAMES]
     questions = [*((None, role) for role in ("teacher", "baseline", "student")), *of_tasks]
     for scope, role in questions:
-        asked = [test for test in found if test.scope == scope and test.b.name.startswith(role)]
-        assert len(asked) == {"teacher": 5, "baseline": 1, "student": 4}[role]
+        every = [test for test in found if test.scope == scope and test.b.name.startswith(role)]
+        asked = [test for test in every if test.a.scheme == "s1"]
+        assert len(every) == {"teacher": 6, "baseline": 5, "student": 5}[role]
         assert [test.p_corrected for test in asked] == pytest.approx(holm([test.p for test in asked]))
+        assert all(test.p_corrected == test.p for test in every if test.a.scheme == "s2")  # a form pays for no other
 
 
 def test_a_report_of_one_task_has_the_exact_test_of_its_score() -> None:

@@ -119,9 +119,9 @@ def test_single_requests_are_timed_one_by_one_in_rounds(clock: Clock) -> None:
     rows = [synthetic((1, length), 50) for length in range(4, 14)]
     times = latency.requests(runners, {"a": rows, "b": rows}, rounds=3)
     assert times == {"a": [1000.0] * 10, "b": [2000.0] * 10}
-    # In each round, a runner is called once untimed, and then on each row of its share, in order.
+    # In each round, a runner is called untimed on the row before its share, and then on each row of it, in order.
     lengths = [shape[1] for name, shape in clock.calls if name == "a"]
-    assert lengths == [4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11, 12, 13]
+    assert lengths == [13, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12, 13]
     names = "".join(name for name, _ in clock.calls)
     assert sorted(names[:8]) == list("aaaabbbb")
     assert names[:4] in ("aaaa", "bbbb")
@@ -132,4 +132,14 @@ def test_percentiles_are_numpys() -> None:
     assert latency.percentiles(times) == {
         "count": 200, "p50": np.median(times), "p95": np.percentile(times, 95), "p99": np.percentile(times, 99),
     }  # fmt: skip
-    assert latency.percentiles([]) is None
+
+
+def test_the_ratio_of_medians_is_paired_by_text() -> None:
+    """All texts twice as fast: whatever texts are drawn, the ratio is 2. Of unpaired draws it would vary."""
+    reference = np.random.default_rng(0).gamma(2, 3, 200)
+    exact = latency.ratio_of_medians(list(reference), list(reference / 2))
+    assert exact == {"median": pytest.approx(2.0), "ci95": [pytest.approx(2.0), pytest.approx(2.0)]}
+    own = np.random.default_rng(1).gamma(2, 1, 200)
+    found = latency.ratio_of_medians(list(reference), list(own))
+    assert found["median"] == np.median(reference) / np.median(own)
+    assert found["ci95"][0] < found["median"] < found["ci95"][1]

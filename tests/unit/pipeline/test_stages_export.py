@@ -16,6 +16,7 @@ from distill.config.schemes import file_of
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import TaskData
+from distill.deploy.export.artifacts import Proof
 from distill.evaluation.results import Origin, Statistics
 from distill.inference import timing
 from distill.pipeline import collect
@@ -23,8 +24,11 @@ from distill.pipeline.artefacts import Cost, Evaluated, Key, Record
 from distill.pipeline.context.checkpoints import Checkpoints
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.runtime import Runtime
-from distill.pipeline.stages import export
+from distill.pipeline.stages import evaluated, export
 from distill.runtime.storage import atomic, run_folder, structs
+from tests.decoded import decoded
+from tests.enriched import enriched
+from tests.unit.report.conftest import complete
 
 
 def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +70,21 @@ def test_the_shape_of_a_target_is_timed_too(
     shapes: list[list[int]], target: list[int] | None, timed: list[list[int]]
 ) -> None:
     assert timing.shapes(shapes, target) == timed
+
+
+def test_an_exported_folder_has_the_times_of_both_loads() -> None:
+    made = enriched(complete())
+    student = made["models"][8]
+    student["requests"] |= {"p50": 0.75}
+    measured = decoded(made | {"load": "single"})
+    artifact: Any = SimpleNamespace(task="cola", backend="onnxruntime", scheme="int8", path="onnx/a", name="a")
+    proofs = {"a": Proof(agreement=0.5)}
+    entry = next(evaluated.entries(measured, "", [artifact], proofs))
+    own = next(row["median"] for row in student["latency_ms"] if row.get("name") == "own lengths")
+    assert (entry.ms, entry.single_ms, entry.agreement) == (own, 0.75, 0.5)
+    assert [evaluated.load(each) for each in (None, decoded(made), measured)] == ["batch", "batch", "single"]
+    untimed = next(evaluated.entries(None, "", [artifact], proofs))
+    assert (untimed.ms, untimed.single_ms) == (None, None)
 
 
 @pytest.mark.parametrize(("evaluation", "command"), [("evaluate", "first"), ("again", "second"), (None, "second")])

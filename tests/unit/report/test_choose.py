@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from distill.config.loads import SINGLE_TEXTS
 from distill.errors import ConfigError
-from distill.report import export
+from distill.report import export, figure, headline
 from distill.report.__main__ import main
-from distill.report.choose import ROLES, Ask, choice, compared, least_of, offered, parsed
+from distill.report.choose import Ask, choice, compared, least_of, offered, parsed
 from distill.report.loading import loading
-from distill.report.variants import Run, groups, speedups, variants
+from distill.report.variants import CHOSEN, Run, groups, speedups, variants
 from distill.report.verdict import between
 from distill.runtime.storage.atomic import write_json
 from tests.decoded import decoded, model_of
@@ -36,6 +37,7 @@ def only(results: Results, folder: str = "outputs/a") -> list[Run]:
         ("mib=20 above_chance=98.5 ms=5", Ask(98.5, True, 5.0, 20.0)),
         ("size=min", Ask(0.0, goal="size")),
         ("above_chance=max mib=3", Ask(0.0, True, None, 3.0, "above_chance")),
+        ("load=single retained=97", Ask(97.0, load="single")),
     ],
 )
 def test_words(words: str, expected: Ask) -> None:
@@ -44,7 +46,16 @@ def test_words(words: str, expected: Ask) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["speed=max", "retained=x", "retained=-1", "ms=5 ms=6", "speedup=max size=min", "retained=9 above_chance=9"],
+    [
+        "speed=max",
+        "retained=x",
+        "retained=-1",
+        "ms=5 ms=6",
+        "speedup=max size=min",
+        "retained=9 above_chance=9",
+        "load=9",
+        "load=single load=batch",
+    ],
 )
 def test_other_words_are_refused_in_one_line(words: str) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -115,6 +126,7 @@ def test_the_verdict_names_the_choice_its_test_and_its_folder(results: Results) 
     assert row is not None
     assert f"{row.difference:+.1f} points" in second
     assert ("are not distinguishable" in second) is not row.distinguishable
+    assert "on the development rows" not in first
     assert found["loading"]["command"].startswith(
         "python -m distill.predict outputs/a/export/cola --backend onnxruntime"
     )
@@ -186,8 +198,10 @@ def test_a_teacher_that_is_chosen_is_named_as_one_beside_the_best_student(result
     assert found["variant"].first.role == "teacher"
     students = [variant for variant in offered(every, group, Ask(0.0)) if variant.first.role == "student"]
     assert found["sentences"][2].startswith(f"No student does; of the students, {students[0].name} is the fastest")
-    assert loading(runs[0], model_of(teacher))["note"].endswith(
-        "The variant that was timed is in outputs/a/evaluate/teacher/cola/model_int8.onnx."
+    made = " A folder for distill.load is made by distill.quantize('outputs/a/models/teacher', \"bitsandbytes\", "
+    assert loading(runs[0], model_of(teacher))["note"] == (
+        "This is your model in int8 bitsandbytes, which the run does not export. The evaluate stage made its file: "
+        f'outputs/a/evaluate/teacher/cola/model_int8.onnx.{made}out="teacher").'
     )
     assert len(choice(runs, every, group, Ask(80.0))["sentences"]) == 2
 
@@ -286,4 +300,76 @@ def test_the_command_line(
 
 
 def test_only_trained_models_are_offered() -> None:
-    assert set(ROLES) == {"student", "teacher"}
+    assert set(CHOSEN) == {"student", "teacher"}
+
+
+def test_a_choice_for_single_texts_is_by_their_times(results: Results) -> None:
+    """By the stored ratio or, where a run has none, by the ratio of the medians of single texts."""
+    results = enriched(results)
+    single = {"median": 30.0, "ci95": [29.0, 31.0]}
+    results["models"][6]["speedup"]["by_input"][SINGLE_TEXTS] = single
+    runs = only(results)
+    every, group = variants(runs), groups(runs)[0]
+    found = choice(runs, every, group, Ask(90.0, load="single"))
+    assert found["variant"].first == runs[0].results.models[6]
+    assert "at 30.00x (29.00 to 31.00) the speed of" in found["sentences"][0]
+    assert found["sentences"][0].partition("(8.0 ms, ")[2].endswith(f"with {SINGLE_TEXTS}).")
+    assert choice(runs, every, group, Ask(90.0, load="batch")) == choice(runs, every, group, Ask(90.0))
+    reference, own = 2.0, 2.0 + 8  # of the teacher in torch, and of the ninth model
+    assert every[8].speedup[SINGLE_TEXTS].value == pytest.approx(reference / own)
+    assert every[8].speedup[SINGLE_TEXTS].interval is None
+
+
+def test_a_run_for_single_texts_names_the_same_variant_everywhere(results: Results) -> None:
+    results = enriched(results) | {"load": "single"}
+    for number, model in enumerate(results["models"]):
+        if ways := model.get("speedup"):
+            ratio = {"median": 30.0 - number, "ci95": [29.0 - number, 31.0 - number]}
+            ways["by_input"][SINGLE_TEXTS], ways["best_teacher"], ways["ci95"] = ratio, ratio["median"], ratio["ci95"]
+    runs = only(results)
+    (group,) = groups(runs)
+    found = choice(runs, variants(runs), group, Ask(90.0))["variant"].first
+    first = headline.first_student(runs[0].results)
+    assert group.input == SINGLE_TEXTS
+    teachers = [m for m in runs[0].results.models if m.role == "teacher" and m.retained]
+    assert found == max([first, *teachers], key=headline.speedup)
+    assert "with single texts" in headline.headline(runs[0].results)
+    point = max((p for p in figure.points(runs[0].results) if p.role == "student"), key=lambda p: p.speedup)
+    assert (point.label, point.speedup) == (headline.variant(first), headline.speedup(first))
+
+
+def test_a_choice_by_score_is_made_on_the_development_rows(results: Results) -> None:
+    results = enriched(results)
+    students = [model for model in results["models"] if model["role"] in ("student", "teacher") and model["retained"]]
+    for model in students:
+        model["retained"] |= {"development": 90.0, "at_least": 91.5}
+    slow = next(model for model in students if model["backend"] == "bitsandbytes")
+    slow["retained"]["development"] = 98.0
+    runs = only(results)
+    found = choice(runs, variants(runs), groups(runs)[0], Ask(93.0))
+    assert found["variant"].first == model_of(slow)
+    text = found["sentences"][0]
+    assert "that retain at least 93% on the development rows (98.0% there): it retains 94.4%" in text
+    assert text.endswith(" That it keeps at least 93% is not shown: the one-sided 95% interval begins at 91.5%.")
+    del students[0]["retained"]["development"]  # not all have it: nothing is chosen by it
+    runs = only(results)
+    assert "development" not in choice(runs, variants(runs), groups(runs)[0], Ask(93.0))["sentences"][0]
+
+
+def test_of_several_seeds_a_run_that_meets_the_condition_is_named(results: Results) -> None:
+    """And their paired tests are counted, where their standard deviations would be no test."""
+    results = enriched(results)
+    second = copy.deepcopy(results) | {"seeds": [1], "command": results["command"].replace("seed=0", "seed=1")}
+    for model in second["models"]:
+        if model["retained"]:
+            model["retained"]["headline"] += 2.0
+    runs = [Run("a", decoded(results)), Run("b", decoded(second))]
+    found = choice(runs, variants(runs), groups(runs)[0], Ask(94.0))
+    first, other = found["sentences"]
+    assert found["variant"].retained.value == pytest.approx(94.1)
+    assert "(mean of 2 seeds; b retains the most)" in first
+    assert found["loading"]["note"] is None or "a/" not in found["loading"]["note"]
+    row = between(decoded(results), found["variant"].first, found["next"].first)
+    assert row is not None
+    count = 2 if row.distinguishable else 0
+    assert f"their scores differ in {count} of 2 runs by the paired test ({row.difference:+.1f}, " in other

@@ -144,7 +144,8 @@ def test_models_of_several_seeds_are_one_row_and_one_curve(family: Results) -> N
 
 def test_every_student_is_in_the_headline_with_its_gain(family: Results) -> None:
     text = headline.headline(decoded(family))
-    assert "96.0% at 5.00x (2x, int8 onnxruntime); 92.0% at 10.00x (4x, int8 onnxruntime)." in text
+    assert "96.0% [94.9, 96.9] at 5.00x (2x, int8 onnxruntime)" in text
+    assert "; 92.0% [90.9, 92.9] at 10.00x (4x, int8 onnxruntime)." in text
     assert (
         "Gain over the same students trained without a teacher, in percentage points, as fp32 torch: +6.5 (2x), "
         "+0.5 (4x)." in text

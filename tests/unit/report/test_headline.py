@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from distill.report import detail, footnotes, headline, table
+from distill.config.loads import SINGLE_TEXTS
+from distill.report import detail, figure, footnotes, headline, table, verdict
 from distill.report.checked import validate
+from distill.report.loads_table import loads_table
 from tests.decoded import decoded, model_of
+from tests.enriched import enriched
 
 Results = dict[str, Any]
 
@@ -235,3 +238,79 @@ def test_the_waterfall_has_what_each_step_gave_alone_and_with_those_before(resul
         ("4x", "teacher", "-"),
         ("4x", "depth", "2.00x"),
     ]
+
+
+def test_the_fastest_variant_of_the_teacher_that_keeps_its_score_is_named(results: Results) -> None:
+    assert "your model" not in headline.headline(decoded(results))
+    for model in results["models"]:
+        if ways := model["speedup"]:
+            median = ways["best_teacher"] / 1.65
+            ends = [0.9 * median, 1.1 * median]
+            ways["over_kept"] = {"scheme": "bf16", "backend": "torch", "median": median, "ci95": ends}
+    assert validate(results) == []
+    run = decoded(results)
+    assert " That is 3.15x (95% interval 2.84 to 3.47) your model in bf16 torch, the teacher's" in headline.headline(
+        run
+    )
+    shown = table.models_table(run)
+    cells = [row[shown.columns.index("Over your model in bf16 torch [95%]")] for row in shown.rows]
+    assert cells[8] == "3.15x [2.84, 3.47]"
+    assert cells[2] == "1.00x [0.90, 1.10]"
+    assert figure.second(run) == figure.Second("your model in bf16 torch", 1.65)
+    assert "speedup over your model in bf16 torch" in figure.svg(figure.points(run), below=figure.second(run))
+    for model in results["models"]:  # the reference itself is the fastest that keeps its score
+        if ways := model["speedup"]:
+            ways["over_kept"] = {
+                "scheme": "fp32",
+                "backend": "openvino",
+                "median": ways["best_teacher"],
+                "ci95": [0, 9],
+            }
+    assert "your model" not in headline.headline(decoded(results))
+    assert figure.second(decoded(results)) is None
+
+
+def test_both_loads_are_side_by_side(results: Results) -> None:
+    results = enriched(results)
+    model = results["models"][8]
+    model["requests"] |= {"count": 300, "distinct": 250}
+    own = {"p95": 3.0, "p99": 4.0, "tokenizer": 0.25, "speedup": {"median": 3.0, "ci95": [2.5, 3.5]}}
+    model["from_text"] = {"own lengths": own | {"median": 8.0}, SINGLE_TEXTS: own | {"median": 2.0}}
+    model["speedup"]["by_input"][SINGLE_TEXTS] = {"median": 1.5, "ci95": [1.4, 1.6]}
+    assert validate(results) == []
+    shown = loads_table(decoded(results))
+    assert shown is not None
+    batch, single = ("4.68x [4.45, 4.91]", "1.50x [1.40, 1.60]")
+    text = "3.00x [2.50, 3.50], {} ms, tokenizer 25%"
+    expected = ("7.69", batch, text.format("8.00"), "10.00", "11.00", "13.00", single, text.format("2.00"))
+    assert shown.rows[8][3:] == expected
+    assert shown.rows[5][-1] == "-"
+    assert "300 texts or 300 texts, 250 different, one at a time" in shown.notes[0]
+    said = headline.headline(decoded(results))
+    assert (
+        " From texts, with the tokenizer, it is 3.00x. It is 1.50x (95% interval 1.40 to 1.60) with single texts."
+        in said
+    )
+
+
+def test_whether_a_share_is_shown_to_be_kept(results: Results) -> None:
+    """By the lower end of the one-sided interval, whatever the value itself is."""
+    results["least_retained"] = 93.0
+    assert "is shown" not in headline.headline(decoded(results))
+    for end, said in ((92.9, "is not shown"), (93.0, "is shown")):
+        models(results, "student", "int8")[1]["retained"]["at_least"] = end
+        text = headline.headline(decoded(results))
+        assert f"That it keeps at least 93% {said}: the one-sided 95% interval begins at {end}%." in text
+
+
+def test_what_a_test_shows(results: Results) -> None:
+    """Nothing is claimed where the interval excludes 0 and p, corrected, is not below 0.05."""
+    results = enriched(results)
+    ends = {
+        "differ": (True, [-1.0, -0.1]),
+        "not distinguishable": (False, [-1.0, 0.1]),
+        "undecided": (False, [-1.0, -0.1]),
+    }
+    for test, (said, (distinguishable, interval)) in zip(results["tests"], ends.items(), strict=False):
+        test |= {"distinguishable": distinguishable, "ci95": interval}
+        assert verdict.word(decoded(results).tests[list(ends).index(said)]) == said

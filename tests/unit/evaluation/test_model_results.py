@@ -1,0 +1,93 @@
+"""Speedups over the teacher: for each load, from texts, and over its fastest variant that keeps its score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from datasets import Dataset
+
+from distill.data.task import Task
+from distill.data.task_types import TASK_TYPES
+from distill.data.tasks import TaskData
+from distill.evaluation.model_results import Measured, Outputs, from_text, speedup
+from distill.inference.timing import SINGLE_TEXTS, TASK_LENGTHS, Timed
+from distill.inference.variants import Variant
+
+STEP: Any = None
+TIMES = {
+    # in batches in each of 3 rounds, and of each of 5 texts
+    "teacher torch fp32": ([40.0, 80.0, 40.0], [6.0, 9.0, 60.0, 7.0, 8.0]),
+    "teacher onnxruntime fp32": ([50.0, 99.0, 50.0], [3.0, 4.0, 30.0, 4.0, 3.0]),
+    "teacher torch bf16": ([20.0, 40.0, 20.0], [4.0, 5.0, 40.0, 4.0, 4.0]),
+    "teacher torch bf16_compiled": ([16.0, 32.0, 16.0], [9.0, 9.0, 90.0, 9.0, 9.0]),
+    "teacher onnxruntime int8": ([10.0, 20.0, 10.0], [2.0, 2.0, 20.0, 2.0, 2.0]),
+    "student onnxruntime int8": ([4.0, 8.0, 5.0], [0.5, 0.5, 5.0, 0.25, 0.5]),
+}
+WRONG = {"teacher torch fp32": 0, "teacher torch bf16": 1, "teacher onnxruntime int8": 2, "student onnxruntime int8": 9}
+"""Variant that is scored -> number of its wrong predictions on 250 development rows: 99.6%, 99.2% and 96.4%."""
+
+
+def measured(load: str, wrong: dict[str, int]) -> Measured:
+    rows = Dataset.from_dict({"text": ["a"], "label": [0]})
+    task = Task("own", TASK_TYPES["classification"], ("text",), ("no", "yes"), ("accuracy",))
+    labels = np.arange(250) % 2
+    development: dict[str, Outputs] = {}
+    for name, count in wrong.items():
+        predicted = np.where(np.arange(250) < count, 1 - labels, labels)
+        development[name] = {("own", "development"): (np.eye(2)[predicted], labels)}
+    roles = [name.split() for name in TIMES]
+    timed = Timed(
+        {name: {TASK_LENGTHS: batches, SINGLE_TEXTS: single} for name, (batches, single) in TIMES.items()},
+        {name: {TASK_LENGTHS: [1.0, 2.0, 3.0], SINGLE_TEXTS: [0.25] * 5} for name in TIMES},
+        *(5, {}, "none"),
+    )
+    return Measured(
+        {"own": TaskData(task, rows, {}, {})},
+        [Variant(role, backend, scheme, STEP) for role, backend, scheme in roles],  # type: ignore[arg-type]
+        *({}, timed, {}, [8, 128], False, load, development),
+    )
+
+
+STUDENT = Variant("student", "onnxruntime", "int8", STEP)
+
+
+def test_the_reference_of_a_load_is_the_fastest_with_it() -> None:
+    batch, single = (speedup(STUDENT, measured(load, WRONG)) for load in ("batch", "single"))
+    assert batch.by_input == single.by_input
+    assert batch.best_teacher == batch.by_input[TASK_LENGTHS].median == 10.0  # rounds: 10, 10, 8
+    assert single.best_teacher == single.by_input[SINGLE_TEXTS].median == 4.0 / 0.5  # medians over texts
+    assert (batch.same_backend, single.same_backend) == (pytest.approx(99 / 8), 8.0)
+    assert single.ci95 == single.by_input[SINGLE_TEXTS].ci95
+
+
+@pytest.mark.parametrize(
+    ("load", "wrong", "form"),
+    [
+        ("batch", WRONG, "bf16_compiled torch"),  # scored as bf16, which keeps 99.6%
+        ("single", WRONG, "fp32 onnxruntime"),
+        ("batch", WRONG | {"teacher torch bf16": 2}, "fp32 torch"),  # 99.2%
+        ("single", WRONG | {"teacher onnxruntime int8": 1}, "int8 onnxruntime"),
+        ("batch", {}, "fp32 torch"),  # no development rows: float32 alone is known to keep its score
+    ],
+)
+def test_the_variant_that_a_user_would_take_keeps_its_score(load: str, wrong: dict[str, int], form: str) -> None:
+    found = speedup(STUDENT, measured(load, wrong))
+    assert found.over_kept
+    assert f"{found.over_kept.scheme} {found.over_kept.backend}" == form
+    scheme, backend = form.split()
+    teacher, own = (TIMES[name][load == "single"] for name in (f"teacher {backend} {scheme}", STUDENT.name))
+    ratio = np.median(teacher) / np.median(own) if load == "single" else np.median(np.divide(teacher, own))
+    assert found.over_kept.median == pytest.approx(ratio)
+    assert (found.over_kept.median == found.best_teacher) == form.startswith("fp32")
+
+
+def test_times_from_texts_are_of_the_same_rounds_and_texts() -> None:
+    found = {inputs: from_text(STUDENT, measured("batch", WRONG), inputs) for inputs in (TASK_LENGTHS, SINGLE_TEXTS)}
+    assert (found[TASK_LENGTHS].median, found[TASK_LENGTHS].tokenizer) == (8.0, pytest.approx(6 / 23))
+    assert found[TASK_LENGTHS].speedup.median == pytest.approx(np.median([41 / 5, 82 / 10, 43 / 8]))
+    single = found[SINGLE_TEXTS]
+    assert (single.median, single.tokenizer) == (0.75, pytest.approx(1.25 / 8))
+    assert single.p99 == pytest.approx(np.percentile([0.75, 0.75, 5.25, 0.5, 0.75], 99))
+    assert single.speedup.median == pytest.approx(4.25 / 0.75)

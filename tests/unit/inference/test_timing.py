@@ -1,0 +1,75 @@
+"""Texts of the tasks: which are timed, and what a tokenizer makes of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
+
+from distill.inference import timing
+from distill.inference.runners import Batch, Runner
+from distill.inference.timing import SINGLE_TEXTS, TASK_LENGTHS, Readers, drawn, timed
+
+WORDS = ["a", "b", "c", *("x" * n for n in range(1, 13))]
+
+
+def of_words(first: int) -> PreTrainedTokenizerFast:
+    """A tokenizer of whole words, whose ids begin at `first`, after [CLS]."""
+    model = WordLevel({"[PAD]": 0, "[CLS]": 1, **{word: first + n for n, word in enumerate(WORDS)}}, unk_token="[PAD]")
+    made = Tokenizer(model)
+    made.pre_tokenizer = Whitespace()
+    made.post_processor = TemplateProcessing("[CLS] $A", "[CLS] $A $B:1", [("[CLS]", 1)])
+    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="[PAD]", cls_token="[CLS]")
+
+
+def test_no_text_is_drawn_twice_while_there_are_others() -> None:
+    tasks = [[[f"a{n}"] for n in range(5)] * 2, [["b0", "x"], ["b1", "x"]]]
+    found = list(drawn(tasks, 7))
+    assert Counter(found) == Counter({tuple(text): 1 for task in tasks for text in task})
+    assert [text[0][0] for text in found] == list("ababaaa")
+    assert list(drawn(tasks, 9)) == [*found, *found[:2]]
+
+
+def test_every_model_and_tokenizer_is_timed_on_the_same_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model takes as many seconds as its batch has tokens, and a tokenizer takes a tenth of them."""
+    clock, seen = [0.0], list[np.ndarray]()
+    monkeypatch.setattr(timing.latency.time, "perf_counter", lambda: clock[0])
+    make = timing.tokenized
+
+    def tokenized(*given: Any) -> Batch:
+        batch = make(*given)
+        clock[0] += 0.1 * batch["attention_mask"].sum()
+        return batch
+
+    def model(batch: Batch) -> np.ndarray:
+        seen.append(batch["input_ids"])
+        clock[0] += batch["attention_mask"].sum()
+        return np.zeros((len(batch["input_ids"]), 2))
+
+    monkeypatch.setattr(timing, "tokenized", tokenized)
+    one, other = of_words(2), of_words(20)
+    readers = Readers({"teacher": [one], "student": [other]}, [one, other])
+    runners = [Runner(name, "torch", "fp32", model) for name in readers.of]
+    texts = [[[f"{'x' * n} " * n] for n in range(1, 13)], [["a", "b"], ["a", "b c"]]]
+    found = timed(
+        runners, readers, [[2, 4]], texts, 16, repeats=2, requests=14, least_ms=0, meter="none", log=lambda text: None
+    )
+    assert (found.distinct, found.energy_missing) == (14, "none")
+
+    lengths = [1 + len(" ".join(text).split()) for text in drawn(texts, 14)]
+    for name in readers.of:
+        assert found.times[name]["2x4"] == pytest.approx([8000, 8000])
+        assert found.times[name][SINGLE_TEXTS] == pytest.approx([1000 * length for length in lengths])
+        assert found.tokenizer[name][SINGLE_TEXTS] == pytest.approx([100 * length for length in lengths])
+        assert found.from_text(name, SINGLE_TEXTS) == pytest.approx([1100 * length for length in lengths])
+        whole = 1000 * sum(1 + len(" ".join(text).split()) for text in drawn(texts, timing.TASK_ROWS))
+        assert found.times[name][TASK_LENGTHS] == pytest.approx([whole, whole])
+        assert found.from_text(name, TASK_LENGTHS) == pytest.approx([1.1 * whole] * 2)
+    assert max(int(ids.max()) for ids in seen) == 20 + len(WORDS) - 1  # the student reads its own token ids
