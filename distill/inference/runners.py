@@ -7,6 +7,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -161,13 +162,20 @@ def joined(parts: Sequence[Batch]) -> Batch:
     return {f"{number}.{key}": value for number, part in enumerate(parts) for key, value in part.items()}
 
 
-def by_row(run: Run) -> Run:
+def by_row(run: Run, threads: int = 1) -> Run:
     """`run`, called for each row of a batch alone, without its padding: for models of which a batch's activations share
-    one scale, so that other rows and padding would change a row's logits. `[B, L, C]` has zeros at padding."""
+    one scale, so that other rows and padding would change a row's logits. `[B, L, C]` has zeros at padding.
+
+    `threads`: number of rows that are run at the same time. `run` must allow that."""
 
     def one_by_one(batch: Batch) -> np.ndarray:
         masks = batch["attention_mask"] == 1
-        parts = [run({k: v[row : row + 1, mask] for k, v in batch.items()}) for row, mask in enumerate(masks)]
+        rows = [{k: v[row : row + 1, mask] for k, v in batch.items()} for row, mask in enumerate(masks)]
+        if threads == 1:
+            parts = [run(row) for row in rows]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                parts = [*pool.map(run, rows)]
         if parts[0].ndim == 2:
             return np.concatenate(parts)
         result = np.zeros((*masks.shape, parts[0].shape[2]), parts[0].dtype)
