@@ -283,16 +283,30 @@ RUNTIMES: dict[str, Callable[..., Runner]] = {
 }
 """`Backend.runtime` -> the function that loads its files: `f(name, path, *, scheme, device, threads) -> Runner`."""
 outside.registry("runtimes", RUNTIMES)
+SIDE_BY_SIDE = frozenset(["onnxruntime"])
+"""Runtimes whose runners may be called by several threads at the same time."""
 
 
 def load(
-    name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int, row_by_row: bool = False
+    name: str,
+    path: Path | str,
+    *,
+    backend: str,
+    scheme: str,
+    device: str,
+    threads: int,
+    row_by_row: bool = False,
+    many: bool = False,
 ) -> Runner:
     """The model at `path`, loaded by the runtime of its backend.
 
     Args:
         device: for torch.
         row_by_row: whether it runs `by_row`.
+        many: whether it is for many rows, which a runtime of `SIDE_BY_SIDE` then runs at the same time where it runs
+            them one by one, each on one thread. Their logits are the same, and sooner there; those of one row later.
     """
-    runner = RUNTIMES[BACKENDS[backend].runtime](name, path, scheme=scheme, device=device, threads=threads)
-    return replace(runner, run=by_row(runner.run)) if row_by_row else runner
+    runtime = BACKENDS[backend].runtime
+    at_once = threads if row_by_row and many and runtime in SIDE_BY_SIDE else 1
+    runner = RUNTIMES[runtime](name, path, scheme=scheme, device=device, threads=1 if at_once > 1 else threads)
+    return replace(runner, run=by_row(runner.run, at_once)) if row_by_row else runner
