@@ -17,6 +17,7 @@ from statistics import fmean
 
 from distill.config.plan import Step
 from distill.pipeline.context import Context
+from distill.pipeline.context.keys import needed
 from distill.runtime import progress
 from distill.runtime.storage import atomic, store
 from distill.runtime.storage.checksums import fingerprint
@@ -82,8 +83,8 @@ class Remaining:
     def _key(self, step: Step) -> str:
         """Hash of what the seconds of a step depend on. Seed, content of rows, and earlier steps are left out."""
         ctx, machine = self.ctx, self.ctx.machine
-        given = {name: hash_ for name, hash_ in ctx.keys.without_settings(step).given.items() if name != "tasks"}
-        rows = {task: round(SAME_ROWS * math.log2(len(data.train))) for task, data in ctx.tasks.items()}
+        given = {name: ctx.fingerprint(name) for name in needed(step, ctx.config) if name != "tasks"}
+        rows = {task: round(SAME_ROWS * math.log2(len(data.train))) for task, data in ctx.step_tasks.items()}
         arithmetic = [processor(machine), machine.threads, machine.shared_threads, machine.precision]
         of_teacher = getattr(step.settings, "role", "") == "teacher"
         goals = [] if of_teacher else [asdict(step.goal), asdict(ctx.config.student)]

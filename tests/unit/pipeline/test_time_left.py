@@ -30,9 +30,12 @@ class Run:
         self.machine = SimpleNamespace(
             main=True, log=self.said.append, device=torch.device("cpu"), threads=threads, shared_threads=2, precision=""
         )
-        self.plan, self.tasks = resolve(self.config), {"order": SimpleNamespace(train=range(rows))}
+        self.plan, self.step_tasks = resolve(self.config), {"order": SimpleNamespace(train=range(rows))}
         machine: Any = self.machine
-        self.keys = Keys(self.config, self.plan, machine, self.folder, {}, None, lambda name: name)
+        self.keys = Keys(self.config, self.plan, machine, self.folder, {}, None, self.fingerprint)
+
+    def fingerprint(self, name: str) -> str:
+        return name
 
     def make(self, end: float | None = None, seconds: float = 120.0, reused: bool = False) -> list[str]:
         ctx: Any = self
