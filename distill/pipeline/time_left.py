@@ -10,7 +10,7 @@ import math
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +19,7 @@ from distill.config.plan import Step
 from distill.pipeline.context import Context
 from distill.pipeline.context.keys import needed
 from distill.runtime import progress
-from distill.runtime.storage import atomic, store
+from distill.runtime.storage import atomic, cache, store
 from distill.runtime.storage.checksums import fingerprint
 from distill.runtime.versions import processor
 
@@ -62,22 +62,24 @@ class Remaining:
         self.ctx.machine.log(f"{step.folder}: {now()}")
         with progress.within(now):
             yield
-        record = self.ctx.folder.record(step)
-        if record is not None and record.cost.seconds is not None:
-            self.took[step] = record.cost.seconds
+        if (record := self.ctx.folder.record(step)) is not None:
+            self.took[step] = record.cost.seconds or 0.0
             if not (resumed or record.reused or self.ctx.config.limit.smoke):
-                self._keep(step, record.cost.seconds)
+                self._keep(step, self.took[step])
 
     def _expected(self, step: Step) -> float | None:
         """Seconds that a step will take; None if nothing tells."""
         alike = [seconds for other, seconds in self.took.items() if other.stage == step.stage]
         if (kept := store.found(PART, self._key(step))) is not None:
-            return float(atomic.read_json(kept / FILE))
+            with suppress(OSError):  # another run may replace it just now
+                return float(atomic.read_json(kept / FILE))
         return fmean(alike) if alike else None
 
     def _keep(self, step: Step, seconds: float) -> None:
+        """Replace the entry of an earlier run, which may have had less in its cache."""
         with tempfile.TemporaryDirectory() as folder:
             atomic.write_json(Path(folder) / FILE, seconds)
+            cache.remove(cache.root() / PART / self._key(step))
             store.keep(PART, self._key(step), Path(folder))
 
     def _key(self, step: Step) -> str:
@@ -96,8 +98,8 @@ def time_left(seconds: Sequence[float | None]) -> str:
     known = [each for each in seconds if each is not None]
     if not known:
         return "time left unknown"
-    others = "" if len(known) == len(seconds) else f" for {len(known)} of {len(seconds)} steps, the others unknown"
-    return f"about {_minutes(sum(known))} left{others}"
+    minutes = _minutes(sum(known))
+    return f"about {minutes} left" if len(known) == len(seconds) else f"{minutes} or more left"
 
 
 def _minutes(seconds: float) -> str:
