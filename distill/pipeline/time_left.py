@@ -79,7 +79,8 @@ class Remaining:
         """Replace the entry of an earlier run, which may have had less in its cache."""
         with tempfile.TemporaryDirectory() as folder:
             atomic.write_json(Path(folder) / FILE, seconds)
-            cache.remove(cache.root() / PART / self._key(step))
+            if cache.most():
+                cache.remove(cache.root() / PART / self._key(step))
             store.keep(PART, self._key(step), Path(folder))
 
     def _key(self, step: Step) -> str:
