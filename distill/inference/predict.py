@@ -15,6 +15,9 @@ from distill.data.windows import split, windows
 from distill.inference.mixture import average_by_text
 from distill.inference.runners import Batch, Run
 
+SCORED = 4096
+"""Most tokens of a batch in which rows are scored: on a CPU larger batches are no faster."""
+
 
 def batches(lengths: np.ndarray, tokens: int, rows: int | None = None) -> list[np.ndarray]:
     """Row indexes of each batch of rows with `lengths` [n]. The longest rows come first, so that memory runs out at the

@@ -7,6 +7,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -164,13 +165,20 @@ def joined(parts: Sequence[Batch]) -> Batch:
     return {f"{number}.{key}": value for number, part in enumerate(parts) for key, value in part.items()}
 
 
-def by_row(run: Run) -> Run:
+def by_row(run: Run, threads: int = 1) -> Run:
     """`run`, called for each row of a batch alone, without its padding: for models of which a batch's activations share
-    one scale, so that other rows and padding would change a row's logits. `[B, L, C]` has zeros at padding."""
+    one scale, so that other rows and padding would change a row's logits. `[B, L, C]` has zeros at padding.
+
+    `threads`: number of rows that are run at the same time. `run` must allow that."""
 
     def one_by_one(batch: Batch) -> np.ndarray:
         masks = batch["attention_mask"] == 1
-        parts = [run({k: v[row : row + 1, mask] for k, v in batch.items()}) for row, mask in enumerate(masks)]
+        rows = [{k: v[row : row + 1, mask] for k, v in batch.items()} for row, mask in enumerate(masks)]
+        if threads == 1:
+            parts = [run(row) for row in rows]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                parts = [*pool.map(run, rows)]
         if parts[0].ndim == 2:
             return np.concatenate(parts)
         result = np.zeros((*masks.shape, parts[0].shape[2]), parts[0].dtype)
@@ -278,16 +286,30 @@ RUNTIMES: dict[str, Callable[..., Runner]] = {
 }
 """`Backend.runtime` -> the function that loads its files: `f(name, path, *, scheme, device, threads) -> Runner`."""
 outside.registry("runtimes", RUNTIMES)
+SIDE_BY_SIDE = frozenset(["onnxruntime"])
+"""Runtimes whose runners may be called by several threads at the same time."""
 
 
 def load(
-    name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int, row_by_row: bool = False
+    name: str,
+    path: Path | str,
+    *,
+    backend: str,
+    scheme: str,
+    device: str,
+    threads: int,
+    row_by_row: bool = False,
+    many: bool = False,
 ) -> Runner:
     """The model at `path`, loaded by the runtime of its backend.
 
     Args:
         device: for torch.
         row_by_row: whether it runs `by_row`.
+        many: whether it is for many rows, which a runtime of `SIDE_BY_SIDE` then runs at the same time where it runs
+            them one by one, each on one thread. Their logits are the same, and sooner there; those of one row later.
     """
-    runner = RUNTIMES[BACKENDS[backend].runtime](name, path, scheme=scheme, device=device, threads=threads)
-    return replace(runner, run=by_row(runner.run)) if row_by_row else runner
+    runtime = BACKENDS[backend].runtime
+    at_once = threads if row_by_row and many and runtime in SIDE_BY_SIDE else 1
+    runner = RUNTIMES[runtime](name, path, scheme=scheme, device=device, threads=1 if at_once > 1 else threads)
+    return replace(runner, run=by_row(runner.run, at_once)) if row_by_row else runner

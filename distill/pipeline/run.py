@@ -28,6 +28,7 @@ from distill.runtime.storage import atomic, cache, checksums, disk_errors, run_f
 
 if TYPE_CHECKING:
     from distill.pipeline.context import Context
+    from distill.pipeline.time_left import Remaining
     from distill.runtime.machine import Machine
 
 SETTINGS = "config.json"
@@ -93,6 +94,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
         from distill import report
         from distill.pipeline.collect import results, tracked
         from distill.pipeline.context.pending import pending_steps
+        from distill.pipeline.time_left import Remaining
         from distill.pipeline.validation.preflight import prepare
 
         ctx.machine.log(f"run folder: {folder}")
@@ -105,8 +107,9 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
                 pending = pending_steps(ctx.keys, ctx.plan.steps)
                 repositories = _begin(ctx, pending, pending, prepare)
                 ctx.machine.tracker.start(folder.name, folder, flatten(asdict(config)))
+                remaining = Remaining(ctx, pending)
                 for step in ctx.plan.steps:
-                    _run_pending(ctx, step, pending)
+                    _run_pending(ctx, step, pending, remaining)
             else:
                 ctx, repositories = _within_budget(ctx, prepare, began)
         if ctx.machine.main:
@@ -130,12 +133,16 @@ def _within_budget(ctx: Context, prepare: Prepare, began: float) -> tuple[Contex
     of `push`."""
     from distill.pipeline.budget import search_within_budget
     from distill.pipeline.context.pending import pending_steps
+    from distill.pipeline.time_left import Remaining
+
+    assert ctx.config.budget.minutes is not None
+    remaining = Remaining(ctx, [], began + 60 * ctx.config.budget.minutes)
 
     def runner(ctx: Context, steps: Sequence[Step]) -> Callable[[Step], None]:
         pending = pending_steps(ctx.keys, steps)
         if ctx.machine.main:
             ctx.folder.begin({step.folder: ctx.keys.without_settings(step) for step in pending})
-        return lambda step: _run_pending(ctx, step, pending)
+        return lambda step: _run_pending(ctx, step, pending, remaining)
 
     first = [step for step in ctx.plan.steps if not step.target and not isinstance(step.settings, Evaluate | Export)]
     others = [step for step in ctx.plan.steps if step not in first]
@@ -146,7 +153,7 @@ def _within_budget(ctx: Context, prepare: Prepare, began: float) -> tuple[Contex
     repositories = _begin(ctx, pending, [*pending, *others], prepare)
     ctx.machine.tracker.start(ctx.folder.path.name, ctx.folder.path, flatten(asdict(ctx.config)))
     for step in first:
-        _run_pending(ctx, step, pending)
+        _run_pending(ctx, step, pending, remaining)
     ctx = ctx.with_plan(search_within_budget(ctx, runner, began))
     last = ctx.plan.of(Evaluate, Export)
     run = runner(ctx, last)
@@ -211,13 +218,14 @@ def _print(line: str | None) -> None:
         Console(soft_wrap=True).print(printable(line), highlight=False, markup=False)
 
 
-def _run_pending(ctx: Context, step: Step, pending: list[Step]) -> None:
+def _run_pending(ctx: Context, step: Step, pending: list[Step], remaining: Remaining) -> None:
     """Run a step, unless it finished earlier."""
     from distill.pipeline.context.pending import still_finished
     from distill.pipeline.run_step import run_step
 
     if step in pending and not still_finished(ctx.keys, step):
-        run_step(ctx, step)
+        with remaining.making(step):
+            run_step(ctx, step)
     else:
         ctx.machine.log(f"{step.folder}: finished earlier, skipped")
 

@@ -25,6 +25,7 @@ PLAIN_SECONDS = 30.0
 LIVE_SECONDS = 0.1
 """Least time between two drawings of a live bar."""
 _console: ContextVar[Console | None] = ContextVar("_console", default=None)
+_whole: ContextVar[Callable[[], str] | None] = ContextVar("_whole", default=None)
 
 
 class Bar:
@@ -35,7 +36,7 @@ class Bar:
 
     def __init__(self, console: Console | None, name: str, total: int, done: int = 0) -> None:
         name = printable(name)  # may have the name of a task, or of a file
-        self.console, self.name, self.total = console, name, total
+        self.console, self.name, self.total, self.whole = console, name, total, _whole.get()
         self.first, self.began, self.shown = done, time.monotonic(), time.monotonic()
         self.live: Progress | None = None
         if console is not None and console.is_terminal:
@@ -49,7 +50,7 @@ class Bar:
                 transient=True,
                 auto_refresh=False,  # a thread that draws would slow down what is timed
             )
-            self.task = self.live.add_task(self.name, total=total, completed=done, text="")
+            self.task = self.live.add_task(self._title(), total=total, completed=done, text="")
 
     def __enter__(self) -> Bar:
         if self.live:
@@ -62,12 +63,15 @@ class Bar:
         if self.live:
             self.live.stop()
 
+    def _title(self) -> str:
+        return self.name if self.whole is None else f"[{self.whole()}] {self.name}"
+
     def update(self, done: int, text: str = "") -> None:
         text = printable(text)
         if self.live:
             due = done >= self.total or time.monotonic() - self.shown >= LIVE_SECONDS
             self.shown = time.monotonic() if due else self.shown
-            self.live.update(self.task, completed=done, text=text, refresh=due)
+            self.live.update(self.task, description=self._title(), completed=done, text=text, refresh=due)
         elif self.console is not None and time.monotonic() - self.shown >= PLAIN_SECONDS:
             self.shown = time.monotonic()
             seconds_per_step = (self.shown - self.began) / max(1, done - self.first)
@@ -84,6 +88,16 @@ def shown_on(console: Console | None) -> Iterator[None]:
         yield
     finally:
         _console.reset(token)
+
+
+@contextmanager
+def within(whole: Callable[[], str]) -> Iterator[None]:
+    """Show what `whole` returns, which is about a larger work, before the name of each live bar of the block."""
+    token = _whole.set(whole)
+    try:
+        yield
+    finally:
+        _whole.reset(token)
 
 
 @contextmanager

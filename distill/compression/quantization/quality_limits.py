@@ -23,8 +23,9 @@ from distill.data.tasks import TaskData
 from distill.evaluation import resamples, retained
 from distill.evaluation.metrics import finite
 from distill.inference import runners
-from distill.inference.predict import predict
+from distill.inference.predict import SCORED, predict
 from distill.inference.runners import Batch, Run
+from distill.inference.timing import TASK_BATCH
 from distill.runtime import progress
 from distill.runtime.machine import Machine
 
@@ -46,6 +47,8 @@ class Quality:
     predictions: retained.Predictions = field(default_factory=dict)
     """Predictions and labels from which the score is computed; empty if they are unknown."""
     task: Task | None = None
+    logits: dict[str, np.ndarray] = field(default_factory=dict)
+    """Split -> logits of its rows, as from `predict`."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +151,8 @@ class Quantized:
 
     floats: list[str]
     """Its modules in float."""
-    scores: list[float]
-    """Its score on the development rows of each task, in points; empty if it was not scored."""
+    qualities: list[Quality]
+    """Its quality on the development rows of each task; empty if it was not scored."""
 
 
 @dataclass(frozen=True)
@@ -201,10 +204,10 @@ def guarded(
             return Quantized(unfit, [])
         run = load(scheme, out / scheme.file, floats.machine)
         with progress.waiting(f"scoring, {scheme.backend} {scheme.scheme}"):
-            after = quality(run, source, row_by_row=scheme.row_by_row)
+            after = quality(run, source, rows_at_once(scheme))
         lost = limits.exceeded(floats.quality, after)
         if lost is None:
-            return Quantized(unfit + kept, [after.score])
+            return Quantized(unfit + kept, [after])
         log(f"{scheme.backend} {scheme.scheme} loses {lost} with {len(kept)} modules left in float")
         order = [name for name in floats.order(scheme) if name not in unfit]
         half = len(order) // 2
@@ -236,16 +239,20 @@ def guarded_heads(
         MAKE[scheme.name](out / ONNX, out / scheme.file, ["heads", *floats[0].always, *names], rows)
         if all(limit == Limits() for limit in limits):
             return Quantized([], [])
-        run, more, scores = load(scheme, out / scheme.file, floats[0].machine), list[tuple[int, str]](), list[float]()
+        run, more, qualities = (
+            load(scheme, out / scheme.file, floats[0].machine),
+            list[tuple[int, str]](),
+            list[Quality](),
+        )
         for number, (each, limit) in enumerate(zip(floats, limits, strict=True)):
             part = _columns(run, ends[number], ends[number + 1])
-            after = quality(part, each.source, row_by_row=scheme.row_by_row)
-            scores.append(after.score)
+            after = quality(part, each.source, rows_at_once(scheme))
+            qualities.append(after)
             lost = limit.exceeded(each.quality, after)
             if lost is not None:
                 more.append((number, lost))
         if not more:
-            return Quantized(names, [*scores])
+            return Quantized(names, qualities)
         for number, lost in more:
             task, order = floats[number].source.data.task.name, floats[number].order(scheme)
             log(f"{scheme.backend} {scheme.scheme} loses {lost} on {task} with {len(names)} modules left in float")
@@ -270,18 +277,28 @@ def load(scheme: Scheme, path: Path, machine: Machine) -> Run:
         device=machine.device.type,
         threads=machine.threads,
         row_by_row=scheme.row_by_row,
+        many=True,
     ).run
 
 
-def quality(run: Run, source: Source, row_by_row: bool = False) -> Quality:
-    """Score and recalls on the development split. With `row_by_row` every batch has a single row."""
-    left, predictions, task = source.tokenizer.padding_side == "left", {}, source.data.task
+def rows_at_once(scheme: Scheme) -> int | None:
+    """Rows of a batch in which a quantized model is scored; None for batches of tokens.
+
+    bitsandbytes leaves a column in float if any row of the batch has an outlier there. Its batches therefore have as
+    many rows as the timed ones.
+    """
+    return None if scheme.onnx else TASK_BATCH
+
+
+def quality(run: Run, source: Source, rows: int | None = None) -> Quality:
+    """Score and recalls on the development splits. `rows`: as from `rows_at_once`."""
+    left, predictions, task, found = source.tokenizer.padding_side == "left", {}, source.data.task, {}
     for split, encoded in source.development.items():
-        tokens = 1 if row_by_row else 16384
-        logits = predict(run, encoded, pad_id=source.tokenizer.pad_token_id, left=left, tokens=tokens)
+        logits = predict(run, encoded, pad_id=source.tokenizer.pad_token_id, left=left, tokens=SCORED, rows=rows)
         assert encoded.labels is not None
         predictions[task.name, split] = (task.graded(finite(logits), encoded.labels), encoded.labels)
-    return Quality(_score(task, predictions), _recalls(task, predictions), predictions, task)
+        found[split] = logits
+    return Quality(_score(task, predictions), _recalls(task, predictions), predictions, task, found)
 
 
 class Floats:

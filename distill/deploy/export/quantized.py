@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,22 @@ from safetensors import SafetensorError
 from distill.compression.quantization.quality_limits import (
     Floats,
     Limits,
+    Quality,
     Quantized,
     Source,
     guarded,
     guarded_heads,
     remove,
 )
-from distill.config.schemes import ONNX, SCHEMES, Scheme
+from distill.config.schemes import ONNX, SCHEMES, Scheme, packages
 from distill.deploy.export.onnx import export_heads, export_onnx, heads_parity, onnx_parity
 from distill.errors import reason
 from distill.runtime import progress
 from distill.runtime.machine import Machine
+from distill.runtime.storage import atomic
+from distill.runtime.storage.checksums import fingerprint
 from distill.runtime.storage.structs import Stored
+from distill.runtime.versions import installed, processor, versions
 
 FLOAT32 = "float32"
 """Key of the score of the float model, beside the keys of schemes."""
@@ -89,12 +93,40 @@ def quantized(
         elif (model := attempt(label, scheme.file, functools.partial(quantize, scheme))) is not None:
             found[label] = model
     kept = {label: model.floats for label, model in found.items() if model.floats}
-    scored = {label: model.scores for label, model in found.items() if model.scores}
-    development = {
-        each.source.data.task.name: {FLOAT32: each.quality.score} | {label: of[at] for label, of in scored.items()}
+    scored = {label: model.qualities for label, model in found.items() if model.qualities}
+    qualities = {
+        each.source.data.task.name: {FLOAT32: each.quality} | {label: of[at] for label, of in scored.items()}
         for at, each in enumerate(floats() if scored else [])
     }
+    _store(qualities, out / development_file(machine))
+    development = {task: {label: each.score for label, each in of.items()} for task, of in qualities.items()}
     return Files(failed=failed, kept=kept, development=development, onnx_difference=onnx_difference)
+
+
+def development_file(machine: Machine) -> str:
+    """Name of the file, beside the models, with their logits on the development rows as this machine computes them.
+
+    It is hidden, because it does not count among the files by which a step is known to have made the same.
+    """
+    conditions = [processor(machine), machine.threads, versions(), installed(packages())]
+    return f".development-{fingerprint(conditions)}.npz"
+
+
+def development_key(task: str, label: str, split: str) -> str:
+    """The name in that file of the logits for a split. `label`: `FLOAT32` or a scheme."""
+    return f"{task}|{label}|{split}"
+
+
+def _store(qualities: Mapping[str, Mapping[str, Quality]], file: Path) -> None:
+    """Write the logits of the models that were scored, if any. `qualities`: task -> label -> quality."""
+    logits = {
+        development_key(task, label, split): outputs
+        for task, of_task in qualities.items()
+        for label, each in of_task.items()
+        for split, outputs in each.logits.items()
+    }
+    if logits:
+        atomic.write_arrays(file, logits)
 
 
 def _exported(sources: Sequence[Source], path: Path, one_encoder: bool) -> float:

@@ -80,9 +80,9 @@ def run(inputs: EvaluateInputs, settings: Evaluate, runtime: Runtime) -> Evaluat
     outputs, development = ({variant.name: dict[Any, Any]() for variant in all_variants} for _ in range(2))
     lengths: dict[tuple[str, str], np.ndarray] = {}
     for task, data in tasks.items():
-        for found, splits in ((outputs, data.reported), (development, aside(data))):
-            for name, split, logits, labels in predictions(loader, inputs.tokenizers, data, splits, failed):
-                found[name][task, split] = (logits, labels)
+        splits = {**data.reported, **aside(data)}
+        for name, split, logits, labels in predictions(loader, inputs.tokenizers, data, splits, failed):
+            (outputs if split in data.reported else development)[name][task, split] = (logits, labels)
         encoded = data.scored(data.reported, inputs.tokenizers[0], runtime.longest)
         lengths |= {(task, split): of_rows(rows) for split, rows in encoded.items()}
     shapes = timing.shapes(settings.shapes, inputs.shape)

@@ -8,11 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from distill.config import Quantize
 from distill.config.backends import BACKENDS
 from distill.config.plan import SHARED_HEADS, Compared, Step, compared
-from distill.config.schemes import ONNX, SCHEMES
+from distill.config.schemes import FLOAT, ONNX, SCHEMES
 from distill.data.tasks import TaskData
+from distill.deploy.export.quantized import FLOAT32, development_file, development_key
 from distill.inference import runners, variants
 from distill.inference.predict import in_windows
 from distill.inference.variants import Variant
@@ -189,8 +192,23 @@ class Loader:
         assert variant.quantized is not None
         return [folder / variant.file for folder in self.models.checkpoints[variant.quantized].folders[task]]
 
-    def parts(self, variant: Variant, task: str) -> list[runners.Runner]:
-        """Each model of a variant for a task: several for an ensemble."""
+    def development(self, variant: Variant, task: str) -> dict[str, np.ndarray]:
+        """Split -> logits for the task's development rows, of a variant that was scored when it was quantized or when
+        others were quantized from it; empty for any other variant."""
+        alike = [v for v in self.variants if v.step is variant.step and v.member == variant.member and v.key in SCHEMES]
+        if not alike or variant.role == "teacher":
+            return {}
+        scheme = SCHEMES.get(variant.key or "")
+        own = FLOAT if scheme is None else (scheme.backend, scheme.scheme)
+        file = self.paths(alike[0], task)[0].parent / development_file(self.runtime.machine)
+        if (variant.backend, variant.scheme) != own or not file.is_file():
+            return {}
+        with np.load(file, allow_pickle=False) as stored:
+            keys = {s: development_key(task, variant.key or FLOAT32, s) for s in self.tasks[task].development}
+            return {split: stored[key] for split, key in keys.items() if key in stored}
+
+    def parts(self, variant: Variant, task: str, *, many: bool = False) -> list[runners.Runner]:
+        """Each model of a variant for a task: several for an ensemble. `many`: as in `runners.load`."""
         machine, found = self.runtime.machine, []
         for path, tokenizer in zip(self.paths(variant, task), self.tokenizers(variant), strict=True):
             runner = runners.load(
@@ -201,6 +219,7 @@ class Loader:
                 device=machine.device.type,
                 threads=machine.threads,
                 row_by_row=variant.row_by_row,
+                many=many,
             )
             found.append(replace(runner, run=in_windows(runner.run, tokenizer, self.window(variant))))
         return found

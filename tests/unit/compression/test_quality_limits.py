@@ -106,12 +106,12 @@ def test_sensitive_modules_are_left_in_float(scheme: str, machine: Any, folder: 
     collapsed = quantized(scheme, None, source, out, machine)
     assert (collapsed.failed, collapsed.kept) == ({}, {})
     run = load(SCHEMES[scheme], out / SCHEMES[scheme].file, machine)
-    assert quality(run, source, row_by_row=True).score < 90
+    assert quality(run, source).score < 90
     guarded = quantized(scheme, 8, source, out, machine)
     assert guarded.failed == {}
     assert guarded.kept[scheme][0] == HURT
     run = load(SCHEMES[scheme], out / SCHEMES[scheme].file, machine)
-    assert quality(run, source, row_by_row=True).score >= 92
+    assert quality(run, source).score >= 92
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_no_head_of_several_may_lose_more_than_its_limits(machine: Any, folder: 
     def scores() -> list[float]:
         run = load(scheme, out / scheme.file, machine)
         parts = [lambda batch: run(batch)[:, :2], lambda batch: run(batch)[:, 2:]]
-        return [quality(part, s, row_by_row=True).score for part, s in zip(parts, sources, strict=True)]
+        return [quality(part, s).score for part, s in zip(parts, sources, strict=True)]
 
     assert made(Limits(), Limits()).kept == {}
     assert max(scores()) < 90

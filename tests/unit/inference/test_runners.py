@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -121,10 +122,14 @@ def test_an_encoder_counts_once(heads: list[Path]) -> None:
     assert cost.total(cost.size_mib, heads, True) == pytest.approx(mib[0] + 4 * head / 2**20, rel=0.05)
 
 
-def test_alone_runs_each_row_without_the_others_and_without_padding() -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_alone_runs_each_row_without_the_others_and_without_padding(threads: int) -> None:
+    """With two threads both rows are under way before one of them ends."""
     seen: list[tuple[list[int], list[int]]] = []
+    together = threading.Barrier(threads, timeout=60)
 
     def run(batch: dict[str, np.ndarray]) -> np.ndarray:
+        together.wait()
         seen.append((batch["input_ids"].tolist(), batch["attention_mask"].tolist()))
         return batch["input_ids"][:, :, None].astype(np.float32) if per_token else batch["input_ids"].sum(1)[:, None]
 
@@ -133,10 +138,10 @@ def test_alone_runs_each_row_without_the_others_and_without_padding() -> None:
         "attention_mask": np.array([[1, 1, 0], [0, 1, 1]]),  # padded on the right and on the left
     }
     per_token = False
-    assert by_row(run)(batch).tolist() == [[15], [11]]
-    assert seen == [([[7, 8]], [[1, 1]]), ([[5, 6]], [[1, 1]])]
+    assert by_row(run, threads)(batch).tolist() == [[15], [11]]
+    assert sorted(seen) == [([[5, 6]], [[1, 1]]), ([[7, 8]], [[1, 1]])]
     per_token = True
-    assert by_row(run)(batch)[:, :, 0].tolist() == [[7, 8, 0], [0, 5, 6]]
+    assert by_row(run, threads)(batch)[:, :, 0].tolist() == [[7, 8, 0], [0, 5, 6]]
 
 
 @pytest.mark.parametrize("scheme", ["fp32", "bf16"])

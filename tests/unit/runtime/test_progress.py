@@ -80,3 +80,10 @@ def test_every_timing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     with progress.shown_on(to):
         latency.measure(runners, [latency.synthetic((1, 4), 100)], repeats=3, least_ms=0.1)
     assert "timing: step 10/10, 0 s left" in file.getvalue()  # 2 runners, 2 rounds that do not count and 3 that do
+
+
+def test_a_live_bar_says_of_what_it_is_a_part() -> None:
+    to, file = console(True)
+    with progress.shown_on(to), progress.within(lambda: "step 2 of 7"), progress.counted("timing", 4) as done:
+        done(4)
+    assert "[step 2 of 7] timing" in file.getvalue()

@@ -1,0 +1,115 @@
+"""Scoring: rows side by side have the logits of rows alone, and each model answers each row once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+
+from distill.config import Limit, Quantize, Train
+from distill.config.plan import Step
+from distill.data.task import Task
+from distill.data.task_types import TASK_TYPES
+from distill.data.tasks import TaskData
+from distill.deploy.export import quantized as exported
+from distill.inference import runners
+from distill.inference.variants import Variant
+from distill.models import teacher
+from distill.pipeline.context.checkpoints import Checkpoints
+from distill.pipeline.runtime import Runtime
+from distill.pipeline.stages import quantize
+from distill.pipeline.stages.load_variants import Loader, Models
+from distill.pipeline.stages.predictions import predictions
+from distill.runtime.storage import run_folder
+
+Make = Callable[..., Path]
+SCHEME = "onnxruntime"
+
+
+def rows(count: int, first: int) -> Dataset:
+    texts = [" ".join("abcdefgh"[(first + i * k) % 8] for k in range(1, 3 + i % 9)) for i in range(count)]
+    return Dataset.from_dict({"text": texts, "label": [i % 2 for i in range(count)]})
+
+
+@pytest.fixture
+def loader(classifier: Make, export_once: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loader:
+    """Of a student, which a quantize step quantized with limits, and its float and quantized variants."""
+    monkeypatch.setattr(exported, "export_onnx", export_once)
+    folder = classifier("bert")
+    machine: Any = SimpleNamespace(device=torch.device("cpu"), threads=2, main=True, log=lambda text: None)
+    task = Task("own", TASK_TYPES["classification"], ("text",), ("no", "yes"), ("accuracy",))
+    tasks = {"own": TaskData(task, rows(20, 0), {"development": rows(30, 1)}, {"test": rows(40, 2)})}
+    run_folder.claim(tmp_path / "run")
+    runtime = Runtime(machine, tmp_path / "run", 0, Limit(), 64)
+    student, step = Step("recover", Train()), Step("quantize", Quantize(schemes=[SCHEME], max_drop=100.0))
+    models = Checkpoints("recover", {"own": [folder]}, {"own": [1.0]}, [teacher.load_tokenizer(folder)], "")
+    inputs = quantize.QuantizeInputs("quantize", models, tasks, one_encoder=False)
+    made = quantize.run(inputs, step.settings, runtime)
+    assert made.failed == {}
+    checkpoints = {student: models, step: Checkpoints("quantize", {"own": [tmp_path / "run/quantize/own"]}, {}, [], "")}
+    compared = Models(student, 1, [], checkpoints, {step: made}, frozenset(), shared=False, columns={}, window=None)
+    plain = Variant("student", "torch", "fp32", student)
+    int8 = Variant("student", SCHEME, "int8", student, step, file="model_int8.onnx", key=SCHEME, row_by_row=True)
+    return Loader("evaluate", compared, tasks, [plain, int8], runtime)
+
+
+def scored(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[Any, np.ndarray], Counter[str]]:
+    """(variant, split) -> logits; and how many rows each variant ran."""
+    ran, load = Counter[str](), runners.load
+
+    def counting(name: str, path: Path, **settings: Any) -> runners.Runner:
+        runner = load(name, path, **settings)
+
+        def run(batch: runners.Batch) -> np.ndarray:
+            ran[name] += len(batch["input_ids"])
+            return runner.run(batch)
+
+        return runners.Runner(name, runner.backend, runner.scheme, run)
+
+    data, failed = loader.tasks["own"], dict[str, str]()
+    tokenizers = loader.tokenizers(loader.variants[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(runners, "load", counting)
+        found = predictions(loader, tokenizers, data, data.reported | data.development, failed)
+        logits = {(name, split): outputs for name, split, outputs, _ in found}
+    assert failed == {}
+    return logits, ran
+
+
+def test_development_rows_that_decided_on_a_quantization_are_not_run_again(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_stored, few = scored(loader, monkeypatch)
+    for file in (loader.runtime.folder / "quantize/own").glob(".development-*"):
+        file.unlink()
+    (loader.folder / "own.npz").unlink()
+    without, all_rows = scored(loader, monkeypatch)
+    names = [variant.name for variant in loader.variants]
+    assert few == dict.fromkeys(names, 40)
+    assert all_rows == dict.fromkeys(names, 70)
+    assert with_stored.keys() == without.keys()
+    assert all(np.array_equal(with_stored[key], without[key]) for key in without)
+    assert scored(loader, monkeypatch)[1] == {}
+
+
+def test_other_threads_score_the_development_rows_themselves(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader.runtime.machine.__dict__["threads"] = 1
+    assert set(scored(loader, monkeypatch)[1].values()) == {70}
+
+
+def test_rows_side_by_side_have_the_logits_of_rows_alone(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    int8 = loader.variants[1]
+    found, _ = scored(loader, monkeypatch)
+    (alone,) = loader.parts(int8, "own")
+    encoded = loader.tasks["own"].encoded(rows(40, 2), loader.tokenizers(int8)[0], 64)
+    for row in range(40):
+        ids = encoded.ids[encoded.offsets[row] : encoded.offsets[row + 1]][None].astype(np.int64)
+        batch = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        assert np.array_equal(alone.run(batch)[0], found[int8.name, "test"][row])

@@ -1,0 +1,91 @@
+"""What a run says of its steps: how many there are, and how long the rest takes, if anything tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from distill.config import load_config
+from distill.config.plan import Step, resolve
+from distill.pipeline.artefacts import Cost, Record, Trained
+from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.context.keys import Keys
+from distill.pipeline.time_left import Remaining, time_left
+from distill.runtime.storage import cache
+
+OTHERS: dict[str, dict[str, Any]] = {"rows": {"rows": 1500}, "threads": {"threads": 4}}
+"""Folder of a run -> what differs from the first run."""
+
+
+class Run:
+    """A run whose steps take a number of seconds that is only recorded, and what it says of each step."""
+
+    def __init__(self, folder: Path, *settings: str, rows: int = 1000, threads: int = 2) -> None:
+        self.config, self.folder, self.said = load_config(["recipe=prune", *settings]), RunFolder(folder), list[str]()
+        self.machine = SimpleNamespace(
+            main=True, log=self.said.append, device=torch.device("cpu"), threads=threads, shared_threads=2, precision=""
+        )
+        self.plan, self.step_tasks = resolve(self.config), {"order": SimpleNamespace(train=range(rows))}
+        machine: Any = self.machine
+        self.keys = Keys(self.config, self.plan, machine, self.folder, {}, None, self.fingerprint)
+
+    def fingerprint(self, name: str) -> str:
+        return name
+
+    def make(self, end: float | None = None, seconds: float = 120.0, reused: bool = False) -> list[str]:
+        ctx: Any = self
+        remaining = Remaining(ctx, self.plan.steps, end)
+        for step in self.plan.steps:
+            with remaining.making(step):
+                self.finish(step, seconds, reused)
+        return self.said
+
+    def finish(self, step: Step, seconds: float, reused: bool) -> None:
+        cost = Cost(seconds=seconds, peak_memory_mib=None)
+        record = Record(key=self.keys.without_settings(step), cost=cost, reused=reused)
+        self.folder.complete(step, Trained(seconds=seconds), record)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path) -> Iterator[None]:
+    with cache.using(tmp_path / "cache"):
+        yield
+
+
+def test_the_time_left_is_that_of_an_alike_run_before_or_unknown(tmp_path: Path) -> None:
+    first = Run(tmp_path / "1").make()
+    assert first[0] == "finetune_teacher: step 1 of 7, time left unknown"
+    assert first[6] == "export: step 7 of 7, time left unknown"
+    again = Run(tmp_path / "2", "seed=1", rows=1010).make(seconds=60)
+    assert again[0] == "finetune_teacher: step 1 of 7, about 14 minutes left"
+    assert again[5] == "evaluate: step 6 of 7, about 4 minutes left"
+    faster = Run(tmp_path / "3", "target.speedup=8").make()
+    assert faster[0] == "finetune_teacher: step 1 of 7, 1 minute or more left"  # as it took last
+    assert all("unknown" in Run(tmp_path / name, **other).make(reused=True)[0] for name, other in OTHERS.items())
+
+
+def test_a_step_of_another_target_tells_and_what_was_not_made_does_not(tmp_path: Path) -> None:
+    run = Run(tmp_path / "1", "target.speedup=[2,4]")
+    said = dict(line.split(": step ") for line in run.make(seconds=60))
+    assert said["prune/2x"].endswith("time left unknown")
+    assert said["recover/4x"].endswith("1 minute or more left")
+    Run(tmp_path / "2").make(reused=True)
+    assert Run(tmp_path / "3").make()[1].endswith("unknown")
+
+
+def test_with_a_budget_the_time_left_is_the_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distill.pipeline.time_left.time.monotonic", lambda: 100.0)
+    said = Run(tmp_path / "1").make(end=700.0)
+    assert said[0] == "finetune_teacher: step 1, 10 minutes of the budget left"
+    assert said[1] == "prune: step 2, 10 minutes of the budget left"
+
+
+def test_the_time_left_is_a_phrase() -> None:
+    assert time_left([None, None]) == "time left unknown"
+    assert time_left([30.0]) == "about 1 minute left"
+    assert time_left([100.0, None, 200.0]) == "5 minutes or more left"
