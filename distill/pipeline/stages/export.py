@@ -34,7 +34,7 @@ from distill.pipeline.origin import origin
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages import embedder
 from distill.pipeline.stages.embedder import EmbedderInputs
-from distill.pipeline.stages.evaluated import entries, students, temperature
+from distill.pipeline.stages.evaluated import entries, load, students, temperature
 from distill.report import heads_card, model_card, plain_card
 from distill.runtime import progress
 from distill.runtime.storage import atomic
@@ -107,7 +107,7 @@ def _export_all(inputs: ExportInputs, settings: Export, runtime: Runtime, out: P
             loads_elsewhere(artifacts[task][0], texts[task], longest)
         listed = [*entries(inputs.measured, inputs.target, artifacts[task], proofs[task])]
         tokens = tokenizer.proved(out / task, texts[task], longest)
-        record.write(out / task, record.of_task(data.task, longest, listed, _flags(), tokens))
+        record.write(out / task, record.of_task(data.task, longest, listed, _flags(), tokens, load(inputs.measured)))
         store_check(out / task, listed, inputs.models.tokenizer, longest, runtime.machine.threads)
     return proofs
 
@@ -129,12 +129,14 @@ def _export_heads(inputs: ExportInputs, settings: Export, runtime: Runtime, out:
         agreement = proofs[head.task][head.name].agreement
         entry = record.Entry(head.backend, head.scheme, head.path, agreement=agreement, temperature=chosen)
         tokens = tokenizer.proved(top / head.task, texts, longest)
-        record.write(top / head.task, record.of_task(tasks[head.task].task, longest, [entry], _flags(), tokens))
+        record.write(
+            top / head.task, record.of_task(tasks[head.task].task, longest, [entry], _flags(), tokens, load(measured))
+        )
     agreement = 1.0 if all(data.task.kind.named for data in tasks.values()) else None
     proofs = {SHARED_HEADS: {FLOAT: Proof(agreement=agreement)} | proofs.pop(SHARED_HEADS, {})} | proofs
     whole = [replace(heads[0], task=SHARED_HEADS), *whole]
     listed = [*entries(measured, inputs.target, whole, proofs[SHARED_HEADS])]
-    record.write(top, record.Heads(tuple(tasks), tuple(listed), _flags()))
+    record.write(top, record.Heads(tuple(tasks), tuple(listed), _flags(), load(measured)))
     store_check(top, listed, inputs.models.tokenizer, longest, runtime.machine.threads)
     atomic.write_text(top / "README.md", heads_card(inputs.origin, list(tasks), measured))
     return proofs
