@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-BATCH, SINGLE = "batch", "single"
+Load = Literal["batch", "single"]
+BATCH: Load = "batch"
+SINGLE: Load = "single"
 LOADS = (BATCH, SINGLE)
 
 SINGLE_TEXTS = "single texts of the tasks, one at a time"
@@ -19,11 +21,11 @@ class Asked(Protocol):
     shape: Any
 
 
-def load_of(target: Asked) -> str:
+def load_of(target: Asked) -> Load:
     """The load that a target is about: the one that is set, that of a fixed shape, or one text at a time for a
     latency, and otherwise batches."""
     if target.load is not None:
-        return target.load
+        return SINGLE if target.load == SINGLE else BATCH
     if isinstance(target.shape, list):
         return SINGLE if target.shape[0] == 1 else BATCH
     return BATCH if target.latency_ms is None else SINGLE

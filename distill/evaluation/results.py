@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from distill.config.loads import BATCH, Load
 from distill.inference.variants import Role
 
 T = TypeVar("T")
@@ -344,7 +345,7 @@ class Results(Origin, frozen=True, kw_only=True):
     schema: Literal[4]
     older_rules: Text = ""
     """A sentence on the rules under which it was measured, if they are not the current ones."""
-    load: Literal["batch", "single"] = "batch"
+    load: Load = BATCH
     """How the models will be asked: texts in batches, or one at a time. Speedups without a name of inputs are with
     it."""
     taught_start: bool | UnsetType = UNSET

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import field
 
 from distill.compression.pruning.search import Choice, Shape, Speed
+from distill.config.loads import Load
 from distill.deploy.export.artifacts import Proof
 from distill.evaluation.results import Coverage, Fact, Model, Statistics
 from distill.evaluation.similarity import Similarity
@@ -215,3 +216,5 @@ class Evaluated(Artefact, frozen=True, kw_only=True):
     models: list[Model]
     coverage: list[Coverage]
     statistics: Statistics
+    load: Load
+    """How the models will be asked, as in `distill.config.loads`."""

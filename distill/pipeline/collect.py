@@ -62,7 +62,7 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
     return Results(
         schema=VERSION,
         **asdict(replace(began, version=measured.version)),
-        load="single" if load_of(config.target) == SINGLE else "batch",
+        load=measured.load,
         taught_start=plan.taught_start or UNSET,
         heads="shared" if ctx.shared else UNSET,
         least_retained=UNSET if least is None else least,

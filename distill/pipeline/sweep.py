@@ -29,7 +29,7 @@ from distill.runtime import quoting, streams
 from distill.runtime.storage import atomic
 
 if TYPE_CHECKING:
-    from distill.report.headline import Compared
+    from distill.report.timed import Compared
 
 GRACE = 30.0
 """Seconds in which the process of a job may write a checkpoint before it is killed."""

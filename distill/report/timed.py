@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Protocol
 
 from distill.config.loads import SINGLE, SINGLE_TEXTS
-from distill.evaluation.results import Latency, Model, Results
+from distill.evaluation.results import Latency, Model
 
 
-def shapes(results: Results) -> list[str]:
+class Compared(Protocol):
+    """What has the rows of models, and the load that they are about."""
+
+    @property
+    def models(self) -> list[Model]: ...
+
+    @property
+    def load(self) -> str: ...
+
+
+def shapes(results: Compared) -> list[str]:
     """Names of all timed shapes, in order; the name of a fixed one is batch x length, e.g. `8x128`."""
     rows = [row for m in results.models for row in (m.latency_ms or ())]
     return list(dict.fromkeys(row.input for row in rows))
 
 
-def reported_input(results: Results) -> str | None:
+def reported_input(results: Compared) -> str | None:
     """The inputs of the reported speedups: texts of the tasks, with the run's load.
 
     In runs with `older_rules`, the middle one of the inputs with a fixed batch and length.
@@ -23,7 +34,7 @@ def reported_input(results: Results) -> str | None:
     return SINGLE_TEXTS if results.load == SINGLE else batches(results)
 
 
-def batches(results: Results) -> str | None:
+def batches(results: Compared) -> str | None:
     """The inputs of speedups in batches, as `reported_input`."""
     rows = [row for m in results.models for row in (m.latency_ms or ())]
     fixed = list(dict.fromkeys(row.input for row in rows if row.batch is not None))

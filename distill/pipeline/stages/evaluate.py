@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from distill import __version__
 from distill.config import Evaluate
-from distill.config.loads import load_of
+from distill.config.loads import Load, load_of
 from distill.config.plan import Step
 from distill.config.schemes import packages
 from distill.data.development_split import aside
@@ -47,7 +47,7 @@ class EvaluateInputs:
     coverage: list[Coverage]
     shape: list[int] | None
     """The fixed shape of a target, which is timed too."""
-    load: str
+    load: Load
     """How the models will be asked, as in `config.loads`."""
     command: str
     """Command line that started the run."""
@@ -110,6 +110,7 @@ def run(inputs: EvaluateInputs, settings: Evaluate, runtime: Runtime) -> Evaluat
         models=rows,
         coverage=inputs.coverage,
         statistics=model_results.compared(measured),
+        load=inputs.load,
     )
     found = structs.plain(list(_disagreements(measured, evaluated)))
     atomic.write_json(runtime.folder / run_folder.DISAGREEMENTS, found)

@@ -11,6 +11,7 @@ from datasets import Dataset
 from msgspec.structs import replace
 
 from distill import config
+from distill.config.loads import BATCH
 from distill.config.plan import resolve
 from distill.config.schemes import file_of
 from distill.data.task import Task
@@ -97,9 +98,8 @@ def test_results_are_those_of_the_given_evaluation(
     settings.pipeline.insert(settings.pipeline.index("export"), "again")
     key = Key(inputs={}, given={}, versions={}, packages="")
     record = Record(key=key, cost=Cost(seconds=1.0, peak_memory_mib=None))
-    measured = Evaluated(
-        record=record, environment={}, command="", version="0", models=[], coverage=[], statistics=Statistics()
-    )
+    facts: dict[str, Any] = {"environment": {}, "models": [], "coverage": [], "statistics": Statistics()}
+    measured = Evaluated(record=record, command="", version="0", load=BATCH, **facts)
     for name, text in (("evaluate", "first"), ("again", "second")):
         structs.write(tmp_path / name / run_folder.MANIFEST, replace(measured, command=text))
     monkeypatch.setattr(

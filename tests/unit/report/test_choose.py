@@ -308,12 +308,13 @@ def test_a_choice_for_single_texts_is_by_their_times(results: Results) -> None:
     results = enriched(results)
     single = {"median": 30.0, "ci95": [29.0, 31.0]}
     results["models"][6]["speedup"]["by_input"][SINGLE_TEXTS] = single
+    results["models"][6]["requests"]["p50"] = 0.5
     runs = only(results)
     every, group = variants(runs), groups(runs)[0]
     found = choice(runs, every, group, Ask(90.0, load="single"))
     assert found["variant"].first == runs[0].results.models[6]
     assert "at 30.00x (29.00 to 31.00) the speed of" in found["sentences"][0]
-    assert found["sentences"][0].partition("(8.0 ms, ")[2].endswith(f"with {SINGLE_TEXTS}).")
+    assert found["sentences"][0].partition("(0.5 ms, ")[2].endswith(f"with {SINGLE_TEXTS}).")
     assert choice(runs, every, group, Ask(90.0, load="batch")) == choice(runs, every, group, Ask(90.0))
     reference, own = 2.0, 2.0 + 8  # of the teacher in torch, and of the ninth model
     assert every[8].speedup[SINGLE_TEXTS].value == pytest.approx(reference / own)
