@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distill.config.allowed import above, at_least, one_of
+from distill.config.loads import LOADS
 from distill.runtime.storage.cache import MAX_GIB
 
 NO_TEACHER = "none"
@@ -109,8 +110,13 @@ class Target:
     torch, compared with the teacher in the same variant). When null: on a CPU openvino or else onnxruntime, if the
     recipe makes it; fp32 otherwise, and on a GPU bf16."""
     shape: Any = "own"
-    """Inputs with which models are timed: own (texts as long as the tasks' own, in batches of up to eight or, for
-    `latency_ms`, one at a time) or [batch size, length in tokens]."""
+    """Inputs with which models are timed: own (texts as long as the tasks' own, as `load` says) or [batch size, length
+    in tokens]."""
+    load: str | None = field(
+        default=None, metadata=one_of(*LOADS, advice="null is single with target.latency_ms, and else batch")
+    )
+    """How the models will be asked: batch (texts in batches of up to eight) or single (one text at a time). The
+    speedups of the search and of the report are about it. When null, single with `latency_ms`, and otherwise batch."""
 
 
 @dataclass

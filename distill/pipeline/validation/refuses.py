@@ -9,6 +9,7 @@ from typing import Any
 
 from distill import config
 from distill.config import NO_TEACHER, Config, Evaluate, Export, Prune, Quantize, Train, Vocabulary
+from distill.config.loads import BATCH, SINGLE
 from distill.config.plan import SHARED_HEADS, TEACHER, Plan, Step
 from distill.config.schemes import SCHEMES
 from distill.data.task import chosen
@@ -190,6 +191,11 @@ OTHER_TARGET = Situation(
     "with target.latency_ms or target.size_mib",
     lambda case: case.config.target.latency_ms is not None or case.config.target.size_mib is not None,
 )
+FIXED_SHAPE = Situation("with target.shape, which says it", lambda case: isinstance(case.config.target.shape, list))
+BATCHES_OF_LATENCY = Situation(
+    "with target.latency_ms, which is the time of one text",
+    lambda case: case.config.target.load == BATCH and case.config.target.latency_ms is not None,
+)
 OTHER_SCORES = Situation("in a pipeline that has not one evaluate stage", lambda case: len(case.plan.of(Evaluate)) != 1)
 UNMEASURED = Situation(
     "in a pipeline without a quantize stage of {case.unmeasured[0]}, whose score decides", lambda case: case.unmeasured
@@ -287,6 +293,8 @@ REFUSES = (
     Refusal(_HEADS, "own", NO_TRAINING, OUT),
     Refusal(_HEADS, "own", CUT, "leave the stage or the setting out"),
     Refusal(("target.speedup",), None, WINDOWS, "set sizes, or target.speedup=null and target.latency_ms"),
+    Refusal(("target.load",), None, FIXED_SHAPE, OUT),
+    Refusal(("target.load",), SINGLE, BATCHES_OF_LATENCY, OUT),
     Refusal(("target.retained",), None, NO_SCORES, "add one, or leave it out"),
     Refusal(_MINUTES, None, NO_SPEEDUP, "use recipe=auto"),
     Refusal(_MINUTES, None, ENSEMBLE, "give one teacher, or leave it out"),

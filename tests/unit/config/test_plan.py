@@ -10,6 +10,7 @@ import pytest
 from distill import config
 from distill.config import Baseline, Config, Evaluate, Gates, Prune, Target, Train
 from distill.config.baselines import expanded, trained
+from distill.config.loads import load_of
 from distill.config.plan import STUDENT, TEACHER, Given, Plan, Step, compared, resolve, targets
 from distill.pipeline.context.folder import RunFolder
 
@@ -320,3 +321,18 @@ def test_gates_are_trained_for_each_target_and_measured_apart(tmp_path: Path) ->
     assert single["prune"].gated is single["gated"]
     assert single["recover"].gated is None
     assert folder.measured(single["prune"]) == tmp_path / "prune.measured"
+
+
+@pytest.mark.parametrize(
+    ("given", "load"),
+    [
+        ([], "batch"),
+        (["target.load=single"], "single"),
+        (["target.speedup=null", "target.latency_ms=5"], "single"),
+        (["target.shape=[8,64]"], "batch"),
+        (["target.speedup=null", "target.latency_ms=5", "target.shape=[8,64]"], "batch"),
+        (["target.shape=[1,64]"], "single"),
+    ],
+)
+def test_the_load_that_a_target_is_about(given: list[str], load: str) -> None:
+    assert load_of(composed(*given).target) == load

@@ -57,6 +57,7 @@ EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
     "target.speedup": ([1.0, 0, "fast", INFINITY], [1.5]),
     "target.latency_ms": ([0, -1.0], [5.0]),
     "target.retained": ([0, 100], [97]),
+    "target.load": (["texts"], ["batch", "single"]),
     "budget.minutes": ([0, -1.0], [60]),
     "cache.max_gib": ([-1.0], [0, 0.5, 100]),
     "report.hourly_rate": ([0, -1.0], [0.4]),
