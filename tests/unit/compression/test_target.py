@@ -100,7 +100,7 @@ class Known(Runner):
 def real(shape: Shape, backend: str = "openvino") -> float:
     """What a model takes: in OpenVINO more than the table has it where it is narrow."""
     whole = table_of(shape)
-    by_backend = {"slow": 3 * whole, "calls": 1.0 + whole / 4, "layers": 0.2 + 0.6 * whole, "reference": whole}
+    by_backend = {"slow": 3 * whole, "calls": 0.9 + whole / 4, "layers": 0.2 + 0.6 * whole, "reference": whole}
     return by_backend.get(backend, whole * (1.4 if shape.hidden < 32 else 1.0))
 
 
@@ -156,7 +156,7 @@ def over_forms(
 def test_the_form_is_found_near_the_target(tmp_path: Path) -> None:
     """At small speedups the one with the shorter layers is faster, at large ones the one with the shorter calls."""
     found = {}
-    for speedup in (1.3, 4.0):
+    for speedup in (1.3, 3.5):
         told: list[str] = []
         search = over_forms(tmp_path / "run", told, Target(speedup=speedup), FORMS)
         choice = search.choice(estimated([KNOWN]))
