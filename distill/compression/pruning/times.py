@@ -76,10 +76,10 @@ class Timer:
     def __call__(self, runners: Sequence[Runner], *, few: bool = False) -> dict[str, float]:
         inputs: Mapping[latency.Key, Mapping[str, Sequence[Batch]]] = {"": {r.name: self.batches for r in runners}}
 
-        def measured(repeats: int) -> latency.Times:
-            return latency.measure(runners, inputs, repeats=repeats, least_ms=self.least_ms)
+        def measured(repeats: int, warmup: int) -> latency.Times:
+            return latency.measure(runners, inputs, repeats=repeats, warmup=warmup, least_ms=self.least_ms)
 
-        found = measured(min(FEW_ROUNDS, self.repeats)) if few else steady(lambda: measured(self.repeats))
+        found = measured(min(FEW_ROUNDS, self.repeats), 1) if few else steady(lambda: measured(self.repeats, 2))
         if not few and (varies := spread(found)) > BUSY:
             self.busy = True
             self.log(f"times vary by {100 * varies:.0f}% because the machine is busy; predicted speeds are rough")
@@ -115,14 +115,14 @@ def screen(
     a power of the hidden channels.
     """
     widths, fixed, rate = spaced(hidden, 2), dict[Form, list[float]](), dict[Form, list[float]]()
-    for width in widths:
+    for width in reversed(widths):  # the graphs of the widest can be resized
         inner = min(ffn, key=lambda size: abs(size - max(ffn) * width / max(hidden)))
         shapes = [Shape(layers, width, inner) for layers in (FEW, MORE)]
         found, _ = together(build, times, forms, shapes, few=True)
         for form in forms:
             outside, layer = _parts(*(found[shape, form] for shape in shapes))
-            fixed.setdefault(form, []).append(outside)
-            rate.setdefault(form, []).append(max(layer, LEAST_MS) / shapes[0].weights)
+            fixed.setdefault(form, []).insert(0, outside)
+            rate.setdefault(form, []).insert(0, max(layer, LEAST_MS) / shapes[0].weights)
 
     def table(form: Form) -> Table:
         outside = {w: float(np.interp(w, widths, fixed[form])) for w in hidden}

@@ -39,7 +39,7 @@ from distill.runtime.versions import PACKAGES, installed
 VOCABULARY = 1000
 """Size of the vocabulary: the time of a lookup does not depend on it."""
 
-CALIBRATION = 2
+CALIBRATION = 1
 """Number of rows for the ranges of activations, which do not change times."""
 
 
