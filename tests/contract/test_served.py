@@ -103,7 +103,7 @@ def test_forms_of_one_model_answer_alike_and_its_graph_is_exported_once(monkeypa
 )
 def test_a_form_that_is_not_searched(given: list[str], device: str, form: Form) -> None:
     ctx = context(*given, device=device)
-    assert shape_search.forms_of(next(iter(ctx.plan.targets.values())), ctx.plan, ctx.machine) == [form]
+    assert shape_search.forms_of(ctx, next(iter(ctx.plan.targets.values()))) == [form]
 
 
 @pytest.mark.parametrize("bf16", [True, False])

@@ -26,7 +26,7 @@ from distill.compression.pruning.target import (
 from distill.compression.pruning.times import Timer
 from distill.config import Prune, Quantize, Student, Target
 from distill.config.loads import BATCH, load_of
-from distill.config.plan import STUDENT, Plan, Step
+from distill.config.plan import STUDENT, Step
 from distill.config.schemes import Form
 from distill.data.encode import Encoded
 from distill.data.tasks import TaskData
@@ -37,7 +37,7 @@ from distill.models import teacher
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import CHOICE
 from distill.pipeline.runtime import Runtime
-from distill.runtime.machine import Machine, detect_precision
+from distill.runtime.machine import detect_precision
 from distill.runtime.storage import atomic, structs
 from distill.runtime.versions import processor
 
@@ -92,7 +92,7 @@ def search_inputs(ctx: Context, step: Step) -> SearchInputs:
         searched=ctx.plan.has_target,
         dimensions=step.settings.dimensions,
         student=ctx.config.student,
-        forms=forms_of(step.goal, ctx.plan, ctx.machine),
+        forms=forms_of(ctx, step.goal),
         teachers=ctx.given.teachers,
         tokenizer=ctx.given.student_tokenizer if step.tokenizer is STUDENT else ctx.given.tokenizer,
         tasks=ctx.tasks if step.goal.shape == timing.OWN else {},
@@ -103,12 +103,17 @@ def search_inputs(ctx: Context, step: Step) -> SearchInputs:
     )
 
 
-def forms_of(target: Target, plan: Plan, machine: Machine) -> list[Form]:
+def forms_of(ctx: Context, target: Target) -> list[Form]:
     """The forms in which the models of a target may serve on this machine."""
-    made = (name for step in plan.of(Quantize) for name in step.settings.schemes)
+    machine = ctx.machine
+    made = (name for step in ctx.plan.of(Quantize) for name in step.settings.schemes)
     cuda = machine.device.type == "cuda"
     precision = machine.precision if cuda else detect_precision("auto", machine.device)
-    return untrained.forms_of(target, dict.fromkeys(made), cuda=cuda, bf16=precision == "bf16")
+    # A budget decides by scores on development rows, on which forms in bfloat16 have none.
+    smoke, scored = ctx.config.limit.smoke, ctx.config.budget.minutes is not None
+    bf16 = precision == "bf16" and (cuda or not (smoke or scored))
+    forms = untrained.forms_of(target, dict.fromkeys(made), cuda=cuda, bf16=bf16)
+    return forms[-1:] if smoke else forms  # which of several is fastest has no meaning for tiny models
 
 
 def batches(inputs: SearchInputs, longest: int) -> list[Batch]:
