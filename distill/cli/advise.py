@@ -37,9 +37,10 @@ SPEEDUPS = [2.0, 4.0, 8.0]
 SHAPES = {BATCH: (8, 128), SINGLE: (1, 128)}
 """Load -> batch size and length of the timed inputs without a file of texts."""
 
-TRIES, BESIDE = 3, 0.04
-"""Most models that are timed for a speedup, and the share by which the next one is to be faster or slower than asked,
-so that there is one on either side."""
+AIMS = (1.0, 1.04, 0.96)
+"""Speedups that are aimed at, as shares of the speedup that is asked for.
+
+After each the estimates are corrected, so that there is a model on either side."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,6 @@ def _timed(search: Search, tables: Tables, speedups: Sequence[float]) -> list[Ro
     from distill.compression.pruning.target import CARRIED
 
     rows: dict[Shape, Row] = {}
-    slower = 1.0
 
     def measure(shape: Shape, speedup: float) -> float:
         """The speedup of a model of this shape in the forms that are the best at a speedup."""
@@ -166,15 +166,11 @@ def _timed(search: Search, tables: Tables, speedups: Sequence[float]) -> list[Ro
             search.log(f"{rows[shape].model}: {found:.2f}x, {took:.2f} ms, {form.name}")
         return rows[shape].speedup
 
-    measure(search.full, 1.0)
+    slower = tables.speedup(search.full) / measure(search.full, 1.0)
     for speedup in speedups:
-        aim, tried = speedup, list[float]()
-        while len(tried) < TRIES and (shape := _largest(search, tables, aim, slower)) is not None:
-            tried.append(measure(shape, speedup))
-            slower = tables.speedup(shape) / tried[-1]
-            if min(tried) < speedup <= max(tried) or (shape == search.full and tried[-1] >= speedup):
-                break
-            aim = speedup * (1 + BESIDE if tried[-1] < speedup else 1 - BESIDE)
+        for aim in AIMS:
+            if (shape := _largest(search, tables, aim * speedup, slower)) is not None:
+                slower = tables.speedup(shape) / measure(shape, speedup)
     whole, others = rows.pop(search.full), sorted(rows.values(), key=lambda row: row.speedup)
     reference = search.reference.name
     return [_row(search, search.full, reference, whole.milliseconds * whole.speedup, 1.0), whole, *others]

@@ -118,7 +118,7 @@ class Ladder:
     def speedups(self) -> tuple[float, Form, float]:
         """Speedup of the whole model in its fastest form, this form, and the speedup of the fastest shape."""
 
-        def measured() -> dict[str, float]:
+        def measured() -> dict[str, Any]:
             prunes = [step for steps in self.targets.values() for step in steps if isinstance(step.settings, Prune)]
             slowest = min(prunes, key=lambda step: step.goal.speedup)
             search = self.search(slowest)

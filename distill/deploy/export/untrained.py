@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec.structs import astuple
 
 from distill import __version__
 from distill.compression.pruning.search import Shape, estimated, margin_lost
@@ -176,8 +177,8 @@ def random_tokens(batches: Iterable[Batch]) -> list[Batch]:
 
 
 _NOT_TIMED = re.compile(
-    "num_hidden_layers|.*hidden_size|intermediate_size|num_attention_heads|layer_types|.*dropout.*|.*_token_id|vocab_size"
-    "|architectures|id2label|label2id|num_labels|problem_type|_name_or_path|d?type|torch_dtype|transformers_version"
+    "num_hidden_layers|.*hidden_size|intermediate_size|num_attention_heads|.*dropout.*|.*_token_id|vocab_size"
+    "|architectures|id2label|label2id|num_labels|problem_type|_name_or_path|dtype|transformers_version"
 )
 """Settings of a config on which the time of a shape does not depend."""
 
@@ -239,7 +240,7 @@ def search_in(
     of = {"device": device, "threads": threads, "over": [[form.backend, form.scheme] for form in over], **conditions}
 
     def common() -> list[Any]:
-        given = [[shape_of(whole).weights, timed_settings(whole)] for whole in teachers()]
+        given = [[astuple(shape_of(whole)), whole.num_attention_heads, timed_settings(whole)] for whole in teachers()]
         return [__version__, installed(PACKAGES), timed_settings(config), given]
 
     return Search(

@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import BertConfig
 
+from distill.cli import advise
 from distill.compression.pruning.goal import Excess
 from distill.compression.pruning.search import Losses, Shape, Table, Tables, distance, estimated, evenness
 from distill.compression.pruning.stored_times import Kept
@@ -166,6 +167,25 @@ def test_the_form_is_found_near_the_target(tmp_path: Path) -> None:
         assert "slow" not in {form.backend for form in search.carried}
         assert any(choice.speed.form.name in line for line in told)
     assert [form.backend for form in found.values()] == ["calls", "layers"]
+
+
+@pytest.mark.parametrize("wrong", [0.8, 1.0, 1.3])
+def test_advice_has_a_model_on_either_side_of_a_speedup(wrong: float, tmp_path: Path) -> None:
+    """The nearest ones, also where the estimates are wrong by a fifth or more."""
+    search = over_forms(tmp_path, [], Target(), [FORMS[1]])
+    wide = Shape(4, 32, 64)
+    layer = {(h, f): wrong * (table_of(Shape(1, h, f)) - 0.1) / 4 for h, f in WIDTHS}
+    estimated = Tables({FORMS[1]: Table(dict.fromkeys(layer, 0.9 * wrong), layer)}, table_of(wide))
+    reference, whole, *rows = advise._timed(search, estimated, [2.5, 3.5])
+    assert (reference.milliseconds, reference.speedup) == (table_of(wide), 1.0)
+    assert whole.speedup == pytest.approx(table_of(wide) / real(wide, "calls"))
+    offered = [row.speedup for row in (whole, *rows)]
+    every = [table_of(wide) / real(shape, "calls") for shape in search.shapes if shape.ffn == 2 * shape.hidden]
+    for speedup in (2.5, 3.5):
+        nearest = max(found for found in every if found < speedup), min(found for found in every if found >= speedup)
+        assert nearest == pytest.approx(
+            (max(f for f in offered if f < speedup), min(f for f in offered if f >= speedup))
+        )
 
 
 @pytest.mark.usefixtures("own_cache")
