@@ -182,7 +182,7 @@ def test_advice_has_a_model_on_either_side_of_a_speedup(wrong: float, tmp_path: 
     offered = [row.speedup for row in (whole, *rows)]
     every = [table_of(wide) / real(shape, "calls") for shape in search.shapes if shape.ffn == 2 * shape.hidden]
     for speedup in (2.5, 3.5):
-        nearest = max(found for found in every if found < speedup), min(found for found in every if found >= speedup)
+        nearest = max(each for each in every if each < speedup), min(each for each in every if each >= speedup)
         assert nearest == pytest.approx(
             (max(f for f in offered if f < speedup), min(f for f in offered if f >= speedup))
         )
