@@ -1,5 +1,7 @@
 """The command line that measures which speedups are within reach on this machine, without training anything.
 
+It first prints estimates from a few small models, and then times the models that it offers.
+
 python -m distill.advise my-bert tickets.csv --speedup 4
 """
 
@@ -8,20 +10,22 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distill.cli.options import Parser, exit_code
 from distill.config import Config, implied, load_config
+from distill.config.loads import BATCH, LOADS, SINGLE
 from distill.config.plan import resolve
 from distill.errors import ConfigError, refuse
 from distill.pipeline import validation
 from distill.runtime import quoting as typed
 
 if TYPE_CHECKING:
-    from distill.compression.pruning.search import Shape
+    from distill.compression.pruning.search import Shape, Tables
+    from distill.compression.pruning.target import Search
 
 PROG = "python -m distill.advise"
 RECIPE = "prune"
@@ -30,12 +34,13 @@ RECIPE = "prune"
 SPEEDUPS = [2.0, 4.0, 8.0]
 """Speedups that are looked for by default."""
 
-KNOTS, REPEATS = (3, 2), 3
-"""Numbers of hidden and of FFN sizes that are timed, and rounds of timing: fewer than in a run, because the sizes that
-are shown are then timed themselves."""
+SHAPES: dict[str, tuple[int, int]] = {BATCH: (8, 128), SINGLE: (1, 128)}
+"""Load -> batch size and length of the timed inputs without a file of texts."""
 
-SHAPE = (8, 128)
-"""Batch size and length of the timed inputs without a file of texts."""
+AIMS = (1.0, 1.04, 0.96)
+"""Speedups that are aimed at, as shares of the speedup that is asked for.
+
+After each the estimates are corrected, so that there is a model on either side."""
 
 
 @dataclass(frozen=True)
@@ -60,31 +65,35 @@ class Advice:
     """The result of the measurements."""
 
     rows: list[Row]
-    found: list[float]
-    """Speedups that a size reaches."""
+    estimated: bool
+    """Whether the times are estimates, from models of a few other sizes."""
     missed: dict[float, float]
-    """Speedup that no size reaches -> the highest speedup of all sizes, as predicted."""
+    """Speedup that no size reaches -> the highest speedup of all sizes, as estimated."""
+    found: list[float] = field(default_factory=list)
+    """Speedups that a size reaches."""
 
 
-def settings(teacher: str, file: Path | None, speedups: Sequence[float], columns: dict[str, Any]) -> Config:
+def settings(teacher: str, file: Path | None, speedups: Sequence[float], load: str, columns: dict[str, Any]) -> Config:
     """The settings of a run of RECIPE with these arguments. Raises ConfigError if they are wrong."""
     config = load_config([f"recipe={RECIPE}"])
-    target = replace(config.target, speedup=[*speedups], shape=config.target.shape if file else list(SHAPE))
+    timed = {"load": load} if file else {"shape": [*SHAPES[load]]}
+    target = replace(config.target, speedup=[*speedups], **timed)
     given = replace(config.teacher, kind="hub", name=teacher)
     tasks = config.tasks if file is None else replace(config.tasks, train=str(file), **columns)
-    limit = replace(config.limit, repeats=REPEATS)
-    config = implied(replace(config, teacher=given, target=target, tasks=tasks, limit=limit), [])
+    config = implied(replace(config, teacher=given, target=target, tasks=tasks), [])
     refuse(validation.settings(config, RECIPE))
     return config
 
 
-def advise(config: Config) -> Advice:
-    """Time the teacher in its float32 variants and in the variant that will serve, and for each speedup the model with
-    the most weights that reaches it, all in the same rounds. Models have random weights, on which times do not depend.
+def advise(config: Config, shown: Callable[[Advice], None]) -> None:
+    """Show how fast the teacher, and models that reach each speedup, are: first by estimates, then timed themselves.
+
+    Models have random weights, on which times do not depend. They are timed in all forms, and each is offered in its
+    fastest.
 
     Raises UserError for a teacher or a file that cannot be used.
     """
-    from distill.compression.pruning.search import choose, fits_target
+    from distill.compression.pruning.search import Tables
     from distill.models import teacher
     from distill.pipeline.context import Context
     from distill.pipeline.context.folder import RunFolder
@@ -99,34 +108,72 @@ def advise(config: Config) -> Advice:
         for given in dict.fromkeys(ctx.given.teachers):
             for line in teacher.check_given(given, "TEACHER"):
                 ctx.machine.log(line)
+        speedups = sorted(goal.speedup for goal in ctx.plan.targets.values())
         with progress.shown_on(ctx.machine.console):
             inputs = search_inputs(ctx, step)
-            search = replace(search_of(inputs, ctx.runtime, teacher.read_config(ctx.given.teacher)), knots=KNOTS)
-            table = search.times
-            found: dict[float, Shape] = {}
-            missed: dict[float, float] = {}
-            for speedup in sorted(goal.speedup for goal in ctx.plan.targets.values()):
-                fits = fits_target(replace(config.target, speedup=speedup, latency_ms=None), table, search.size)
-                shape = choose(search.shapes, fits, lambda shape: -shape.weights, table.milliseconds)
-                if shape is None:
-                    missed[speedup] = max(map(table.speedup, search.shapes))
-                else:
-                    found[speedup] = shape
-            whole, float32 = search.full, search.references()
-            shapes = {f"{speedup:g}x": shape for speedup, shape in found.items() if shape != whole}
-            form = inputs.form
-            if (form.backend, form.scheme) not in [(runner.backend, runner.scheme) for runner in float32]:
-                shapes = {"whole": whole} | shapes
-            times = search.times_of([*float32, *(search.build(name, shape) for name, shape in shapes.items())])
-    fastest = min(times[runner.name] for runner in float32)
+            search = search_of(inputs, ctx.runtime, teacher.read_config(ctx.given.teacher))
+            over = [form for form in search.forms if [form.backend, form.scheme] in search.conditions["over"]]
+            reference = min(over, key=lambda form: search.screened[form].milliseconds(search.full))
+            tables = Tables(search.screened, search.screened[reference].milliseconds(search.full))
+            first = _row(search, search.full, reference.name, tables.reference, 1.0)
+            estimated = {speedup: _largest(search, tables, speedup) for speedup in speedups}
+            missed = {
+                speedup: max(map(tables.speedup, search.shapes)) for speedup in speedups if not estimated[speedup]
+            }
+            shapes = dict.fromkeys([search.full, *filter(None, estimated.values())])
+            rows = [_row(search, s, tables.form(s).name, tables.milliseconds(s), tables.speedup(s)) for s in shapes]
+        shown(Advice([first, *rows], True, missed))
+        with progress.shown_on(ctx.machine.console):
+            rows = _timed(search, tables, [speedup for speedup in speedups if speedup not in missed])
+    found = [speedup for speedup in speedups if any(row.speedup >= speedup for row in rows)]
+    shown(Advice(rows, False, missed, found))
 
-    def row(name: str, shape: Shape, form: str) -> Row:
-        share = shape.weights / whole.weights
-        return Row(text_of(shape, whole), form, times[name], fastest / times[name], share, search.size(shape))
 
-    rows = [row(runner.name, whole, runner.name) for runner in float32]
-    rows += [row(name, shape, f"{form.backend} {form.scheme}") for name, shape in shapes.items()]
-    return Advice(rows, [*found], missed)
+def _row(search: Search, shape: Shape, form: str, took: float, speedup: float) -> Row:
+    whole = search.full
+    return Row(text_of(shape, whole), form, took, speedup, shape.weights / whole.weights, search.size(shape))
+
+
+def _largest(search: Search, tables: Tables, speedup: float, slower: float = 1.0) -> Shape | None:
+    """The shape with the most weights that reaches a speedup if models take `slower` times as long as in the tables.
+
+    Of each width, only the FFN size that is nearest to the teacher's proportion counts.
+    """
+    whole = search.full
+    sizes = sorted({shape.ffn for shape in search.shapes})
+    inner = {
+        width: min(sizes, key=lambda size: abs(size - whole.ffn * width / whole.hidden))
+        for width in {shape.hidden for shape in search.shapes}
+    }
+    shapes = [shape for shape in search.shapes if shape.ffn == inner[shape.hidden]]
+    fitting = [shape for shape in shapes if tables.speedup(shape) / slower >= speedup]
+    return max(fitting, key=lambda shape: (shape.weights, tables.speedup(shape)), default=None)
+
+
+def _timed(search: Search, tables: Tables, speedups: Sequence[float]) -> list[Row]:
+    """The teacher, and for each speedup models on either side of it, each timed itself beside the teacher."""
+    from distill.compression.pruning.search import leading
+    from distill.compression.pruning.target import CARRIED
+
+    rows: dict[Shape, Row] = {}
+
+    def measure(shape: Shape, speedup: float) -> float:
+        """The speedup of a model of this shape in the forms that are the best at a speedup."""
+        if shape not in rows:
+            forms = leading(tables.of, search.shapes, tables.reference / speedup, CARRIED)
+            form, took, found = search.against_reference(shape, forms)
+            rows[shape] = _row(search, shape, form.name, took, found)
+            search.log(f"{rows[shape].model}: {found:.2f}x, {took:.2f} ms, {form.name}")
+        return rows[shape].speedup
+
+    slower = tables.speedup(search.full) / measure(search.full, 1.0)
+    for speedup in speedups:
+        for aim in AIMS:
+            if (shape := _largest(search, tables, aim * speedup, slower)) is not None:
+                slower = tables.speedup(shape) / measure(shape, speedup)
+    whole, others = rows.pop(search.full), sorted(rows.values(), key=lambda row: row.speedup)
+    reference = search.reference.name
+    return [_row(search, search.full, reference, whole.milliseconds * whole.speedup, 1.0), whole, *others]
 
 
 def text_of(shape: Shape, whole: Shape) -> str:
@@ -146,16 +193,22 @@ def show(advice: Advice, again: str) -> None:
     for row in advice.rows:
         cells = [f"{row.milliseconds:.2f}", f"{row.speedup:.2f}x", f"{100 * row.weights:.0f}%", f"{row.size_mib:.0f}"]
         table.add_row(row.model, row.form, *cells)
+    if advice.estimated:
+        console.print("Estimates, from models of a few other sizes:")
     console.print(table)
-    reached = max(advice.found, default=4.0)
     for speedup, most in advice.missed.items():
         console.print(f"{speedup:g}x is out of reach: the smallest model is estimated at {most:.1f}x.", highlight=False)
+    if advice.estimated:
+        console.print("These models are now timed themselves, which takes some minutes. Ctrl-C ends it.")
+        return
     console.print(
         "Times are measured on this machine, with random weights. Scores are known only after training. This trains "
         "models up to this speedup, as long as they retain enough:",
         highlight=False,
     )
-    console.print(f"{again} target.speedup={reached:g}", highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"{again} target.speedup={max(advice.found, default=4.0):g}", highlight=False, markup=False, soft_wrap=True
+    )
 
 
 def _speedup(text: str) -> float:
@@ -178,6 +231,9 @@ def _parser(prog: str = PROG) -> Parser:
         "file", metavar="FILE", nargs="?", type=Path, help="texts whose lengths are timed; else 8 texts of 128 tokens"
     )
     parser.add_argument("--speedup", metavar="N", nargs="+", type=_speedup, default=SPEEDUPS, help="default: 2 4 8")
+    parser.add_argument(
+        "--load", choices=LOADS, default=BATCH, help="texts in batches of up to eight, or one at a time; default: batch"
+    )
     parser.add_argument("--text", metavar="COLUMN", help="column of the text, or of the first text of a pair")
     parser.add_argument("--text-pair", metavar="COLUMN", help="column of the second text of a pair")
     parser.add_argument("--label", metavar="COLUMN", help="column of the label")
@@ -198,8 +254,9 @@ def _run(options: argparse.Namespace) -> None:
     columns = {name: value for name in ("text", "text_pair", "label") if (value := getattr(options, name))}
     if columns and options.file is None:
         raise ConfigError(f"{', '.join(columns)}: got a column without FILE; must be one of FILE; name the file")
-    config = settings(options.teacher, options.file, options.speedup, columns)
+    config = settings(options.teacher, options.file, options.speedup, options.load, columns)
     given = {"teacher.name": options.teacher, "tasks.train": str(options.file or "FILE")}
+    given |= {} if options.load == BATCH else {"target.load": options.load}
     given |= {f"tasks.{name}": value for name, value in columns.items()}
     again = " ".join(typed.setting(name, value) for name, value in given.items())
-    show(advise(config), f"python -m distill recipe=auto {again}")
+    advise(config, lambda advice: show(advice, f"python -m distill recipe=auto {again}"))

@@ -107,8 +107,8 @@ class Target:
     """Percent of the teacher's macro score. The report names the fastest student that keeps it."""
     scheme: str | None = None
     """Variant in which the pruned models will serve and which is timed: one of `stages.*.schemes`, or fp32 or bf16 (in
-    torch, compared with the teacher in the same variant). When null: on a CPU openvino or else onnxruntime, if the
-    recipe makes it; fp32 otherwise, and on a GPU bf16."""
+    torch, compared with the teacher in the same variant). When null: on a CPU the fastest of all variants of a recipe
+    that quantizes, found by timing; fp32 otherwise, and on a GPU bf16."""
     shape: Any = "own"
     """Inputs with which models are timed: own (texts as long as the tasks' own, as `load` says) or [batch size, length
     in tokens]."""

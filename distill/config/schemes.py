@@ -8,6 +8,7 @@ from pathlib import Path
 
 from distill.config.backends import BACKENDS
 from distill.runtime import outside
+from distill.runtime.storage.structs import Stored
 
 COMPILED = "_compiled"
 """Suffix of the scheme of a model that is compiled by torch."""
@@ -17,6 +18,19 @@ ONNX = "model.onnx"
 """Name of the float32 ONNX file, which schemes with `onnx` quantize."""
 FLOAT, FLOAT_ONNX = ("torch", "fp32"), ("onnxruntime", "fp32")
 """(backend, scheme) by which results.json and exported folders name the checkpoint, and the float32 ONNX file."""
+
+
+class Form(Stored, frozen=True):
+    """A form of a model: its backend and scheme, as in results.json."""
+
+    backend: str
+    scheme: str
+    key: str | None = None
+    """Its name in `SCHEMES`; None for a float form."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.backend} {self.scheme}"
 
 
 @dataclass(frozen=True)
@@ -49,9 +63,6 @@ class Scheme:
     """Whether embedding tables are quantized too, with one scale each, and are among the modules that may cost most."""
     makers: tuple[str, ...] = ()
     """Python packages that quantizing needs besides those of its backend."""
-    cpu_rank: int | None = None
-    """Its place among the schemes in which models serve on a CPU, the fastest in our measurements first; None for a
-    scheme in which they serve only where `target.scheme` names it."""
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -105,7 +116,6 @@ SCHEMES: dict[str, Scheme] = {
             onnx=True,
             row_by_row=True,
             tables=True,
-            cpu_rank=1,
         ),
         Scheme(
             name="onnxruntime_static",
@@ -117,7 +127,6 @@ SCHEMES: dict[str, Scheme] = {
             onnx=True,
             calibrated=True,
             tables=True,
-            cpu_rank=2,
         ),
         Scheme(
             name="openvino",
@@ -129,7 +138,6 @@ SCHEMES: dict[str, Scheme] = {
             onnx=True,
             calibrated=True,
             makers=("nncf",),
-            cpu_rank=0,
         ),
     )
 }

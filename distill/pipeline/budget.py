@@ -18,18 +18,18 @@ from distill.compression.pruning.search import out_of_reach
 from distill.compression.pruning.target import Search
 from distill.config import Evaluate, Export, Prune, Quantize, Train
 from distill.config.plan import TEACHER, Plan, Step
+from distill.config.schemes import Form
 from distill.data.tasks import TaskData
 from distill.deploy.export.quantized import FLOAT32
-from distill.deploy.export.untrained import Form
 from distill.models import teacher
-from distill.pipeline.artefacts import Quantized
+from distill.pipeline.artefacts import Pruned, Quantized
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import train
-from distill.pipeline.stages.shape_search import form_of, search_inputs, search_of
+from distill.pipeline.stages.shape_search import search_inputs, search_of
 from distill.pipeline.train_steps import time_estimate
 from distill.runtime.machine import Machine
-from distill.runtime.storage import atomic
+from distill.runtime.storage import atomic, structs
 
 RESERVE = 0.15
 """Share of the budget that is kept for the evaluation and the export."""
@@ -65,8 +65,6 @@ class Ladder:
     machine: Machine
     folder: RunFolder
     tasks: Mapping[str, TaskData]
-    form: Form
-    """The form that serves."""
     teacher: Step
     """The step that quantizes the teacher."""
     targets: Mapping[str, Sequence[Step]]
@@ -117,25 +115,33 @@ class Ladder:
         """Seconds of the budget for further targets."""
         return (1 - RESERVE) * 60 * self.minutes - sum(self.stored["took"].values())
 
-    def speedups(self) -> tuple[float, float]:
-        """Speedups of the whole model in the form that serves, and of the fastest shape."""
+    def speedups(self) -> tuple[float, Form, float]:
+        """Speedup of the whole model in its fastest form, this form, and the speedup of the fastest shape."""
 
-        def measured() -> dict[str, float]:
+        def measured() -> dict[str, Any]:
             prunes = [step for steps in self.targets.values() for step in steps if isinstance(step.settings, Prune)]
             slowest = min(prunes, key=lambda step: step.goal.speedup)
             search = self.search(slowest)
             fastest = max(map(search.times.speedup, search.shapes))
             if search.checked and max(fastest, search.times.speedup(search.full)) < slowest.goal.speedup:
                 raise out_of_reach(slowest.goal, search.shapes, search.times, search.full, search.size)
-            return {"whole": search.times.speedup(search.full), "fastest": fastest}
+            whole, form = search.times.speedup(search.full), structs.plain(search.times.form(search.full))
+            return {"whole": whole, "form": form, "fastest": fastest}
 
         found = self.store("measured", "speedups", measured)
-        return found["whole"], found["fastest"]
+        return found["whole"], Form(**found["form"]), found["fastest"]
 
-    def retained(self, quantized: Step) -> float | None:
-        """Percent of the teacher's score on the development rows that the models of a quantize step retain in the form
-        that serves; None if they were not scored, or that form failed."""
-        key = self.form.key or FLOAT32
+    def form_of(self, label: str) -> Form:
+        """The form in which the model of a target serves. Its prune step has run."""
+        pruner = next(step for step in self.targets[label] if step.pruner is step)
+        speed = self.folder.result(pruner, Pruned).speed
+        assert speed is not None
+        return speed.form
+
+    def retained(self, quantized: Step, form: Form) -> float | None:
+        """Percent of the teacher's score on the development rows that the models of a quantize step retain in a form;
+        None if they were not scored, or that form failed."""
+        key = form.key or FLOAT32
         whole, models = (self.folder.result(step, Quantized).development for step in (self.teacher, quantized))
         tasks = [name for name, data in self.tasks.items() if data.task.in_headline]
         if not tasks or any(key not in models.get(task, {}) or FLOAT32 not in whole.get(task, {}) for task in tasks):
@@ -194,16 +200,15 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
         machine=ctx.machine,
         folder=ctx.folder,
         tasks=ctx.tasks,
-        form=form_of(ctx.config.target, ctx.plan, ctx.machine),
         teacher=next(step for step in ctx.plan.of(Quantize) if not step.target),
         targets=_of_targets(ctx.plan),
         search=search,
         seconds=seconds,
     )
     with ladder.clock("teacher", began):
-        whole, fastest = ladder.speedups()
-    kept = ladder.retained(ladder.teacher)
-    say(f"The teacher in {_name(ladder.form)} is estimated at {whole:.2f}x, and {_retains(kept)}.")
+        whole, form, fastest = ladder.speedups()
+    kept = ladder.retained(ladder.teacher, form)
+    say(f"The teacher in {form.name} is estimated at {whole:.2f}x, and {_retains(kept)}.")
     best = TEACHER.name if ladder.enough(kept) else None
     labels = {label: float(target.speedup) for label, target in ctx.plan.targets.items()}
     within = [label for label in sorted(labels, key=labels.__getitem__) if labels[label] <= fastest or smoke]
@@ -218,8 +223,10 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
         if not _made(ladder, label, run, ctx.epochs, say):
             break
         made.append(label)
-        kept = ladder.retained(next(step for step in ladder.targets[label] if isinstance(step.settings, Quantize)))
-        say(f"{label} {_retains(kept)}, in {_name(ladder.form)}; it took {_minutes(ladder.stored['took'][label])}.")
+        form = ladder.form_of(label)
+        quantized = next(step for step in ladder.targets[label] if isinstance(step.settings, Quantize))
+        kept = ladder.retained(quantized, form)
+        say(f"{label} {_retains(kept)}, in {form.name}; it took {_minutes(ladder.stored['took'][label])}.")
         if not ladder.enough(kept):
             break
         best = label
@@ -264,10 +271,6 @@ def _made(ladder: Ladder, label: str, run: Run, shares: dict[str, float], say: C
 
 def _titled(best: str) -> str:
     return "the teacher itself" if best == TEACHER.name else best
-
-
-def _name(form: Form) -> str:
-    return f"{form.backend} {form.scheme}"
 
 
 def _retains(kept: float | None) -> str:

@@ -11,7 +11,6 @@ from msgspec.structs import asdict, replace
 
 from distill.compression.pruning.search import Shape
 from distill.config import Evaluate, Prune, Target, Train
-from distill.config.backends import BACKENDS
 from distill.config.loads import SINGLE, load_of
 from distill.config.plan import Plan, Step, compared
 from distill.errors import discreet
@@ -170,11 +169,8 @@ def _measured(wanted: Target, label: str | None, form: dict[str, Any], models: l
         return min(filter(None, times), default=None)
 
     student = milliseconds("student", [form["backend"]], form["scheme"])
-    if form["key"] is None:
-        whole = milliseconds("teacher", [form["backend"]], form["scheme"])
-    else:
-        on_cpus = [name for name, backend in BACKENDS.items() if backend.float32 and not backend.gpu_only]
-        whole = milliseconds("teacher", on_cpus, "fp32")
+    references = (milliseconds("teacher", [backend], scheme) for backend, scheme in form["over"])
+    whole = min(filter(None, references), default=None)
     row: dict[str, Any] = {key: form[key] for key in ("backend", "scheme")} | {"batch": batch, "length": length}
     return row | {"measured_ms": student, "measured_speedup": whole / student if whole and student else None}
 

@@ -18,7 +18,7 @@ import distill
 from distill.compression.quantization.quantize import FITS, MAKE
 from distill.config import instantiate
 from distill.config.backends import BACKENDS, Backend
-from distill.config.schemes import SCHEMES, Scheme
+from distill.config.schemes import SCHEMES, Form, Scheme
 from distill.data.task_types import MISSING, TASK_TYPES
 from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.multi_label import MULTI_LABEL
@@ -98,9 +98,9 @@ def test_a_scheme_and_its_backend_are_used_by_the_functions_on_models(
 
 
 def test_models_of_any_size_are_timed_in_the_scheme(added: None) -> None:
-    form = untrained.Form("outside", "int4", "outside")
+    form = Form("outside", "int4", "outside")
     config = tiny.config("distilbert", num_labels=3, **SIZES)
-    runner = untrained.runner("a", form, config, device="cpu", threads=1)
+    (runner,) = untrained.runners(config, [form], device="cpu", threads=1).values()
     batch = {"input_ids": np.full((2, 7), 9), "attention_mask": np.ones((2, 7), np.int64)}
     assert (runner.backend, runner.run(batch).shape) == ("outside", (2, 3))
 

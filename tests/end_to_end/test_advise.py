@@ -38,17 +38,21 @@ def test_bad_input_is_one_message(
 def test_models_that_reach_a_speedup_are_timed(
     file: bool, classifier: Any, sentences: Any, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    monkeypatch.setattr(advise, "SHAPE", (1, 16))
+    monkeypatch.setitem(advise.SHAPES, "single", (1, 16))
     texts = tmp_path / "my texts.csv"
     texts.write_text("text,label\n" + "".join(f"{sentences[row % 8]} {row},{row % 2}\n" for row in range(40)))
-    given = [str(classifier()), *([str(texts)] if file else []), "--speedup", "1.01", "100000"]
+    given = [str(classifier()), *([str(texts)] if file else []), "--load", "single", "--speedup", "1.01", "100000"]
     assert advise.main(given) == 0
     out = capsys.readouterr().out
-    lines = out.splitlines()
-    (whole,) = (line for line in lines if line.startswith(" the teacher") and "openvino int8" in line)
-    assert "100%" in whole
-    assert any(line.startswith(" the teacher") and "torch fp32" in line for line in lines)
+    estimates, timed = out.split("These models are now timed themselves")
+    for part in (estimates, timed):
+        reference, served, *_ = (line for line in part.splitlines() if line.startswith(" the teacher"))
+        assert "fp32" in reference
+        assert "1.00x" in reference
+        assert "100%" in served
+    (name,) = {line.split("ms, ")[1] for line in timed.splitlines() if line.startswith("prune: the teacher: ")}
+    assert name in served, "the form that was the fastest"
     assert "100000x is out of reach: the smallest model is estimated at " in out
     shown = quoting.setting("tasks.train", str(texts)) if file else "tasks.train=FILE"
     teacher = quoting.setting("teacher.name", str(classifier()))
-    assert f"python -m distill recipe=auto {teacher} {shown} target.speedup=" in out
+    assert f"python -m distill recipe=auto {teacher} {shown} target.load=single target.speedup=" in out

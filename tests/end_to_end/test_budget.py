@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import distill
+from distill.config.schemes import Form
 from distill.pipeline.budget import Ladder
 from distill.runtime.storage import atomic, run_folder
 
 pytestmark = pytest.mark.slow
+INT8 = Form("onnxruntime", "int8", "onnxruntime")
 SMALL = (
     "limit=smoke",
     "limit.documents=60",
@@ -28,8 +30,8 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Any:
     """`scored(teacher, **speedups)`: the teacher in int8 is twice as fast, and models retain these percentages."""
 
     def set_up(retained: dict[str, float]) -> None:
-        monkeypatch.setattr(Ladder, "speedups", lambda self: (2.0, 9.0))
-        monkeypatch.setattr(Ladder, "retained", lambda self, step: retained[step.target])
+        monkeypatch.setattr(Ladder, "speedups", lambda self: (2.0, INT8, 9.0))
+        monkeypatch.setattr(Ladder, "retained", lambda self, step, form: retained[step.target])
         monkeypatch.setattr(Ladder, "enough", lambda self, kept: kept >= 97)
 
     return set_up

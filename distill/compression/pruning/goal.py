@@ -17,8 +17,8 @@ class Goal:
 
     shapes: Sequence[Shape]
     """The shapes that the model may have. A single one is itself the goal."""
-    limits: Sequence[tuple[Table, float]] = ()
-    """Tables of costs (milliseconds, MiB), each with the maximum cost."""
+    limits: Sequence[tuple[Sequence[Table], float]] = ()
+    """Tables of a cost (milliseconds in each form, MiB), of which the least counts, with the maximum cost."""
     choice: Choice | None = None
     """The choice of a single shape for a target."""
 
@@ -39,7 +39,7 @@ class Excess(nn.Module):
 
     def __init__(self, goal: Goal) -> None:
         super().__init__()
-        self.costs = nn.ModuleList(Cost(table, most) for table, most in goal.limits)
+        self.costs = nn.ModuleList(Cost(tables, most) for tables, most in goal.limits)
         least = goal.least
         sizes = torch.tensor([least.layers, least.hidden, least.ffn], dtype=torch.float32)
         self.register_buffer("wanted", sizes, persistent=False)
@@ -52,29 +52,33 @@ class Excess(nn.Module):
 
 
 class Cost(nn.Module):
-    """Expected sizes [3] -> `table.milliseconds` over `most`: linear in the number of layers, bilinear in width and FFN
-    size between the sizes of the table. Outside of the table it is the cost of the nearest sizes."""
+    """Expected sizes [3] -> the least `milliseconds` of the tables over `most`.
+
+    The cost by a table is linear in the number of layers, and bilinear in width and FFN size between the sizes of the
+    table. Outside of the table it is the cost of the nearest sizes. All tables have the same sizes.
+    """
 
     hidden: Tensor
     ffn: Tensor
     values: Tensor
 
-    def __init__(self, table: Table, most: float) -> None:
+    def __init__(self, tables: Sequence[Table], most: float) -> None:
         super().__init__()
-        hidden, ffn = sorted({h for h, _ in table.fixed}), sorted({f for _, f in table.fixed})
+        hidden, ffn = sorted({h for h, _ in tables[0].fixed}), sorted({f for _, f in tables[0].fixed})
 
         def grid(part: Mapping[tuple[int, int], float]) -> list[list[float]]:
             return [[part[h, f] / most for f in ffn] for h in hidden]
 
         self.register_buffer("hidden", torch.tensor(hidden, dtype=torch.float32), persistent=False)
         self.register_buffer("ffn", torch.tensor(ffn, dtype=torch.float32), persistent=False)
-        self.register_buffer("values", torch.tensor([grid(table.fixed), grid(table.layer)]), persistent=False)
+        values = [[grid(table.fixed) for table in tables], [grid(table.layer) for table in tables]]
+        self.register_buffer("values", torch.tensor(values), persistent=False)
 
     def forward(self, sizes: Tensor) -> Tensor:
         """The cost [] of sizes [3], divided by `most`."""
         layers, hidden, ffn = sizes
         fixed, layer = _weights(self.hidden, hidden) @ self.values @ _weights(self.ffn, ffn)
-        return fixed + layers * layer
+        return (fixed + layers * layer).amin()
 
 
 def _weights(knots: Tensor, size: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 
 from scipy.optimize import isotonic_regression
 
+from distill.config.schemes import Form
 from distill.errors import ConfigError
 from distill.runtime.storage.structs import Stored
 
@@ -42,6 +43,11 @@ class Speed(Stored, frozen=True, kw_only=True):
     conditions: dict[str, Any]
     """The conditions for which the prediction holds."""
 
+    @property
+    def form(self) -> Form:
+        """The form in which the shape serves."""
+        return Form(*(self.conditions[name] for name in Form.__struct_fields__))
+
 
 class Choice(Stored, frozen=True, kw_only=True):
     """The shape that was chosen for a target."""
@@ -60,17 +66,49 @@ class Table:
     """Time of everything outside the layers. It hardly depends on `ffn`."""
     layer: Mapping[tuple[int, int], float]
     """Time of one layer."""
-    reference: float = math.nan
-    """Time of the model over which speedups are meant."""
 
     def milliseconds(self, shape: Shape) -> float:
         """Predicted time of a model of this shape."""
         widths = (shape.hidden, shape.ffn)
         return self.fixed[widths] + shape.layers * self.layer[widths]
 
+
+@dataclass(frozen=True)
+class Tables:
+    """Measured times in the forms in which models may serve. Each shape serves in its fastest form."""
+
+    of: Mapping[Form, Table]
+    reference: float
+    """Milliseconds of the model over which speedups are meant."""
+
+    def form(self, shape: Shape) -> Form:
+        """The form in which a model of this shape is fastest."""
+        return min(self.of, key=lambda form: self.of[form].milliseconds(shape))
+
+    def milliseconds(self, shape: Shape) -> float:
+        """Predicted time of a model of this shape."""
+        return min(table.milliseconds(shape) for table in self.of.values())
+
     def speedup(self, shape: Shape) -> float:
         """Predicted speedup of a model of this shape over the reference."""
         return self.reference / self.milliseconds(shape)
+
+
+def leading(of: Mapping[Form, Table], shapes: Sequence[Shape], milliseconds: float, count: int) -> list[Form]:
+    """The `count` forms in which a model that takes at most this time can be the largest, the best first.
+
+    Of forms with equally large models, the one in which this model is faster comes first. Forms in which no shape is
+    fast enough come last.
+    """
+
+    def rank(form: Form) -> tuple[int, float]:
+        fitting = [shape for shape in shapes if of[form].milliseconds(shape) <= milliseconds]
+        largest = max(fitting, key=lambda shape: shape.weights, default=None)
+        if largest is None:
+            return 0, min(map(of[form].milliseconds, shapes))
+        return -largest.weights, of[form].milliseconds(largest)
+
+    return sorted(of, key=rank)[:count]
 
 
 def grid(full: Shape, head: int, parts: int, *, layers: bool, hidden: bool, ffn: bool) -> list[Shape]:
@@ -246,7 +284,7 @@ def evenness(full: Shape) -> Callable[[Shape], list[float]]:
 
 
 def fits_target(
-    target: Any, table: Table, size_mib: Callable[[Shape], float], slower: float = 1.0
+    target: Any, table: Tables, size_mib: Callable[[Shape], float], slower: float = 1.0
 ) -> Callable[[Shape], bool]:
     """Shape -> whether it meets every target that is set, if models take `slower` times as long as in the table."""
 
@@ -261,7 +299,7 @@ def fits_target(
 def out_of_reach(
     target: Any,
     shapes: Sequence[Shape],
-    table: Table,
+    table: Tables,
     full: Shape,
     size_mib: Callable[[Shape], float],
     cost: Callable[[Shape], float] | None = None,

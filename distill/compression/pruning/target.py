@@ -6,8 +6,9 @@ import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from distill.compression.pruning.goal import Goal
 from distill.compression.pruning.search import (
@@ -15,27 +16,33 @@ from distill.compression.pruning.search import (
     Shape,
     Speed,
     Table,
+    Tables,
     choose,
     finalists,
     fits_target,
     grid,
+    leading,
     out_of_reach,
 )
-from distill.compression.pruning.times import FFN_SIZES, HIDDEN_SIZES, Build, Times, measure
+from distill.compression.pruning.stored_times import Kept
+from distill.compression.pruning.times import (
+    FFN_SIZES,
+    HIDDEN_SIZES,
+    Build,
+    Times,
+    measure,
+    screen,
+    together,
+)
 from distill.config import Student, Target
+from distill.config.schemes import Form
 from distill.inference.cost import size_mib_of
 from distill.inference.runners import Runner
 from distill.models import families, student
 from distill.models.student.shape import projects, setting
-from distill.runtime.storage import atomic
 
-PARTS_OF = ("fixed", "layer")
-"""Parts of a stored table of times."""
-TIMES = "times.json"
-"""File of the measured times."""
-
-REFERENCE = "reference"
-"""Name of the runner of the model over which speedups are meant."""
+CARRIED = 2
+"""Number of forms in which the times of all shapes are measured, of the forms that are screened."""
 
 NEAR, CHECKS = 0.03, 3
 """Share by which a shape that is itself timed may miss its target, and the number of shapes that are timed."""
@@ -86,12 +93,19 @@ def candidates(config: Any, dimensions: Collection[str], parts: int) -> list[Sha
 
 @dataclass(frozen=True)
 class Search:
-    """The search for a shape, with times measured on this machine."""
+    """The search for a shape, and for the form in which it serves, with times measured on this machine."""
 
+    target: Target
+    """What the shape must meet."""
     config: Any
     """Config of the models to be pruned."""
     shapes: Sequence[Shape]
     """Candidates."""
+    widths: tuple[Collection[int], Collection[int]]
+    """Hidden and FFN channels whose times are measured: all sizes of the candidates, and sizes of other searches that
+    use the same times."""
+    forms: Sequence[Form]
+    """The forms in which models may serve."""
     build: Build
     """Makes the models that are timed."""
     references: Callable[[], Sequence[Runner]]
@@ -99,8 +113,8 @@ class Search:
     times_of: Times
     """Times models."""
     conditions: dict[str, Any]
-    """The conditions under which times are measured; stored times are used only under the same ones."""
-    folder: Path
+    """The conditions under which times are measured."""
+    kept: Kept
     """Where the measured times are stored."""
     checked: bool
     """Whether the chosen shape is timed itself."""
@@ -113,36 +127,70 @@ class Search:
         return shape_of(self.config)
 
     @functools.cached_property
-    def times(self) -> Table:
-        """Times for all widths of the candidates: stored ones if they fit, otherwise measured and stored."""
-        file, hidden, ffn = self.folder / TIMES, {s.hidden for s in self.shapes}, {s.ffn for s in self.shapes}
-        head = self.config.hidden_size // self.config.num_attention_heads
-        key = {"conditions": self.conditions, "model": self.config.model_type, "head": head}
-        if file.is_file() and (stored := atomic.read_json(file)).items() >= key.items():
-            fixed, layer = ({(h, f): ms for h, f, ms in stored[part]} for part in PARTS_OF)
-            table = Table(fixed, layer, stored[REFERENCE])
-            if {(shape.hidden, shape.ffn) for shape in self.shapes} <= table.fixed.keys():
-                return table
-        self.log(f"timing models {min(hidden)} to {max(hidden)} wide, FFN {min(ffn)} to {max(ffn)}")
-        table = measure(self.build, self.times_of, hidden, ffn, self.knots)
-        _, ratio = self._against_reference(shape := max(self.shapes))
-        table = replace(table, reference=ratio * table.milliseconds(shape))
-        parts = {part: [[h, f, ms] for (h, f), ms in getattr(table, part).items()] for part in PARTS_OF}
-        atomic.write_json(file, key | parts | {REFERENCE: table.reference})
-        return table
+    def screened(self) -> dict[Form, Table]:
+        """Rough times of all forms."""
+
+        def make() -> Tables:
+            self.log(f"timing {len(self.forms)} forms: {', '.join(form.name for form in self.forms)}")
+            return Tables(screen(self.build, self.times_of, self.forms, *self.widths), 0.0)
+
+        return dict(self.kept.tables(self._key(self.forms, "screen"), make, lambda: self.times_of.busy).of)
 
     @functools.cached_property
-    def _reference(self) -> Runner:
+    def carried(self) -> list[Form]:
+        """The forms in which the times of all shapes are measured: the best near the target, by rough times."""
+        if len(self.forms) <= CARRIED:
+            return [*self.forms]
+        limits = [] if self.target.latency_ms is None else [self.target.latency_ms]
+        if self.target.speedup is not None:
+            limits.append(self._reference_ms / self.target.speedup)
+        found = leading(self.screened, self.shapes, min(limits), CARRIED)
+        self.log(f"of {len(self.forms)} forms the best near the target are {' and '.join(form.name for form in found)}")
+        return found
+
+    @functools.cached_property
+    def _reference_ms(self) -> float:
+        """Milliseconds of the model over which speedups are meant."""
+
+        def make() -> Tables:
+            return Tables({}, self.times_of([self.reference])[self.reference.name])
+
+        return self.kept.tables(self._key([], "reference"), make, lambda: self.times_of.busy).reference
+
+    @functools.cached_property
+    def times(self) -> Tables:
+        """Times for all widths of the candidates: stored ones if they fit, otherwise measured and stored."""
+        hidden, ffn = self.widths
+
+        def make() -> Tables:
+            names = " and ".join(form.name for form in self.carried)
+            sizes = f"{min(hidden)} to {max(hidden)} wide, FFN {min(ffn)} to {max(ffn)}"
+            self.log(f"timing models {sizes}, {names}")
+            found = Tables(measure(self.build, self.times_of, self.carried, hidden, ffn, self.knots), 0.0)
+            largest = Shape(self.full.layers, max(hidden), max(ffn))
+            _, _, ratio = self.against_reference(largest, self.carried)
+            return replace(found, reference=ratio * found.milliseconds(largest))
+
+        return self.kept.tables(self._key(self.carried, self.knots), make, lambda: self.times_of.busy)
+
+    def _key(self, forms: Sequence[Form], kind: Any) -> Any:
+        """What times depend on in a run."""
+        model = [self.config.model_type, self.config.hidden_size // self.config.num_attention_heads]
+        return [kind, model, self.conditions, sorted(form.name for form in forms), *map(sorted, self.widths)]
+
+    @functools.cached_property
+    def reference(self) -> Runner:
         """The fastest of `references`."""
         runners = self.references()
         times = self.times_of(runners) if len(runners) > 1 else {runners[0].name: 0.0}
-        fastest = min(runners, key=lambda runner: times[runner.name])
-        return replace(fastest, name=REFERENCE)
+        return min(runners, key=lambda runner: times[runner.name])
 
-    def _against_reference(self, shape: Shape) -> tuple[float, float]:
-        """Milliseconds of a model of this shape, and its speedup over the reference, timed in the same rounds."""
-        found = self.times_of([self._reference, self.build("shape", shape)])
-        return found["shape"], found[REFERENCE] / found["shape"]
+    def against_reference(self, shape: Shape, forms: Sequence[Form]) -> tuple[Form, float, float]:
+        """The one of these forms in which a model of this shape is fastest, its milliseconds, and its speedup over the
+        reference. All are timed in the same rounds."""
+        found, reference = together(self.build, self.times_of, forms, [shape], self.reference)
+        (_, form), took = min(found.items(), key=lambda item: item[1])
+        return form, took, reference / took
 
     @functools.cached_property
     def size(self) -> Callable[[Shape], float]:
@@ -150,23 +198,23 @@ class Search:
         return functools.cache(lambda shape: size_mib_of(config_of(self.config, shape)))
 
     def expected(self, shape: Shape) -> Speed:
-        """The speed of a shape by the table of times."""
-        return Speed(
-            predicted_ms=self.times.milliseconds(shape),
-            predicted_speedup=self.times.speedup(shape),
-            conditions=self.conditions,
-        )
+        """The speed of a shape by the tables of times, in its fastest form."""
+        return self._speed(self.times.form(shape), self.times.milliseconds(shape), self.times.speedup(shape))
 
-    def goal(self, target: Target) -> Goal:
-        """The goal to which gates are trained for a target: the costs that it limits, with the times and sizes of the
+    def _speed(self, form: Form, took: float, speedup: float) -> Speed:
+        conditions = self.conditions | msgspec.structs.asdict(form)
+        return Speed(predicted_ms=took, predicted_speedup=speedup, conditions=conditions)
+
+    def goal(self) -> Goal:
+        """The goal to which gates are trained: the costs that the target limits, with the times and sizes of the
         candidates."""
-        limits = []
-        if target.speedup is not None:
-            limits.append((self.times, self.times.reference / target.speedup))
-        if target.latency_ms is not None:
-            limits.append((self.times, target.latency_ms))
-        if target.size_mib is not None:
-            limits.append((self.sizes, target.size_mib))
+        limits: list[tuple[Sequence[Table], float]] = []
+        if self.target.speedup is not None:
+            limits.append(([*self.times.of.values()], self.times.reference / self.target.speedup))
+        if self.target.latency_ms is not None:
+            limits.append(([*self.times.of.values()], self.target.latency_ms))
+        if self.target.size_mib is not None:
+            limits.append(([self.sizes], self.target.size_mib))
         return Goal(self.shapes, limits)
 
     @functools.cached_property
@@ -177,22 +225,21 @@ class Search:
         layer = {pair: two[pair] - one[pair] for pair in widths}
         return Table({pair: one[pair] - layer[pair] for pair in widths}, layer)
 
-    def check(self, target: Target, *, sized: bool) -> None:
+    def check(self, *, sized: bool) -> None:
         """Raise ConfigError if no candidate meets the target. `size_mib` is checked only with `sized`."""
-        target = target if sized else replace(target, size_mib=None)
+        target = self.target if sized else replace(self.target, size_mib=None)
         fits = fits_target(target, self.times, self.size)
         if choose(self.shapes, fits, lambda shape: 0.0, self.times.milliseconds) is None:
             raise out_of_reach(target, self.shapes, self.times, self.full, self.size)
 
     def choice(
         self,
-        target: Target,
         price: Callable[[Shape], Any],
         most: int = 1,
         trials: Callable[[Sequence[Shape]], Mapping[Shape, float]] | None = None,
         cost: Callable[[Shape], float] | None = None,
     ) -> Choice:
-        """The best shape that meets a target, with its predicted speed.
+        """The best shape that meets the target, with its predicted speed and the form in which it serves.
 
         Of the `most` shapes with the least price (of equal ones the largest), it is the one that loses the least in
         `trials` (shapes -> the loss of each), if they are given. A model of this shape is timed itself. If it misses
@@ -201,7 +248,7 @@ class Search:
         Raises:
             ConfigError: if no shape meets the target. It names the cost (`out_of_reach`) of the nearest shape.
         """
-        slower = 1.0
+        target, slower = self.target, 1.0
         tried, lost = dict[Shape, Speed](), dict[Shape, float]()
 
         def ranked(shape: Shape) -> tuple[Any, int]:
@@ -227,12 +274,12 @@ class Search:
 
     def _timed(self, shape: Shape) -> Speed:
         """`expected`, of a model of this shape that is timed itself, if `checked`."""
-        expected = self.expected(shape)
         if not self.checked:
-            return expected
-        took, speedup = self._against_reference(shape)
-        self.log(f"{shape.layers} layers, {shape.hidden} wide, FFN {shape.ffn}: {speedup:.2f}x, {took:.1f} ms")
-        return Speed(predicted_ms=took, predicted_speedup=speedup, conditions=self.conditions)
+            return self.expected(shape)
+        form, took, speedup = self.against_reference(shape, self.carried)
+        sizes = f"{shape.layers} layers, {shape.hidden} wide, FFN {shape.ffn}"
+        self.log(f"{sizes}: {speedup:.2f}x, {took:.2f} ms, {form.name}")
+        return self._speed(form, took, speedup)
 
 
 def _missed(target: Target, speed: Speed) -> float:

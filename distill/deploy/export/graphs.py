@@ -1,9 +1,9 @@
 """ONNX graphs without weights. Capturing one takes more than a second for each layer; filling one is quick.
 
 `torch.export` traces a model with fake tensors, which have sizes but no values. A graph thus depends on the code and
-the sizes of a model alone, and models that differ in their weights share it. In most families the numbers of FFN
-channels and of tokens are sizes of weights and of nothing else. A graph of a model that differs in them alone is
-resized, and used if it outputs what the model outputs.
+the sizes of a model alone, and models that differ in their weights share it. In most families the numbers of hidden
+and FFN channels and of tokens are sizes of weights and of nothing else, and the number of heads is a constant. A graph
+of a model that differs in them alone is resized, and used if it outputs what the model outputs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import inspect
 import re
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
@@ -35,8 +35,9 @@ _MOST = 64
 """Number of graphs that the process remembers."""
 _NOT_READ = ("label2id", "id2label", "problem_type", "_name_or_path")
 """Settings of a config on which no graph depends."""
-_RESIZED = ("intermediate_size", "vocab_size")
+_RESIZED = ("intermediate_size", "vocab_size", "hidden_size")
 """Sizes, by their common names, on which hardly any graph depends but by its weights."""
+_HEADS = "num_attention_heads"
 _LARGEST = 1 << 30
 """Bytes of the largest model that is compared before a resized graph is used."""
 _TOLERANCE = 1e-4
@@ -65,10 +66,11 @@ def program(model: Any, tensors: Mapping[str, Any], outputs: list[str], sizes: M
     with _one_at_a_time:
         key, like = _key(model, weights, arguments), _key(model, weights, arguments, resizable=True)
         if (graph := _found(key)) is None:
-            if (other := _found(like)) is not None and (filled := _resized(other, model, weights, tensors)) is not None:
+            other = _found(like)
+            if other is not None and (filled := _resized(other, model, weights, tensors)) is not None:
                 return filled
             graph = _captured(model, weights, arguments)
-            for name in (key, like):
+            for name in (key, like) if other is None else (key,):
                 _remember(name, graph)
                 with suppress(OSError):  # later exports can do without it
                     store.get_or_make(PART, name, lambda folder: (folder / _FILE).write_bytes(graph))
@@ -103,21 +105,8 @@ def _resized(graph: bytes, model: Any, weights: Mapping[str, Any], tensors: Mapp
     if sum(value.nbytes for value in weights.values()) > _LARGEST:
         return None
     proto = onnx.ModelProto.FromString(graph)
-    pairs = {
-        pair
-        for tensor in proto.graph.initializer
-        if tensor.name in weights
-        for pair in zip(tensor.dims, weights[tensor.name].shape, strict=True)
-    }
-    resized = {before: now for before, now in pairs if before != now}
-    if {before for before, now in pairs if resized.get(before, now) != now}:
+    if not _resize(proto.graph, weights, model.config):
         return None
-    for tensor in (each for each in proto.graph.initializer if each.name in weights):
-        tensor.dims[:] = [resized.get(size, size) for size in tensor.dims]
-    for value in [*proto.graph.value_info, *proto.graph.output]:
-        for size in value.type.tensor_type.shape.dim:
-            if size.dim_value in resized:
-                size.dim_value = resized[size.dim_value]
     filled = _filled(proto.SerializeToString(), weights)
     with torch.no_grad():
         outputs = model(**tensors)
@@ -131,6 +120,40 @@ def _resized(graph: bytes, model: Any, weights: Mapping[str, Any], tensors: Mapp
         return None
     same = len(found) == len(wanted) and all(map(partial(np.allclose, atol=_TOLERANCE), found, wanted))
     return filled if same else None
+
+
+def _resize(graph: Any, weights: Mapping[str, Any], config: Any) -> bool:
+    """Give an ONNX graph the sizes of weights, and the number of heads. Returns whether each size has one new size."""
+    pairs = {
+        pair
+        for tensor in graph.initializer
+        if tensor.name in weights
+        for pair in zip(tensor.dims, weights[tensor.name].shape, strict=True)
+    }
+    pairs |= _heads(pairs, config)
+    resized = {before: now for before, now in pairs if before != now}
+    if {before for before, now in pairs if resized.get(before, now) != now}:
+        return False
+    for tensor in (each for each in graph.initializer if each.name in weights):
+        tensor.dims[:] = [resized.get(size, size) for size in tensor.dims]
+    for node in graph.node if resized else ():
+        for attribute in node.attribute if node.op_type == "Constant" else ():
+            if len(attribute.ints) == 1:  # the number of heads, among the sizes to which a tensor is reshaped
+                attribute.ints[:] = [resized.get(size, size) for size in attribute.ints]
+    for value in [*graph.value_info, *graph.output]:
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_value in resized:
+                size.dim_value = resized[size.dim_value]
+    return True
+
+
+def _heads(pairs: Collection[tuple[int, int]], config: Any) -> set[tuple[int, int]]:
+    """The number of heads before and now, by the (size before, size now) of weights: heads have the same size."""
+    names = family_of(config).settings
+    hidden, heads = (getattr(config, names.get(name, name), None) for name in ("hidden_size", _HEADS))
+    if not hidden or not heads:
+        return set()
+    return {(before * heads // hidden, heads) for before, now in pairs if now == hidden and not before * heads % hidden}
 
 
 def _found(key: str) -> bytes | None:
@@ -166,8 +189,8 @@ def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any], *
 
     Args:
         arguments: of `torch.onnx.export`.
-        resizable: whether models that differ in the sizes `_RESIZED` alone have one key. A size that is also another
-            number of the config counts.
+        resizable: whether models that differ in the sizes `_RESIZED`, and in the number of heads of one size, alone
+            have one key. A size counts where it is the same number as another of them.
     """
     config = {name: value for name, value in model.config.to_dict().items() if name not in _NOT_READ}
     source = inspect.getsourcefile(type(model))
@@ -175,11 +198,15 @@ def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any], *
     built = [type(model).__module__, str(model), model.config._attn_implementation]
     sizes, inputs = ({name: _shape(value) for name, value in each.items()} for each in (weights, arguments["kwargs"]))
     content = repr([built, config, sizes])
-    names = family_of(model.config).settings
-    for name in _RESIZED if resizable else ():
-        size = getattr(model.config, names.get(name, name), None)  # models that can only be teachers may lack it
-        number = rf"(?<![\w.]){size}(?![\w.])"
-        content = re.sub(number, name, content) if len(re.findall(number, repr(config))) == 1 else content
+    if resizable:
+        names = family_of(model.config).settings
+        own = {name: names.get(name, name) for name in (*_RESIZED, _HEADS)}
+        values = {name: config.get(own[name]) for name in own}  # models that can only be teachers may lack some
+        plain = {str(values[name]): name for name in _RESIZED}
+        head = values["hidden_size"] / values[_HEADS] if values["hidden_size"] and values[_HEADS] else None
+        others = {name: value for name, value in config.items() if name not in own.values()}
+        named = re.sub(r"(?<![\w.-])\d+(?![\w.])", lambda number: plain.get(number[0], number[0]), repr([built, sizes]))
+        content = repr([named, others, head])
     called = repr([inputs, arguments["output_names"], arguments["dynamic_shapes"]])
     return checksums.fingerprint([code, [version(name) for name in _PACKAGES], content, called])
 

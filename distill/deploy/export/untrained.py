@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import json
+import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec.structs import astuple
 
+from distill import __version__
 from distill.compression.pruning.search import Shape, estimated, margin_lost
 from distill.compression.pruning.sensitivity import Sensitivity
+from distill.compression.pruning.stored_times import Kept
 from distill.compression.pruning.target import KNOTS, Search, config_of, shape_of
-from distill.compression.pruning.times import Times, timer
+from distill.compression.pruning.times import Timer, Times
 from distill.compression.quantization.quantize import MAKE, always_float
 from distill.config import Target
 from distill.config.backends import BACKENDS
-from distill.config.schemes import ONNX, SCHEMES
+from distill.config.loads import SINGLE, load_of
+from distill.config.schemes import BF16, ONNX, SCHEMES, Form
 from distill.deploy.export.onnx import export_onnx
 from distill.errors import ConfigError
 from distill.inference import latency
@@ -27,22 +35,13 @@ from distill.inference.runners import Batch, Runner, in_turn, load, runs_here, t
 from distill.inference.timing import TASK_BATCH, TASK_ROWS
 from distill.models import families
 from distill.runtime.machine import cores
+from distill.runtime.versions import PACKAGES, installed
 
 VOCABULARY = 1000
 """Size of the vocabulary: the time of a lookup does not depend on it."""
 
-CALIBRATION = 2
+CALIBRATION = 1
 """Number of rows for the ranges of activations, which do not change times."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """A form of a model: its backend and scheme, as in results.json."""
-
-    backend: str
-    scheme: str
-    key: str | None = None
-    """Its name in `distill.config.schemes.SCHEMES`; None for a float form."""
 
 
 TORCH = Form("torch", "fp32")
@@ -54,41 +53,58 @@ def form_named(scheme: str) -> Form:
     return Form(found.backend, found.scheme, scheme)
 
 
-def form_of(target: Target, made: Iterable[str], *, cuda: bool, bf16: bool) -> Form:
-    """The form that a target is about: its scheme, or the form in which this machine serves fastest.
+def forms_of(target: Target, made: Iterable[str], *, cuda: bool, bf16: bool) -> list[Form]:
+    """The forms in which the models of a target may serve: the fastest of them is searched by timing.
+
+    With `target.scheme` there is one. On a CPU these are the forms that an evaluate step times and an export step
+    writes: the quantized ones, torch and, where a scheme needs the float32 ONNX file, the backends that run it.
 
     Args:
         made: names of the schemes that the recipe quantizes in.
-        bf16: whether it serves in bfloat16, as on a GPU.
+        bf16: whether the processor multiplies in bfloat16; on a GPU, whether models serve in it.
     """
-    if target.speedup is target.latency_ms is target.scheme is None:
-        return TORCH  # times then only decide between shapes of equal loss
-    schemes = (SCHEMES[name] for name in made)
-    ranks = {scheme.cpu_rank: scheme.name for scheme in schemes if scheme.cpu_rank is not None and not cuda}
-    wanted = target.scheme or (ranks[min(ranks)] if ranks else None)
-    if wanted in SCHEMES:
-        return form_named(wanted)
-    return Form("torch", wanted or ("bf16" if bf16 else "fp32"))
+    if target.scheme is not None:
+        return [form_named(target.scheme) if target.scheme in SCHEMES else Form("torch", target.scheme)]
+    if target.speedup is target.latency_ms is None:
+        return [TORCH]  # times then only decide between shapes of equal loss
+    if cuda:
+        return [Form("torch", "bf16") if bf16 else TORCH]
+    schemes = [SCHEMES[name] for name in made if runs_here(BACKENDS[SCHEMES[name].backend], gpu=False)]
+    if not schemes:
+        return [TORCH]
+    onnx = any(scheme.onnx for scheme in schemes)
+    plain = [form for form in float32() if onnx or form == TORCH]
+    half = [Form(form.backend, "bf16") for form in plain if bf16 and BACKENDS[form.backend].bf16]
+    quantized = [Form(scheme.backend, scheme.scheme, scheme.name) for scheme in schemes]
+    mixed = [
+        Form(form.backend, f"{form.scheme}{BF16}", form.key)
+        for form in quantized
+        if bf16 and any(form.backend == each.backend for each in half)
+    ]
+    return [*plain, *half, *quantized, *mixed]
 
 
 REPEATS = 5
 """Rounds of timing."""
 
 
-def references(form: Form) -> list[Form]:
-    """Forms of the teacher; speedups are over the fastest of them.
-
-    If models are to serve in a quantized form, these are its float32 forms on all backends, else the same form.
-    """
-    if form.key is None:
-        return [form]
+def float32() -> list[Form]:
+    """The float32 forms that a CPU runs."""
     return [
         Form(name, "fp32") for name, backend in BACKENDS.items() if backend.float32 and runs_here(backend, gpu=False)
     ]
 
 
-def runner(name: str, form: Form, config: Any, *, device: str, threads: int) -> Runner:
-    """A model of a config in a form, with random weights. The vocabulary of `config` is made small.
+def references(forms: Sequence[Form]) -> list[Form]:
+    """Forms of the teacher; speedups are over the fastest of them.
+
+    If models may only serve in one float form, it is the same, else these are the float32 forms on all backends.
+    """
+    return [*forms] if [form.key for form in forms] == [None] else float32()
+
+
+def runners(config: Any, forms: Iterable[Form], *, device: str, threads: int) -> dict[Form, Runner]:
+    """A model of a config with random weights, in each form. The vocabulary of `config` is made small.
 
     Args:
         device: of torch.
@@ -99,37 +115,59 @@ def runner(name: str, form: Form, config: Any, *, device: str, threads: int) -> 
     config.vocab_size = max(VOCABULARY, (config.pad_token_id or 0) + 1)
     with torch.random.fork_rng(devices=[]):
         model = families.auto_class(config).from_config(config, trust_remote_code=False).eval()
-    if form.key is None and BACKENDS[form.backend].loads == "transformers":
-        model = model.to(device, torch.bfloat16 if form.scheme == "bf16" else None)
-        return Runner(
-            name, form.backend, form.scheme, torch_run(model, scheme=form.scheme, device=device, threads=threads)
-        )
+    found: dict[Form, Runner] = {}
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "model"
-        model.save_pretrained(folder)
-        path = _made(form, folder, Path(temporary), always_float(model))
-        return load(
-            name,
-            path,
-            backend=form.backend,
-            scheme=form.scheme,
-            device=device,
-            threads=threads,
-            row_by_row=form.key is not None and SCHEMES[form.key].row_by_row,
-        )
+        files = _Files(model, Path(temporary))
+        for form in forms:
+            if form.key is None and BACKENDS[form.backend].loads == "transformers":
+                own = model.to(device) if form.scheme == "fp32" else copy.deepcopy(model).to(device, torch.bfloat16)
+                run = torch_run(own, scheme=form.scheme, device=device, threads=threads)
+                found[form] = Runner(form.name, form.backend, form.scheme, run)
+            else:
+                found[form] = load(
+                    form.name,
+                    files.of(form.key),
+                    backend=form.backend,
+                    scheme=form.scheme,
+                    device=device,
+                    threads=threads,
+                    row_by_row=form.key is not None and SCHEMES[form.key].row_by_row,
+                )
+    return found
 
 
-def _made(form: Form, folder: Path, out: Path, floats: Sequence[str]) -> Path:
-    """The file or folder of a form of the model in `folder`, below `out`."""
-    source = folder
-    if form.key is None or SCHEMES[form.key].onnx:
-        export_onnx(folder, source := out / ONNX)
-    if form.key is None:
-        return source
-    path = out / SCHEMES[form.key].file
-    rows = [latency.synthetic((1, 16 * (number + 1)), VOCABULARY, seed=number) for number in range(CALIBRATION)]
-    MAKE[form.key](source, path, floats, rows)
-    return path
+@dataclass(frozen=True)
+class _Files:
+    """The files of a model, each of which is written when it is first needed."""
+
+    model: Any
+    out: Path
+
+    @functools.cached_property
+    def checkpoint(self) -> Path:
+        self.model.to("cpu").save_pretrained(self.out / "model")
+        return self.out / "model"
+
+    @functools.cached_property
+    def onnx(self) -> Path:
+        export_onnx(self.checkpoint, self.out / ONNX)
+        return self.out / ONNX
+
+    @functools.cached_property
+    def made(self) -> dict[str, Path]:
+        """Name of a scheme -> its file or folder."""
+        return {}
+
+    def of(self, key: str | None) -> Path:
+        """The file or folder of a scheme, or with None the ONNX file."""
+        if key is None:
+            return self.onnx
+        if key not in self.made:
+            source = self.onnx if SCHEMES[key].onnx else self.checkpoint
+            rows = [latency.synthetic((1, 16 * (number + 1)), VOCABULARY, seed=number) for number in range(CALIBRATION)]
+            MAKE[key](source, self.out / SCHEMES[key].file, always_float(self.model), rows)
+            self.made[key] = self.out / SCHEMES[key].file
+        return self.made[key]
 
 
 def random_tokens(batches: Iterable[Batch]) -> list[Batch]:
@@ -138,8 +176,22 @@ def random_tokens(batches: Iterable[Batch]) -> list[Batch]:
     return [batch | {"input_ids": random.integers(5, VOCABULARY, batch["input_ids"].shape)} for batch in batches]
 
 
+_NOT_TIMED = re.compile(
+    "num_hidden_layers|.*hidden_size|intermediate_size|num_attention_heads|.*dropout.*|.*_token_id|vocab_size"
+    "|architectures|id2label|label2id|num_labels|problem_type|_name_or_path|dtype|transformers_version"
+)
+"""Settings of a config on which the time of a shape does not depend."""
+
+
+def timed_settings(config: Any) -> dict[str, Any]:
+    """The settings of a config on which the times of models depend, besides their sizes."""
+    every = json.loads(config.to_json_string(use_diff=False))
+    return {name: value for name, value in every.items() if not _NOT_TIMED.fullmatch(name)}
+
+
 def search_in(
-    form: Form,
+    target: Target,
+    forms: Sequence[Form],
     config: Any,
     shapes: Sequence[Shape],
     times: Times,
@@ -150,12 +202,15 @@ def search_in(
     folder: Path,
     log: Callable[[str], None],
     conditions: Mapping[str, Any] = MappingProxyType({}),
+    shared: bool = False,
+    widths: tuple[Collection[int], Collection[int]] | None = None,
     checked: bool = True,
     knots: tuple[int, int] = KNOTS,
 ) -> Search:
-    """The search for a shape of models that will serve in a form.
+    """The search for a shape of models, and for the one of `forms` in which they will serve.
 
     Args:
+        target: what the shape must meet.
         config: of the models to be pruned.
         times: times models, whose tokens are below `VOCABULARY`.
         teachers: returns the configs of the models over which speedups are, which run one after the other.
@@ -163,31 +218,42 @@ def search_in(
         threads: of the CPU.
         folder: where times are stored.
         conditions: further conditions under which stored times are used again.
+        shared: whether later runs on this machine may use the times.
+        widths: hidden and FFN channels whose times are measured; those of `shapes` by default.
         checked: whether the chosen shape is timed itself.
         knots: numbers of hidden and of FFN sizes that are timed.
     """
+    over = references(forms)
 
-    def built(name: str, form: Form, config: Any, shape: Shape) -> Runner:
-        return runner(name, form, config_of(config, shape), device=device, threads=threads)
+    def built(config: Any, shape: Shape, forms: Iterable[Form]) -> dict[Form, Runner]:
+        return runners(config_of(config, shape), forms, device=device, threads=threads)
 
     def compared() -> list[Runner]:
         configs = teachers()
         for whole in configs:
             whole.num_labels = config.num_labels  # so that they share a graph; times do not depend on it
-        every = [
-            [built(f"{each.backend} {each.scheme}", each, whole, shape_of(whole)) for whole in configs]
-            for each in references(form)
+        every = [built(whole, shape_of(whole), over) for whole in configs]
+        return [
+            every[0][form] if len(every) == 1 else in_turn(form.name, [found[form] for found in every]) for form in over
         ]
-        return [first if not others else in_turn(first.name, [first, *others]) for first, *others in every]
+
+    of = {"device": device, "threads": threads, "over": [[form.backend, form.scheme] for form in over], **conditions}
+
+    def common() -> list[Any]:
+        given = [[astuple(shape_of(whole)), whole.num_attention_heads, timed_settings(whole)] for whole in teachers()]
+        return [__version__, installed(PACKAGES), timed_settings(config), given]
 
     return Search(
+        target,
         config,
         shapes,
-        lambda name, shape: built(name, form, config, shape),
+        widths or ({shape.hidden for shape in shapes}, {shape.ffn for shape in shapes}),
+        forms,
+        lambda shape, forms: built(config, shape, forms),
         compared,
         times,
-        {"device": device, "threads": threads, **asdict(form), **conditions},
-        folder,
+        of,
+        Kept(folder, common if shared else None, log),
         checked,
         log,
         knots,
@@ -212,17 +278,18 @@ def reached(
     Raises:
         ConfigError: if no shape meets the target, in the words of its settings.
     """
-    single, form = target.latency_ms is not None, TORCH if scheme is None else form_named(scheme)
+    single, form = load_of(target) == SINGLE, TORCH if scheme is None else form_named(scheme)
     pad_id = model.config.pad_token_id or 0
     inputs = by_length(batches_of(collated, pad_id), pad_id, 1 if single else TASK_BATCH, TASK_ROWS)
     parts = sum(len(batch["input_ids"]) for batch in inputs) if single else 1
     assert found.losses is not None
     with tempfile.TemporaryDirectory() as folder:
         search = search_in(
-            form,
+            target,
+            [form],
             model.config,
             shapes,
-            timer(random_tokens(inputs), parts, repeats=REPEATS, log=log),
+            Timer(random_tokens(inputs), log, parts, REPEATS),
             lambda: [model.config],
             device=model.device.type,
             threads=threads or cores(),
@@ -232,7 +299,7 @@ def reached(
         price = estimated([found.losses])
         if target.speedup is target.latency_ms is None:
             return _small_enough(search, target.size_mib, price)
-        return search.choice(target, price, cost=margin_lost([found.losses])).shape
+        return search.choice(price, cost=margin_lost([found.losses])).shape
 
 
 def _small_enough(search: Search, size_mib: float, price: Callable[[Shape], Any]) -> Shape:

@@ -110,7 +110,7 @@ def _shapes(inputs: PruneInputs, settings: Prune, runtime: Runtime) -> tuple[Seq
 
 def _choice(inputs: PruneInputs, settings: Prune, runtime: Runtime, search: Search) -> Choice:
     """The shape for the step's target and its predicted speed. It is stored, so that a stopped run resumes."""
-    file, goal, most, gates = inputs.search.shape_file, inputs.search.goal, settings.finalists, inputs.gates
+    file, most, gates = inputs.search.shape_file, settings.finalists, inputs.gates
     if not file.is_file():
         tried = functools.partial(_tried, inputs, settings, runtime, search) if most > 1 else None
         if gates is None:
@@ -118,12 +118,12 @@ def _choice(inputs: PruneInputs, settings: Prune, runtime: Runtime, search: Sear
             every = inputs.tasks.values()
             measured = [_sensitivity(inputs, settings, runtime, data, search.shapes) for data in every]
             losses = [part.losses for part in measured if part.losses is not None]
-            found = search.choice(goal, estimated(losses), most, tried, margin_lost(losses))
+            found = search.choice(estimated(losses), most, tried, margin_lost(losses))
         else:
-            found = gates.choice or search.choice(goal, distance(gates.expected.values()), most, tried)
+            found = gates.choice or search.choice(distance(gates.expected.values()), most, tried)
         structs.write(file, found)
     choice = structs.read(file, Choice)
-    if choice.speed.conditions != search.conditions:
+    if not search.conditions.items() <= choice.speed.conditions.items():
         # Chosen on another machine or with other threads: the shape stays, its speed is predicted anew.
         choice = Choice(shape=choice.shape, tried=choice.tried, speed=search.expected(choice.shape))
         structs.write(file, choice)

@@ -23,20 +23,21 @@ from distill.compression.pruning.target import (
     requested_shape,
     shape_of,
 )
-from distill.compression.pruning.times import timer
+from distill.compression.pruning.times import Timer
 from distill.config import Prune, Quantize, Student, Target
-from distill.config.plan import STUDENT, Plan, Step
+from distill.config.loads import BATCH, load_of
+from distill.config.plan import STUDENT, Step
+from distill.config.schemes import Form
 from distill.data.encode import Encoded
 from distill.data.tasks import TaskData
 from distill.deploy.export import untrained
-from distill.deploy.export.untrained import Form
 from distill.inference import latency, timing
 from distill.inference.runners import Batch
 from distill.models import teacher
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import CHOICE
 from distill.pipeline.runtime import Runtime
-from distill.runtime.machine import Machine
+from distill.runtime.machine import detect_precision
 from distill.runtime.storage import atomic, structs
 from distill.runtime.versions import processor
 
@@ -55,8 +56,8 @@ class SearchInputs:
     dimensions: list[str]
     student: Student
     """The sizes that are asked for."""
-    form: Form
-    """The form in which shapes are timed."""
+    forms: Sequence[Form]
+    """The forms in which the models may serve."""
     teachers: Sequence[str]
     """Folder of each given teacher: several of an ensemble, whose times add up."""
     tokenizer: Any
@@ -91,7 +92,7 @@ def search_inputs(ctx: Context, step: Step) -> SearchInputs:
         searched=ctx.plan.has_target,
         dimensions=step.settings.dimensions,
         student=ctx.config.student,
-        form=form_of(ctx.config.target, ctx.plan, ctx.machine),
+        forms=forms_of(ctx, step.goal),
         teachers=ctx.given.teachers,
         tokenizer=ctx.given.student_tokenizer if step.tokenizer is STUDENT else ctx.given.tokenizer,
         tasks=ctx.tasks if step.goal.shape == timing.OWN else {},
@@ -102,16 +103,22 @@ def search_inputs(ctx: Context, step: Step) -> SearchInputs:
     )
 
 
-def form_of(target: Target, plan: Plan, machine: Machine) -> Form:
-    """The form of the target: `target.scheme`, or the form in which this machine serves fastest."""
-    made = (name for step in plan.of(Quantize) for name in step.settings.schemes)
+def forms_of(ctx: Context, target: Target) -> list[Form]:
+    """The forms in which the models of a target may serve on this machine."""
+    machine = ctx.machine
+    made = (name for step in ctx.plan.of(Quantize) for name in step.settings.schemes)
     cuda = machine.device.type == "cuda"
-    return untrained.form_of(target, made, cuda=cuda, bf16=cuda and machine.precision == "bf16")
+    precision = machine.precision if cuda else detect_precision("auto", machine.device)
+    # A budget decides by scores on development rows, on which forms in bfloat16 have none.
+    smoke, scored = ctx.config.limit.smoke, ctx.config.budget.minutes is not None
+    bf16 = precision == "bf16" and (cuda or not (smoke or scored))
+    forms = untrained.forms_of(target, dict.fromkeys(made), cuda=cuda, bf16=bf16)
+    return forms[-1:] if smoke else forms  # which of several is fastest has no meaning for tiny models
 
 
 def batches(inputs: SearchInputs, longest: int) -> list[Batch]:
     """Random tokens of `target.shape`; or with `own`, of the lengths of the tasks' texts, in batches of up to eight
-    texts, or of one if the target is a latency.
+    texts or, under a load of single texts, of one.
 
     Args:
         longest: number of tokens from which on texts are cut.
@@ -120,7 +127,7 @@ def batches(inputs: SearchInputs, longest: int) -> list[Batch]:
     if shape != timing.OWN:
         return [latency.synthetic((shape[0], shape[1]), untrained.VOCABULARY)]
     sampled = [_sample(data, tokenizer, longest) for data in inputs.tasks.values()]
-    if inputs.goal.latency_ms is None:
+    if load_of(inputs.goal) == BATCH:
         return untrained.random_tokens(timing.task_batches(sampled, tokenizer))
     return untrained.random_tokens(timing.task_requests(sampled, tokenizer, timing.TASK_ROWS))
 
@@ -139,11 +146,12 @@ def search_of(inputs: SearchInputs, runtime: Runtime, whole: Any, start: Any = N
         whole: config of the unpruned models.
         start: config of the models that the step prunes, where these were pruned before; `whole` when None.
     """
-    limit, machine, form, config = runtime.limit, runtime.machine, inputs.form, start or whole
-    timed_batches: list[Batch] = []
+    limit, machine, config = runtime.limit, runtime.machine, start or whole
+    timed_batches, widths = list[Batch](), None
     if inputs.searched:  # of the sizes that the unpruned models may be cut to, so that they are timed once for all
         every = candidates(whole, inputs.dimensions, SMOKE_PARTS if limit.smoke else PARTS)
         shapes = [shape for shape in every if shape.within(shape_of(config))]
+        widths = {shape.hidden for shape in every}, {shape.ffn for shape in every}
         timed_batches = batches(inputs, runtime.longest)
     else:
         shapes = [requested_shape(config, inputs.student)]
@@ -151,16 +159,17 @@ def search_of(inputs: SearchInputs, runtime: Runtime, whole: Any, start: Any = N
     def log(text: str) -> None:
         machine.log(f"{inputs.stage}: {text}")
 
-    times = timer(
+    times = Timer(
         timed_batches,
+        log,
         timing.TASK_ROWS if inputs.goal.shape == timing.OWN else 1,
         repeats=min(untrained.REPEATS, limit.repeats or untrained.REPEATS),
         least_ms=latency.SMOKE_MS if limit.smoke else latency.LEAST_MS,
-        log=log,
     )
     sizes = [batch["attention_mask"].sum(1).tolist() for batch in timed_batches]
     return untrained.search_in(
-        form,
+        inputs.goal,
+        inputs.forms,
         config,
         shapes,
         times,
@@ -168,8 +177,10 @@ def search_of(inputs: SearchInputs, runtime: Runtime, whole: Any, start: Any = N
         device=machine.device.type,
         threads=machine.threads,
         folder=inputs.times,
-        log=lambda text: log(f"{text}, {form.backend} {form.scheme}"),
+        log=log,
         conditions={"inputs": sizes, "processor": processor(machine)},
+        shared=not limit.smoke and times.repeats == untrained.REPEATS,
+        widths=widths,
         checked=not limit.smoke,
         knots=SMOKE_KNOTS if limit.smoke else KNOTS,
     )
@@ -181,7 +192,7 @@ def check_reach(inputs: SearchInputs, runtime: Runtime, config: Any) -> None:
         return
     with timed(inputs.seconds_file):
         # Sizes cannot be checked before a vocabulary stage has run, which reduces them.
-        search_of(inputs, runtime, config).check(inputs.goal, sized=not inputs.own_vocabulary)
+        search_of(inputs, runtime, config).check(sized=not inputs.own_vocabulary)
 
 
 @dataclass(frozen=True)
@@ -212,16 +223,16 @@ def goal_of_gates(inputs: GoalInputs, kind: str, runtime: Runtime) -> Goal:
     Args:
         kind: of the gates.
     """
-    goal, machine = inputs.search.goal, runtime.machine
+    machine = runtime.machine
     search = search_of(inputs.search, runtime, teacher.read_config(inputs.start))
     if not inputs.search.searched:
         return Goal(search.shapes)
     # The other processes read what the main process measured and chose.
     with machine.main_first(), timed(inputs.search.seconds_file) if machine.main else nullcontext():
         if kind == "l0":
-            return search.goal(goal)
+            return search.goal()
         if not inputs.file.is_file():
-            structs.write(inputs.file, search.choice(goal, evenness(search.full)))
+            structs.write(inputs.file, search.choice(evenness(search.full)))
     choice = structs.read(inputs.file, Choice)
     return Goal([choice.shape], choice=choice)
 

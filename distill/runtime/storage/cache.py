@@ -2,10 +2,10 @@
 
 It is the folder of `cache.dir` or, when that is null, `distill` in `$XDG_CACHE_HOME` or `~/.cache`. Its parts are
 `tables` (parsed files), `encoded` (token ids of tasks), `corpora` (token ids of a corpus), `models` (trained stages),
-`logits` (outputs of teachers), `graphs` (ONNX graphs without weights), `contents` (hashes of large files) and `seconds`
-(what steps took). The module `store` makes and finds what is in them. Beyond `cache.max_gib`, the entries that were not
-used for longest are removed, but only from a folder with the file `MARK`. A folder with other files never gets this
-file; the cache is then its subfolder `BELOW`.
+`logits` (outputs of teachers), `graphs` (ONNX graphs without weights), `times` (of models of many sizes on this
+machine), `contents` (hashes of large files) and `seconds` (what steps took). The module `store` makes and finds what is
+in them. Beyond `cache.max_gib`, the entries that were not used for longest are removed, but only from a folder with the
+file `MARK`. A folder with other files never gets this file; the cache is then its subfolder `BELOW`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MARK = ".distill-cache"
 """File that marks a folder as a cache."""
 BELOW = "distill-cache"
 """Folder that is the cache in a folder with other files."""
-PARTS = ("tables", "encoded", "corpora", "models", "logits", "graphs", "contents", "seconds")
+PARTS = ("tables", "encoded", "corpora", "models", "logits", "graphs", "times", "contents", "seconds")
 """Folders of the cache whose entries are removed when it is too large."""
 FILES = "files.json"
 """File of an entry with the hash of each of its files; the files are in the folder `CONTENT` beside it."""

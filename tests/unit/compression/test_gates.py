@@ -32,7 +32,7 @@ TIMES = Table(dict.fromkeys(WIDTHS, 0.5), {(h, f): h * (4 * h + 2 * f) / 4096 fo
 def timed(share: float) -> Goal:
     """A share of the time of the whole model."""
     shapes = [Shape(layers, *pair) for layers in (1, 2, 3) for pair in WIDTHS]
-    return Goal(shapes, [(TIMES, share * TIMES.milliseconds(FULL))])
+    return Goal(shapes, [([TIMES], share * TIMES.milliseconds(FULL))])
 
 
 def new(kind: Any, model: Any, shape: Shape = SMALL) -> Any:

@@ -12,28 +12,31 @@ from distill.compression.pruning.search import (
     Losses,
     Shape,
     Table,
+    Tables,
     choose,
     extrapolations,
     falling,
     fits_target,
     grid,
+    leading,
     margin_lost,
     out_of_reach,
     spaced,
 )
 from distill.config import Target
+from distill.config.schemes import Form
 
-FULL = Shape(6, 384, 1536)
+FULL, FORM = Shape(6, 384, 1536), Form("onnxruntime", "int8", "onnxruntime")
 EVERY = grid(FULL, 32, 8, layers=True, hidden=True, ffn=True)
 RANDOM = np.random.default_rng(0)
 
 
-def table() -> Table:
-    """Times that grow with sizes, but not evenly."""
+def table() -> Tables:
+    """Times of one form that grow with sizes, but not evenly."""
     widths = {(shape.hidden, shape.ffn) for shape in EVERY}
     layer = {(h, f): 1e-4 * h * (h + f) * (1 + 0.1 * RANDOM.random()) for h, f in widths}
     fixed = {widths: 2.0 + 0.01 * widths[0] for widths in layer}
-    return Table(fixed, layer, fixed[384, 1536] + 6 * layer[384, 1536])
+    return Tables({FORM: Table(fixed, layer)}, fixed[384, 1536] + 6 * layer[384, 1536])
 
 
 def losses(seed: int) -> Losses:
@@ -99,14 +102,15 @@ def test_the_grid_has_every_size_that_a_config_expresses() -> None:
 @pytest.mark.parametrize("speedup", [1.2, 2.0, 4.0, 9.0])
 def test_no_other_shape_that_fits_costs_less(speedup: float) -> None:
     times, cost = table(), margin_lost([losses(1), losses(2)])
+    (measured,) = times.of.values()
     found = choose(EVERY, fits_target(Target(speedup=speedup), times, lambda shape: 1.0), cost, times.milliseconds)
     assert found is not None
-    whole = times.fixed[384, 1536] + 6 * times.layer[384, 1536]
+    whole = measured.fixed[384, 1536] + 6 * measured.layer[384, 1536]
     best = float("inf")
     for layers, hidden, ffn in itertools.product(range(1, 7), range(32, 385, 32), range(192, 1537, 192)):
-        if (hidden, ffn) not in times.layer:
+        if (hidden, ffn) not in measured.layer:
             continue
-        time = times.fixed[hidden, ffn] + layers * times.layer[hidden, ffn]
+        time = measured.fixed[hidden, ffn] + layers * measured.layer[hidden, ffn]
         if whole / time >= speedup:
             left = 1.0
             for one in (losses(1), losses(2)):
@@ -117,9 +121,42 @@ def test_no_other_shape_that_fits_costs_less(speedup: float) -> None:
     assert whole / times.milliseconds(found) >= speedup
 
 
+def test_the_best_forms_at_a_time_are_those_of_the_largest_models() -> None:
+    """`calls` takes 20 ms a call and is the fastest for each layer. `layers` is twice as slow for each layer, and
+    `slow` four times."""
+    (one,) = table().of.values()
+    of = {
+        name: Table({pair: call for pair in one.fixed}, {pair: times * ms for pair, ms in one.layer.items()})
+        for name, call, times in (("slow", 0.0, 4.0), ("calls", 20.0, 1.0), ("layers", 0.0, 2.0))
+    }
+    forms = {Form(name, "fp32"): times for name, times in of.items()}
+
+    def best(milliseconds: float, count: int) -> list[str]:
+        return [form.backend for form in leading(forms, EVERY, milliseconds, count)]
+
+    whole = of["calls"].milliseconds(FULL)
+    assert best(0.9 * whole, 2) == ["calls", "layers"]
+    assert best(25.0, 3) == ["layers", "slow", "calls"], "20 of 25 ms are lost"
+    assert best(15.0, 2) == ["layers", "slow"], "no call of the other is as short"
+    assert best(9.0 * whole, 1) == ["calls"], "of forms in which the whole model is fast enough the fastest"
+
+
+def test_a_shape_serves_in_its_fastest_form() -> None:
+    (one,) = table().of.values()
+    calls = Table({pair: ms + 100.0 for pair, ms in one.fixed.items()}, one.layer)
+    slower = Table(one.fixed, {pair: 3 * ms for pair, ms in one.layer.items()})
+    times = Tables({Form("a", "int8"): calls, Form("b", "int8"): slower}, 500.0)
+    for shape in EVERY:
+        found = {form.backend: each.milliseconds(shape) for form, each in times.of.items()}
+        assert times.form(shape).backend == min(found, key=found.__getitem__)
+        assert times.speedup(shape) == pytest.approx(500.0 / min(found.values()))
+    assert {times.form(shape).backend for shape in EVERY} == {"a", "b"}
+
+
 def test_a_width_that_runs_no_faster_is_not_chosen() -> None:
     """FFN 8 takes as long as FFN 16 and costs as much or more: the wider one is kept."""
-    times = Table({(16, f): 1.0 for f in (8, 16, 24)}, {(16, 8): 2.0, (16, 16): 2.0, (16, 24): 4.0}, 5.0)
+    of_form = Table({(16, f): 1.0 for f in (8, 16, 24)}, {(16, 8): 2.0, (16, 16): 2.0, (16, 24): 4.0})
+    times = Tables({FORM: of_form}, 5.0)
     one = Losses(0.1, {1: 0.1}, {16: 0.1}, {8: 0.5, 16: 0.3, 24: 0.1}, 1.0)
     shapes = [Shape(1, 16, f) for f in (8, 16, 24)]
     fits = fits_target(Target(speedup=1.5), times, lambda shape: 1.0)

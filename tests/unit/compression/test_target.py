@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,21 +13,25 @@ import pytest
 import torch
 from transformers import BertConfig
 
+from distill.cli import advise
 from distill.compression.pruning.goal import Excess
-from distill.compression.pruning.search import Losses, Shape, Table, distance, estimated, evenness
-from distill.compression.pruning.target import CHECKS, NEAR, TIMES, Search
+from distill.compression.pruning.search import Losses, Shape, Table, Tables, distance, estimated, evenness
+from distill.compression.pruning.stored_times import Kept
+from distill.compression.pruning.target import CHECKS, NEAR, Search
 from distill.config import Prune, Target, load_config
 from distill.config.plan import resolve
+from distill.config.schemes import Form
 from distill.errors import ConfigError
+from distill.inference.runners import Runner
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import shape_search
-from distill.runtime.storage import atomic
+from distill.runtime.storage import cache
 
 SIZES = {"vocab_size": 500, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
 
 
 @pytest.fixture
-def check(tmp_path: Path) -> Any:
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`check(recipe, *overrides)` of a tiny BERT, on a machine where every layer takes a millisecond."""
 
     def call(recipe: str, *overrides: str) -> None:
@@ -44,9 +48,8 @@ def check(tmp_path: Path) -> Any:
             inputs = shape_search.search_inputs(ctx, step)
             search = shape_search.search_of(inputs, runtime, config)
             widths = [(shape.hidden, shape.ffn) for shape in search.shapes]
-            times = {"fixed": [[h, f, 0.5] for h, f in widths], "layer": [[h, f, 1.0] for h, f in widths]}
-            of = {"conditions": search.conditions, "model": "bert", "head": 8, "reference": 4.5}
-            atomic.write_json(search.folder / TIMES, of | times)
+            table = Table(dict.fromkeys(widths, 0.5), dict.fromkeys(widths, 1.0))
+            monkeypatch.setattr(Search, "times", Tables({FORM: table}, 4.5))
             shape_search.check_reach(inputs, runtime, config)
 
     return call
@@ -78,49 +81,142 @@ KNOWN = Losses(
 )
 
 
-def real(shape: Shape) -> float:
-    """What a model takes: more than the table has it where it is narrow."""
-    return table_of(shape) * (1.4 if shape.hidden < 32 else 1.0)
+@pytest.fixture
+def own_cache(tmp_path: Path) -> Iterator[None]:
+    with cache.using(tmp_path / "cache"):
+        yield
+
+
+FORM = Form("openvino", "int8", "openvino")
+FORMS = [Form("slow", "fp32"), Form("calls", "int8"), Form("layers", "bf16")]
+
+
+@dataclass(frozen=True)
+class Known(Runner):
+    """A runner whose shape is known."""
+
+    shape: Shape
+
+
+def real(shape: Shape, backend: str = "openvino") -> float:
+    """What a model takes: in OpenVINO more than the table has it where it is narrow."""
+    whole = table_of(shape)
+    by_backend = {"slow": 3 * whole, "calls": 0.9 + whole / 4, "layers": 0.2 + 0.6 * whole, "reference": whole}
+    return by_backend.get(backend, whole * (1.4 if shape.hidden < 32 else 1.0))
 
 
 def table_of(shape: Shape) -> float:
     return 0.1 + shape.layers * shape.hidden * (shape.hidden + shape.ffn) / 3072
 
 
-def search_in(folder: Path, told: list[str], *, checked: bool = True) -> Search:
-    """A search of which all times are known; the reference takes as long as the unpruned model."""
-    full = Shape(4, 32, 64)
+class Times:
+    """Times that are known, of runners that are (name, form, shape), and how often each was timed."""
+
+    def __init__(self, *, busy: bool = False) -> None:
+        self.busy, self.timed = busy, list[tuple[str, Shape]]()
+
+    def __call__(self, runners: Any, *, few: bool = False) -> dict[str, float]:
+        self.timed += [(runner.backend, runner.shape) for runner in runners]
+        return {runner.name: real(runner.shape, runner.backend) for runner in runners}
+
+
+def search_in(folder: Path, told: list[str], target: Target, *, checked: bool = True) -> Search:
+    """A search in one form of which all times are known; the reference takes as long as the unpruned model."""
+    search = over_forms(folder, told, target, [FORM], checked=checked)
     widths = {(h, f): table_of(Shape(1, h, f)) - 0.1 for h, f in WIDTHS}
+    search.__dict__["times"] = Tables({FORM: Table(dict.fromkeys(widths, 0.1), widths)}, table_of(Shape(4, 32, 64)))
+    return search
 
-    def times_of(runners: Any) -> dict[str, float]:
-        return {name: table_of(full) if name == "reference" else real(Shape(*shape)) for name, *shape in runners}
 
-    search = Search(
+def over_forms(
+    folder: Path, told: list[str], target: Target, forms: list[Form], *, checked: bool = True, times: Any = None
+) -> Search:
+    """A search whose models take what `real` says."""
+
+    def build(shape: Shape, forms: Sequence[Form]) -> Any:
+        return {form: Known("", form.backend, form.scheme, lambda batch: np.zeros(1), shape) for form in forms}
+
+    return Search(
+        target,
         BertConfig(**SIZES, num_hidden_layers=4),
         [Shape(layers, h, f) for layers in range(1, 5) for h, f in WIDTHS],
-        lambda name, shape: (name, shape.layers, shape.hidden, shape.ffn),  # type: ignore[arg-type, return-value]
-        list,
-        times_of,  # type: ignore[arg-type]
+        ({h for h, _ in WIDTHS}, {f for _, f in WIDTHS}),
+        forms,
+        build,
+        lambda: [Known("whole", "reference", "fp32", lambda batch: np.zeros(1), Shape(4, 32, 64))],
+        times or Times(),
         {"threads": 1},
-        folder,
+        Kept(folder, lambda: ["this machine"], told.append),
         checked,
         told.append,
+        (4, 4),
     )
-    search.__dict__["times"] = Table({pair: 0.1 for pair in widths}, widths, table_of(full))
-    search.__dict__["_reference"] = ("reference",)
-    return search
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_the_form_is_found_near_the_target(tmp_path: Path) -> None:
+    """At small speedups the one with the shorter layers is faster, at large ones the one with the shorter calls."""
+    found = {}
+    for speedup in (1.3, 3.5):
+        told: list[str] = []
+        search = over_forms(tmp_path / "run", told, Target(speedup=speedup), FORMS)
+        choice = search.choice(estimated([KNOWN]))
+        found[speedup] = choice.speed.form
+        assert choice.speed.predicted_ms == min(real(choice.shape, form.backend) for form in FORMS)
+        assert choice.speed.predicted_speedup >= speedup * (1 - NEAR)
+        assert "slow" not in {form.backend for form in search.carried}
+        assert any(choice.speed.form.name in line for line in told)
+    assert [form.backend for form in found.values()] == ["calls", "layers"]
+
+
+@pytest.mark.parametrize("wrong", [0.8, 1.0, 1.3])
+def test_advice_has_a_model_on_either_side_of_a_speedup(wrong: float, tmp_path: Path) -> None:
+    """The nearest ones, also where the estimates are wrong by a fifth or more."""
+    search = over_forms(tmp_path, [], Target(), [FORMS[1]])
+    wide = Shape(4, 32, 64)
+    layer = {(h, f): wrong * (table_of(Shape(1, h, f)) - 0.1) / 4 for h, f in WIDTHS}
+    estimated = Tables({FORMS[1]: Table(dict.fromkeys(layer, 0.9 * wrong), layer)}, table_of(wide))
+    reference, whole, *rows = advise._timed(search, estimated, [2.5, 3.5])
+    assert (reference.milliseconds, reference.speedup) == (table_of(wide), 1.0)
+    assert whole.speedup == pytest.approx(table_of(wide) / real(wide, "calls"))
+    offered = [row.speedup for row in (whole, *rows)]
+    every = [table_of(wide) / real(shape, "calls") for shape in search.shapes if shape.ffn == 2 * shape.hidden]
+    for speedup in (2.5, 3.5):
+        nearest = max(each for each in every if each < speedup), min(each for each in every if each >= speedup)
+        assert nearest == pytest.approx(
+            (max(f for f in offered if f < speedup), min(f for f in offered if f >= speedup))
+        )
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_times_are_measured_once_for_all_runs_unless_the_machine_was_busy(tmp_path: Path) -> None:
+    def timed(run: str, *, busy: bool = False, **changed: Any) -> int:
+        """Number of models that a run times before it chooses."""
+        times = Times(busy=busy)
+        search = over_forms(tmp_path / run, [], Target(speedup=2.0), FORMS, times=times)
+        assert replace(search, **changed).times.speedup(Shape(4, 32, 64)) > 0
+        return len(times.timed)
+
+    every = timed("busy", busy=True)
+    assert timed("first") == every > 50
+    assert timed("first") == timed("second") == 0
+    assert timed("third", conditions={"threads": 2}) == every
+    with cache.using(max_gib=0):
+        assert timed("fourth") == every
+        assert timed("fourth") == 0
+    assert timed("fifth", kept=Kept(tmp_path / "fifth", None, print)) == every, "as under limit=smoke"
 
 
 @pytest.mark.parametrize("speedup", [1.5, 2.0, 3.0])
 def test_a_chosen_shape_is_timed_and_another_is_chosen_if_it_is_too_slow(speedup: float, tmp_path: Path) -> None:
     told: list[str] = []
-    found = search_in(tmp_path, told).choice(Target(speedup=speedup), estimated([KNOWN]))
+    found = search_in(tmp_path, told, Target(speedup=speedup)).choice(estimated([KNOWN]))
     shape = found.shape
     assert found.speed.predicted_ms == pytest.approx(real(shape))
     assert found.speed.predicted_speedup == pytest.approx(table_of(Shape(4, 32, 64)) / real(shape))
     assert found.speed.predicted_speedup >= speedup * (1 - NEAR)
     assert 1 <= len(told) <= CHECKS
-    unchecked = search_in(tmp_path, [], checked=False).choice(Target(speedup=speedup), estimated([KNOWN]))
+    unchecked = search_in(tmp_path, [], Target(speedup=speedup), checked=False).choice(estimated([KNOWN]))
     assert unchecked.speed.predicted_speedup >= speedup, "as the table has it"
     assert KNOWN.margin_kept(unchecked.shape) >= KNOWN.margin_kept(shape)
 
@@ -133,11 +229,11 @@ def test_the_finalist_that_recovers_best_is_chosen(tmp_path: Path) -> None:
         return {shape: -float(shape.layers) for shape in shapes}
 
     target = Target(speedup=2.0)
-    found = search_in(tmp_path, [], checked=False).choice(target, estimated([KNOWN]), 5, trials)
+    found = search_in(tmp_path, [], target, checked=False).choice(estimated([KNOWN]), 5, trials)
     assert found.shape.layers == max(shape.layers for shape in tried)
     assert len({*tried}) == len({shape.layers for shape in tried}) > 1
     assert all(table_of(Shape(4, 32, 64)) / table_of(shape) >= 2.0 for shape in tried)
-    untried = search_in(tmp_path, [], checked=False).choice(target, estimated([KNOWN]))
+    untried = search_in(tmp_path, [], target, checked=False).choice(estimated([KNOWN]))
     assert untried.shape in tried
 
 
@@ -145,47 +241,48 @@ def test_the_whole_model_is_not_tried(tmp_path: Path) -> None:
     def trials(shapes: Sequence[Shape]) -> dict[Shape, float]:
         raise AssertionError(f"{shapes} were tried")
 
-    found = search_in(tmp_path, [], checked=False).choice(Target(speedup=1.0), estimated([KNOWN]), 4, trials)
+    found = search_in(tmp_path, [], Target(speedup=1.0), checked=False).choice(estimated([KNOWN]), 4, trials)
     assert found.shape == Shape(4, 32, 64)
 
 
 def test_a_latency_is_met_by_the_model_that_was_timed(tmp_path: Path) -> None:
-    found = search_in(tmp_path, []).choice(Target(latency_ms=1.5), estimated([KNOWN]))
+    found = search_in(tmp_path, [], Target(latency_ms=1.5)).choice(estimated([KNOWN]))
     assert real(found.shape) == found.speed.predicted_ms <= 1.5 * (1 + NEAR)
 
 
 def test_a_single_layer_is_chosen_only_where_nothing_else_is_fast_enough(tmp_path: Path) -> None:
     """Its estimate is the best here, as it is at high speedups, but such models recover less."""
     shallow = replace(KNOWN, layers={4: 0.0, 3: 0.0, 2: 0.0, 1: 0.0})
-    search = search_in(tmp_path, [], checked=False)
+    search = search_in(tmp_path, [], Target(), checked=False)
     fastest = {
         depth: max(map(search.times.speedup, [s for s in search.shapes if s.layers >= depth])) for depth in (1, 2)
     }
     for speedup, layers in ((0.8 * fastest[2], 2), (0.9 * fastest[1], 1)):
-        assert search.choice(Target(speedup=speedup), estimated([shallow])).shape.layers == layers
+        search = search_in(tmp_path, [], Target(speedup=speedup), checked=False)
+        assert search.choice(estimated([shallow])).shape.layers == layers
 
 
 def test_a_goal_has_the_costs_that_the_target_limits(tmp_path: Path) -> None:
-    search = search_in(tmp_path, [])
     whole, half = Shape(4, 32, 64), Shape(2, 16, 32)
     for target, cost, most in (
         (Target(speedup=2.0), table_of, table_of(whole) / 2.0),
         (Target(latency_ms=1.5), table_of, 1.5),
-        (Target(size_mib=0.05), search.size, 0.05),
+        (Target(size_mib=0.05), search_in(tmp_path, [], Target()).size, 0.05),
     ):
-        excess = Excess(search.goal(target))
+        excess = Excess(search_in(tmp_path, [], target).goal())
         for shape in (whole, half):
             sizes = torch.tensor([shape.layers, shape.hidden, shape.ffn], dtype=torch.float32)
             assert excess(sizes).tolist() == pytest.approx([cost(shape) / most], rel=1e-5)
-    assert len(search.goal(Target(speedup=2.0, size_mib=0.05)).limits) == 2
-    assert search.goal(Target(speedup=2.0)).least == Shape(1, 8, 16)
+    assert len(search_in(tmp_path, [], Target(speedup=2.0, size_mib=0.05)).goal().limits) == 2
+    assert search_in(tmp_path, [], Target(speedup=2.0)).goal().least == Shape(1, 8, 16)
 
 
 def test_gated_models_get_the_nearest_shape_that_meets_the_target(tmp_path: Path) -> None:
     expected = [{"layers": 2.9, "hidden": 17.0, "ffn": 60.0}, {"layers": 3.3, "hidden": 15.0, "ffn": 66.0}]
-    search = search_in(tmp_path, [], checked=False)
-    assert search.choice(Target(speedup=2.0), distance(expected)).shape == Shape(3, 16, 64)
-    fast = search.choice(Target(speedup=6.0), distance(expected))
+    search = search_in(tmp_path, [], Target(speedup=2.0), checked=False)
+    assert search.choice(distance(expected)).shape == Shape(3, 16, 64)
+    search = search_in(tmp_path, [], Target(speedup=6.0), checked=False)
+    fast = search.choice(distance(expected))
     meets = [shape for shape in search.shapes if search.times.speedup(shape) >= 6.0]
     assert fast.speed.predicted_speedup >= 6.0
 
@@ -197,5 +294,5 @@ def test_gated_models_get_the_nearest_shape_that_meets_the_target(tmp_path: Path
 
 
 def test_even_scaling_reduces_all_sizes_alike(tmp_path: Path) -> None:
-    search = search_in(tmp_path, [], checked=False)
-    assert search.choice(Target(speedup=6.5), evenness(search.full)).shape == Shape(2, 16, 32)
+    search = search_in(tmp_path, [], Target(speedup=6.5), checked=False)
+    assert search.choice(evenness(search.full)).shape == Shape(2, 16, 32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -10,56 +11,83 @@ import numpy as np
 import pytest
 
 from distill.compression.pruning.search import Shape
-from distill.compression.pruning.times import FFN_SIZES, HIDDEN_SIZES, measure, steady, timer
+from distill.compression.pruning.times import FFN_SIZES, HIDDEN_SIZES, Timer, measure, screen
+from distill.config.schemes import Form
+from distill.inference import latency
 from distill.inference.runners import Runner
 
-
-def build(name: str, shape: Shape) -> Runner:
-    return Runner(f"{name} {shape.layers} {shape.hidden} {shape.ffn}", "torch", "fp32", lambda batch: np.zeros(1))
+FORM = Form("onnxruntime", "int8", "onnxruntime")
 
 
-def shape_of(runner: Runner) -> Shape:
-    return Shape(*map(int, runner.name.split()[1:]))
+def build(shape: Shape, forms: Sequence[Form]) -> dict[Form, Runner]:
+    return {form: Known("", form.backend, form.scheme, lambda batch: np.zeros(1), shape) for form in forms}
 
 
-def times_like(slower: Sequence[float], seen: list[Shape]) -> Any:
+@dataclass(frozen=True)
+class Known(Runner):
+    """A runner whose shape is known."""
+
+    shape: Shape
+
+
+class Times:
     """Times that are known, each group of models measured while the machine is slower by another factor."""
-    factors = iter(slower)
 
-    def times(runners: Sequence[Runner]) -> dict[str, float]:
-        factor = next(factors)
-        shapes = [shape_of(runner) for runner in runners]
-        seen.extend(shapes)
-        return {runner.name.split()[0]: factor * cost(shape) for runner, shape in zip(runners, shapes, strict=True)}
+    busy = False
 
-    return times
+    def __init__(self, slower: Sequence[float]) -> None:
+        self.factors, self.seen, self.few = iter(slower), list[Shape](), list[bool]()
+
+    def __call__(self, runners: Sequence[Any], *, few: bool = False) -> dict[str, float]:
+        factor = next(self.factors)
+        self.seen += [runner.shape for runner in runners]
+        self.few.append(few)
+        assert len({runner.name for runner in runners}) == len(runners)
+        return {runner.name: factor * cost(runner.shape, runner.backend) for runner in runners}
 
 
-def cost(shape: Shape) -> float:
+def cost(shape: Shape, backend: str = "onnxruntime") -> float:
+    """OpenVINO takes longer for a call, and half as long for a layer."""
+    if backend == "openvino":
+        return 6.0 + (cost(shape) - 2.0) / 2
     return 2.0 + shape.hidden / 16 + shape.layers * shape.hidden * (4 * shape.hidden + 2 * shape.ffn) / 1e4
 
 
 def test_times_between_the_sizes_that_are_timed_are_near_and_speeds_of_the_machine_cancel() -> None:
     hidden, ffn = [48 * n for n in range(1, 9)], [192 * n for n in range(1, 9)]
-    seen: list[Shape] = []
-    found = measure(build, times_like([1.0, 3.0, 0.5, 1.0], seen), hidden, ffn)
-    assert len({shape.hidden for shape in seen}) == HIDDEN_SIZES
-    assert len({shape.ffn for shape in seen}) == FFN_SIZES
-    assert {shape.layers for shape in seen} == {1, 3}
-    for width, inner in product(hidden, ffn):
+    times, forms = Times([1.0, 3.0, 0.5, 1.0]), [FORM, Form("openvino", "bf16")]
+    found = measure(build, times, forms, hidden, ffn)
+    assert len({shape.hidden for shape in times.seen}) == HIDDEN_SIZES
+    assert len({shape.ffn for shape in times.seen}) == FFN_SIZES
+    assert {shape.layers for shape in times.seen} == {1, 3}
+    for width, inner, form in product(hidden, ffn, forms):
         for layers in (1, 6):
             shape = Shape(layers, width, inner)
-            assert found.milliseconds(shape) == pytest.approx(cost(shape), rel=0.02)
+            assert found[form].milliseconds(shape) == pytest.approx(cost(shape, form.backend), rel=0.02)
+
+
+def test_many_forms_are_screened_on_four_models_each() -> None:
+    hidden, ffn = [48 * n for n in range(1, 9)], [192 * n for n in range(1, 9)]
+    times, forms = Times([1.0, 1.0]), [FORM, Form("openvino", "bf16")]
+    found = screen(build, times, forms, hidden, ffn)
+    assert {*times.seen} == {Shape(layers, *widths) for layers in (1, 3) for widths in ((48, 192), (384, 1536))}
+    assert times.few == [True, True]
+    for form in forms:
+        for shape in (*{*times.seen}, Shape(6, 384, 1536), Shape(6, 48, 192)):
+            assert found[form].milliseconds(shape) == pytest.approx(cost(shape, form.backend), rel=1e-6)
+        for shape in (Shape(6, 192, 768), Shape(2, 240, 960)):
+            assert found[form].milliseconds(shape) == pytest.approx(cost(shape, form.backend), rel=0.15)
+        assert found[form].fixed.keys() == {*product(hidden, ffn)}
 
 
 def test_widths_that_are_all_timed_are_exact() -> None:
-    found = measure(build, times_like([1.0], []), [32], [8, 24])
+    found = measure(build, Times([1.0]), [FORM], [32], [8, 24])[FORM]
     assert found.fixed.keys() == found.layer.keys() == {(32, 8), (32, 24)}
     assert found.milliseconds(Shape(5, 32, 24)) == pytest.approx(cost(Shape(5, 32, 24)))
 
 
 def test_a_larger_model_is_never_predicted_to_be_faster() -> None:
-    found = measure(build, times_like([1.0] * 4, []), range(16, 400, 16), range(8, 200, 8))
+    found = measure(build, Times([1.0] * 4), [FORM], range(16, 400, 16), range(8, 200, 8))[FORM]
     for (one, inner), ms in found.layer.items():
         assert all(ms <= more + 1e-12 for (other, f), more in found.layer.items() if other >= one and f >= inner)
 
@@ -72,16 +100,20 @@ def test_times_are_measured_on_all_batches() -> None:
         return np.zeros(1)
 
     ones = [{"input_ids": np.zeros((rows, 4), np.int64)} for rows in (2, 3)]
-    times = timer(ones, 5, repeats=2, least_ms=0.01, log=print)
+    times = Timer(ones, print, 5, repeats=2, least_ms=0.01)
     assert times([Runner("a", "torch", "fp32", run)])["a"] > 0
     assert {2, 3} <= {*calls}
 
 
-def test_unsteady_times_are_repeated_and_reported() -> None:
-    tries = iter([[1.0, 5.0, 1.0, 9.0], [1.0, 2.0, 1.5, 3.0], [1.0, 4.0, 1.0, 4.0], [1.0] * 4])
+def test_unsteady_times_are_repeated_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = iter([[1.0] * 4, [1.0, 5.0, 1.0, 9.0], [1.0, 2.0, 1.5, 3.0], [1.0, 4.0, 1.0, 4.0], [1.0, 9.0]])
+    monkeypatch.setattr(latency, "measure", lambda *given, **others: {("a", ""): next(tries)})
     told: list[str] = []
-    assert steady(lambda: {("a", "x"): next(tries)}, told.append) == {"a": 1.75}
+    times, runner = Timer([], told.append), Runner("a", "torch", "fp32", lambda batch: np.zeros(1))
+    assert times([runner]) == {"a": 1.0}
+    assert (times.busy, told) == (False, [])
+    assert times([runner]) == {"a": 1.75}
     (line,) = told
     assert line.startswith("times vary by ")
-    assert steady(lambda: {("a", "x"): next(tries)}, told.append) == {"a": 1.0}
-    assert len(told) == 1
+    assert times.busy
+    assert times([runner], few=True) == {"a": 5.0}, "few rounds are not repeated"

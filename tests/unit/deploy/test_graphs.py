@@ -78,8 +78,13 @@ def test_a_graph_is_resized_where_nothing_but_weights_depends_on_a_size(
     family: str, head: str, number: int, save: Save, captures: list[str], tmp_path: Path
 ) -> None:
     """In ModernBERT the FFN channels are split in halves, whose size is a constant of the graph."""
-    export_onnx(save("one", family, head, num_labels=2, intermediate_size=24), tmp_path / "one.onnx")
-    other = save("other", family, head, num_labels=2, intermediate_size=40, vocab_size=70)
+    sizes: list[dict[str, int]] = [{"intermediate_size": 24}, {"intermediate_size": 40, "vocab_size": 70}]
+    if family == "bert":
+        sizes = [size | {"max_position_embeddings": 99} for size in sizes]
+        sizes[0] |= {"hidden_size": 112, "num_attention_heads": 7}
+        sizes[1] |= {"hidden_size": 48, "num_attention_heads": 3}
+    export_onnx(save("one", family, head, num_labels=2, **sizes[0]), tmp_path / "one.onnx")
+    other = save("other", family, head, num_labels=2, **sizes[1])
     graphs.forget()
     export_onnx(other, tmp_path / "resized.onnx")
     assert len(captures) == number

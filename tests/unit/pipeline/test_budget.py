@@ -28,7 +28,7 @@ def test_a_task_counts_by_its_setting_and_not_by_its_name(in_headline: bool, exp
     tasks["wnli"].task.in_headline = in_headline
     folder = SimpleNamespace(result=lambda step, kind: SimpleNamespace(development=scores[step]))
     form: Any = SimpleNamespace(key="onnxruntime")
-    parts: Any = {"folder": folder, "tasks": tasks, "form": form, "teacher": "teacher"}
+    parts: Any = {"folder": folder, "tasks": tasks, "teacher": "teacher"}
     others: Any = dict.fromkeys({field.name for field in dataclasses.fields(Ladder)} - parts.keys())
     step: Any = "2x"
-    assert Ladder(**parts, **others).retained(step) == pytest.approx(expected)
+    assert Ladder(**parts, **others).retained(step, form) == pytest.approx(expected)
