@@ -270,10 +270,15 @@ def _first(one: Any, other: Any, place: str) -> str:
 
 def _without_times(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_times(each) for key, each in value.items() if not TIMES.fullmatch(key)}
+        return {key: _without_times(each) for key, each in value.items() if not _is_left_out(key, each)}
     if isinstance(value, list):
         return [_without_times(each) for each in value]
     return re.sub(r"[\d.]+(x| minutes)", "", value) if isinstance(value, str) else value
+
+
+def _is_left_out(key: str, value: Any) -> bool:
+    """Whether a value is a time, or the hash of a step's files, which are compared themselves."""
+    return bool(TIMES.fullmatch(key)) or (key == "files" and isinstance(value, str))
 
 
 if __name__ == "__main__":
