@@ -14,7 +14,7 @@ from pydantic import BaseModel
 import distill
 from distill.errors import DataError
 
-model = distill.load(os.environ["FOLDER"], load="single", threads=int(os.environ.get("THREADS", "1")))
+model = distill.load(os.environ["FOLDER"], threads=int(os.environ.get("THREADS", "1")))
 app = FastAPI(title=f"{model.backend} {model.scheme}")
 
 

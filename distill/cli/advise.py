@@ -112,7 +112,7 @@ def advise(config: Config, shown: Callable[[Advice], None]) -> None:
         with progress.shown_on(ctx.machine.console):
             inputs = search_inputs(ctx, step)
             search = search_of(inputs, ctx.runtime, teacher.read_config(ctx.given.teacher))
-            over = [form for form in search.forms if [form.backend, form.scheme] in search.conditions["over"]]
+            over = [form for form in search.screened if [form.backend, form.scheme] in search.conditions["over"]]
             reference = min(over, key=lambda form: search.screened[form].milliseconds(search.full))
             tables = Tables(search.screened, search.screened[reference].milliseconds(search.full))
             first = _row(search, search.full, reference.name, tables.reference, 1.0)
@@ -137,7 +137,7 @@ def _row(search: Search, shape: Shape, form: str, took: float, speedup: float) -
 def _largest(search: Search, tables: Tables, speedup: float, slower: float = 1.0) -> Shape | None:
     """The shape with the most weights that reaches a speedup if models take `slower` times as long as in the tables.
 
-    Of each width, only the FFN size that is nearest to the teacher's proportion counts.
+    Of each width, only the FFN size that is nearest to the teacher's proportion counts, unless only others are so fast.
     """
     whole = search.full
     sizes = sorted({shape.ffn for shape in search.shapes})
@@ -147,6 +147,7 @@ def _largest(search: Search, tables: Tables, speedup: float, slower: float = 1.0
     }
     shapes = [shape for shape in search.shapes if shape.ffn == inner[shape.hidden]]
     fitting = [shape for shape in shapes if tables.speedup(shape) / slower >= speedup]
+    fitting = fitting or [shape for shape in search.shapes if tables.speedup(shape) / slower >= speedup]
     return max(fitting, key=lambda shape: (shape.weights, tables.speedup(shape)), default=None)
 
 
@@ -201,14 +202,15 @@ def show(advice: Advice, again: str) -> None:
     if advice.estimated:
         console.print("These models are now timed themselves, which takes some minutes. Ctrl-C ends it.")
         return
+    if not advice.found:
+        console.print("Times are measured on this machine, with random weights. No model is as fast as was asked.")
+        return
     console.print(
         "Times are measured on this machine, with random weights. Scores are known only after training. This trains "
         "models up to this speedup, as long as they retain enough:",
         highlight=False,
     )
-    console.print(
-        f"{again} target.speedup={max(advice.found, default=4.0):g}", highlight=False, markup=False, soft_wrap=True
-    )
+    console.print(f"{again} target.speedup={max(advice.found):g}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _speedup(text: str) -> float:

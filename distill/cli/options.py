@@ -44,6 +44,11 @@ def exit_code(command: Callable[[], object], shown: Callable[[str], str] = str, 
     except UserError as error:
         say(*map(shown, error.messages))
         return 2
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] == "distill":
+            raise
+        say(f"distill: got no package {error.name}; must be installed for this command; run {quoting.install()}")
+        return 2
     except KeyboardInterrupt:
         say(stopped)
         return 130

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -87,10 +88,12 @@ def _predict(options: argparse.Namespace) -> None:
 
     from distill.data.encode import batches
     from distill.deploy import serve
-    from distill.runtime.machine import silence
     from distill.runtime.progress import Bar
 
-    silence()
+    if find_spec("torch"):  # it is not needed to serve a model in another runtime
+        from distill.runtime.machine import silence
+
+        silence()
     model = serve.load(folder, backend=options.backend, scheme=options.scheme, load=options.load, say=say)
     done = 0
     with (

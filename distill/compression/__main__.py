@@ -47,16 +47,20 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
    interpolated losses. The margin of a model is how far its loss is below that of the best constant prediction. The
    share of the margin that a shape retains is estimated as the product of the shares of its dimensions. Below 5% of
    the margin, loss no longer separates sizes; they are extrapolated, and used only if no other shape is fast enough.
-2. On this machine models are timed in the variant that will serve (`target.scheme`: on a CPU OpenVINO int8 or, where it
-   is not installed, ONNX Runtime int8), at the lengths of the tasks' texts or at `target.shape`. Up to four hidden
-   sizes and three FFN sizes are timed, with one layer and with three; times of the sizes between them are
-   interpolated. Speedups are over the teacher's fastest float32 variant. Recipes that do not quantize are timed in
-   torch float32, and so is their teacher.
+2. The form in which the models will serve is found by timing on this machine, at the lengths of the tasks' texts (in
+   batches, or one at a time with `target.load=single`) or at `target.shape`. First all forms that the run times and
+   exports are timed in few rounds, on four models each: the quantized ones, the float32 ones of all backends and, where
+   the processor multiplies in it, bfloat16. The two forms in which the largest models meet the target are left. For
+   these, up to four hidden sizes and three FFN sizes are timed, with one layer and with three; times of the sizes
+   between them are interpolated, and a shape's time is that of its faster form. Speedups are over the teacher's fastest
+   float32 form. With `target.scheme`, on a GPU, and in recipes that do not quantize, there is one form, torch in the
+   last two cases. Measured times are kept in the [cache](running.md), and later runs on the same machine with the same
+   packages and lengths do not time again; times of a busy machine are not kept.
 3. One shape is chosen for all tasks: of those that meet the target, the one that retains the largest estimated share
-   of the margin (geometric mean over tasks). A model of this shape is then timed itself, beside the teacher, and if it
-   misses the target, times are corrected and another shape is chosen. Shapes of a single layer are taken only if no
-   other is fast enough: they recover less than their estimate. The report shows its predicted and its measured
-   speed. A target that no shape meets is refused, with the nearest shape and its cost. With
+   of the margin (geometric mean over tasks). A model of this shape is then timed itself in both forms, beside the
+   teacher, and if it misses the target, times are corrected and another shape is chosen. Shapes of a single layer are
+   taken only if no other is fast enough: they recover less than their estimate. The report shows its predicted and its
+   measured speed. A target that no shape meets is refused, with the nearest shape and its cost. With
    `stages.prune.finalists=4` the best shapes of four depths are tried first: each task's model is cut to the shape and
    distilled from the unpruned one for a while (`stages.prune.trial_steps`), and the shape with the least loss to the
    unpruned model's outputs on other training rows is taken.
@@ -65,8 +69,9 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
 speedups, and `target.retained=97` names the fastest model that retains 97%. Without `target.chain` all are cut from
 one set of measurements. With `target.chain=true`, as in `recipe=frontier`, the first model is cut from the teacher
 and each other from the student that recovered for the target before it: losses are then measured on that student,
-once for each target, and times once for all. The baseline of a target is cut to the student's shape from the baseline
-before it. Rates and epochs of the recovery follow from the compression of the teacher in either case.
+once for each target, and times once for all targets near which the same forms are the best. The baseline of a target is
+cut to the student's shape from the baseline before it. Rates and epochs of the recovery follow from the compression of
+the teacher in either case.
 
 ## Which dimension to prune
 

@@ -5,7 +5,6 @@ Hydra is imported when a config is composed, so that a process that only serves 
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -170,11 +169,6 @@ def register() -> None:
         store.store(group=group, name=leaf, node=content, package="_global_")
 
 
-@functools.cache
-def _registered() -> None:
-    register()
-
-
 def words(arguments: Sequence[str]) -> list[str]:
     """The words of a command line, changed so that Hydra reads them as they were meant; see `typed`."""
     from distill.config import typed
@@ -185,10 +179,12 @@ def words(arguments: Sequence[str]) -> list[str]:
 def load_config(overrides: list[str]) -> Config:
     """Compose the config from command-line settings, e.g. `["recipe=distilbert", "seed=1"]`. It is not checked yet."""
     from hydra import compose, initialize_config_dir
+    from hydra.core.config_store import ConfigStore
 
     from distill.config import bounds
 
-    _registered()
+    if "schema.yaml" not in ConfigStore.instance().repo:
+        register()
     overrides = words(overrides)
     conf = str(folder("conf").resolve())
     with bounds.guarded(Config), bounds.composing(), initialize_config_dir(conf, version_base="1.3"):

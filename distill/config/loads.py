@@ -17,6 +17,7 @@ class Asked(Protocol):
     """The settings of a target that say how its models will be asked."""
 
     load: str | None
+    speedup: Any
     latency_ms: Any
     shape: Any
 
@@ -26,6 +27,7 @@ def load_of(target: Asked) -> Load:
     latency, and otherwise batches."""
     if target.load is not None:
         return SINGLE if target.load == SINGLE else BATCH
-    if isinstance(target.shape, list):
+    timed = target.speedup is not None or target.latency_ms is not None
+    if timed and isinstance(target.shape, list):
         return SINGLE if target.shape[0] == 1 else BATCH
     return BATCH if target.latency_ms is None else SINGLE

@@ -116,7 +116,8 @@ class Target:
         default=None, metadata=one_of(*LOADS, advice="null is single with target.latency_ms, and else batch")
     )
     """How the models will be asked: batch (texts in batches of up to eight) or single (one text at a time). The
-    speedups of the search and of the report are about it. When null, single with `latency_ms`, and otherwise batch."""
+    speedups of the report are about it, and those of the search unless `shape` is fixed. When null, single with
+    `latency_ms`, and otherwise batch."""
 
 
 @dataclass
@@ -131,7 +132,7 @@ class Budget:
 
 @dataclass
 class Cache:
-    """The cache of what later runs use again: trained stages, outputs of teachers, and token ids."""
+    """The cache of what later runs use again: trained stages, outputs of teachers, token ids, and measured times."""
 
     dir: str | None = None
     """Folder outside of run folders. When null, `distill` in `$XDG_CACHE_HOME` or `~/.cache`."""

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from distill.config.backends import BACKENDS
 from distill.runtime import outside
-from distill.runtime.storage.structs import Stored
 
 COMPILED = "_compiled"
 """Suffix of the scheme of a model that is compiled by torch."""
@@ -20,7 +19,8 @@ FLOAT, FLOAT_ONNX = ("torch", "fp32"), ("onnxruntime", "fp32")
 """(backend, scheme) by which results.json and exported folders name the checkpoint, and the float32 ONNX file."""
 
 
-class Form(Stored, frozen=True):
+@dataclass(frozen=True)
+class Form:
     """A form of a model: its backend and scheme, as in results.json."""
 
     backend: str

@@ -243,6 +243,9 @@ class Pruned(Record, frozen=True):
     layers: Count
     hidden: Count
     ffn: Count
+    over: Literal["same", "float32"] | UnsetType = UNSET
+    """The reference of the speedups: the teacher in the same variant, or its fastest float32 variant. In older results
+    it is the same variant for torch alone."""
     tried: Count | UnsetType = UNSET
     predicted_ms: Amount | UnsetType = UNSET
     predicted_speedup: Amount | UnsetType = UNSET

@@ -8,7 +8,9 @@ from distill.config.backends import BACKENDS
 from distill.evaluation.results import Model, Waterfall
 
 
-def waterfall(models: Sequence[Model], changed: Sequence[str], target: str | None) -> list[Waterfall]:
+def waterfall(
+    models: Sequence[Model], changed: Sequence[str], target: str | None, fastest: Model | None
+) -> list[Waterfall]:
     """Speedup and retained % after each change, cumulative, for the student of a target.
 
     The teacher in float32 on torch comes first, then the student on torch, in float32 on the runtime of the fastest
@@ -20,15 +22,14 @@ def waterfall(models: Sequence[Model], changed: Sequence[str], target: str | Non
         models: rows of results.json.
         changed: what was made smaller between teacher and student: depth, width, vocabulary, ...
         target: label of the target; None for a run with one target or none.
+        fastest: the fastest scored variant of the student; None if none was scored.
     """
     measured = [m for m in models if m.speedup and m.role in ("teacher", "student", "pruned")]
     own = [m for m in measured if m.role != "teacher" and m.target == target]
     teacher, student = _row(measured, "teacher", "torch", "fp32"), _row(own, "student", "torch", "fp32")
-    scored = [m for m in own if m.role == "student" and m.retained]
-    if teacher is None or student is None or not scored:
+    if teacher is None or student is None or fastest is None or fastest not in own:
         return []
     pruned = _row(own, "pruned", "torch", "fp32")
-    fastest = max(scored, key=lambda m: _faster(m))
     on_runtime = _row(own, "student", BACKENDS[fastest.backend].runtime, "fp32")
     steps: list[tuple[str, Model]] = [("teacher", teacher), *_to_student(student, pruned, changed)]
     if on_runtime is not None and on_runtime is not student:

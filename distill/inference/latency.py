@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from distill.inference.runners import Batch, Runner
-from distill.runtime import progress
 
 LEAST_MS, SMOKE_MS = 50.0, 2.0
 """Target duration of one timing, and the same in smoke runs."""
@@ -66,6 +65,8 @@ def measure(
     Raises:
         ValueError: for two runners of one name.
     """
+    from distill.runtime import progress  # not to serve a model
+
     names = [runner.name for runner in runners]
     if len(set(names)) != len(names):
         raise ValueError(f"runners: got {names}; must have different names")
@@ -107,6 +108,8 @@ def requests(
     Args:
         batches: runner's name -> its batches, as many for each runner.
     """
+    from distill.runtime import progress
+
     times: dict[str, list[float]] = {runner.name: [] for runner in runners}
     order = np.random.default_rng(0)
     with progress.counted("timing single texts", rounds * len(runners)) as done:

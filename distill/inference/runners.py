@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -240,12 +241,13 @@ def openvino_runner(name: str, path: Path | str, *, scheme: str, threads: int, d
     settings |= {"INFERENCE_PRECISION_HINT": "bf16" if scheme.endswith("bf16") else "f32"}
     model = _openvino_core().compile_model(file, "CPU", settings)
     inputs = {entry.get_any_name(): len(entry.partial_shape) for entry in model.inputs}
-    request = model.create_infer_request()
+    request, one_at_a_time = model.create_infer_request(), threading.Lock()  # a request has one set of outputs
     outputs = _wanted([entry.get_any_name() for entry in model.outputs])
 
     def run(batch: Batch) -> np.ndarray:
-        found = request.infer(shaped(batch, inputs))
-        return _combined([found[number].copy() for number in range(len(outputs))], outputs)
+        with one_at_a_time:
+            found = request.infer(shaped(batch, inputs))
+            return _combined([found[number].copy() for number in range(len(outputs))], outputs)
 
     return Runner(name, "openvino", scheme, run)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -18,7 +18,7 @@ from distill.compression.pruning.search import out_of_reach
 from distill.compression.pruning.target import Search
 from distill.config import Evaluate, Export, Prune, Quantize, Train
 from distill.config.plan import TEACHER, Plan, Step
-from distill.config.schemes import Form
+from distill.config.schemes import SCHEMES, Form
 from distill.data.tasks import TaskData
 from distill.deploy.export.quantized import FLOAT32
 from distill.models import teacher
@@ -29,7 +29,7 @@ from distill.pipeline.stages import train
 from distill.pipeline.stages.shape_search import search_inputs, search_of
 from distill.pipeline.train_steps import time_estimate
 from distill.runtime.machine import Machine
-from distill.runtime.storage import atomic, structs
+from distill.runtime.storage import atomic
 
 RESERVE = 0.15
 """Share of the budget that is kept for the evaluation and the export."""
@@ -120,23 +120,27 @@ class Ladder:
 
         def measured() -> dict[str, Any]:
             prunes = [step for steps in self.targets.values() for step in steps if isinstance(step.settings, Prune)]
-            slowest = min(prunes, key=lambda step: step.goal.speedup)
-            search = self.search(slowest)
-            fastest = max(map(search.times.speedup, search.shapes))
-            if search.checked and max(fastest, search.times.speedup(search.full)) < slowest.goal.speedup:
-                raise out_of_reach(slowest.goal, search.shapes, search.times, search.full, search.size)
-            whole, form = search.times.speedup(search.full), structs.plain(search.times.form(search.full))
-            return {"whole": whole, "form": form, "fastest": fastest}
+            ordered = sorted(prunes, key=lambda step: float(step.goal.speedup))
+            search, quickest = self.search(ordered[0]), self.search(ordered[-1])
+            form, whole = search.whole()
+            # Each target is searched in the forms that are the best near it.
+            fastest = max(max(map(each.times.speedup, each.shapes)) for each in (search, quickest))
+            if search.checked and max(fastest, whole) < ordered[0].goal.speedup:
+                raise out_of_reach(ordered[0].goal, search.shapes, search.times, search.full, search.size)
+            return {"whole": whole, "form": asdict(form), "fastest": fastest}
 
         found = self.store("measured", "speedups", measured)
         return found["whole"], Form(**found["form"]), found["fastest"]
 
-    def form_of(self, label: str) -> Form:
-        """The form in which the model of a target serves. Its prune step has run."""
+    def form_of(self, label: str, quantized: Step) -> Form:
+        """The form in which the model of a target serves: the one for which it was pruned or, where that failed, the
+        first of the other quantized forms that was scored. Its steps have run."""
         pruner = next(step for step in self.targets[label] if step.pruner is step)
         speed = self.folder.result(pruner, Pruned).speed
         assert speed is not None
-        return speed.form
+        others = (Form(scheme.backend, scheme.scheme, scheme.name) for scheme in SCHEMES.values())
+        scored = (form for form in (speed.form, *others) if self.retained(quantized, form) is not None)
+        return next(scored, speed.form)
 
     def retained(self, quantized: Step, form: Form) -> float | None:
         """Percent of the teacher's score on the development rows that the models of a quantize step retain in a form;
@@ -223,8 +227,8 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
         if not _made(ladder, label, run, ctx.epochs, say):
             break
         made.append(label)
-        form = ladder.form_of(label)
         quantized = next(step for step in ladder.targets[label] if isinstance(step.settings, Quantize))
+        form = ladder.form_of(label, quantized)
         kept = ladder.retained(quantized, form)
         say(f"{label} {_retains(kept)}, in {form.name}; it took {_minutes(ladder.stored['took'][label])}.")
         if not ladder.enough(kept):

@@ -57,7 +57,8 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
     for each in compared(step) if models else ():
         student = ctx.checkpoint(each.student, next(iter(ctx.tasks)))
         changed = _changed(given.teacher, student, _shape(each.student.pruner, folder))
-        steps += waterfall(models, changed, each.target or None)
+        target = each.target or None
+        steps += waterfall(models, changed, target, headline.chosen(replace(measured, models=models), target))
     return Results(
         schema=VERSION,
         **asdict(replace(began, version=measured.version)),
@@ -172,6 +173,7 @@ def _measured(wanted: Target, label: str | None, form: dict[str, Any], models: l
     references = (milliseconds("teacher", [backend], scheme) for backend, scheme in form["over"])
     whole = min(filter(None, references), default=None)
     row: dict[str, Any] = {key: form[key] for key in ("backend", "scheme")} | {"batch": batch, "length": length}
+    row["over"] = "same" if form["over"] == [[form["backend"], form["scheme"]]] else "float32"
     return row | {"measured_ms": student, "measured_speedup": whole / student if whole and student else None}
 
 

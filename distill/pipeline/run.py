@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "config.json"
 """File in the run folder with the settings of the run and, by the name `format`, the number `FORMAT`."""
-FORMAT = 3
+FORMAT = 4
 """Number of the form of what is in run folders, which is raised when files of another form are written."""
 FREE = (
     *("output", "cache.dir", "cache.max_gib", "threads", "device", "push", "push_private", "push_dry_run"),

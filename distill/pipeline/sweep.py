@@ -204,7 +204,7 @@ def objectives(results: Compared | None, direction: str | Sequence[str] | None) 
     if direction is None:
         return None
     students = [headline.chosen(results, target) for target in headline.targets(results)] if results else []
-    fastest = max(filter(None, students), key=lambda student: headline.speedup(student) or 0.0, default=None)
+    fastest = headline.fastest(results, [*filter(None, students)]) if results else None
     if fastest is None:
         raise UserError("pipeline: got no student with a score; must end with evaluate for Optuna; add evaluate")
     development = headline.development(fastest)

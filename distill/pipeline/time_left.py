@@ -64,7 +64,8 @@ class Remaining:
             yield
         if (record := self.ctx.folder.record(step)) is not None:
             self.took[step] = record.cost.seconds or 0.0
-            if not (resumed or record.reused or self.ctx.config.limit.smoke):
+            shortened = self.ctx.epochs.get(step.target, 1.0) < 1
+            if not (resumed or record.reused or shortened or self.ctx.config.limit.smoke):
                 self._keep(step, self.took[step])
 
     def _expected(self, step: Step) -> float | None:

@@ -85,7 +85,8 @@ def speed_of(row: Pruned) -> str:
     else:
         how = "one text at a time" if row.batch == 1 else "in batches of up to eight; times are those of one text"
         inputs = f"at the tasks' own lengths, {how}"
-    if (row.backend or "torch") == "torch":
+    same = (row.backend or "torch") == "torch" if row.over is UNSET else row.over == "same"
+    if same:
         before = "the teacher" if row.backend else "the unpruned model"
         return f"Speedup over {before} in torch {row.scheme} {inputs}"
     return f"Speedup of {row.backend} {row.scheme} over the teacher's fastest float32 variant {inputs}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Literal
 
@@ -134,8 +134,13 @@ def interval(model: Model, key: Literal["retained", "speedup"]) -> Interval | No
 def chosen(results: Compared, target: str | None = None) -> Model | None:
     """The student of the headline: its fastest variant, by the median time that exported folders have. Scores play no
     part in the choice."""
-    scored, inputs = [m for m in _scored(results, target) if m.role == "student"], reported_input(results)
-    return min(scored, key=lambda m: (median(m, inputs) or math.inf, -(speedup(m) or 0.0)), default=None)
+    return fastest(results, [m for m in _scored(results, target) if m.role == "student"])
+
+
+def fastest(results: Compared, models: Sequence[Model]) -> Model | None:
+    """The model that takes the least median time under the run's load; without times, that of the largest speedup."""
+    inputs = reported_input(results)
+    return min(models, key=lambda m: (median(m, inputs) or math.inf, -(speedup(m) or 0.0)), default=None)
 
 
 def reference_teacher(results: Results) -> Model | None:
@@ -256,7 +261,7 @@ def _fastest(results: Results, least: float) -> str:
     students = [m for target in targets(results) for m in _scored(results, target) if m.role == "student"]
     apart = all(development(m) is not None for m in students)
     enough = [m for m in students if ((development(m) if apart else retained(m)) or 0) >= least]
-    best = max(enough, key=lambda m: speedup(m) or 0.0, default=None)
+    best = fastest(results, enough)
     where = " on the development rows" if apart else ""
     if best is None:
         return f"No student retains {least:g}%{where}."
@@ -265,7 +270,7 @@ def _fastest(results: Results, least: float) -> str:
         origin = f"It was selected on the development rows, on which it retains {development(best):.1f}%."
     return (
         f"The fastest student that retains at least {least:g}%{where} is {best.name} ({variant(best)}): "
-        f"{retained(best):.1f}% at {speedup(best) or 0:.2f}x. {origin}{verdict.keeps(best, least)}"
+        f"{retained(best):.1f}% at {speedup(best) or 0:.2f}x. {origin}{verdict.keeps(best, least) if apart else ''}"
     )
 
 

@@ -67,11 +67,7 @@ def numbers(test: Test) -> str:
     ends = test.ci95
     interval = "" if ends is None else f", 95% interval {ends[0]:+.1f} to {ends[1]:+.1f}"
     corrected = test.p_corrected
-    p = (
-        f"p {_p(test.p)}"
-        if corrected is UNSET
-        else f"p {_p(corrected)} after correction for all such tests of this report"
-    )
+    p = f"p {_p(test.p)}" if corrected is UNSET else f"p {_p(corrected)} after Holm's correction"
     name = {"mcnemar": "McNemar's test", "bootstrap": "paired bootstrap over the rows"}[test.test]
     return f"{test.difference:+.1f} points{interval} ({name}, {p})"
 

@@ -46,6 +46,9 @@ EVERY_TERM = tuple(f"+term@stages.{STAGE[name]}.terms.more_{name}={name}" for na
 """All terms, added to one recipe: composing takes long, and once is enough."""
 
 
+config.register()
+
+
 @functools.cache
 def composed(*overrides: str) -> Any:
     with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):

@@ -46,7 +46,7 @@ class Speed(Stored, frozen=True, kw_only=True):
     @property
     def form(self) -> Form:
         """The form in which the shape serves."""
-        return Form(*(self.conditions[name] for name in Form.__struct_fields__))
+        return Form(*(self.conditions[name] for name in Form.__dataclass_fields__))
 
 
 class Choice(Stored, frozen=True, kw_only=True):

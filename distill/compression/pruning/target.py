@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
-
-import msgspec
 
 from distill.compression.pruning.goal import Goal
 from distill.compression.pruning.search import (
@@ -36,6 +34,7 @@ from distill.compression.pruning.times import (
 )
 from distill.config import Student, Target
 from distill.config.schemes import Form
+from distill.errors import reason
 from distill.inference.cost import size_mib_of
 from distill.inference.runners import Runner
 from distill.models import families, student
@@ -132,9 +131,26 @@ class Search:
 
         def make() -> Tables:
             self.log(f"timing {len(self.forms)} forms: {', '.join(form.name for form in self.forms)}")
-            return Tables(screen(self.build, self.times_of, self.forms, *self.widths), 0.0)
+            try:
+                return Tables(screen(self.build, self.times_of, self.forms, *self.widths), 0.0)
+            except OSError:
+                raise
+            except Exception:
+                working = [form for form in self.forms if self._works(form)]
+                if not working or len(working) == len(self.forms):
+                    raise
+            return Tables(screen(self.build, self.times_of, working, *self.widths), 0.0)
 
         return dict(self.kept.tables(self._key(self.forms, "screen"), make, lambda: self.times_of.busy).of)
+
+    def _works(self, form: Form) -> bool:
+        """Whether the smallest model can be made in a form and run."""
+        try:
+            self.times_of([self.build(min(self.shapes), [form])[form]], few=True)
+        except Exception as error:
+            self.log(f"{form.name} is left out of the search: {reason(error)}")
+            return False
+        return True
 
     @functools.cached_property
     def carried(self) -> list[Form]:
@@ -192,6 +208,14 @@ class Search:
         (_, form), took = min(found.items(), key=lambda item: item[1])
         return form, took, reference / took
 
+    def whole(self) -> tuple[Form, float]:
+        """The form in which the unpruned model is fastest, and its speedup."""
+        if not self.checked or len(self.forms) <= CARRIED:
+            return self.times.form(self.full), self.times.speedup(self.full)
+        forms = leading(self.screened, self.shapes, self._reference_ms, CARRIED)
+        form, _, speedup = self.against_reference(self.full, forms)
+        return form, speedup
+
     @functools.cached_property
     def size(self) -> Callable[[Shape], float]:
         """Shape -> size of a model's float32 weights, in MiB."""
@@ -202,7 +226,7 @@ class Search:
         return self._speed(self.times.form(shape), self.times.milliseconds(shape), self.times.speedup(shape))
 
     def _speed(self, form: Form, took: float, speedup: float) -> Speed:
-        conditions = self.conditions | msgspec.structs.asdict(form)
+        conditions = self.conditions | asdict(form)
         return Speed(predicted_ms=took, predicted_speedup=speedup, conditions=conditions)
 
     def goal(self) -> Goal:

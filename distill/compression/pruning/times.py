@@ -63,27 +63,36 @@ def steady(time: Callable[[], latency.Times]) -> latency.Times:
 
 @dataclass
 class Timer:
-    """Times runners on all `batches`, divided by `parts`, in the way that `evaluate` times models."""
+    """Times runners in the way that `evaluate` times models: all `batches` together, or each of them apart."""
 
     batches: Sequence[Batch]
     log: Callable[[str], None]
-    parts: int = 1
     repeats: int = 5
     """Rounds of timing."""
+    parts: int = 1
+    """The number by which the time of all batches together is divided."""
+    apart: bool = False
+    """Whether the result is the median over batches, as of single texts, in place of their sum."""
     least_ms: float = latency.LEAST_MS
     busy: bool = False
 
     def __call__(self, runners: Sequence[Runner], *, few: bool = False) -> dict[str, float]:
-        inputs: Mapping[latency.Key, Mapping[str, Sequence[Batch]]] = {"": {r.name: self.batches for r in runners}}
+        groups = [[batch] for batch in self.batches] if self.apart else [self.batches]
+        inputs: Mapping[latency.Key, Mapping[str, Sequence[Batch]]] = {
+            str(number): {runner.name: group for runner in runners} for number, group in enumerate(groups)
+        }
+        least_ms = self.least_ms / len(groups)
 
         def measured(repeats: int, warmup: int) -> latency.Times:
-            return latency.measure(runners, inputs, repeats=repeats, warmup=warmup, least_ms=self.least_ms)
+            return latency.measure(runners, inputs, repeats=repeats, warmup=warmup, least_ms=least_ms)
 
         found = measured(min(FEW_ROUNDS, self.repeats), 1) if few else steady(lambda: measured(self.repeats, 2))
-        if not few and (varies := spread(found)) > BUSY:
+        if (varies := spread(found)) > BUSY:
             self.busy = True
-            self.log(f"times vary by {100 * varies:.0f}% because the machine is busy; predicted speeds are rough")
-        return {name: float(np.median(values)) / self.parts for (name, _), values in found.items()}
+            if not few:
+                self.log(f"times vary by {100 * varies:.0f}% because the machine is busy; predicted speeds are rough")
+        by_group = {runner.name: [float(np.median(found[runner.name, key])) for key in inputs] for runner in runners}
+        return {name: float(np.median(values)) / self.parts for name, values in by_group.items()}
 
 
 def together(

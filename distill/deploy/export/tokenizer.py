@@ -53,7 +53,9 @@ def proved(folder: Path, rows: Sequence[Sequence[str]], longest: int) -> Tokens 
         int(most),
         tokens.content(folder),
     )
-    texts = [*ODD, *(text[: PART * longest] for row in rows for text in row)]
+    added = sorted({*reference.all_special_tokens, *reference.get_added_vocab()})
+    odd = [*ODD, *(f"a {token} b{token}" for token in added)]
+    texts = [*odd, *(text[: PART * longest] for row in rows for text in row)]
     try:
         own = tokens.read(folder, stated)
     except UserError:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import astuple
 
-from distill import __version__
 from distill.compression.pruning.search import Shape, estimated, margin_lost
 from distill.compression.pruning.sensitivity import Sensitivity
 from distill.compression.pruning.stored_times import Kept
@@ -34,8 +33,9 @@ from distill.inference.artifact import batches_of, by_length, scheme_named
 from distill.inference.runners import Batch, Runner, in_turn, load, runs_here, torch_run
 from distill.inference.timing import TASK_BATCH, TASK_ROWS
 from distill.models import families
+from distill.runtime import outside
 from distill.runtime.machine import cores
-from distill.runtime.versions import PACKAGES, installed
+from distill.runtime.versions import PACKAGES, installed, source_hash
 
 VOCABULARY = 1000
 """Size of the vocabulary: the time of a lookup does not depend on it."""
@@ -114,13 +114,14 @@ def runners(config: Any, forms: Iterable[Form], *, device: str, threads: int) ->
 
     config.vocab_size = max(VOCABULARY, (config.pad_token_id or 0) + 1)
     with torch.random.fork_rng(devices=[]):
-        model = families.auto_class(config).from_config(config, trust_remote_code=False).eval()
+        of_class = families.auto_class(config)
+        model = of_class.from_config(config, dtype=torch.float32, trust_remote_code=False).eval()
     found: dict[Form, Runner] = {}
     with tempfile.TemporaryDirectory() as temporary:
         files = _Files(model, Path(temporary))
         for form in forms:
             if form.key is None and BACKENDS[form.backend].loads == "transformers":
-                own = model.to(device) if form.scheme == "fp32" else copy.deepcopy(model).to(device, torch.bfloat16)
+                own = copy.deepcopy(model).to(device, torch.bfloat16 if form.scheme == "bf16" else None)
                 run = torch_run(own, scheme=form.scheme, device=device, threads=threads)
                 found[form] = Runner(form.name, form.backend, form.scheme, run)
             else:
@@ -145,7 +146,7 @@ class _Files:
 
     @functools.cached_property
     def checkpoint(self) -> Path:
-        self.model.to("cpu").save_pretrained(self.out / "model")
+        self.model.save_pretrained(self.out / "model")
         return self.out / "model"
 
     @functools.cached_property
@@ -237,11 +238,15 @@ def search_in(
             every[0][form] if len(every) == 1 else in_turn(form.name, [found[form] for found in every]) for form in over
         ]
 
-    of = {"device": device, "threads": threads, "over": [[form.backend, form.scheme] for form in over], **conditions}
+    of = {
+        **{"device": device, "threads": threads, "over": [[form.backend, form.scheme] for form in over]},
+        **{"packages": installed(PACKAGES), "code": source_hash(), "own_code": outside.code()},
+        **conditions,
+    }
 
     def common() -> list[Any]:
         given = [[astuple(shape_of(whole)), whole.num_attention_heads, timed_settings(whole)] for whole in teachers()]
-        return [__version__, installed(PACKAGES), timed_settings(config), given]
+        return [timed_settings(config), given]
 
     return Search(
         target,
@@ -281,7 +286,6 @@ def reached(
     single, form = load_of(target) == SINGLE, TORCH if scheme is None else form_named(scheme)
     pad_id = model.config.pad_token_id or 0
     inputs = by_length(batches_of(collated, pad_id), pad_id, 1 if single else TASK_BATCH, TASK_ROWS)
-    parts = sum(len(batch["input_ids"]) for batch in inputs) if single else 1
     assert found.losses is not None
     with tempfile.TemporaryDirectory() as folder:
         search = search_in(
@@ -289,7 +293,7 @@ def reached(
             [form],
             model.config,
             shapes,
-            Timer(random_tokens(inputs), log, parts, REPEATS),
+            Timer(random_tokens(inputs), log, REPEATS, apart=single),
             lambda: [model.config],
             device=model.device.type,
             threads=threads or cores(),

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -168,7 +168,11 @@ def _activation(folder: Path, record: Record, plain: bool) -> cross_encoder.Func
     if record.labels and plain:
         cross_encoder.check_several(folder, record.kind.name == "multi_label")
     reranks = record.kind.name == "regression" if plain else record.kind.pipeline == cross_encoder.PIPELINE
-    return cross_encoder.function(folder) if reranks and sentence.of_cross_encoder(folder) else None
+    if not (reranks and sentence.of_cross_encoder(folder)):
+        return None
+    with _needing(folder):
+        found = cross_encoder.function(folder)
+    return found
 
 
 def _check_processor(folder: Path, entry: Entry, run: Run, proved_on: str | None) -> None:
@@ -220,8 +224,11 @@ def chosen(
             f"load: got {load}; must be a load for which the run timed its artifacts; run it again, or name the "
             "artifact by backend and scheme"
         )
-    timed = [e for e in usable if e.time(load) is not None and (scheme is not None or device != "cpu" or _fast(e))]
-    return min(timed or usable[:1], key=lambda e: e.time(load) or 0.0)
+    quick = [e for e in usable if scheme is not None or device != "cpu" or _fast(e)]
+    for each in (load, *LOADS):
+        if timed := [e for e in quick if e.time(each) is not None]:
+            return min(timed, key=lambda e: e.time(each) or 0.0)
+    return usable[0]
 
 
 def _fast(entry: Entry) -> bool:
@@ -260,14 +267,21 @@ def _tokenizer(folder: Path, stored: Record, entry: Entry) -> tuple[Any, int]:
 
 def _whole(folder: Path) -> ModuleType:
     """The module that needs torch and transformers."""
-    try:
+    with _needing(folder):
         from distill.deploy.serve import whole
+    return whole
+
+
+@contextmanager
+def _needing(folder: Path) -> Iterator[None]:
+    """A block that needs packages which serving does not. Raises ConfigError for one that is not installed."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"folder: got {folder}, which is read with the package {error.name}; must be an exported folder as the run "
             f"wrote it, with an artifact of ONNX Runtime or OpenVINO, where it is absent; run {quoting.install()}"
         ) from error
-    return whole
 
 
 def _quiet() -> AbstractContextManager[None]:

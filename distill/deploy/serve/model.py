@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,8 @@ class Model:
     """The prompt that an embedder puts before every text."""
     activation: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False)
     """The function from the output of a cross-encoder to its score; None for the output itself."""
+    encoding: Lock = field(default_factory=Lock, repr=False, compare=False)
+    """Held while texts are encoded: a tokenizer has one setting of truncation, for all threads of a service."""
 
     def outputs(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
         """Outputs float32 [n, outputs] of n texts or pairs, in their order. A batch has texts of similar length.
@@ -77,7 +80,8 @@ class Model:
         layout = self.kind.layout
         if not rows:
             return np.zeros((0, len(self.labels) or layout.width or 1), np.float32)
-        encoded = _ENCODED.get(layout.architecture, _texts)(rows, self.tokenizer, self.max_length)
+        with self.encoding:
+            encoded = _ENCODED.get(layout.architecture, _texts)(rows, self.tokenizer, self.max_length)
         _check(encoded.lengths > 0, "no text", "a text with at least one token")
         left, size = self.tokenizer.padding_side == "left", 1 if self.row_by_row else batch_size
         outputs = predict(self.run, encoded, pad_id=self.tokenizer.pad_token_id, left=left, rows=size)

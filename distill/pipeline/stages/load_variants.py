@@ -195,7 +195,11 @@ class Loader:
     def development(self, variant: Variant, task: str) -> dict[str, np.ndarray]:
         """Split -> logits for the task's development rows, of a variant that was scored when it was quantized or when
         others were quantized from it; empty for any other variant."""
-        alike = [v for v in self.variants if v.step is variant.step and v.member == variant.member and v.key in SCHEMES]
+        alike = [
+            v
+            for v in self.variants
+            if (v.role, v.step, v.member) == (variant.role, variant.step, variant.member) and v.key in SCHEMES
+        ]
         if not alike or variant.role == "teacher":
             return {}
         scheme = SCHEMES.get(variant.key or "")

@@ -25,7 +25,7 @@ from distill.compression.pruning.target import (
 )
 from distill.compression.pruning.times import Timer
 from distill.config import Prune, Quantize, Student, Target
-from distill.config.loads import BATCH, load_of
+from distill.config.loads import BATCH, SINGLE, load_of
 from distill.config.plan import STUDENT, Step
 from distill.config.schemes import Form
 from distill.data.encode import Encoded
@@ -159,11 +159,13 @@ def search_of(inputs: SearchInputs, runtime: Runtime, whole: Any, start: Any = N
     def log(text: str) -> None:
         machine.log(f"{inputs.stage}: {text}")
 
+    own, single = inputs.goal.shape == timing.OWN, load_of(inputs.goal) == SINGLE
     times = Timer(
         timed_batches,
         log,
-        timing.TASK_ROWS if inputs.goal.shape == timing.OWN else 1,
         repeats=min(untrained.REPEATS, limit.repeats or untrained.REPEATS),
+        parts=timing.TASK_ROWS if own and not single else 1,
+        apart=own and single,
         least_ms=latency.SMOKE_MS if limit.smoke else latency.LEAST_MS,
     )
     sizes = [batch["attention_mask"].sum(1).tolist() for batch in timed_batches]

@@ -100,14 +100,31 @@ def test_times_are_measured_on_all_batches() -> None:
         return np.zeros(1)
 
     ones = [{"input_ids": np.zeros((rows, 4), np.int64)} for rows in (2, 3)]
-    times = Timer(ones, print, 5, repeats=2, least_ms=0.01)
+    times = Timer(ones, print, repeats=2, parts=5, least_ms=0.01)
     assert times([Runner("a", "torch", "fp32", run)])["a"] > 0
     assert {2, 3} <= {*calls}
 
 
+def test_single_texts_are_timed_apart_and_take_the_median(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in results.json: the mean would follow the longest texts."""
+    ones = [{"input_ids": np.zeros((1, length), np.int64)} for length in (4, 8, 250)]
+    took = {"0": 1.0, "1": 3.0, "2": 100.0}
+    monkeypatch.setattr(
+        latency, "measure", lambda runners, inputs, **how: {("a", key): [took[key]] * 5 for key in inputs}
+    )
+    assert Timer(ones, print, apart=True)([Runner("a", "torch", "fp32", lambda batch: np.zeros(1))]) == {"a": 3.0}
+
+
+def test_a_busy_screen_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "measure", lambda *given, **others: {("a", "0"): [1.0, 9.0]})
+    times = Timer([], print)
+    times([Runner("a", "torch", "fp32", lambda batch: np.zeros(1))], few=True)
+    assert times.busy
+
+
 def test_unsteady_times_are_repeated_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = iter([[1.0] * 4, [1.0, 5.0, 1.0, 9.0], [1.0, 2.0, 1.5, 3.0], [1.0, 4.0, 1.0, 4.0], [1.0, 9.0]])
-    monkeypatch.setattr(latency, "measure", lambda *given, **others: {("a", ""): next(tries)})
+    monkeypatch.setattr(latency, "measure", lambda *given, **others: {("a", "0"): next(tries)})
     told: list[str] = []
     times, runner = Timer([], told.append), Runner("a", "torch", "fp32", lambda batch: np.zeros(1))
     assert times([runner]) == {"a": 1.0}

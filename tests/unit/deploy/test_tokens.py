@@ -154,6 +154,7 @@ IMPORTED = """
 import sys, distill
 distill.load(sys.argv[1], threads=1).predict(["a small boat"])
 slow = {"torch", "transformers", "scipy", "datasets", "pyarrow", "matplotlib", "onnx", "huggingface_hub", "omegaconf"}
+slow |= {"msgspec", "rich", "hydra", "yaml"}
 sys.exit(", ".join(sorted(slow & sys.modules.keys())) or 0)
 """
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -38,8 +36,13 @@ STUDENT = [
 ]
 
 
-def steps(*arguments: Any) -> list[tuple[str, float, float | None]]:
-    return [(each.step, each.speedup, each.retained) for each in waterfall(*arguments)]
+def steps(models: list[Model], changed: list[str], target: str | None) -> list[tuple[str, float, float | None]]:
+    return [(each.step, each.speedup, each.retained) for each in waterfall(models, changed, target, fastest(models))]
+
+
+def fastest(models: list[Model]) -> Model | None:
+    scored = [each for each in models if each.role == "student" and each.retained]
+    return max(scored, key=lambda each: each.speedup.best_teacher if each.speedup else 0.0, default=None)
 
 
 def test_each_measured_step_is_cumulative() -> None:
@@ -83,5 +86,5 @@ def test_forms_that_are_not_scored_or_failed_are_not_the_last_step() -> None:
 
 def test_each_target_has_its_own() -> None:
     several = [row("student", "torch", "fp32", speed, 97.0, target) for target, speed in (("2x", 1.9), ("3x", 2.8))]
-    found = waterfall([*TEACHER, *several], ["depth"], "3x")
+    found = waterfall([*TEACHER, *several], ["depth"], "3x", several[1])
     assert [(each.speedup, each.target) for each in found] == [(0.8, "3x"), (2.8, "3x")]

@@ -65,7 +65,7 @@ def test_a_tests_sentence_says_whether_scores_differ(tested: Results) -> None:
     assert same is not None
     assert shown(differ) == (
         "their scores differ: +4.8 points, 95% interval +3.8 to +6.8 (paired bootstrap over the rows, p = 0.002 after "
-        "correction for all such tests of this report)"
+        "Holm's correction)"
     )
     assert "p < 0.001" in shown(far)
     assert shown(same).startswith("their scores are not distinguishable: -0.4 points")

@@ -295,9 +295,13 @@ def test_both_loads_are_side_by_side(results: Results) -> None:
 
 
 def test_whether_a_share_is_shown_to_be_kept(results: Results) -> None:
-    """By the lower end of the one-sided interval, whatever the value itself is."""
+    """By the lower end of the one-sided interval, whatever the value is; not where the reported rows chose it."""
     results["least_retained"] = 93.0
+    models(results, "student", "int8")[1]["retained"]["at_least"] = 94.0
     assert "is shown" not in headline.headline(decoded(results))
+    for model in results["models"]:
+        if model["role"] == "student" and model["retained"]:
+            model["retained"]["development"] = model["retained"]["headline"]
     for end, said in ((92.9, "is not shown"), (93.0, "is shown")):
         models(results, "student", "int8")[1]["retained"]["at_least"] = end
         text = headline.headline(decoded(results))
