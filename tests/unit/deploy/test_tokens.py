@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from distill.config.loads import BATCH, SINGLE
@@ -115,6 +117,18 @@ def served(copy: Path) -> Path:
     return copy
 
 
+def test_special_tokens_of_its_own_are_compared(copy: Path) -> None:
+    """transformers splits them into words where it is told so, and the library tokenizers does not."""
+    from transformers import AutoTokenizer
+
+    own = AutoTokenizer.from_pretrained(copy)
+    own.add_special_tokens({"additional_special_tokens": ["<boat>"]})
+    own.save_pretrained(copy)
+    assert tokenizer.proved(copy, [], 40) is not None
+    change(copy / "tokenizer_config.json", split_special_tokens=True)
+    assert tokenizer.proved(copy, [], 40) is None
+
+
 def test_a_changed_tokenizer_is_read_by_transformers(served: Path) -> None:
     record = read(served)
     assert record is not None
@@ -148,6 +162,20 @@ def test_the_artifact_is_the_fastest_under_the_load(served: Path) -> None:
         serve.load(served, load=SINGLE)
     with pytest.raises(ConfigError, match=r"^load: got always; must be batch or single"):
         serve.load(served, load="always")
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "torch"])
+def test_threads_of_a_service_get_the_answers_of_their_own_texts(backend: str, served: Path) -> None:
+    if backend == "openvino":
+        record = read(served)
+        assert record is not None
+        write(served, replace(record, artifacts=(Entry(backend, "fp32", "model.onnx"),)))
+    model: Any = serve.load(served, backend=backend, threads=1)
+    expected = {text: model.outputs([text])[0] for text in TEXTS if text}
+    texts = [*expected] * 60
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda text: model.outputs([text])[0], texts))
+    assert all(np.allclose(one, expected[text], atol=1e-6) for one, text in zip(found, texts, strict=True))
 
 
 IMPORTED = """
