@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from distill.evaluation.results import Model
+from distill.evaluation.results import Model, Over, known
 from distill.report import headline, overview
 from distill.report.loading import loading
 from distill.report.timed import milliseconds
@@ -48,13 +48,16 @@ def rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
             yield {
                 **facts,
                 "seeds": seeds,
+                "load": run.results.load,
                 "older_rules": run.results.older_rules or None,
                 **{key: row.get(key) for key in _COPIED},
                 **_retained(model),
                 "input": run.input,
                 **{f"speedup.{name}": value.value for name, value in speedups(model, run).items()},
                 **_ends("speedup", headline.interval(model, "speedup")),
+                "over_kept": None if (over := _over_kept(model)) is None else over.median,
                 **{f"ms.{name}": value for name, value in milliseconds(model).items()},
+                **{f"from_text.{name}": found.speedup.median for name, found in model.from_text.items()},
                 **{f"requests.{key}": value for key, value in (row.get("requests") or {}).items()},
                 **{
                     f"score.{task}.{metric}": value
@@ -65,11 +68,17 @@ def rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
             }
 
 
+def _over_kept(model: Model) -> Over | None:
+    return known(model.speedup.over_kept) if model.speedup else None
+
+
 def _retained(model: Model) -> dict[str, float | None]:
     above = above_chance(model)
     return {
         "retained": headline.retained(model),
         **_ends("retained", headline.interval(model, "retained")),
+        "development": headline.development(model),
+        "at_least": known(model.retained.at_least) if model.retained else None,
         "above_chance": above.value if above else None,
         **_ends("above_chance", above.interval if above else None),
     }
