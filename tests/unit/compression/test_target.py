@@ -88,6 +88,7 @@ def own_cache(tmp_path: Path) -> Iterator[None]:
 
 
 FORM = Form("openvino", "int8", "openvino")
+BROKEN = Form("broken", "int8", "broken")
 FORMS = [Form("slow", "fp32"), Form("calls", "int8"), Form("layers", "bf16")]
 
 
@@ -134,6 +135,8 @@ def over_forms(
     """A search whose models take what `real` says."""
 
     def build(shape: Shape, forms: Sequence[Form]) -> Any:
+        if BROKEN in forms:
+            raise ValueError("it has no such operator")
         return {form: Known("", form.backend, form.scheme, lambda batch: np.zeros(1), shape) for form in forms}
 
     return Search(
@@ -167,6 +170,27 @@ def test_the_form_is_found_near_the_target(tmp_path: Path) -> None:
         assert "slow" not in {form.backend for form in search.carried}
         assert any(choice.speed.form.name in line for line in told)
     assert [form.backend for form in found.values()] == ["calls", "layers"]
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_form_that_cannot_be_made_is_left_out(tmp_path: Path) -> None:
+    told: list[str] = []
+    search = over_forms(tmp_path, told, Target(speedup=3.5), [BROKEN, *FORMS])
+    assert search.choice(estimated([KNOWN])).speed.form == FORMS[2]
+    assert "broken int8 is left out of the search: ValueError: it has no such operator" in "\n".join(told)
+    alone = over_forms(tmp_path / "alone", told, Target(speedup=3.5), [BROKEN])
+    with pytest.raises(ValueError, match="no such operator"):
+        alone.choice(estimated([KNOWN]))
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("speedup", [1.3, 3.5])
+def test_the_unpruned_model_is_timed_in_its_own_fastest_form(speedup: float, tmp_path: Path) -> None:
+    """Whatever form is the best near the target."""
+    whole = Shape(4, 32, 64)
+    form, faster = over_forms(tmp_path, [], Target(speedup=speedup), FORMS).whole()
+    assert form == min(FORMS, key=lambda form: real(whole, form.backend))
+    assert faster == pytest.approx(real(whole, "reference") / real(whole, form.backend))
 
 
 @pytest.mark.parametrize("wrong", [0.8, 1.0, 1.3])
