@@ -89,6 +89,7 @@ STEPS: dict[str, list[made.Artefact]] = {
             models=COMMITTED.models,
             coverage=COMMITTED.coverage,
             statistics=Statistics(chance=COMMITTED.chance),
+            load="batch",
         )
     ],
 }

@@ -57,12 +57,12 @@ def test_optuna_gets_the_fastest_student_on_the_development_rows() -> None:
         student("4x", 90.0, 90.0, 9.0, failed="it"),
         student("4x", 100.0, 100.0, 9.0, role="baseline"),
     ]
-    assert sweep.objectives(SimpleNamespace(models=models), "maximize") == 95.0
-    assert sweep.objectives(SimpleNamespace(models=models), ["maximize"] * 2) == [95.0, 4.2]
-    assert sweep.objectives(SimpleNamespace(models=[student(None, None, 97.0, 4.2)]), "maximize") == 97.0
+    assert sweep.objectives(SimpleNamespace(models=models, load="batch"), "maximize") == 95.0
+    assert sweep.objectives(SimpleNamespace(models=models, load="batch"), ["maximize"] * 2) == [95.0, 4.2]
+    assert sweep.objectives(SimpleNamespace(models=[student(None, None, 97.0, 4.2)], load="batch"), "maximize") == 97.0
 
 
-@pytest.mark.parametrize("results", [None, SimpleNamespace(models=[])])
+@pytest.mark.parametrize("results", [None, SimpleNamespace(models=[], load="batch")])
 def test_optuna_needs_a_scored_student(results: Any) -> None:
     assert sweep.objectives(results, None) is None
     with pytest.raises(UserError, match="pipeline: got no student with a score"):

@@ -30,6 +30,7 @@ class Run:
         self.machine = SimpleNamespace(
             main=True, log=self.said.append, device=torch.device("cpu"), threads=threads, shared_threads=2, precision=""
         )
+        self.epochs: dict[str, float] = {}
         self.plan, self.step_tasks = resolve(self.config), {"order": SimpleNamespace(train=range(rows))}
         machine: Any = self.machine
         self.keys = Keys(self.config, self.plan, machine, self.folder, {}, None, self.fingerprint)
