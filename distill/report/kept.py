@@ -39,7 +39,7 @@ def sentence(model: Model) -> str:
     over = kept(model)
     if over is None:
         return ""
-    return f" That is {over.median:.2f}x{between(over.ci95, 2)} {_name(over)}, {_WHICH}."
+    return f" It is {over.median:.2f}x{between(over.ci95, 2)} the speed of {_name(over)}, {_WHICH}."
 
 
 def between(ends: Interval | None, digits: int) -> str:

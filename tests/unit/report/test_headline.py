@@ -250,8 +250,9 @@ def test_the_fastest_variant_of_the_teacher_that_keeps_its_score_is_named(result
             ways["over_kept"] = {"scheme": "bf16", "backend": "torch", "median": median, "ci95": ends}
     assert validate(results) == []
     run = decoded(results)
-    assert " That is 3.15x (95% interval 2.84 to 3.47) your model in bf16 torch, the teacher's" in headline.headline(
-        run
+    assert (
+        " It is 3.15x (95% interval 2.84 to 3.47) the speed of your model in bf16 torch, the teacher's"
+        in headline.headline(run)
     )
     shown = table.models_table(run)
     cells = [row[shown.columns.index("Over your model in bf16 torch [95%]")] for row in shown.rows]
