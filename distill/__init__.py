@@ -56,9 +56,11 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             if str(error.name).partition(".")[0] == __name__:
                 raise
+            from distill.runtime import quoting
+
             raise ImportError(
-                f"distill.{name}: got no package {error.name}; must be installed for all but serving; install distill "
-                "with its dependencies"
+                f"distill.{name}: got no package {error.name}; must be installed, unless distill only serves models; "
+                f"run {quoting.install()}"
             ) from error
         return found if name in _MODULES else getattr(found, name)
     raise AttributeError(f"module 'distill' has no attribute {name!r}")

@@ -53,8 +53,10 @@ def shown(test: Test) -> str:
 
 
 def keeps(model: Model, least: float) -> str:
-    """A sentence on whether the reported rows show that a model keeps at least so many percent of the teacher's score:
-    a test of non-inferiority at the 5% level. Empty where it was not made."""
+    """The result of a test of non-inferiority at the 5% level, as a sentence; an empty text where it was not made.
+
+    The model is not inferior if its retained score on the reported rows is at least `least` percent.
+    """
     end = known(model.retained.at_least) if model.retained else None
     if end is None:
         return ""

@@ -71,9 +71,9 @@ def still_finished(keys: Keys, step: Step) -> bool:
 def _changed(keys: Keys, step: Step, pending: list[Step]) -> list[str]:
     """Names of the inputs of a step that changed since it ran: earlier steps, and given models and data.
 
-    A step that was stopped halfway is compared with what it was made from when it began. If versions of packages
-    changed since, a quantize step starts again, so that one version writes all of its files. A training resumes from
-    its last checkpoint.
+    For a step that did not finish, the inputs are compared with the key that was stored when the step began. If package
+    versions changed since then, a quantize step starts again, so that one version writes all of its files. A training
+    resumes from its last checkpoint.
     """
     running = sorted(other.folder for other in step.inputs if other in pending)
     record = keys.folder.record(step)

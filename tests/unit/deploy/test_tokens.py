@@ -118,7 +118,7 @@ def served(copy: Path) -> Path:
 
 
 def test_special_tokens_of_its_own_are_compared(copy: Path) -> None:
-    """transformers splits them into words where it is told so, and the library tokenizers does not."""
+    """With `split_special_tokens`, transformers tokenizes a special token as plain text; tokenizers never does."""
     from transformers import AutoTokenizer
 
     own = AutoTokenizer.from_pretrained(copy)
