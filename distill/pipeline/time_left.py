@@ -78,7 +78,8 @@ class Remaining:
 
     def _keep(self, step: Step, seconds: float) -> None:
         """Replace the entry of an earlier run, which may have had less in its cache."""
-        with tempfile.TemporaryDirectory() as folder:
+        # A run does not fail because of a full disk outside of its folder.
+        with suppress(OSError), tempfile.TemporaryDirectory() as folder:
             atomic.write_json(Path(folder) / FILE, seconds)
             if cache.most():
                 cache.remove(cache.root() / PART / self._key(step))
