@@ -58,7 +58,7 @@ SKIPPED = re.compile(
 """Files with measured times, with times of files, or with hashes of such files, and rows of the fastest form."""
 TIMES = re.compile(
     r"seconds|ms|.*_ms|p\d\d|.*_mib|.*per_second|latency.*|[a-z_]*speedup.*|times?|milliseconds|median|p90|ci95|inputs|conditions|took|"
-    r"estimated|waterfall|account|energy.*|faster.*|fastest.*|predicted.*"
+    r"from_text|estimated|waterfall|account|energy.*|faster.*|fastest.*|predicted.*"
 )
 """Names of values that are measured times, or computed from them."""
 _composing = threading.Lock()
