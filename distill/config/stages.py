@@ -285,8 +285,9 @@ class Evaluate(Stage):
     """Prune stage whose models are also scored right after pruning, before they are trained again."""
     quantized: str | None = None
     """Quantize stage whose models are scored and timed too."""
-    shapes: list[list[int]] = field(default_factory=lambda: [[1, 128], [8, 128], [32, 128]])
-    """[batch size, length in tokens] of the timed inputs. Inputs of the tasks' own lengths are always timed too."""
+    shapes: list[list[int]] = field(default_factory=list)
+    """Inputs of a fixed [batch size, length in tokens] that are timed too, e.g. [[8,128]]. No choice depends on them.
+    Texts of the tasks' own lengths, in batches and one at a time, are always timed."""
     repeats: int = field(default=8, metadata=at_least(1, "8 is the default"))
     """Number of timing rounds. Each round runs every model once, in a new random order."""
 

@@ -35,7 +35,7 @@ from distill.evaluation.results import (
 )
 from distill.inference import latency
 from distill.inference.cost import gmacs, parameters, size_mib, total
-from distill.inference.timing import TASK_LENGTHS, Timed, name_of
+from distill.inference.timing import TASK_LENGTHS, TASK_ROWS, Timed
 from distill.inference.variants import REFERENCE, Variant, is_reference, same_backend
 
 Outputs = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
@@ -52,8 +52,6 @@ class Measured:
     timed: Timed
     served: Mapping[str, Mapping[str, Any]]
     """Variant -> `cold_start_ms` and `memory_mib` of a process that serves it; without variants that none served."""
-    largest: Sequence[int]
-    """The shape at which throughput is reported."""
     cuda: bool
     """Whether torch ran on a GPU."""
     load: str
@@ -148,7 +146,7 @@ def row(
     own, times = measured.predictions[variant.name], measured.timed.times[variant.name]
     scores = retained.scores(own, measured.names)
     inside = paths[0] if len(paths) == 1 and paths[0].is_relative_to(run) else None
-    rate = 1000 * measured.largest[0] / float(np.median(times[name_of(measured.largest)]))
+    rate = 1000 * TASK_ROWS / float(np.median(times[TASK_LENGTHS]))
     return replace(
         unmeasured(variant),
         path=None if inside is None else str(inside.relative_to(run)),

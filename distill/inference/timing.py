@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import cycle, islice, zip_longest
 from typing import Any, TypeVar
 
@@ -64,6 +65,14 @@ class Readers:
     of: Mapping[str, Sequence[Any]]
     every: Sequence[Any]
     """The tokenizers of all models of the run, each once: synthetic tokens are in the vocabulary of each."""
+    serving: Mapping[str, Sequence[Any]]
+    """The tokenizers of `of`, as they are when the variant serves: those of transformers, or of their library alone,
+    which make the same tokens."""
+
+    @cached_property
+    def timed(self) -> list[Any]:
+        """The tokenizers that are timed, each once."""
+        return list({id(each): each for own in self.serving.values() for each in own}.values())
 
     def synthetic(self, name: str, shape: Sequence[int]) -> Batch:
         """Random tokens that are in every vocabulary, except special tokens."""
@@ -91,7 +100,7 @@ class Readers:
             name: [joined(list(models)) for models in zip(*(made[id(each)] for each in own), strict=True)]
             for name, own in self.of.items()
         }
-        return of_variants | dict.fromkeys(map(_named, self.every), texts)
+        return of_variants | dict.fromkeys(map(_named, self.timed), texts)
 
     def runners(self, longest: int) -> list[Runner]:
         """The tokenizers as runners, which are timed as variants are: from texts to a padded batch of token ids."""
@@ -102,11 +111,11 @@ class Readers:
 
             return Runner(_named(tokenizer), "", "", run)
 
-        return [runner(tokenizer) for tokenizer in self.every]
+        return [runner(tokenizer) for tokenizer in self.timed]
 
     def tokenizing(self, name: str, times: Times, inputs: str) -> list[float]:
         """Milliseconds of all tokenizers of a variant, in each round or for each text."""
-        each = [times[_named(tokenizer)][inputs] for tokenizer in self.of[name]]
+        each = [times[_named(tokenizer)][inputs] for tokenizer in self.serving[name]]
         return [sum(values) for values in zip(*each, strict=True)]
 
 
@@ -241,7 +250,3 @@ def shapes(configured: Sequence[Sequence[int]], target: Sequence[int] | None) ->
     """The shapes to time: the configured ones, preceded by the target's shape if it is not among them."""
     extra = [target] if target is not None and list(target) not in [list(shape) for shape in configured] else []
     return [list(shape) for shape in dict.fromkeys(map(tuple, [*extra, *configured]))]
-
-
-def name_of(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))

@@ -22,7 +22,9 @@ class Supported:
     torch: tuple[str, ...]
     """Schemes of torch besides fp32."""
     compiled: tuple[str, ...]
-    """Schemes of torch that are compiled too."""
+    """Schemes of torch that are compiled too: of the teacher, over whose fastest form speedups are, and on a GPU of the
+    students too. On a CPU nothing that is written for serving is compiled, and compiling each model takes long."""
+    gpu: bool
     runtimes: tuple[str, ...]
     """Backends that run the float32 ONNX file."""
     in_bf16: tuple[str, ...]
@@ -37,6 +39,7 @@ def supported(*, bf16: bool, cuda: bool, compiled: bool, runtimes: Sequence[str]
     return Supported(
         torch,
         ("fp32", *(half or torch[1:])) if compiled else (),
+        cuda,
         tuple(runtimes),
         tuple(name for name in runtimes if bf16 and not cuda and BACKENDS[name].bf16),
     )
@@ -119,7 +122,7 @@ def _floats(of: Variant, supported: Supported) -> Iterator[Variant]:
     """The variants that a model's checkpoint serves unchanged. `of`: the model in torch float32."""
     for scheme in ("fp32", *supported.torch):
         yield replace(of, scheme=scheme)
-    for scheme in supported.compiled:
+    for scheme in supported.compiled if supported.gpu or of.role == "teacher" else ():
         yield replace(of, scheme=f"{scheme}{COMPILED}", scored=False)
 
 

@@ -1,9 +1,19 @@
-"""The service of docs/service.py, asked over its HTTP interface."""
+"""The service of docs/service.py, started as its first line says and asked over HTTP."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import runpy
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,20 +21,51 @@ import distill
 from distill.data.task_types import TASK_TYPES
 from distill.deploy.export.record import Entry, Record, write
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 
 
-def test_the_service_answers_as_the_model_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("fastapi")
-    client = pytest.importorskip("fastapi.testclient").TestClient
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     TINY["save"](tmp_path, "bert", "SequenceClassification", length=45, num_labels=2)
     kind, artifacts = TASK_TYPES["classification"], (Entry("torch", "fp32", "."),)
     write(tmp_path, Record("t", kind, ("calm", "storm"), ("text",), 40, artifacts))
-    monkeypatch.setenv("FOLDER", str(tmp_path))
-    asked = client(runpy.run_path(str(DOCS / "service.py"))["app"])
+    return tmp_path
+
+
+@pytest.fixture
+def address(folder: Path, tmp_path: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "uvicorn", "service:app", "--port", "0"]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    log = tmp_path / "service.log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            command, cwd=ROOT / "docs", env=os.environ | {"FOLDER": str(folder), "PYTHONPATH": path}, stderr=errors
+        ) as process,
+    ):
+        try:
+            while (found := re.search(r"running on (http://\S+)", log.read_text())) is None:
+                assert process.poll() is None, log.read_text()
+                time.sleep(0.1)
+            yield found[1]
+        finally:
+            process.terminate()
+
+
+def asked(address: str, body: Any) -> tuple[int, Any]:
+    request = urllib.request.Request(
+        f"{address}/predict", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, None
+
+
+@pytest.mark.slow
+def test_the_service_answers_as_the_model_does(folder: Path, address: str) -> None:
     texts = ["a small boat", "snow"]
-    expected = distill.load(tmp_path, threads=1).predict(texts)
-    answer = asked.post("/predict", json={"texts": texts})
-    assert (answer.status_code, answer.json()) == (200, expected)
-    assert asked.post("/predict", json={}).status_code == 422
+    assert asked(address, {"texts": texts}) == (200, distill.load(folder, threads=1).predict(texts))
+    assert asked(address, {})[0] == 422

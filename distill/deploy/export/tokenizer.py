@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,22 @@ def proved(folder: Path, rows: Sequence[Sequence[str]], longest: int) -> Tokens 
         for one, other in zip(_encoded(some, own, length), _encoded(some, reference, length), strict=True)
     )
     return stated if same else None
+
+
+def serving(tokenizer: Any, checkpoint: Path, longest: int) -> Any:
+    """The tokenizer that reads texts where a model is served without transformers: the library alone if it encodes
+    texts as `tokenizer` does, else `tokenizer`.
+
+    Args:
+        checkpoint: folder of the model that it belongs to.
+        longest: number of tokens to which texts are truncated.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tokenizer.save_pretrained(folder)
+        shutil.copy(checkpoint / "config.json", folder)
+        stated = proved(folder, [], longest)
+        return tokenizer if stated is None else tokens.read(folder, stated)
 
 
 def _encoded(texts: Sequence[str], tokenizer: Any, length: int) -> list[Encoded]:

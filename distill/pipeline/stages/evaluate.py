@@ -13,11 +13,13 @@ from msgspec.structs import replace
 
 from distill import __version__
 from distill.config import Evaluate
+from distill.config.backends import BACKENDS
 from distill.config.loads import Load, load_of
 from distill.config.plan import Step
 from distill.config.schemes import packages
 from distill.data.development_split import aside
 from distill.data.tasks import TaskData
+from distill.deploy.export import tokenizer
 from distill.evaluation import disagreements, model_results
 from distill.evaluation.lengths import of_rows
 from distill.evaluation.results import Coverage, Disagreement
@@ -90,9 +92,7 @@ def run(inputs: EvaluateInputs, settings: Evaluate, runtime: Runtime) -> Evaluat
     timed = _times(loader, inputs.tokenizers, settings, shapes, working, failed)
     working = [variant for variant in working if variant.name not in failed]
     served, cuda = cold_start.served(loader, working), runtime.machine.device.type == "cuda"
-    measured = model_results.Measured(
-        tasks, working, outputs, timed, served, settings.shapes[-1], cuda, inputs.load, development, lengths
-    )
+    measured = model_results.Measured(tasks, working, outputs, timed, served, cuda, inputs.load, development, lengths)
     rows = []
     for variant in all_variants:
         if variant.name in failed:
@@ -148,6 +148,10 @@ def _same_conditions(inputs: EvaluateInputs, runtime: Runtime) -> None:
     atomic.write_json(file, now)
 
 
+_TRIED = 16
+"""Tokens of the call that shows whether a variant works."""
+
+
 def _times(
     loader: Loader,
     tokenizers: list[Any],
@@ -163,12 +167,19 @@ def _times(
         failed |= stored.pop("failed")
         return timing.Timed(**stored)
     different = list({id(tokenizer): tokenizer for tokenizer in tokenizers}.values())
-    readers = timing.Readers({variant.name: loader.tokenizers(variant) for variant in compared}, different)
+    serving = _serving(loader, compared)
+    of = {variant.name: loader.tokenizers(variant) for variant in compared}
+    without_torch = {v.name for v in compared if BACKENDS[v.backend].loads != "transformers"}
+    readers = timing.Readers(
+        of,
+        different,
+        {name: [serving[id(each)] for each in own] if name in without_torch else own for name, own in of.items()},
+    )
     loaded = list[runners.Runner]()
     for variant in compared:
         with failing(variant, failed):
             runner = loader.timed(variant)
-            runner.run(readers.synthetic(variant.name, [1, settings.shapes[0][1]]))
+            runner.run(readers.synthetic(variant.name, [1, min(_TRIED, loader.runtime.longest)]))
             loaded.append(runner)
 
     timed = timing.timed(
@@ -185,6 +196,16 @@ def _times(
     )
     atomic.write_json(file, asdict(timed) | {"failed": failed})
     return timed
+
+
+def _serving(loader: Loader, compared: list[Variant]) -> dict[int, Any]:
+    """`id` of each tokenizer -> the one that reads texts where its model is served without torch."""
+    task, found = next(iter(loader.tasks)), dict[int, Any]()
+    for variant in compared:
+        for own, checkpoint in zip(loader.tokenizers(variant), loader.folders(variant, task), strict=True):
+            if id(own) not in found:
+                found[id(own)] = tokenizer.serving(own, checkpoint, loader.runtime.longest)
+    return found
 
 
 def _texts(data: TaskData) -> list[list[str]]:

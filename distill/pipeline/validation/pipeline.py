@@ -243,8 +243,6 @@ def _lists(name: str, stage: Stage) -> Iterator[Line]:
         yield from _names(f"stages.{name}.schemes", stage.schemes, tuple(SCHEMES))
         yield from _installed(f"stages.{name}.schemes", stage.schemes)
     if isinstance(stage, Evaluate):
-        if not stage.shapes:
-            yield Problem(f"stages.{name}.shapes", "[]", "contain at least one [batch size, length]", "e.g. [[8,128]]")
         for shape in stage.shapes:
             if len(shape) != 2 or min(shape) < 1:
                 yield Problem(f"stages.{name}.shapes", shape, "be [batch size, length]", "e.g. [8,128]")

@@ -46,7 +46,7 @@ def measured(load: str, wrong: dict[str, int]) -> Measured:
     return Measured(
         {"own": TaskData(task, rows, {}, {})},
         [Variant(role, backend, scheme, STEP) for role, backend, scheme in roles],  # type: ignore[arg-type]
-        *({}, timed, {}, [8, 128], False, load, development),
+        *({}, timed, {}, False, load, development),
     )
 
 

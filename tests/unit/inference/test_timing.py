@@ -55,7 +55,8 @@ def test_every_model_and_tokenizer_is_timed_on_the_same_texts(monkeypatch: pytes
 
     monkeypatch.setattr(timing, "tokenized", tokenized)
     one, other = of_words(2), of_words(20)
-    readers = Readers({"teacher": [one], "student": [other]}, [one, other])
+    of = {"teacher": [one], "student": [other]}
+    readers = Readers(of, [one, other], of)
     runners = [Runner(name, "torch", "fp32", model) for name in readers.of]
     texts = [[[f"{'x' * n} " * n] for n in range(1, 13)], [["a", "b"], ["a", "b c"]]]
     found = timed(

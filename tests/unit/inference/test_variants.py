@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from distill.config import load_config
 from distill.config.plan import compared, resolve
 from distill.inference.variants import REFERENCE, Supported, Variant, is_reference, supported, variants
 
-CPU = Supported(torch=("bf16",), compiled=("fp32", "bf16"), runtimes=("onnxruntime", "openvino"), in_bf16=("openvino",))
+CPU = Supported(
+    torch=("bf16",), compiled=("fp32", "bf16"), gpu=False, runtimes=("onnxruntime", "openvino"), in_bf16=("openvino",)
+)
 SCHEMES = ("onnxruntime", "openvino", "torchao")
 
 
@@ -32,7 +36,10 @@ def test_teacher_and_baseline_are_in_every_scheme_of_the_student() -> None:
     floats = {("torch", scheme) for scheme in ("fp32", "bf16", "fp32_compiled", "bf16_compiled")}
     floats |= {("onnxruntime", "fp32"), ("openvino", "fp32"), ("openvino", "bf16")}
     found = of(SCHEMES)
-    assert schemes_of(found, "teacher") == schemes_of(found, "student") == quantized | floats
+    assert schemes_of(found, "teacher") == quantized | floats
+    compiled = {("torch", "fp32_compiled"), ("torch", "bf16_compiled")}  # on a CPU no artifact of a student is
+    assert schemes_of(found, "student") == (quantized | floats) - compiled
+    assert schemes_of(of(SCHEMES, replace(CPU, gpu=True)), "student") == quantized | floats
     assert schemes_of(found, "baseline") == quantized | {("torch", "fp32")}
     assert len({variant.name for variant in found}) == len(found)
     assert REFERENCE in {variant.name for variant in found}
@@ -41,7 +48,7 @@ def test_teacher_and_baseline_are_in_every_scheme_of_the_student() -> None:
 def test_floats_do_not_depend_on_what_the_student_uses() -> None:
     floats = schemes_of(of(()), "teacher")
     assert ("openvino", "fp32") in floats
-    assert floats == schemes_of(of(()), "student")
+    assert floats == schemes_of(of((), replace(CPU, gpu=True)), "student")
     assert floats < schemes_of(of(("bitsandbytes",)), "teacher")
     assert schemes_of(of(SCHEMES, references=False), "teacher") == floats
     assert schemes_of(of(SCHEMES, references=False), "student") == schemes_of(of(SCHEMES), "student")
@@ -83,7 +90,7 @@ def test_what_depends_on_its_batch_runs_row_by_row() -> None:
 )
 def test_what_a_machine_supports(bf16: bool, cuda: bool, torch: tuple[str, ...], compiled: tuple[str, ...]) -> None:
     found = supported(bf16=bf16, cuda=cuda, compiled=True, runtimes=["onnxruntime", "openvino"])
-    assert (found.torch, found.compiled) == (torch, compiled)
+    assert (found.torch, found.compiled, found.gpu) == (torch, compiled, cuda)
     assert found.runtimes == ("onnxruntime", "openvino")
     assert found.in_bf16 == (("openvino",) if bf16 and not cuda else ())
     plain = supported(bf16=bf16, cuda=cuda, compiled=False, runtimes=["onnxruntime"])

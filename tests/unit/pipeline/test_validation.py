@@ -262,7 +262,6 @@ def test_an_unknown_setting_is_refused(key: str, near: str, config: Config) -> N
             {"stages__export__start": "finetune_baseline", "stages__export__quantized": None},
             "stages.export.evaluated: got evaluate, which scores finetune; must score finetune_baseline, ",
         ),
-        ({"stages__evaluate__shapes": []}, "stages.evaluate.shapes: got []; must contain at least one"),
         ({"stages__evaluate__shapes": [[8, 128], [8]]}, "stages.evaluate.shapes: got [8]; must be [batch size, leng"),
         ({"stages__evaluate__shapes": [[0, 128]]}, "stages.evaluate.shapes: got [0, 128]; must be [batch size, leng"),
     ],
