@@ -16,7 +16,7 @@ demo: $(VENV)/.embedded
 test: $(VENV)/.dev
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: $(VENV)/.dev
+test-all: $(VENV)/.dev .node/.installed
 	$(PYTEST) $(ARGS)
 
 # The unit tests with the lowest versions that pyproject.toml allows; of torch, with that of constraints.txt. Old versions warn.
@@ -66,7 +66,7 @@ release: $(VENV)/.release
 	awk '/^## /{n++} n==1' CHANGELOG.md > dist/CHANGES.md
 
 clean:
-	rm -rf .venv .venv-* dist build .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* .node dist build .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
@@ -84,6 +84,12 @@ $(VENV)/.embedded: pyproject.toml constraints.txt $(VENV)/.torch
 $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.torch
 	$(PIP) --editable ".[embedded,dev,torchao,openvino]"
 	touch $@ $(VENV)/.embedded
+
+# transformers.js, where npm is found and has a registry; else its test is skipped. Scripts would download libraries for GPUs.
+.node/.installed:
+	mkdir -p .node
+	-npm install --prefix .node --ignore-scripts --no-audit --no-fund --silent --fetch-retries 0 @huggingface/transformers@4.3.2
+	touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
 	$(PIP) --editable ".[bench]"
