@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from distill.config import Prune
+from distill.config.schemes import Form
 from distill.pipeline.budget import LEAST_SHARE, Ladder, share_of
 
 
@@ -32,3 +36,29 @@ def test_a_task_counts_by_its_setting_and_not_by_its_name(in_headline: bool, exp
     others: Any = dict.fromkeys({field.name for field in dataclasses.fields(Ladder)} - parts.keys())
     step: Any = "2x"
     assert Ladder(**parts, **others).retained(step, form) == pytest.approx(expected)
+
+
+def test_speedups_are_measured_again_under_other_conditions(tmp_path: Path) -> None:
+    """A run that goes on with another number of threads."""
+    measured = list[int]()
+
+    def search(threads: int) -> Any:
+        def whole() -> tuple[Form, float]:
+            measured.append(threads)
+            return Form("torch", "fp32"), float(threads)
+
+        times = SimpleNamespace(speedup=lambda shape: 9.0)
+        return SimpleNamespace(
+            conditions={"threads": threads}, forms=[], whole=whole, times=times, shapes=["a"], checked=True
+        )
+
+    step = SimpleNamespace(settings=Prune(), goal=SimpleNamespace(speedup=2.0))
+    machine = SimpleNamespace(main=True, main_first=nullcontext)
+    parts: Any = {"folder": SimpleNamespace(ladder=tmp_path / "ladder.json"), "machine": machine}
+    parts |= {"targets": {"2x": [step]}}
+    others: Any = dict.fromkeys({field.name for field in dataclasses.fields(Ladder)} - parts.keys())
+    found = [
+        Ladder(**parts, **(others | {"search": lambda step, threads=threads: search(threads)})).speedups()[0]
+        for threads in (1, 1, 2)
+    ]
+    assert (found, measured) == ([1.0, 1.0, 2.0], [1, 2])
