@@ -15,6 +15,7 @@ import pyarrow as pa
 from distill import config
 from distill.data import docstrings, files
 from distill.data.about import About
+from distill.data.asked import Asked
 from distill.data.class_names import classes_of, named
 from distill.data.encode import Encoded, alternating, encode_task
 from distill.data.files import Table
@@ -25,6 +26,7 @@ from distill.data.questions import encode_questions
 from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, is_own, renamed
 from distill.data.task_types import TASK_TYPES, labelled, targets_in
+from distill.data.task_types.layout import Parts
 from distill.data.task_types.task_type import SOFT, as_list
 from distill.data.transfer import normalized
 from distill.errors import ConfigError, DataError
@@ -69,15 +71,19 @@ class TaskData:
 
     def inputs(self, rows: Dataset) -> list[list[str]]:
         """The texts of each sequence of rows, one or two: what a user's own code passes to the tokenizer."""
-        layout = self.task.kind.layout
-        texts = ([prompt + text for text in rows[column]] for column, prompt in self._prompted)
-        parts = zip(*texts, *(rows[column] for column in layout.content), strict=True)
-        return [list(sequence) for row in parts for sequence in layout.sequences(row)]
+        return [list(sequence) for row in self._parts(rows) for sequence in self.task.kind.layout.sequences(row)]
 
-    @property
-    def texts(self) -> int:
-        """Number of texts in a sequence: 1, or 2 for pairs."""
-        return len(self.inputs(self.train.select(range(1)))[0])
+    def asked(self, rows: Dataset) -> list[Asked]:
+        """What a user asks a served model about: each row, or each text of rows whose texts are asked one by one."""
+        layout, parts = self.task.kind.layout, self._parts(rows)
+        if 0 < layout.asked < len(self.task.columns):
+            parts = [(text,) for row in parts for text in row]
+        return [Asked(layout.architecture, layout.divide(row[0] if len(row) == 1 else row)) for row in parts]
+
+    def _parts(self, rows: Dataset) -> list[Parts]:
+        """The texts of each row, and its columns `Layout.content`."""
+        texts = ([prompt + text for text in rows[column]] for column, prompt in self._prompted)
+        return list(zip(*texts, *(rows[column] for column in self.task.kind.layout.content), strict=True))
 
     @property
     def _prompted(self) -> list[tuple[str, str]]:

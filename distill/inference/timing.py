@@ -3,22 +3,20 @@ tokenizers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import cycle, islice, zip_longest
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from distill.config.loads import SINGLE_TEXTS as SINGLE_TEXTS
+from distill.data.asked import Asked, encode
 from distill.data.collate import pad
-from distill.data.encode import Encoded, encode_texts
 from distill.inference import latency
 from distill.inference.energy import Meter, Missing
 from distill.inference.runners import Batch, Runner, joined
-
-T = TypeVar("T")
 
 OWN = "own"
 """`target.shape` for texts as long as the tasks' own."""
@@ -32,8 +30,6 @@ REQUESTS, SMOKE_REQUESTS = 200, 4
 
 Times = dict[str, dict[str, list[float]]]
 """Variant -> name of the inputs -> milliseconds of each round, or of each text with `SINGLE_TEXTS`."""
-Text = Sequence[str]
-"""What is tokenized together: a text, or the two of a pair."""
 
 
 @dataclass(frozen=True)
@@ -84,18 +80,10 @@ class Readers:
 
         return joined([batch(tokenizer) for tokenizer in self.of[name]])
 
-    def by_length(self, texts: Sequence[Text], longest: int) -> list[list[Text]]:
-        """Texts in batches of similar length in tokens of the first tokenizer: the same batches for all."""
-
-        def length(text: Text) -> int:
-            return int(tokenized([text], self.every[0], longest)["attention_mask"].sum())
-
-        return _alike(texts, len, length)
-
-    def batches(self, parts: Sequence[Sequence[Text]], longest: int) -> dict[str, list[Batch]]:
-        """Variant or tokenizer -> its batches: token ids for a variant, texts for a tokenizer."""
+    def batches(self, parts: Sequence[Sequence[Asked]], longest: int) -> dict[str, list[Batch]]:
+        """Variant or tokenizer -> its batches: token ids for a variant, rows for a tokenizer."""
         made = {id(each): [tokenized(part, each, longest) for part in parts] for each in self.every}
-        texts: list[Batch] = [{_TEXTS: np.array([list(text) for text in part], object)} for part in parts]
+        texts: list[Batch] = [{_ROWS: np.fromiter(part, object, len(part))} for part in parts]
         of_variants = {
             name: [joined(list(models)) for models in zip(*(made[id(each)] for each in own), strict=True)]
             for name, own in self.of.items()
@@ -107,7 +95,7 @@ class Readers:
 
         def runner(tokenizer: Any) -> Runner:
             def run(batch: Batch) -> np.ndarray:
-                return tokenized(list(batch[_TEXTS]), tokenizer, longest)["input_ids"]
+                return tokenized(list(batch[_ROWS]), tokenizer, longest)["input_ids"]
 
             return Runner(_named(tokenizer), "", "", run)
 
@@ -119,8 +107,8 @@ class Readers:
         return [sum(values) for values in zip(*each, strict=True)]
 
 
-_TEXTS = "texts"
-"""The array [B, 1 or 2] of texts in a batch of a tokenizer."""
+_ROWS = "rows"
+"""The array [B] of `Asked` in a batch of a tokenizer."""
 
 
 def _named(tokenizer: Any) -> str:
@@ -137,7 +125,7 @@ def timed(
     runners: Sequence[Runner],
     readers: Readers,
     shapes: Sequence[Sequence[int]],
-    texts: Sequence[Sequence[Text]],
+    rows: Sequence[Sequence[Asked]],
     longest: int,
     *,
     repeats: int,
@@ -150,7 +138,7 @@ def timed(
     the same texts, in the same rounds.
 
     Args:
-        texts: of each task.
+        rows: of each task.
         longest: number of tokens from which on texts are cut.
         repeats: number of rounds; fewer, but at least `latency.FEWEST`, where they take longer than `MOST_SECONDS`.
         requests: number of single texts, spread over the rounds.
@@ -160,8 +148,8 @@ def timed(
         f"{count}x{length}": {name: [readers.synthetic(name, [count, length])] for name in names}
         for count, length in shapes
     }
-    single = list(drawn(texts, requests))
-    own = {TASK_LENGTHS: readers.by_length(list(drawn(texts, TASK_ROWS)), longest), SINGLE_TEXTS: [[x] for x in single]}
+    single, together = drawn(rows, requests), by_length(drawn(rows, TASK_ROWS), readers.every[0], longest)
+    own = {TASK_LENGTHS: together, SINGLE_TEXTS: [[row] for row in single]}
     of_texts = {inputs: readers.batches(parts, longest) for inputs, parts in own.items()}
     inputs[TASK_LENGTHS] = of_texts[TASK_LENGTHS]
     times: Times = {name: {} for name in (*names, *(tokenizer.name for tokenizer in tokenizers))}
@@ -177,7 +165,7 @@ def timed(
         times[name][SINGLE_TEXTS] = values
     of_variants = {name: {key: readers.tokenizing(name, times, key) for key in of_texts} for name in names}
     found = {name: times[name] for name in names}
-    distinct = len({tuple(text) for text in single})
+    distinct = len(set(map(repr, single)))
     if isinstance(meter, str):
         return Timed(found, of_variants, distinct, {}, meter)
     log(f"energy of {len(runners)} variants, {len(single)} single texts")
@@ -196,54 +184,33 @@ def _joules(meter: Meter, runner: Runner, batches: Sequence[Batch]) -> float:
     return meter(work) / len(batches)
 
 
-def drawn(tasks: Sequence[Sequence[Text]], count: int) -> Iterator[Text]:
-    """This number of texts, in random order, from all tasks in turn. None comes twice before every other came."""
+def drawn(tasks: Sequence[Sequence[Asked]], count: int) -> list[Asked]:
+    """This number of rows, in random order, from all tasks in turn. None comes twice before every other came."""
     random = np.random.default_rng(0)
-    different = [list(dict.fromkeys(map(tuple, texts))) for texts in tasks]
-    shuffled = [[texts[place] for place in random.permutation(len(texts))] for texts in different]
-    every = dict.fromkeys(text for turn in zip_longest(*shuffled) for text in turn if text is not None)
-    return islice(cycle(every), count)
+    different = [list({repr(row): row for row in rows}.values()) for rows in tasks]
+    shuffled = [[rows[place] for place in random.permutation(len(rows))] for rows in different]
+    every = {repr(row): row for turn in zip_longest(*shuffled) for row in turn if row is not None}
+    return list(islice(cycle(every.values()), count))
 
 
-def tokenized(texts: Sequence[Text], tokenizer: Any, longest: int) -> Batch:
-    """A batch of texts of one number of columns, as `distill.load` makes it."""
-    encoded = encode_texts([list(column) for column in zip(*texts, strict=True)], tokenizer, longest)
-    return pad(encoded, range(len(texts)), tokenizer.pad_token_id, tokenizer.padding_side == "left")
+def by_length(rows: Sequence[Asked], tokenizer: Any, longest: int) -> list[list[Asked]]:
+    """Rows in batches of at most `TASK_BATCH`, of one layout and of similar length in tokens."""
+
+    def length(row: Asked) -> int:
+        return int(tokenized([row], tokenizer, longest)["attention_mask"].sum())
+
+    alike: dict[tuple[str, int], list[Asked]] = {}
+    for row in rows:
+        alike.setdefault((row.architecture, len(row.parts)), []).append(row)
+    ordered = [sorted(each, key=length) for each in alike.values()]
+    return [each[start : start + TASK_BATCH] for each in ordered for start in range(0, len(each), TASK_BATCH)]
 
 
-def _alike(items: Sequence[T], columns: Callable[[T], int], length: Callable[[T], int]) -> list[list[T]]:
-    """The items in batches of one number of columns and similar lengths."""
-    by_columns: dict[int, list[T]] = {}
-    for item in items:
-        by_columns.setdefault(columns(item), []).append(item)
-    ordered = [sorted(alike, key=length) for alike in by_columns.values()]
-    return [alike[start : start + TASK_BATCH] for alike in ordered for start in range(0, len(alike), TASK_BATCH)]
-
-
-def task_batches(tasks: Sequence[tuple[int, Encoded]], tokenizer: Any) -> list[Batch]:
-    """Batches of rows of similar length, either single texts or pairs, drawn as `_drawn` does."""
-    rows = list(_drawn(tasks, TASK_ROWS))
-    batches = _alike(rows, lambda row: row[0], lambda row: int(row[1].lengths[row[2]]))
-    return [_batch([row[1:] for row in batch], tokenizer) for batch in batches]
-
-
-def task_requests(tasks: Sequence[tuple[int, Encoded]], tokenizer: Any, count: int) -> list[Batch]:
-    """Batches of a single row, drawn as `_drawn` does, in the order in which they are drawn."""
-    return [_batch([(rows, row)], tokenizer) for _, rows, row in _drawn(tasks, count)]
-
-
-def _drawn(tasks: Sequence[tuple[int, Encoded]], count: int) -> Iterator[tuple[int, Encoded, int]]:
-    """(number of text columns, encoded rows of a task, a row of them), drawn evenly from all tasks. `tasks`: number of
-    text columns and encoded rows of each task."""
-    random = np.random.default_rng(0)
-    for columns, rows in islice(cycle(tasks), count):
-        yield columns, rows, int(random.integers(len(rows)))
-
-
-def _batch(drawn: Sequence[tuple[Encoded, int]], tokenizer: Any) -> Batch:
-    ids = [rows.ids[rows.offsets[i] : rows.offsets[i + 1]] for rows, i in drawn]
-    rows_drawn = Encoded(np.concatenate(ids), np.cumsum([0, *map(len, ids)]), None, None)
-    return pad(rows_drawn, range(len(drawn)), tokenizer.pad_token_id, tokenizer.padding_side == "left")
+def tokenized(rows: Sequence[Asked], tokenizer: Any, longest: int) -> Batch:
+    """A batch of rows of one layout, as `distill.load` makes it: all sequences of all rows."""
+    encoded = encode(rows[0].architecture, [row.parts for row in rows], tokenizer, longest)
+    sequences = range(len(encoded.offsets) - 1)
+    return pad(encoded, sequences, tokenizer.pad_token_id, tokenizer.padding_side == "left")
 
 
 def shapes(configured: Sequence[Sequence[int]], target: Sequence[int] | None) -> list[list[int]]:

@@ -116,8 +116,8 @@ class Ladder:
         return (1 - RESERVE) * 60 * self.minutes - sum(self.stored["took"].values())
 
     def speedups(self) -> tuple[float, Form, float]:
-        """Speedup of the whole model in its fastest form, this form, and the speedup of the fastest shape. A run that goes
-        on under other conditions, such as other threads, measures them again."""
+        """Speedup of the whole model in its fastest form, this form, and the speedup of the fastest shape. They are
+        measured again in a run that goes on under other conditions, such as other threads."""
         prunes = [step for steps in self.targets.values() for step in steps if isinstance(step.settings, Prune)]
         ordered = sorted(prunes, key=lambda step: float(step.goal.speedup))
         search = self.search(ordered[0])

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.encode import Encoded, encode_choices, encode_texts, encode_words
-from distill.data.questions import encode_questions
+from distill.data.asked import encode
 from distill.data.task_types import TaskType
 from distill.data.task_types.layout import Parts
 from distill.errors import DataError
 from distill.inference.predict import predict
 from distill.inference.runners import Run
-from distill.models.families.record import ANSWERS, CHOICES, TOKENS
+from distill.models.families.record import CHOICES, TOKENS
 
 Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]] | Sequence[tuple[Any, ...]]
 """Texts, pairs of texts (for question answering a question and its context), for token classification also lists of the
@@ -81,7 +80,7 @@ class Model:
         if not rows:
             return np.zeros((0, len(self.labels) or layout.width or 1), np.float32)
         with self.encoding:
-            encoded = _ENCODED.get(layout.architecture, _texts)(rows, self.tokenizer, self.max_length)
+            encoded = encode(layout.architecture, rows, self.tokenizer, self.max_length)
         _check(encoded.lengths > 0, "no text", "a text with at least one token")
         left, size = self.tokenizer.padding_side == "left", 1 if self.row_by_row else batch_size
         outputs = predict(self.run, encoded, pad_id=self.tokenizer.pad_token_id, left=left, rows=size)
@@ -127,24 +126,6 @@ def scaled(outputs: np.ndarray, threshold: float, temperature: float) -> tuple[n
     if temperature == 1:
         return outputs, threshold
     return outputs / temperature, float(1 / (1 + np.exp(-np.log(threshold / (1 - threshold)) / temperature)))
-
-
-def _texts(rows: Sequence[Parts], tokenizer: Any, max_length: int) -> Encoded:
-    return encode_texts([list(column) for column in zip(*rows, strict=True)], tokenizer, max_length)
-
-
-def _words(rows: Sequence[Parts], tokenizer: Any, max_length: int) -> Encoded:
-    places = [np.array(part, np.int64).reshape(-1, 2) for _, part in rows]
-    return encode_words([text for text, _ in rows], places, tokenizer, max_length)
-
-
-def _questions(rows: Sequence[Parts], tokenizer: Any, max_length: int) -> Encoded:
-    questions, contexts = zip(*rows, strict=True)
-    return encode_questions(questions, contexts, tokenizer, max_length)
-
-
-_ENCODED = {TOKENS: _words, CHOICES: encode_choices, ANSWERS: _questions}
-"""Architecture -> (parts of rows, tokenizer, maximum length) -> their tokens, where they are not those of texts."""
 
 
 def _words_in(texts: Texts, wanted: int) -> Texts:

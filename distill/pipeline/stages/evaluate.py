@@ -17,6 +17,7 @@ from distill.config.backends import BACKENDS
 from distill.config.loads import Load, load_of
 from distill.config.plan import Step
 from distill.config.schemes import packages
+from distill.data.asked import Asked
 from distill.data.development_split import aside
 from distill.data.tasks import TaskData
 from distill.deploy.export import tokenizer
@@ -186,7 +187,7 @@ def _times(
         loaded,
         readers,
         shapes,
-        [_texts(data) for data in loader.tasks.values()],
+        [_rows(data) for data in loader.tasks.values()],
         loader.runtime.longest,
         repeats=min(settings.repeats, limit.repeats or settings.repeats),
         requests=timing.SMOKE_REQUESTS if limit.smoke else timing.REQUESTS,
@@ -208,11 +209,11 @@ def _serving(loader: Loader, compared: list[Variant]) -> dict[int, Any]:
     return found
 
 
-def _texts(data: TaskData) -> list[list[str]]:
-    """The texts of rows that are reported, of the first split: more than are timed."""
+def _rows(data: TaskData) -> list[Asked]:
+    """Rows that are reported, of the first split: more than are timed."""
     rows = next(iter(data.reported.values()))
     places = np.random.default_rng(0).permutation(len(rows))[: 10 * timing.REQUESTS]
-    return data.inputs(rows.select(places))
+    return data.asked(rows.select(places))
 
 
 def _unique(paths: Iterable[Path]) -> list[Path]:

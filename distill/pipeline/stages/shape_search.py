@@ -25,10 +25,10 @@ from distill.compression.pruning.target import (
 )
 from distill.compression.pruning.times import Timer
 from distill.config import Prune, Quantize, Student, Target
-from distill.config.loads import BATCH, SINGLE, load_of
+from distill.config.loads import SINGLE, load_of
 from distill.config.plan import STUDENT, Step
 from distill.config.schemes import Form
-from distill.data.encode import Encoded
+from distill.data.asked import Asked
 from distill.data.tasks import TaskData
 from distill.deploy.export import untrained
 from distill.inference import latency, timing
@@ -126,17 +126,16 @@ def batches(inputs: SearchInputs, longest: int) -> list[Batch]:
     shape, tokenizer = inputs.goal.shape, inputs.tokenizer
     if shape != timing.OWN:
         return [latency.synthetic((shape[0], shape[1]), untrained.VOCABULARY)]
-    sampled = [_sample(data, tokenizer, longest) for data in inputs.tasks.values()]
-    if load_of(inputs.goal) == BATCH:
-        return untrained.random_tokens(timing.task_batches(sampled, tokenizer))
-    return untrained.random_tokens(timing.task_requests(sampled, tokenizer, timing.TASK_ROWS))
+    rows = timing.drawn([_sample(data) for data in inputs.tasks.values()], timing.TASK_ROWS)
+    one = load_of(inputs.goal) == SINGLE
+    parts = [[row] for row in rows] if one else timing.by_length(rows, tokenizer, longest)
+    return untrained.random_tokens([timing.tokenized(part, tokenizer, longest) for part in parts])
 
 
-def _sample(data: TaskData, tokenizer: Any, longest: int) -> tuple[int, Encoded]:
-    """Number of text columns and some training rows of a task, encoded."""
+def _sample(data: TaskData) -> list[Asked]:
+    """Some training rows of a task."""
     count = min(SAMPLE, len(data.train))
-    rows = data.train.select(np.random.default_rng(0).permutation(len(data.train))[:count])
-    return data.texts, data.encoded(rows, tokenizer, longest).sequences
+    return data.asked(data.train.select(np.random.default_rng(0).permutation(len(data.train))[:count]))
 
 
 def search_of(inputs: SearchInputs, runtime: Runtime, whole: Any, start: Any = None) -> Search:

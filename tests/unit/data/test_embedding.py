@@ -203,7 +203,7 @@ def test_both_texts_are_encoded_separately_with_their_prompts(prompts: tuple[str
     assert encoded.labels.tolist() == list(range(8))
     batch, _ = task_batch(encoded, [3, 1], 1)
     assert batch["groups"].tolist() == [[0, 1], [2, 3]]
-    assert data.texts == 1
+    assert [row.parts for row in data.asked(data.train)] == [(text,) for (text,) in data.inputs(data.train)]
 
 
 def test_outputs_of_both_texts_stand_side_by_side() -> None:

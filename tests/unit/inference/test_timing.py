@@ -13,9 +13,12 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
+from distill.data.asked import Asked
+from distill.data.questions import encode_questions
 from distill.inference import timing
 from distill.inference.runners import Batch, Runner
-from distill.inference.timing import SINGLE_TEXTS, TASK_LENGTHS, Readers, drawn, timed
+from distill.inference.timing import SINGLE_TEXTS, TASK_LENGTHS, Readers, by_length, drawn, timed
+from distill.models.families.record import ANSWERS, CHOICES, TEXTS
 
 WORDS = ["a", "b", "c", *("x" * n for n in range(1, 13))]
 
@@ -29,12 +32,33 @@ def of_words(first: int) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="[PAD]", cls_token="[CLS]")
 
 
-def test_no_text_is_drawn_twice_while_there_are_others() -> None:
-    tasks = [[[f"a{n}"] for n in range(5)] * 2, [["b0", "x"], ["b1", "x"]]]
-    found = list(drawn(tasks, 7))
-    assert Counter(found) == Counter({tuple(text): 1 for task in tasks for text in task})
-    assert [text[0][0] for text in found] == list("ababaaa")
-    assert list(drawn(tasks, 9)) == [*found, *found[:2]]
+def asked(*texts: str) -> Asked:
+    return Asked(TEXTS, texts)
+
+
+def test_no_row_is_drawn_twice_while_there_are_others() -> None:
+    tasks = [[asked(f"a{n}") for n in range(5)] * 2, [asked("b0", "x"), asked("b1", "x")]]
+    found = drawn(tasks, 7)
+    assert Counter(found) == Counter({row: 1 for task in tasks for row in task})
+    assert [row.parts[0][0] for row in found] == list("ababaaa")
+    assert drawn(tasks, 9) == [*found, *found[:2]]
+
+
+def test_all_sequences_of_a_row_are_timed_together() -> None:
+    """A question with its choices, and the windows of a long context."""
+    tokenizer, unequal = of_words(2), Asked(CHOICES, ("a", ["b", "b c", "c c c"]))
+    batch = timed_batch(unequal, tokenizer)
+    assert batch["attention_mask"].sum(axis=1).tolist() == [3, 4, 5]  # with [CLS]
+    windows = timed_batch(Asked(ANSWERS, ("a", "b " * 20)), tokenizer)
+    expected = encode_questions(["a"], ["b " * 20], tokenizer, 16)
+    assert len(expected.offsets) - 1 == len(windows["input_ids"]) > 1
+    parts = by_length([unequal, *(Asked(CHOICES, ("a", ["b"])) for _ in range(9)), asked("a", "b")], tokenizer, 16)
+    assert [len(part) for part in parts] == [8, 2, 1]
+    assert parts[1][-1] == unequal
+
+
+def timed_batch(row: Asked, tokenizer: Any) -> Batch:
+    return timing.tokenized([row], tokenizer, 16)
 
 
 def test_every_model_and_tokenizer_is_timed_on_the_same_texts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,19 +82,19 @@ def test_every_model_and_tokenizer_is_timed_on_the_same_texts(monkeypatch: pytes
     of = {"teacher": [one], "student": [other]}
     readers = Readers(of, [one, other], of)
     runners = [Runner(name, "torch", "fp32", model) for name in readers.of]
-    texts = [[[f"{'x' * n} " * n] for n in range(1, 13)], [["a", "b"], ["a", "b c"]]]
+    texts = [[asked(f"{'x' * n} " * n) for n in range(1, 13)], [asked("a", "b"), asked("a", "b c")]]
     found = timed(
         runners, readers, [[2, 4]], texts, 16, repeats=2, requests=14, least_ms=0, meter="none", log=lambda text: None
     )
     assert (found.distinct, found.energy_missing) == (14, "none")
 
-    lengths = [1 + len(" ".join(text).split()) for text in drawn(texts, 14)]
+    lengths = [1 + len(" ".join(row.parts).split()) for row in drawn(texts, 14)]
     for name in readers.of:
         assert found.times[name]["2x4"] == pytest.approx([8000, 8000])
         assert found.times[name][SINGLE_TEXTS] == pytest.approx([1000 * length for length in lengths])
         assert found.tokenizer[name][SINGLE_TEXTS] == pytest.approx([100 * length for length in lengths])
         assert found.from_text(name, SINGLE_TEXTS) == pytest.approx([1100 * length for length in lengths])
-        whole = 1000 * sum(1 + len(" ".join(text).split()) for text in drawn(texts, timing.TASK_ROWS))
+        whole = 1000 * sum(1 + len(" ".join(row.parts).split()) for row in drawn(texts, timing.TASK_ROWS))
         assert found.times[name][TASK_LENGTHS] == pytest.approx([whole, whole])
         assert found.from_text(name, TASK_LENGTHS) == pytest.approx([1.1 * whole] * 2)
     assert max(int(ids.max()) for ids in seen) == 20 + len(WORDS) - 1  # the student reads its own token ids
