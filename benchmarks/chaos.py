@@ -61,6 +61,7 @@ TIMES = re.compile(
     r"from_text|estimated|waterfall|account|energy.*|faster.*|fastest.*|predicted.*"
 )
 """Names of values that are measured times, or computed from them."""
+_writing = threading.Lock()
 _composing = threading.Lock()
 """Hydra composes one config at a time in a process."""
 
@@ -87,21 +88,27 @@ def main() -> None:
         row = disturbed(*case, arguments.disturbances, arguments.damages, rng)
         row |= {"seed": arguments.seed, "commit": environment["commit"]}
         print(json.dumps(row), flush=True)
+        with _writing:
+            if arguments.output is not None:
+                store(arguments.output, environment, [row])
         return row
 
     with ThreadPoolExecutor(arguments.jobs) as pool:
         rows = [*pool.map(one, itertools.product(arguments.recipes, arguments.processes))]
-    if arguments.output is not None and arguments.output.is_file():
-        new = {(row["recipe"], row["processes"]) for row in rows}
-        stored = atomic.read_json(arguments.output)["rows"]
-        rows += [row for row in stored if (row["recipe"], row["processes"]) not in new]
-    rows.sort(key=lambda row: (row["recipe"], row["processes"]))
-    outcome = {"environment": environment, "rows": rows}
+    outcome = atomic.read_json(arguments.output) if arguments.output is not None else {"rows": rows}
     console = Console()
     console.print(terminal.table(chaos_table(outcome), width=console.width))
-    if arguments.output is not None:
-        atomic.write_json(arguments.output, outcome)
     sys.exit(any(row["lost"] or row["different"] for row in rows))
+
+
+def store(file: Path, environment: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Put rows into a file of outcomes, in place of rows of the same recipe and number of processes. This is done after
+    each recipe, so that nothing is lost where the benchmark is stopped."""
+    new = {(row["recipe"], row["processes"]) for row in rows}
+    before = atomic.read_json(file)["rows"] if file.is_file() else []
+    every = rows + [row for row in before if (row["recipe"], row["processes"]) not in new]
+    every.sort(key=lambda row: (row["recipe"], row["processes"]))
+    atomic.write_json(file, {"environment": environment, "rows": every})
 
 
 def disturbed(
