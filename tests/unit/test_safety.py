@@ -60,6 +60,7 @@ UNDER_WRITING = {
     ("deploy/export/graphs.py", "program"): "into the temporary folder of an entry",
     ("deploy/export/graphs.py", "_captured"): "into memory",
     ("deploy/serve/cold_start.py", "_put"): "into a temporary folder, from which a process is started",
+    ("deploy/export/tokenizer.py", "serving"): "into a temporary folder, of a tokenizer that is only read",
     ("deploy/export/untrained.py", "checkpoint"): "into a temporary folder, of a model that is only timed",
     ("report/figure.py", "svg"): "into memory",
     ("report/figure.py", "png"): "into memory",
