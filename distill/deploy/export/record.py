@@ -49,6 +49,9 @@ class Entry:
     """Temperature by which logits are divided before they are made probabilities; None if none was chosen."""
     single_ms: float | None = None
     """Median time of one text at a time; None if it was not timed."""
+    thresholds: dict[str, float] | None = None
+    """Label -> probability, before temperature scaling, that few development rows without it reach: see
+    `evaluation.detection`; None if none was chosen."""
 
     @property
     def name(self) -> str:
@@ -325,8 +328,10 @@ def _entry(content: Any) -> Entry:
         _check(key, ms, ms is None or (_number(ms) and ms > 0))
     temperature = content.get("temperature")
     _check("temperature", temperature, temperature is None or (_number(temperature) and temperature > 0))
+    thresholds = content.get("thresholds")
+    _check("thresholds", thresholds, thresholds is None or _shares(thresholds))
     shape = content.get("batch"), content.get("length")
-    return Entry(backend, scheme, path, times[0], *shape, content.get("agreement"), temperature, times[1])
+    return Entry(backend, scheme, path, times[0], *shape, content.get("agreement"), temperature, times[1], thresholds)
 
 
 def _check(key: str, value: Any, right: bool) -> None:
@@ -336,6 +341,10 @@ def _check(key: str, value: Any, right: bool) -> None:
 
 def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _shares(value: Any) -> bool:
+    return isinstance(value, dict) and all(_number(share) and 0 < share < 1 for share in value.values())
 
 
 def _number(value: Any) -> bool:
