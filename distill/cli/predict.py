@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -51,6 +52,13 @@ def _parser(prog: str = PROG) -> Parser:
     parser.add_argument("--backend", help="torch, onnxruntime, ...; by default that of the fastest artifact")
     parser.add_argument("--scheme", help="fp32, int8, ...; by default that of the fastest artifact")
     parser.add_argument("--load", metavar="LOAD", help="batch or single: the load of the fastest artifact")
+    parser.add_argument(
+        "--detect",
+        metavar="LABEL",
+        action="append",
+        default=[],
+        help="predict it from its own threshold on; repeatable",
+    )
     parser.add_argument("--batch-size", metavar="N", type=count, default=32, help="texts in a batch (32)")
     return parser
 
@@ -82,6 +90,10 @@ def _predict(options: argparse.Namespace) -> None:
     stored = read_any(folder)
     # Heads of one encoder read the same texts.
     record = read(folder / stored.heads[0]) if isinstance(stored, Heads) else stored
+    if options.detect and isinstance(stored, Heads):
+        raise ConfigError(
+            f"detect: got {options.detect[0]}; must be left out for several heads; choose the folder of one of them"
+        )
     output, form = _output(options, folder)
     source = source_of(options, record, _kind(folder, record))  # before torch, so that a wrong file is refused at once
     say(*source.notes)
@@ -95,27 +107,32 @@ def _predict(options: argparse.Namespace) -> None:
 
         silence()
     model = serve.load(folder, backend=options.backend, scheme=options.scheme, load=options.load, say=say)
+    # A model with several heads detects none.
+    predict = partial(
+        model.predict, batch_size=options.batch_size, **({"detect": options.detect} if options.detect else {})
+    )
     done = 0
     with (
         _opened(output, form, source, not options.overwrite) as write,
         Bar(_console(output, source), "predict", source.total or 0) as bar,
     ):
         for rows in batches(source.rows):
-            predictions = _predicted(model, [row.asked for row in rows], options.batch_size, source, done)
+            predictions = _predicted(predict, [row.asked for row in rows], source, done)
             write([row.shown for row in rows], predictions)
             done += len(rows)
             bar.update(done, f"texts, {model.backend} {model.scheme}")
 
 
-def _predicted(model: Any, texts: Any, batch_size: int, source: Source, done: int) -> list[dict[str, Any]]:
+def _predicted(
+    predict: Callable[[Any], list[dict[str, Any]]], texts: Any, source: Source, done: int
+) -> list[dict[str, Any]]:
     """The predictions; an error about a text names its row."""
 
     def with_row(line: str) -> str:
         return _NUMBER.sub(lambda found: f"{source.where(done + int(found[1]) - 1)}:", line)
 
     with reworded(with_row, DataError):
-        predictions: list[dict[str, Any]] = model.predict(texts, batch_size)
-    return predictions
+        return predict(texts)
 
 
 def _kind(folder: Path, record: Record | None) -> TaskType:

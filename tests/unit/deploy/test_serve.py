@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -185,6 +186,58 @@ def test_a_temperature_changes_no_label(
     assert predictions[0] != predictions[1]
 
 
+@pytest.mark.parametrize("temperature", [None, 0.2, 3.0])
+def test_a_detected_label_has_its_own_threshold(
+    temperature: float | None, folders: Folders, sentences: list[str], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(folders["multi_label"], tmp_path / "copy"))
+    kind, labels = TASK_TYPES["multi_label"], ("a", "b", "c")
+    odds = serve.load(recorded(folder, kind=kind, labels=labels)).outputs(sentences).astype(np.float64)
+    middle = {name: float(1 / (1 + np.exp(-np.median(column)))) for name, column in zip(labels, odds.T, strict=True)}
+    entry = Entry("torch", "fp32", ".", temperature=temperature, thresholds={"a": middle["a"], "c": middle["c"]})
+    model: Any = serve.load(recorded(folder, entry, kind=kind, labels=labels))
+    assert model.thresholds == entry.thresholds
+    above = odds >= np.median(odds, axis=0)
+    plain = model.predict(sentences)
+    for name in ("a", "c"):
+        for detect in (name, [name], ("a", "c")):
+            found = [name in answer["labels"] for answer in model.predict(sentences, detect=detect)]
+            assert found == above[:, labels.index(name)].tolist()
+    assert [name in answer["labels"] for answer in plain for name in "ac"] != above[:, [0, 2]].ravel().tolist()
+    detected = model.predict(sentences, detect=["a", "c"])
+    assert [("b" in one["labels"], one["scores"]) for one in detected] == [
+        ("b" in one["labels"], one["scores"]) for one in plain
+    ]
+    with pytest.raises(ConfigError, match="detect: got b; must be of a, c; "):
+        model.predict(sentences, detect=["a", "b"])
+    with pytest.raises(ConfigError, match="detect: got a; must be left out"):
+        serve.load(recorded(folder, kind=kind, labels=labels)).predict(sentences, detect="a")  # type: ignore[call-arg]
+
+
+def test_one_of_two_classes_is_detected(tmp_path: Path, sentences: list[str]) -> None:
+    save = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))["save"]
+    folder = save(tmp_path / "two", "bert", "SequenceClassification", num_labels=2)
+    two: dict[str, Any] = {"labels": ("fine", "bad")}
+    outputs = serve.load(recorded(folder, **two)).outputs(sentences).astype(np.float64)
+    odds = outputs[:, 1] - outputs[:, 0]
+    share = float(1 / (1 + np.exp(-np.median(odds))))
+    entry = Entry("torch", "fp32", ".", temperature=2.0, thresholds={"fine": 1 - share, "bad": share})
+    model: Any = serve.load(recorded(folder, entry, **two))
+    assert 0 < (odds > np.median(odds)).sum() < len(sentences)
+    for answer, own in zip(model.predict(sentences, detect="bad"), odds, strict=True):
+        assert answer["label"] == ("bad" if own >= np.median(odds) else "fine")
+        assert answer["score"] == answer["scores"][answer["label"]]
+    with pytest.raises(ConfigError, match="detect: got fine, bad; must be one of two classes"):
+        model.predict(sentences, detect=["fine", "bad"])
+
+
+@pytest.mark.parametrize("wrong", [[0.5], {"bad": 1.0}, {"bad": 0}, {"bad": "0.5"}])
+def test_thresholds_that_are_no_probabilities_are_refused(wrong: Any, copy: Path) -> None:
+    recorded(copy, Entry("torch", "fp32", ".", thresholds=wrong))
+    with pytest.raises(DataError, match="thresholds"):
+        read(copy)
+
+
 def test_each_head_has_its_temperature(shared: Path, sentences: list[str]) -> None:
     recorded(shared / "trade", Entry("torch", "fp32", ".", temperature=3.0))
     loaded: Any = distill.load(shared)
@@ -206,10 +259,11 @@ def test_a_folder_without_a_record_has_the_kind_of_its_config(folders: Folders) 
 
 def test_the_record_is_read_as_it_was_written(copy: Path) -> None:
     entries = (Entry("torch", "fp32", "."), Entry("onnxruntime", "int8", "onnx/x.onnx", 1.13, 8, 128, 0.99, 1.4))
+    entries += (Entry("onnxruntime", "fp32", "onnx/y.onnx", single_ms=0.5, thresholds={"a": 0.25, "b": 1e-9}),)
     record = Record("t", TASK_TYPES["regression"], (), ("q", "s"), 64, entries, 0.5, (1.0, 5.0))
     write(copy, record)
     assert read(copy) == record
-    assert not {"ms", "temperature"} & json.loads((copy / FILE).read_text())["artifacts"][0].keys()
+    assert not {"ms", "temperature", "thresholds"} & json.loads((copy / FILE).read_text())["artifacts"][0].keys()
     recorded(copy)
     model = serve.load(copy)
     assert (model.max_length, model.columns, serve.load(copy, max_length=12).max_length) == (40, ("body",), 12)
