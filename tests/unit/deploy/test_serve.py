@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -184,69 +183,6 @@ def test_a_temperature_changes_no_label(
         predictions.append(serve.load(folder).predict(sentences))
     assert [p["labels"] for p in predictions[0]] == [p["labels"] for p in predictions[1]]
     assert predictions[0] != predictions[1]
-
-
-def halfway(odds: np.ndarray) -> float:
-    """Log-odds that half of the rows reach, and that none is close to."""
-    middle = np.sort(odds)[[len(odds) // 2 - 1, len(odds) // 2]]
-    assert np.ptp(middle) > 1e-5
-    return float(middle.mean())
-
-
-def share(odds: float) -> float:
-    return float(1 / (1 + np.exp(-odds)))
-
-
-@pytest.mark.parametrize("temperature", [None, 0.2, 3.0])
-def test_a_detected_label_has_its_own_threshold(
-    temperature: float | None, folders: Folders, sentences: list[str], tmp_path: Path
-) -> None:
-    folder = Path(shutil.copytree(folders["multi_label"], tmp_path / "copy"))
-    kind, labels = TASK_TYPES["multi_label"], ("a", "b", "c")
-    odds = serve.load(recorded(folder, kind=kind, labels=labels)).outputs(sentences).astype(np.float64)
-    middle = {name: share(halfway(column)) for name, column in zip(labels, odds.T, strict=True)}
-    entry = Entry("torch", "fp32", ".", temperature=temperature, thresholds={"a": middle["a"], "c": middle["c"]})
-    model: Any = serve.load(recorded(folder, entry, kind=kind, labels=labels))
-    assert model.thresholds == entry.thresholds
-    above = odds > [halfway(column) for column in odds.T]
-    plain = model.predict(sentences)
-    for name in ("a", "c"):
-        for detect in (name, [name], ("a", "c")):
-            found = [name in answer["labels"] for answer in model.predict(sentences, detect=detect)]
-            assert found == above[:, labels.index(name)].tolist()
-    assert [name in answer["labels"] for answer in plain for name in "ac"] != above[:, [0, 2]].ravel().tolist()
-    detected = model.predict(sentences, detect=["a", "c"])
-    assert [("b" in one["labels"], one["scores"]) for one in detected] == [
-        ("b" in one["labels"], one["scores"]) for one in plain
-    ]
-    with pytest.raises(ConfigError, match="detect: got b; must be of a, c; "):
-        model.predict(sentences, detect=["a", "b"])
-    with pytest.raises(ConfigError, match="detect: got a; must be left out"):
-        serve.load(recorded(folder, kind=kind, labels=labels)).predict(sentences, detect="a")  # type: ignore[call-arg]
-
-
-def test_one_of_two_classes_is_detected(tmp_path: Path, sentences: list[str]) -> None:
-    save = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))["save"]
-    folder = save(tmp_path / "two", "bert", "SequenceClassification", num_labels=2)
-    two: dict[str, Any] = {"labels": ("fine", "bad")}
-    outputs = serve.load(recorded(folder, **two)).outputs(sentences).astype(np.float64)
-    odds = outputs[:, 1] - outputs[:, 0]
-    middle = halfway(odds)
-    thresholds = {"fine": share(-middle), "bad": share(middle)}
-    entry = Entry("torch", "fp32", ".", temperature=2.0, thresholds=thresholds)
-    model: Any = serve.load(recorded(folder, entry, **two))
-    for answer, own in zip(model.predict(sentences, detect="bad"), odds, strict=True):
-        assert answer["label"] == ("bad" if own > middle else "fine")
-        assert answer["score"] == answer["scores"][answer["label"]]
-    with pytest.raises(ConfigError, match="detect: got fine, bad; must be one of two classes"):
-        model.predict(sentences, detect=["fine", "bad"])
-
-
-@pytest.mark.parametrize("wrong", [[0.5], {"bad": 1.0}, {"bad": 0}, {"bad": "0.5"}])
-def test_thresholds_that_are_no_probabilities_are_refused(wrong: Any, copy: Path) -> None:
-    recorded(copy, Entry("torch", "fp32", ".", thresholds=wrong))
-    with pytest.raises(DataError, match="thresholds"):
-        read(copy)
 
 
 def test_each_head_has_its_temperature(shared: Path, sentences: list[str]) -> None:
