@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -107,32 +106,28 @@ def _predict(options: argparse.Namespace) -> None:
 
         silence()
     model = serve.load(folder, backend=options.backend, scheme=options.scheme, load=options.load, say=say)
-    # A model with several heads detects none.
-    predict = partial(
-        model.predict, batch_size=options.batch_size, **({"detect": options.detect} if options.detect else {})
-    )
     done = 0
     with (
         _opened(output, form, source, not options.overwrite) as write,
         Bar(_console(output, source), "predict", source.total or 0) as bar,
     ):
         for rows in batches(source.rows):
-            predictions = _predicted(predict, [row.asked for row in rows], source, done)
+            predictions = _predicted(model, [row.asked for row in rows], options, source, done)
             write([row.shown for row in rows], predictions)
             done += len(rows)
             bar.update(done, f"texts, {model.backend} {model.scheme}")
 
 
-def _predicted(
-    predict: Callable[[Any], list[dict[str, Any]]], texts: Any, source: Source, done: int
-) -> list[dict[str, Any]]:
+def _predicted(model: Any, texts: Any, options: argparse.Namespace, source: Source, done: int) -> list[dict[str, Any]]:
     """The predictions; an error about a text names its row."""
 
     def with_row(line: str) -> str:
         return _NUMBER.sub(lambda found: f"{source.where(done + int(found[1]) - 1)}:", line)
 
+    detected = {"detect": options.detect} if options.detect else {}  # which several heads do not have
     with reworded(with_row, DataError):
-        return predict(texts)
+        predictions: list[dict[str, Any]] = model.predict(texts, options.batch_size, **detected)
+    return predictions
 
 
 def _kind(folder: Path, record: Record | None) -> TaskType:

@@ -147,6 +147,18 @@ def test_pairs_in_a_file_to_csv(pairs: Path, call: Call) -> None:
     assert call(pairs, "--file", "in.csv", "--format", "csv")[1] == Path("out.csv").read_text()
 
 
+def test_a_label_is_detected_by_its_own_threshold(tmp_path: Path, call: Call) -> None:
+    folder = TINY["save"](tmp_path / "guard", "bert", "SequenceClassification", **LABELS)
+    for odds, label in ((1e-6, "storm"), (1 - 1e-6, "boat")):
+        artifacts = (Entry("torch", "fp32", ".", thresholds={"storm": odds}),)
+        write(folder, Record("t", TASK_TYPES["classification"], ("boat", "storm"), ("body",), 32, artifacts))
+        code, output, _ = call(folder, "two goats", "--detect", "storm")
+        assert (code, [row["label"] for row in rows(output)]) == (0, [label])
+    code, _, errors = call(folder, "two goats", "--detect", "boat")
+    assert code == 2
+    assert "detect: got boat; must be of storm; " in errors
+
+
 def test_a_long_file_is_predicted_in_parts(tickets: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     texts, sizes = [f"goats {number}" for number in range(2500)], list[int]()
     Path("in.csv").write_text("body\n" + "\n".join(texts) + "\n")
