@@ -31,7 +31,9 @@ def of_labels(kind: TaskType, labels: Sequence[str], outputs: np.ndarray, truth:
         outputs: `[n, outputs]`.
         truth: class numbers `[n]`, or 0 and 1 `[n, labels]`.
     """
-    odds = kind.detecting.odds(outputs, labels) if kind.detecting else {}
+    if kind.detecting is None:
+        return {}
+    odds = kind.detecting.odds(outputs, labels)
     flags = truth[:, None] == np.arange(len(labels)) if truth.ndim == 1 else truth == 1
     return {label: (odds[label], flags[:, number]) for number, label in enumerate(labels) if label in odds}
 

@@ -167,7 +167,7 @@ def row(
         calibration=described,
         **(_statistics(variant.name, measured) if scores else {}),
         recall=_recall(own, measured.tasks),
-        **_of_kinds(variant.name, measured),
+        **of_kinds(variant.name, measured),
         retained=_retained(variant.name, measured) if scores and variant.name != REFERENCE else None,
         speedup=speedup(variant, measured),
     )
@@ -199,7 +199,7 @@ def _recall(own: retained.Predictions, tasks: dict[str, TaskData]) -> dict[str, 
     return result
 
 
-def _of_kinds(name: str, measured: Measured) -> dict[str, Any]:
+def of_kinds(name: str, measured: Measured) -> dict[str, Any]:
     """The fields that only some kinds of tasks have."""
     own, spans = measured.predictions[name], dict[str, Any]()
     others = {
