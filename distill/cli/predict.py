@@ -55,8 +55,7 @@ def _parser(prog: str = PROG) -> Parser:
         "--detect",
         metavar="LABEL",
         action="append",
-        default=[],
-        help="predict it from its own threshold on; repeatable",
+        help="predict LABEL by its own threshold, whatever its score; may be repeated for multi_label",
     )
     parser.add_argument("--batch-size", metavar="N", type=count, default=32, help="texts in a batch (32)")
     return parser
@@ -89,10 +88,6 @@ def _predict(options: argparse.Namespace) -> None:
     stored = read_any(folder)
     # Heads of one encoder read the same texts.
     record = read(folder / stored.heads[0]) if isinstance(stored, Heads) else stored
-    if options.detect and isinstance(stored, Heads):
-        raise ConfigError(
-            f"detect: got {options.detect[0]}; must be left out for several heads; choose the folder of one of them"
-        )
     output, form = _output(options, folder)
     source = source_of(options, record, _kind(folder, record))  # before torch, so that a wrong file is refused at once
     say(*source.notes)
@@ -124,9 +119,8 @@ def _predicted(model: Any, texts: Any, options: argparse.Namespace, source: Sour
     def with_row(line: str) -> str:
         return _NUMBER.sub(lambda found: f"{source.where(done + int(found[1]) - 1)}:", line)
 
-    detected = {"detect": options.detect} if options.detect else {}  # which several heads do not have
     with reworded(with_row, DataError):
-        predictions: list[dict[str, Any]] = model.predict(texts, options.batch_size, **detected)
+        predictions: list[dict[str, Any]] = model.predict(texts, options.batch_size, options.detect)
     return predictions
 
 

@@ -20,6 +20,9 @@ FALSE_POSITIVES = 1
 _ABOVE = 1e-3
 """Distance in log-odds of a threshold that no development row reaches from the largest of them."""
 
+Curve = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""`[k]` each: the different log-odds in descending order, and the rows with and without the label that reach them."""
+
 Rows = tuple[np.ndarray, np.ndarray]
 """Log-odds [n] of a label, and whether a row has it [n]."""
 
@@ -45,13 +48,14 @@ def described(reported: Rows, development: Rows | None) -> Detection:
     negatives = len(truth) - positives
     chosen = None if development is None else threshold(*development)
     flags = np.zeros(0, np.bool_) if chosen is None else reached(odds, chosen)
-    both = positives > 0 and negatives > 0
+    areas = curve(odds, truth) if positives and negatives else None
     return Detection(
         positives=positives,
         negatives=negatives,
-        roc_auc=100 * roc_auc(odds, truth) if both else None,
-        average_precision=100 * average_precision(odds, truth) if both else None,
+        roc_auc=None if areas is None else 100 * roc_auc(areas),
+        average_precision=None if areas is None else 100 * average_precision(areas),
         threshold=chosen,
+        chosen_on=0 if development is None else int((~development[1]).sum()),
         recall=100 * float(flags[truth].mean()) if flags.size and positives else None,
         false_positives=100 * float(flags[~truth].mean()) if flags.size and negatives else None,
     )
@@ -84,40 +88,41 @@ def _joined(parts: Sequence[Mapping[str, Rows]]) -> dict[str, Rows]:
 def threshold(odds: np.ndarray, truth: np.ndarray) -> float | None:
     """The lowest probability that at most `FALSE_POSITIVES` percent of the rows without the label reach.
 
-    It lies halfway, in log-odds, to the next row below. None without a row that has the label, or without others.
+    It lies halfway, in log-odds, to the next row below. None without a row without the label, and where it would lie
+    beyond the log-odds that are told apart.
 
     odds: log-odds `[n]`; truth: `[n]` whether a row has the label.
     """
     negatives = int((~truth).sum())
-    if negatives in (0, len(truth)):
+    if negatives == 0:
         return None
-    values, _, false = _curve(np.clip(odds, -LARGEST, LARGEST), truth)
+    values, _, false = curve(np.clip(odds, -LARGEST, LARGEST), truth)
     below = int(np.searchsorted(false, negatives * FALSE_POSITIVES // 100, side="right"))
     limit = values[0] + _ABOVE if below == 0 else (values[below - 1] + values[below]) / 2
-    return float(1 / (1 + np.exp(-limit)))
+    return None if limit > LARGEST else float(1 / (1 + np.exp(-limit)))
 
 
-def roc_auc(odds: np.ndarray, truth: np.ndarray) -> float:
+def roc_auc(of: Curve) -> float:
     """Area under the curve of recall over false-positive rate, 0 to 1: the share of pairs of a row with the label and
     one without it that are in the right order, with half of the ties (Hanley and McNeil 1982).
 
-    odds: log-odds `[n]`; truth: `[n]`, of which some are true and some are not.
+    of: a curve of rows of which some have the label and some have not.
     """
-    _, right, false = _curve(odds, truth)
+    _, right, false = of
     return float((np.diff(false, prepend=0) * (right + np.r_[0, right[:-1]])).sum() / 2 / right[-1] / false[-1])
 
 
-def average_precision(odds: np.ndarray, truth: np.ndarray) -> float:
+def average_precision(of: Curve) -> float:
     """Mean precision over the steps in recall, 0 to 1, without interpolation: `sum (R_k - R_k-1) P_k`.
 
-    odds: log-odds `[n]`; truth: `[n]`, of which some are true.
+    of: a curve of rows of which some have the label.
     """
-    _, right, false = _curve(odds, truth)
+    _, right, false = of
     return float((np.diff(right, prepend=0) * (right / (right + false))).sum() / right[-1])
 
 
-def _curve(odds: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """[k] each: the different values in descending order, and the rows with and without the label that reach them."""
+def curve(odds: np.ndarray, truth: np.ndarray) -> Curve:
+    """The curve of log-odds `[n]`, and of whether a row has the label `[n]`."""
     values, place = np.unique(-odds, return_inverse=True)
     right, false = (np.bincount(place[part], minlength=len(values)).cumsum() for part in (truth, ~truth))
     return -values, right, false

@@ -19,7 +19,9 @@ class Detection(Record, frozen=True):
     average_precision: Number | None
     threshold: Share | None
     """The probability, before temperature scaling, from which on a row is said to have the label. It was chosen on
-    development rows."""
+    development rows, and cannot be compared with scores of predictions, which are scaled."""
+    chosen_on: Count
+    """Development rows without the label, of which few reach the threshold."""
     recall: Number | None
     """With this threshold, on the reported rows."""
     false_positives: Number | None

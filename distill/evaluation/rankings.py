@@ -3,8 +3,9 @@
 nDCG is the normalized discounted cumulative gain, with labels above 0 as gains (Järvelin and Kekäläinen 2002). The
 reciprocal rank is 1 / the rank of the first row with a label above 0. Recall is the share of rows with a label above 0
 that are among the first ten. These three consider the first ten rows. The average precision considers all rows: for
-each row with a label above 0, the share of such rows up to its rank, and of these shares the mean. MAP is its mean over
-groups. Each is 0 to 1. A group without a label above 0 does not count.
+each row with a label above 0, the share of such rows up to its rank, and of these shares the mean. Rows with equal
+scores share the last of their ranks, as in scikit-learn. MAP is its mean over groups. Each is 0 to 1. A group without a
+label above 0 does not count.
 
 Labels are of `distill.data.task_types.task_type.GROUPED`, where the rows of a group are ranked, or of
 `retrieval.JUDGED`, where the documents of all rows are ranked for each group.
@@ -70,7 +71,9 @@ def _average_precision(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
     relevant = labels["label"][order] > 0
     total = np.bincount(group, relevant)
     before = total.cumsum() - total  # relevant rows of the groups before
-    precision = (relevant.cumsum() - before[group]) / (rank + 1)
+    ends = np.flatnonzero(np.append((np.diff(group) != 0) | (np.diff(predicted[order]) != 0), True))
+    last = ends[np.searchsorted(ends, np.arange(len(order)))]  # of the rows with the same score
+    precision = (relevant.cumsum()[last] - before[group]) / (rank[last] + 1)
     summed = np.bincount(group, np.where(relevant, precision, 0))
     return np.divide(summed, total, out=np.full(len(total), np.nan), where=total > 0)
 

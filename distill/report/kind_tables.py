@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Collection, Iterator
 
+from distill.data.task_types import TASK_TYPES
 from distill.evaluation.detection import FALSE_POSITIVES
 from distill.evaluation.entities import together
 from distill.evaluation.kind_results import Entities
@@ -15,13 +17,16 @@ from distill.report.table import Row, Table, number
 
 def detection_table(results: Results) -> Table | None:
     """How well each label is told from the others, and what its threshold for few false positives gives."""
-    columns = ("Task", "Label", "Model", "Rows", "ROC AUC", "Avg. precision", "Threshold", "Recall", "False positives")
+    columns = ("Task", "Label", "Model", "Rows", "ROC AUC", "Avg. precision")
+    columns += ("Threshold", "Chosen on", "Recall", "False positives")
     notes = [
-        "In percent of the reported rows; the threshold is a probability. Rows: those with the label. Of two classes, "
-        "each is shown as the one to be detected. Recall: of the rows that reach the threshold, which at most "
-        f"{FALSE_POSITIVES}% of the development rows without the label reach; false positives: of the reported rows "
-        "without it. - where there are no such rows. An exported model uses the threshold with "
-        "model.predict(texts, detect=LABEL)."
+        "In percent of the reported rows. Rows: those with the label. Of two classes, each is shown as the one to be "
+        "detected. Recall: the share of the label's rows that reach the threshold. The threshold is chosen so that at "
+        f"most {FALSE_POSITIVES}% of the development rows without the label reach it. Chosen on: the number of these "
+        "development rows; with few, the threshold is uncertain. False positives: the share of the reported rows "
+        "without the label that reach it. - where there are no such rows.",
+        "The threshold is a probability before temperature scaling, and cannot be compared with the scores of a "
+        "prediction. An exported model uses it with model.predict(texts, detect=LABEL).",
     ]
     return _table(results, "Detection of labels", columns, 3, notes, _detection)
 
@@ -33,10 +38,16 @@ def _detection(model: Model) -> Iterator[Row]:
                 *(task, label, named(model), number(each.positives, 0)),
                 number(each.roc_auc),
                 number(each.average_precision),
-                number(each.threshold, 4),
+                _share(each.threshold),
+                number(each.chosen_on, 0),
                 number(each.recall),
                 number(each.false_positives, 2),
             )
+
+
+def _share(value: float | None) -> str:
+    """A number between 0 and 1 with three significant digits, near 1 of its distance from 1."""
+    return "-" if value is None else number(value, 2 - math.floor(math.log10(min(value, 1 - value))))
 
 
 def entities_table(results: Results) -> Table | None:
@@ -68,13 +79,18 @@ def beside_table(results: Results) -> Table | None:
     columns = ("Task", "Metric", "Model", "Percent", "In the score")
 
     def rows(model: Model) -> Iterator[Row]:
-        for task, others in model.beside.items():
-            scores = (model.scores or {}).get(task, {})
-            for metric, value in {**scores, **others}.items():
+        for task, scores in (model.scores or {}).items():
+            others = model.beside.get(task, {})
+            for metric, value in {**scores, **others}.items() if others or _whole(scores) else ():
                 yield (task, metric, named(model), number(value), "yes" if metric in scores else "no")
 
-    notes = ["ndcg_at_10 and mrr_at_10 consider the first ten documents of a query, map all of them."]
-    return _table(results, "Metrics of rankings", columns, 3, notes, rows)
+    note = "ndcg_at_10 and mrr_at_10 consider the first ten documents of a query, map all of them."
+    return _table(results, "Metrics of rankings", columns, 3, [note], rows)
+
+
+def _whole(metrics: Collection[str]) -> bool:
+    """Whether a task's own metrics are all those that its kind shows beside each other."""
+    return any(kind.beside and {*kind.beside} <= {*metrics} for kind in TASK_TYPES.values())
 
 
 def _table(
@@ -85,13 +101,12 @@ def _table(
     notes: list[str],
     rows: Callable[[Model], Iterator[Row]],
 ) -> Table | None:
-    """The rows of the teacher and of the student of the headline beside each other; None without rows."""
+    """The rows of the teacher and of the student of the headline beside each other, `ALL` last; None without rows."""
     models = filter(None, (headline.reference_teacher(results), headline.first_student(results)))
     found = [row for model in models for row in rows(model)]
-    first: dict[Row, int] = {}
-    for row in found:
-        first.setdefault(row[:2], len(first))
-    return Table(title, columns, sorted(found, key=lambda row: first[row[:2]]), text_columns, notes) if found else None
+    tasks, names = ([*dict.fromkeys(row[column] for row in found)] for column in (0, 1))
+    found.sort(key=lambda row: (tasks.index(row[0]), row[1] == ALL, names.index(row[1])))
+    return Table(title, columns, found, text_columns, notes) if found else None
 
 
 def tables(results: Results) -> list[Table | None]:

@@ -25,6 +25,11 @@ class Detecting:
     """Whether several labels may be detected at a time."""
 
 
+def detectable(detecting: Detecting | None, labels: Sequence[str]) -> list[str]:
+    """The labels of a task that may be detected: none of a kind without `Detecting`, or of other than two classes."""
+    return [] if detecting is None else [*detecting.odds(np.zeros((0, len(labels))), labels)]
+
+
 def reached(odds: np.ndarray, threshold: float) -> np.ndarray:
     """[n] whether log-odds [n] reach a probability, of more than 0 and less than 1."""
     result: np.ndarray = np.clip(odds, -LARGEST, LARGEST) >= np.log(threshold / (1 - threshold))

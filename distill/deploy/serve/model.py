@@ -13,7 +13,7 @@ import numpy as np
 from distill.data.encode import Encoded, encode_choices, encode_texts, encode_words
 from distill.data.questions import encode_questions
 from distill.data.task_types import TaskType
-from distill.data.task_types.detecting import reached
+from distill.data.task_types.detecting import detectable, reached
 from distill.data.task_types.layout import Parts
 from distill.errors import ConfigError, DataError
 from distill.inference.predict import predict
@@ -96,7 +96,9 @@ class Model:
             )
         return outputs
 
-    def predict(self, texts: Texts, batch_size: int = 32, detect: str | Sequence[str] = ()) -> list[dict[str, Any]]:
+    def predict(
+        self, texts: Texts, batch_size: int = 32, detect: str | Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
         """The prediction for each text or pair, in their order, as JSON values.
 
         `{"label": "billing", "score": 0.97, "scores": {"billing": 0.97, ...}}` for a classification, `{"labels":
@@ -115,7 +117,8 @@ class Model:
         activation of the output, as in sentence-transformers.
 
         A label in `detect` is predicted for the texts that reach its threshold in `thresholds`, whatever its score: one
-        of two classes, or any of several labels.
+        of two classes, or any of several labels. These thresholds are probabilities before temperature scaling, which
+        cannot be compared with the scores.
 
         Raises:
             ConfigError: for a label in `detect` without a threshold, and for both of two classes.
@@ -138,16 +141,32 @@ class Model:
 
     def _detected(self, detect: str | Sequence[str]) -> list[str]:
         """The labels to detect. Raises ConfigError for others than the model can detect."""
-        labels = [detect] if isinstance(detect, str) else list(dict.fromkeys(detect))
-        if unknown := [label for label in labels if label not in self.thresholds]:
-            known = f"of {', '.join(self.thresholds)}" if self.thresholds else "left out, as no threshold was chosen"
+        labels = labels_in(detect)
+        if not labels:
+            return labels
+        got = f"detect: got {', '.join(labels)}; must be"
+        if not detectable(self.kind.detecting, self.labels):
             raise ConfigError(
-                f"detect: got {', '.join(unknown)}; must be {known}; a run chooses one for a label with development "
-                "rows with it and without it: choose another label, or run it again with such rows"
+                f"{got} left out, as only one of two classes, or labels of multi_label, are detected; leave it out"
+            )
+        if not self.thresholds:
+            raise ConfigError(
+                f"{got} left out, as this artifact has no thresholds; leave it out, or export it by a run with "
+                "development rows"
+            )
+        if unknown := [label for label in labels if label not in self.thresholds]:
+            raise ConfigError(
+                f"detect: got {', '.join(unknown)}; must be of {', '.join(self.thresholds)}; a run chooses a threshold "
+                "for a label with development rows without it: choose another label, or run it again with such rows"
             )
         if len(labels) > 1 and not (self.kind.detecting and self.kind.detecting.several):
-            raise ConfigError(f"detect: got {', '.join(labels)}; must be one of two classes; choose one of them")
+            raise ConfigError(f"{got} one of two classes; choose one of them")
         return labels
+
+
+def labels_in(detect: str | Sequence[str] | None) -> list[str]:
+    """The labels that `detect` names, each once."""
+    return [detect] if isinstance(detect, str) else list(dict.fromkeys(detect or ()))
 
 
 def scaled(outputs: np.ndarray, threshold: float, temperature: float) -> tuple[np.ndarray, float]:
