@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from distill.evaluation.record import Count, Number, Record, Share
+from typing import Annotated
+
+from msgspec import Meta
+
+from distill.evaluation.record import Count, Number, Record
+
+Threshold = Annotated[float, Meta(ge=1e-12, le=1 - 1e-12)]
+"""A probability whose log-odds are not beyond `detecting.LARGEST`."""
 
 
 class Detection(Record, frozen=True):
@@ -17,7 +24,7 @@ class Detection(Record, frozen=True):
     """Reported rows without it."""
     roc_auc: Number | None
     average_precision: Number | None
-    threshold: Share | None
+    threshold: Threshold | None
     """The probability, before temperature scaling, from which on a row is said to have the label. It was chosen on
     development rows, and cannot be compared with scores of predictions, which are scaled."""
     chosen_on: Count

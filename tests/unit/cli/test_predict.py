@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ import pytest
 import distill
 from distill.cli import predict
 from distill.data.task_types import TASK_TYPES
-from distill.deploy.export.record import Entry, Record, write
+from distill.deploy.export.record import Entry, Heads, Record, write
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 SENTENCES = TINY["SENTENCES"]
@@ -157,6 +158,14 @@ def test_a_label_is_detected_by_its_own_threshold(tmp_path: Path, call: Call) ->
     code, _, errors = call(folder, "two goats", "--detect", "boat")
     assert code == 2
     assert "detect: got boat; must be of storm; " in errors
+
+
+def test_several_heads_detect_nothing(tickets: Path, tmp_path: Path, call: Call) -> None:
+    shutil.copytree(tickets, tmp_path / "both" / "weather")
+    write(tmp_path / "both", Heads(("weather",), (Entry("torch", "fp32", "."),)))
+    code, output, errors = call(tmp_path / "both", "two goats", "--detect", "storm", "--output", "out.csv")
+    assert (code, output, Path("out.csv").exists()) == (2, "", False)
+    assert "detect: got storm; must be left out for several heads; choose the folder of one of them: " in errors
 
 
 def test_a_long_file_is_predicted_in_parts(tickets: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

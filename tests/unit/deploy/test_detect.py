@@ -12,7 +12,7 @@ import pytest
 
 from distill.data.task_types import TASK_TYPES
 from distill.deploy import serve
-from distill.deploy.export.record import Entry, Record, read, write
+from distill.deploy.export.record import Entry, Heads, Record, read, read_any, write
 from distill.errors import ConfigError, DataError
 
 Folders = dict[str, Path]
@@ -68,8 +68,9 @@ def test_a_detected_label_has_its_own_threshold(
     ]
     with pytest.raises(ConfigError, match="detect: got b; must be of a, c; "):
         model.predict(sentences, detect=["a", "b"])
-    with pytest.raises(ConfigError, match="detect: got a; must be left out"):
-        serve.load(recorded(folder, kind=kind, labels=labels)).predict(sentences, detect="a")  # type: ignore[call-arg]
+    assert model.predict(sentences, detect=None) == model.predict(sentences, detect=()) == plain
+    with pytest.raises(ConfigError, match=r"must be left out, as this artifact has no thresholds; .* development rows"):
+        serve.load(recorded(folder, kind=kind, labels=labels)).predict(sentences, detect="a")
 
 
 def test_one_of_two_classes_is_detected(tmp_path: Path, sentences: list[str]) -> None:
@@ -88,8 +89,38 @@ def test_one_of_two_classes_is_detected(tmp_path: Path, sentences: list[str]) ->
         model.predict(sentences, detect=["fine", "bad"])
 
 
-@pytest.mark.parametrize("wrong", [[0.5], {"bad": 1.0}, {"bad": 0}, {"bad": "0.5"}])
-def test_thresholds_that_are_no_probabilities_are_refused(wrong: Any, copy: Path) -> None:
-    recorded(copy, Entry("torch", "fp32", ".", thresholds=wrong))
+def test_a_kind_that_detects_nothing_says_so(copy: Path, sentences: list[str]) -> None:
+    with pytest.raises(ConfigError, match="detect: got storm; must be left out, as only one of two classes, or"):
+        serve.load(recorded(copy)).predict(sentences, detect="storm")
+
+
+def test_several_heads_name_the_folders_of_single_ones(copy: Path, sentences: list[str], tmp_path: Path) -> None:
+    shutil.copytree(recorded(copy), tmp_path / "both" / "weather")
+    write(tmp_path / "both", Heads(("weather",), (Entry("torch", "fp32", "."),)))
+    model = serve.load(tmp_path / "both")
+    assert model.predict(sentences, detect=None) == model.predict(sentences)
+    with pytest.raises(ConfigError, match=r"detect: got storm; must be left out for several heads; .*both/weather$"):
+        model.predict(sentences, detect="storm")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [[0.5], {"bad": 1.0}, {"bad": 0}, {"bad": "0.5"}, {"bad": True}, {"other": 0.5}, {"bad": 0.5, "other": 0.5}],
+)
+def test_thresholds_that_are_no_probabilities_of_labels_are_refused(wrong: Any, copy: Path) -> None:
+    recorded(copy, Entry("torch", "fp32", ".", thresholds={"bad": 0.5}), labels=("fine", "bad"))
+    assert read(copy) is not None
+    recorded(copy, Entry("torch", "fp32", ".", thresholds=wrong), labels=("fine", "bad"))
     with pytest.raises(DataError, match="thresholds"):
         read(copy)
+
+
+def test_thresholds_of_kinds_and_folders_that_detect_nothing_are_refused(copy: Path) -> None:
+    entry = Entry("torch", "fp32", ".", thresholds={"storm": 0.5})
+    for task in ({}, {"kind": TASK_TYPES["regression"], "labels": ()}):  # three classes, and a number
+        recorded(copy, entry, **task)
+        with pytest.raises(DataError, match="thresholds"):
+            read(copy)
+    write(copy, Heads(("weather",), (entry,)))
+    with pytest.raises(DataError, match="thresholds"):
+        read_any(copy)

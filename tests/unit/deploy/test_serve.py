@@ -206,10 +206,13 @@ def test_a_folder_without_a_record_has_the_kind_of_its_config(folders: Folders) 
 
 def test_the_record_is_read_as_it_was_written(copy: Path) -> None:
     entries = (Entry("torch", "fp32", "."), Entry("onnxruntime", "int8", "onnx/x.onnx", 1.13, 8, 128, 0.99, 1.4))
-    entries += (Entry("onnxruntime", "fp32", "onnx/y.onnx", single_ms=0.5, thresholds={"a": 0.25, "b": 1e-9}),)
     record = Record("t", TASK_TYPES["regression"], (), ("q", "s"), 64, entries, 0.5, (1.0, 5.0))
     write(copy, record)
     assert read(copy) == record
+    entries += (Entry("onnxruntime", "fp32", "onnx/y.onnx", single_ms=0.5, thresholds={"a": 0.25, "b": 1e-9}),)
+    labels = Record("t", TASK_TYPES["multi_label"], ("a", "b", "c"), ("q", "s"), 64, entries)
+    write(copy, labels)
+    assert read(copy) == labels
     assert not {"ms", "temperature", "thresholds"} & json.loads((copy / FILE).read_text())["artifacts"][0].keys()
     recorded(copy)
     model = serve.load(copy)

@@ -13,6 +13,7 @@ from distill.data.task_types.detecting import LARGEST, reached
 from distill.evaluation.detection import (
     Rows,
     average_precision,
+    curve,
     described,
     every,
     of_labels,
@@ -35,8 +36,8 @@ def rows(seed: int, count: int = 2000, ties: bool = False, share: float = 0.05) 
 @pytest.mark.parametrize("seed", range(4))
 def test_areas_equal_scikit_learn(seed: int, ties: bool) -> None:
     odds, truth = rows(seed, 300, ties)
-    assert roc_auc(odds, truth) == pytest.approx(sk.roc_auc_score(truth, odds))
-    assert average_precision(odds, truth) == pytest.approx(sk.average_precision_score(truth, odds))
+    assert roc_auc(curve(odds, truth)) == pytest.approx(sk.roc_auc_score(truth, odds))
+    assert average_precision(curve(odds, truth)) == pytest.approx(sk.average_precision_score(truth, odds))
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -63,7 +64,7 @@ def test_a_threshold_lies_between_rows_and_survives_what_is_rounded() -> None:
     assert reached(odds + 1e-3, 0.5).tolist() == reached(odds - 1e-3, 0.5).tolist() == [False, False, True, True]
 
 
-@pytest.mark.parametrize("high", [3.0, LARGEST, 40.0, 800.0])
+@pytest.mark.parametrize("high", [3.0, LARGEST - 1e-2])
 def test_no_row_reaches_the_threshold_where_the_highest_has_no_label(high: float) -> None:
     odds, truth = np.array([high, 1.0, -2.0]), np.array([False, True, False])
     chosen = threshold(odds, truth)
@@ -72,10 +73,21 @@ def test_no_row_reaches_the_threshold_where_the_highest_has_no_label(high: float
     assert not reached(odds, chosen).any()
 
 
+@pytest.mark.parametrize("high", [LARGEST, 40.0, 800.0])
+def test_there_is_no_threshold_beyond_the_log_odds_that_are_told_apart(high: float) -> None:
+    assert threshold(np.array([high, 1.0, -2.0]), np.array([False, True, False])) is None
+    assert threshold(np.array([high, 1.0, -2.0]), np.array([True, False, False])) is not None
+
+
+def test_a_threshold_needs_only_rows_without_the_label() -> None:
+    odds = np.arange(200.0) / 10
+    assert reached(odds, threshold(odds, np.zeros(200, np.bool_)) or 0.0).sum() == 2
+    assert threshold(odds, np.ones(200, np.bool_)) is None
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_nothing_is_defined_without_rows_of_both_kinds(same: bool) -> None:
     odds, truth = np.arange(4.0), np.full(4, same)
-    assert threshold(odds, truth) is None
     found = described((odds, truth), rows(0))
     assert (found.roc_auc, found.average_precision) == (None, None)
     assert (found.recall is None, found.false_positives is None) == (not same, same)
@@ -92,7 +104,9 @@ def test_the_threshold_is_of_development_rows_and_the_numbers_of_reported_ones()
     assert found.false_positives == pytest.approx(100 * sk.recall_score(~truth, flags))
     assert (found.positives, found.negatives) == (truth.sum(), (~truth).sum())
     assert found.roc_auc == pytest.approx(100 * sk.roc_auc_score(truth, odds))
-    assert described(reported, None).threshold is None
+    assert found.chosen_on == (~development[1]).sum()
+    without = described(reported, None)
+    assert (without.threshold, without.chosen_on) == (None, 0)
 
 
 def test_each_of_two_classes_and_each_label_is_detected() -> None:
@@ -100,13 +114,13 @@ def test_each_of_two_classes_and_each_label_is_detected() -> None:
     outputs, truth = random.normal(size=(50, 2)).astype(np.float32), random.integers(0, 2, 50)
     found = of_labels(CLASSIFICATION, ("fine", "bad"), outputs, truth)
     shares = np.exp(outputs[:, 1]) / np.exp(outputs).sum(axis=1)
-    assert roc_auc(*found["bad"]) == pytest.approx(sk.roc_auc_score(truth, shares))
-    assert roc_auc(*found["fine"]) == pytest.approx(roc_auc(*found["bad"]))
-    assert average_precision(*found["fine"]) == pytest.approx(sk.average_precision_score(truth == 0, 1 - shares))
+    assert roc_auc(curve(*found["bad"])) == pytest.approx(sk.roc_auc_score(truth, shares))
+    assert roc_auc(curve(*found["fine"])) == pytest.approx(roc_auc(curve(*found["bad"])))
+    assert average_precision(curve(*found["fine"])) == pytest.approx(sk.average_precision_score(truth == 0, 1 - shares))
     labels, three = random.integers(0, 2, (50, 3)), random.normal(size=(50, 3))
     several = of_labels(MULTI_LABEL, ("a", "b", "c"), three, labels)
     for column, name in enumerate("abc"):
-        assert roc_auc(*several[name]) == pytest.approx(sk.roc_auc_score(labels[:, column], three[:, column]))
+        assert roc_auc(curve(*several[name])) == pytest.approx(sk.roc_auc_score(labels[:, column], three[:, column]))
     assert of_labels(CLASSIFICATION, ("a", "b", "c"), three, random.integers(0, 3, 50)) == {}
     assert of_labels(TASK_TYPES["regression"], (), three[:, :1], random.random(50)) == {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,9 @@ def test_each_kind_has_its_numbers() -> None:
     assert 0 < found["detection"]["guard"]["bad"].threshold < 1
     assert {name: list(each) for name, each in found["entities"].items()} == {"names": ["PER"]}
     assert {name: list(each) for name, each in found["beside"].items()} == {"documents": ["mapr"]}  # split r
+    tasks["documents"] = replace(tasks["documents"], task=replace(tasks["documents"].task, metrics=("map",)))
+    other = of_kinds(variant, Measured(tasks, [STUDENT], both[0], timed, {}, False, "batch", both[1]))
+    assert other["beside"]["documents"].keys() == {"ndcg_at_10r", "mrr_at_10r"}
     alone = of_kinds(variant, Measured(tasks, [STUDENT], both[0], timed, {}, False, "batch", {}))
     assert alone["detection"]["guard"]["bad"].threshold is None
     timed_only = of_kinds(variant, Measured(tasks, [STUDENT], {variant: {}}, timed, {}, False, "batch", {}))

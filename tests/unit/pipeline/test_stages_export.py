@@ -93,7 +93,7 @@ def test_an_exported_folder_has_the_times_of_both_loads() -> None:
 def test_an_exported_folder_has_the_thresholds_of_its_own_variant() -> None:
     made = enriched(complete())
     numbers = {"positives": 3, "negatives": 90, "roc_auc": 91.0, "average_precision": 80.0}
-    numbers |= {"recall": 66.0, "false_positives": 1.1}
+    numbers |= {"recall": 66.0, "false_positives": 1.1, "chosen_on": 90}
     for model, own in zip(made["models"][4:9], (0.5, 0.6, 0.7, 0.8, 0.9), strict=True):
         model["detection"] = {"cola": {"bad": numbers | {"threshold": own}, "none": numbers | {"threshold": None}}}
     students = evaluated.students(decoded(made), "")
