@@ -17,7 +17,7 @@ from distill.report.table import Row, Table, number
 
 def detection_table(results: Results) -> Table | None:
     """How well each label is told from the others, and what its threshold for few false positives gives."""
-    columns = ("Task", "Label", "Model", "Rows", "ROC AUC", "Avg. precision")
+    columns: Row = ("Task", "Label", "Model", "Rows", "ROC AUC", "Avg. precision")
     columns += ("Threshold", "Chosen on", "Recall", "False positives")
     notes = [
         "In percent of the reported rows. Rows: those with the label. Of two classes, each is shown as the one to be "
