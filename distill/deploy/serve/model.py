@@ -139,7 +139,7 @@ class Model:
         found = {label: reached(odds[label], self.thresholds[label]).tolist() for label in detected}
         return [decided(answer, {label: found[label][row] for label in detected}) for row, answer in enumerate(answers)]
 
-    def _detected(self, detect: str | Sequence[str]) -> list[str]:
+    def _detected(self, detect: str | Sequence[str] | None) -> list[str]:
         """The labels to detect. Raises ConfigError for others than the model can detect."""
         labels = labels_in(detect)
         if not labels:
