@@ -173,7 +173,7 @@ def test_a_long_file_is_predicted_in_parts(tickets: Path, call: Call, monkeypatc
     Path("in.csv").write_text("body\n" + "\n".join(texts) + "\n")
     from distill.deploy.serve import Model
 
-    def predicted(self: Any, part: list[str], size: int) -> list[dict[str, Any]]:
+    def predicted(self: Any, part: list[str], size: int, detect: None) -> list[dict[str, Any]]:
         sizes.append(len(part))
         return [{"score": len(text)} for text in part]
 
@@ -253,7 +253,7 @@ def test_an_interrupted_command_leaves_no_output(
 
     original = Model.predict
 
-    def stopped(self: Any, part: list[str], size: int) -> Any:
+    def stopped(self: Any, part: list[str], size: int, detect: None) -> Any:
         if len(part) < 1024:
             raise error
         return original(self, part, size)
