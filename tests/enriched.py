@@ -13,6 +13,18 @@ Results = dict[str, Any]
 EVIL = '</script><img src=x onerror="document.title=1"><script>document.title=2</script>'
 
 
+DETECTION = {"positives": 30, "negatives": 1170, "roc_auc": 91.5, "average_precision": 55.5, "threshold": 1 - 1.23e-7}
+DETECTION |= {"chosen_on": 1700, "recall": 61.5, "false_positives": 1.25}
+ENTITIES = {"precision": 40.0, "recall": 25.0, "f1": 30.75, "true": 8, "predicted": 5, "exact": 2}
+ENTITIES |= {"overlapping": 3, "mistyped": 1}
+OF_KINDS: Results = {
+    "beside": {EVIL: {EVIL: 60.25}},
+    "detection": {EVIL: {EVIL: DETECTION, "none": DETECTION | {"roc_auc": None, "threshold": None, "recall": None}}},
+    "entities": {EVIL: {EVIL: ENTITIES, "PER": ENTITIES}},
+}
+"""What some kinds of tasks have, with names that are markup."""
+
+
 def without_plotly(page: str) -> str:
     """The page without the script of its drawing library, which has 5 MB and its own addresses in comments."""
     return re.sub(r'(<script type="text/plain" id="plotly">).*?(</script>)', r"\1\2", page, count=1, flags=re.DOTALL)
@@ -71,6 +83,8 @@ def _enrich(model: dict[str, Any], number: int, tasks: Sequence[str]) -> None:
     parts = [(1, 16, 20, 71.0), (17, 64, 9, 66.0)]
     lengths = [{"from": low, "to": high, "rows": n, "scores": {"accuracy": score}} for low, high, n, score in parts]
     model["by_length"] = {task: copy.deepcopy(lengths) for task in tasks}
+    if model.get("scores"):
+        model |= copy.deepcopy(OF_KINDS)
 
 
 def identity(model: dict[str, Any]) -> dict[str, str]:

@@ -51,6 +51,12 @@ def _parser(prog: str = PROG) -> Parser:
     parser.add_argument("--backend", help="torch, onnxruntime, ...; by default that of the fastest artifact")
     parser.add_argument("--scheme", help="fp32, int8, ...; by default that of the fastest artifact")
     parser.add_argument("--load", metavar="LOAD", help="batch or single: the load of the fastest artifact")
+    parser.add_argument(
+        "--detect",
+        metavar="LABEL",
+        action="append",
+        help="predict LABEL by its own threshold, whatever its score; may be repeated for multi_label",
+    )
     parser.add_argument("--batch-size", metavar="N", type=count, default=32, help="texts in a batch (32)")
     return parser
 
@@ -101,20 +107,20 @@ def _predict(options: argparse.Namespace) -> None:
         Bar(_console(output, source), "predict", source.total or 0) as bar,
     ):
         for rows in batches(source.rows):
-            predictions = _predicted(model, [row.asked for row in rows], options.batch_size, source, done)
+            predictions = _predicted(model, [row.asked for row in rows], options, source, done)
             write([row.shown for row in rows], predictions)
             done += len(rows)
             bar.update(done, f"texts, {model.backend} {model.scheme}")
 
 
-def _predicted(model: Any, texts: Any, batch_size: int, source: Source, done: int) -> list[dict[str, Any]]:
+def _predicted(model: Any, texts: Any, options: argparse.Namespace, source: Source, done: int) -> list[dict[str, Any]]:
     """The predictions; an error about a text names its row."""
 
     def with_row(line: str) -> str:
         return _NUMBER.sub(lambda found: f"{source.where(done + int(found[1]) - 1)}:", line)
 
     with reworded(with_row, DataError):
-        predictions: list[dict[str, Any]] = model.predict(texts, batch_size)
+        predictions: list[dict[str, Any]] = model.predict(texts, options.batch_size, options.detect)
     return predictions
 
 

@@ -83,7 +83,8 @@ class Task:
     """Character between the columns of a CSV file; a comma when null."""
     metrics: list[str] | None = None
     """Metrics, whose mean is the task's score: accuracy, f1 (of class 1), f1_macro, f1_micro, matthews, pearson,
-    spearman, ndcg_at_10, mrr_at_10, span_f1, exact_match, answer_f1. When null, the usual metrics of the kind."""
+    spearman, ndcg_at_10, mrr_at_10, map, recall_at_10, span_f1, exact_match, answer_f1. When null, the usual metrics of
+    the kind."""
     range: list[float] | None = None
     """Lowest and highest label of a regression. When null, the lowest and highest of the training rows."""
     threshold: float | None = None

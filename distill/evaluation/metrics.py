@@ -253,6 +253,7 @@ METRICS: dict[str, Metric] = {
     "f1": Metric(_positives_of_class_1, first_over_second),
     "f1_macro": Metric(_positives_by_class, _mean_f1),
     "f1_micro": Metric(_positives, first_over_second),
+    "map": _of_rankings(rankings.MAP, rankings.expected_average_precision),
     "matthews": Metric(_confusion, _matthews, _no_correlation),
     "mrr_at_10": _of_rankings(rankings.MRR, rankings.expected_reciprocal_rank),
     "ndcg_at_10": _of_rankings(rankings.NDCG, rankings.expected_ndcg),

@@ -16,7 +16,8 @@ from msgspec.structs import asdict, replace
 from distill.config.loads import SINGLE, SINGLE_TEXTS
 from distill.config.schemes import COMPILED
 from distill.data.tasks import TaskData
-from distill.evaluation import calibration, chance, resamples, retained, significance
+from distill.evaluation import calibration, chance, detection, resamples, retained, significance
+from distill.evaluation.entities import entities
 from distill.evaluation.lengths import by_length
 from distill.evaluation.results import (
     KEPT,
@@ -166,6 +167,7 @@ def row(
         calibration=described,
         **(_statistics(variant.name, measured) if scores else {}),
         recall=_recall(own, measured.tasks),
+        **of_kinds(variant.name, measured),
         retained=_retained(variant.name, measured) if scores and variant.name != REFERENCE else None,
         speedup=speedup(variant, measured),
     )
@@ -195,6 +197,33 @@ def _recall(own: retained.Predictions, tasks: dict[str, TaskData]) -> dict[str, 
             by_label = task.kind.recalls(predicted, labels, task.labels)
             result[name] = {label: percent for label, (percent, _) in by_label.items()}
     return result
+
+
+def of_kinds(name: str, measured: Measured) -> dict[str, Any]:
+    """The fields that only some kinds of tasks have."""
+    own, spans = measured.predictions[name], dict[str, Any]()
+    others = {
+        task: [metric for metric in data.task.kind.beside if metric not in data.task.metrics]
+        for task, data in measured.tasks.items()
+    }
+    for (task, _), (predicted, labels) in own.items():
+        if (of := measured.tasks[task].task).kind.per_token and task not in spans:
+            spans[task] = entities(predicted, labels, of.labels)
+    told = (_told(outputs, measured.tasks) for outputs in (measured.outputs[name], measured.development.get(name, {})))
+    return {
+        "beside": retained.scores({key: each for key, each in own.items() if others[key[0]]}, others),
+        "detection": detection.every(*told),
+        "entities": spans,
+    }
+
+
+def _told(outputs: Outputs, tasks: dict[str, TaskData]) -> dict[str, list[dict[str, detection.Rows]]]:
+    """Task -> for each split, its labels that may be detected with their rows."""
+    parts: dict[str, list[dict[str, detection.Rows]]] = {}
+    for (name, _), (logits, truth) in outputs.items():
+        task = tasks[name].task
+        parts.setdefault(name, []).append(detection.of_labels(task.kind, task.labels, logits, truth))
+    return parts
 
 
 def _calibrated(outputs: Outputs, tasks: dict[str, TaskData]) -> dict[str, tuple[np.ndarray, np.ndarray]]:

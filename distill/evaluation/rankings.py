@@ -1,8 +1,11 @@
-"""Metrics of the first ten rows of each group, and their expected values for rows in random order.
+"""Metrics of the ranked rows of each group, and their expected values for rows in random order.
 
 nDCG is the normalized discounted cumulative gain, with labels above 0 as gains (Järvelin and Kekäläinen 2002). The
 reciprocal rank is 1 / the rank of the first row with a label above 0. Recall is the share of rows with a label above 0
-that are among the first ten. Each is 0 to 1. A group without a label above 0 does not count.
+that are among the first ten. These three consider the first ten rows. The average precision considers all rows: for
+each row with a label above 0, the share of such rows up to its rank, and of these shares the mean. Rows with equal
+scores share the last of their ranks, as in scikit-learn. MAP is its mean over groups. Each is 0 to 1. A group without a
+label above 0 does not count.
 
 Labels are of `distill.data.task_types.task_type.GROUPED`, where the rows of a group are ranked, or of
 `retrieval.JUDGED`, where the documents of all rows are ranked for each group.
@@ -16,8 +19,8 @@ import numpy as np
 
 from distill.data.task_types.retrieval import JUDGED, TOP
 
-NDCG, MRR, RECALL = range(3)
-"""Columns of the values of groups, as from `retrieval.grades`."""
+NDCG, MRR, RECALL, MAP = range(4)
+"""Columns of the values of groups; the first three are those from `retrieval.grades`."""
 
 Expected = Callable[[np.ndarray, int], float]
 """(gains of some documents of a group, which include all gains above 0; number of all documents) -> the expected value
@@ -28,14 +31,14 @@ def columns(column: int, predicted: np.ndarray, labels: np.ndarray) -> np.ndarra
     """`[groups, 2]` the value of each group, and whether it counts. Groups are in the order of their numbers.
 
     Args:
-        column: `NDCG`, `MRR` or, where `predicted` are values of groups, `RECALL`.
+        column: `NDCG`, `MRR` or, where `predicted` are scores, `MAP`, or, where they are values of groups, `RECALL`.
         predicted: `[N]` a score for each row; or `[N, 3]` values of the row's group, as from `retrieval.grades`.
         labels: `[N]` of `GROUPED` or `JUDGED`.
     """
     if predicted.ndim == 2:
         values = predicted[np.unique(labels["group"], return_index=True)[1], column]
     else:
-        values = (_ndcg, _reciprocal_rank)[column](predicted, labels)
+        values = {NDCG: _ndcg, MRR: _reciprocal_rank, MAP: _average_precision}[column](predicted, labels)
     known = ~np.isnan(values)
     return np.stack([np.where(known, values, 0), known], axis=1, dtype=np.float64)
 
@@ -60,6 +63,19 @@ def _reciprocal_rank(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
     best = np.full(group.max() + 1, np.inf)
     np.minimum.at(best, group[relevant], rank[relevant])
     return np.where(np.isinf(best), np.nan, np.where(best < TOP, 1 / (best + 1), 0))
+
+
+def _average_precision(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """[groups] average precision of each group; NaN where no label is above 0."""
+    order, group, rank = _ranking(predicted, labels)
+    relevant = labels["label"][order] > 0
+    total = np.bincount(group, relevant)
+    before = total.cumsum() - total  # relevant rows of the groups before
+    ends = np.flatnonzero(np.append((np.diff(group) != 0) | (np.diff(predicted[order]) != 0), True))
+    last = ends[np.searchsorted(ends, np.arange(len(order)))]  # of the rows with the same score
+    precision = (relevant.cumsum()[last] - before[group]) / (rank[last] + 1)
+    summed = np.bincount(group, np.where(relevant, precision, 0))
+    return np.divide(summed, total, out=np.full(len(total), np.nan), where=total > 0)
 
 
 def _ranking(values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -114,3 +130,13 @@ def expected_reciprocal_rank(gains: np.ndarray, documents: int) -> float:
 def expected_recall(gains: np.ndarray, documents: int) -> float:
     """Expected recall, 0 to 1, of documents with these gains [G]: see `Expected`."""
     return min(TOP, documents) / documents
+
+
+def expected_average_precision(gains: np.ndarray, documents: int) -> float:
+    """Expected average precision, 0 to 1, of documents with these gains [G]: see `Expected`.
+
+    At rank i, the expected share of relevant documents up to there, if the one at i is relevant, is
+    `(1 + (i - 1) (R - 1) / (N - 1)) / i` for R relevant ones of N.
+    """
+    relevant, before = int((gains > 0).sum()), np.arange(documents)
+    return float(np.mean((1 + before * (relevant - 1) / max(documents - 1, 1)) / (before + 1)))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeVar
 
-import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from distill.config.loads import BATCH, Load
+from distill.evaluation.kind_results import Detection, Entities
+from distill.evaluation.record import Amount, Count, Number, Record, Share, Text
 from distill.inference.variants import Role
 
 T = TypeVar("T")
@@ -19,22 +20,12 @@ T = TypeVar("T")
 VERSION: Literal[4] = 4
 """Number of the schema, in every results.json. A file with another number is refused."""
 
-Text = Annotated[str, Meta(min_length=1)]
-"""A field whose default is an empty text is left out of the file where it has none."""
-Number = int | float
-Count = Annotated[int, Meta(ge=0)]
-Amount = Count | Annotated[float, Meta(ge=0)]
-Share = Annotated[float, Meta(ge=0, le=1)]
 Interval = tuple[Number, Number]
 Bin = tuple[Share, Share, Count]
 """Mean confidence and accuracy, 0 to 1, and number of the rows of a bin."""
 Fact = str | int | float | bool | None
 Scores = dict[str, dict[str, Number]]
 """Task -> metric -> score."""
-
-
-class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A JSON object with these keys and no other keys. The fields with a default are optional."""
 
 
 class Latency(Record, frozen=True):
@@ -197,6 +188,12 @@ class Model(Identity, frozen=True):
     by_length: dict[str, list[OfLength]] = {}
     recall: Scores = {}
     """Task -> label -> percent."""
+    beside: Scores = {}
+    """Task -> metrics that its kind shows beside those of its score."""
+    detection: dict[str, dict[str, Detection]] = {}
+    """Task -> label -> how well it is detected; of tasks with two classes or with labels."""
+    entities: dict[str, dict[str, Entities]] = {}
+    """Task -> type -> its spans, on the first reported split."""
     retained: Retained | UnsetType | None = UNSET
     speedup: Speedup | UnsetType | None = UNSET
     cost_per_million: Amount | UnsetType | None = UNSET

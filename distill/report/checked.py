@@ -13,7 +13,8 @@ import msgspec
 from msgspec import UNSET
 
 from distill.config.backends import BACKENDS
-from distill.evaluation.results import MEASURED, PREDICTED, Record, Results
+from distill.evaluation.record import Record
+from distill.evaluation.results import MEASURED, PREDICTED, Results
 
 
 def validate(document: Any) -> list[str]:

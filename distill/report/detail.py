@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from distill.evaluation.results import Model, Results, known
-from distill.report import footnotes, headline, statistics_tables
+from distill.report import footnotes, headline, kind_tables, statistics_tables
 from distill.report.loads_table import loads_table
 from distill.report.table import Row, Table, number, roles, times, with_interval
 from distill.report.timed import latency, median, shapes
@@ -262,6 +262,7 @@ def tables(results: Results) -> list[Table]:
         scores_table(results),
         retained_table(results),
         recall_table(results),
+        *kind_tables.tables(results),
         *statistics_tables.tables(results),
         coverage_table(results),
         loads_table(results),

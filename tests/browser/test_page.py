@@ -208,6 +208,15 @@ def test_texts_stay_texts(opened: Opened, run: Run) -> None:
     page.wait_for_selector("#panel[open]")
     assert page.title() == "Test"
     assert page.locator("img").count() == 0
+    panel = page.locator("#panel").inner_text()
+    for part in (
+        f"{EVIL}, beside the score",
+        "Detection of labels, in percent",
+        "0.999999877",
+        "Spans by type",
+        "60.3",
+    ):
+        assert part in panel
     assert EVIL in page.locator("#disagreements").inner_text()
 
 

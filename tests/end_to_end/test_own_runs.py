@@ -95,8 +95,11 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     scores = [model["scores"]["tickets"] for model in results["models"] if model["scores"].get("tickets")]
     assert len(scores) >= 4  # teacher and student, each in float32 and int8
     assert all(score.keys() == {*TASK_TYPES[kind].metrics} for score in scores)
+    beside = [model.get("beside", {}).get("tickets") for model in results["models"] if model["scores"].get("tickets")]
+    assert all(each.keys() == {"map"} if kind == "reranking" else each is None for each in beside)
     model = distill.load(tmp_path / "out" / "export" / "tickets")
     assert model.labels == (names or ())
+    assert model.thresholds.keys() == ({*QUEUES} if kind == "multi_label" else set())
     given = [("a query", "a document")] if kind == "reranking" else ["the small boat"]
     assert model.predict(given)[0].keys() >= (
         {"label", "scores"} if kind == "classification" else {"score"} if names is None else {"labels"}

@@ -60,6 +60,9 @@ def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, predic
     assert all(score.keys() == {"span_f1"} for score in scores)
     recalls = [model["recall"]["places"] for model in results["models"] if model["scores"].get("places")]
     assert all(recall.keys() <= {"ANIMAL", "PLACE"} for recall in recalls)
+    spans_by_type = [model["entities"]["places"] for model in results["models"] if model["scores"].get("places")]
+    for of_model, recall in zip(spans_by_type, recalls, strict=True):
+        assert {name: row["recall"] for name, row in of_model.items() if row["true"]} == pytest.approx(recall)
     (train,) = (row for row in results["coverage"] if row["split"] == "train")
     assert train["spans"] is True
     assert train["labels"].keys() == {"ANIMAL", "PLACE"}

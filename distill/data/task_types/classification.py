@@ -9,6 +9,7 @@ import numpy as np
 
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
+from distill.data.task_types.detecting import OF_TWO
 from distill.data.task_types.layout import Parts
 from distill.data.task_types.soft import log_probabilities
 from distill.data.task_types.task_type import (
@@ -96,6 +97,7 @@ CLASSIFICATION = TaskType(
     shown=_shown,
     names=_names,
     recalled=recalled,
+    detecting=OF_TWO,
     soft=log_probabilities,
     read=read_names,
 )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from distill.data import arrow as pa
+from distill.data.task_types.detecting import OF_EACH
 from distill.data.task_types.layout import Parts
 from distill.data.task_types.sets import read_sets
 from distill.data.task_types.soft import log_odds
@@ -145,6 +146,7 @@ MULTI_LABEL = TaskType(
     shown=_shown,
     names=_names,
     recalled=recalled,
+    detecting=OF_EACH,
     averaged=False,
     soft=log_odds,
     read=read_sets,

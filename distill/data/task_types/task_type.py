@@ -12,6 +12,7 @@ import numpy as np
 
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
+from distill.data.task_types.detecting import Detecting
 from distill.data.task_types.layout import TEXTS_OR_PAIRS, Layout, Parts
 from distill.errors import ConfigError, DataError
 from distill.models.families.record import ANSWERS, CHOICES, TOKENS, VECTORS
@@ -155,6 +156,10 @@ class TaskType:
     recalled: Callable[[np.ndarray, np.ndarray, Sequence[str]], dict[str, np.ndarray]] | None = None
     """(predictions, truth, labels) -> label, or type of spans -> [units, 2] how often it is in both, and how often in
     the truth. A unit is a row or, of words, a text. Labels that do not occur are left out. None without labels."""
+    beside: tuple[str, ...] = ()
+    """Metrics that reports show beside those of a task, and that are in no score."""
+    detecting: Detecting | None = None
+    """How single labels are detected, of kinds with labels for texts."""
     soft: Callable[[pa.ChunkedArray, Mapping[str, int], Where, str], np.ndarray] | None = None
     """(column of soft labels, name of a label -> its output, where, name of the column) -> outputs [n, outputs] that
     stand in for a teacher's, float32; NaN for a row without. Raises DataError for a value that is not a soft label.

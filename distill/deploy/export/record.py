@@ -12,6 +12,7 @@ from distill.config.backends import BACKENDS
 from distill.config.loads import BATCH, LOADS, SINGLE
 from distill.config.schemes import Scheme
 from distill.data.task_types import TASK_TYPES, TaskType
+from distill.data.task_types.detecting import detectable
 from distill.errors import ConfigError, DataError
 from distill.models.families import max_length
 from distill.models.families.foreign import check_adapter
@@ -49,6 +50,10 @@ class Entry:
     """Temperature by which logits are divided before they are made probabilities; None if none was chosen."""
     single_ms: float | None = None
     """Median time of one text at a time; None if it was not timed."""
+    thresholds: dict[str, float] | None = None
+    """Label -> probability, before temperature scaling, that few development rows without it reach: see
+    `evaluation.detection`; None if none was chosen. It cannot be compared with scores of predictions, which are
+    scaled."""
 
     @property
     def name(self) -> str:
@@ -262,13 +267,14 @@ def _record(content: Any) -> Record:
     _check("choices", choices, _texts(choices))
     _check("range", ends, ends is None or (isinstance(ends, list) and len(ends) == 2 and all(map(_number, ends))))
     _check("artifacts", artifacts, isinstance(artifacts, list) and bool(artifacts))
+    able = detectable(TASK_TYPES[kind].detecting, labels)
     return Record(
         content["task"],
         TASK_TYPES[kind],
         tuple(labels),
         tuple(content["columns"]),
         longest,
-        tuple(map(_entry, artifacts)),
+        tuple(_entry(artifact, able) for artifact in artifacts),
         float(threshold),
         None if ends is None else (float(ends[0]), float(ends[1])),
         tuple(choices),
@@ -310,10 +316,14 @@ def _heads(content: dict[str, Any]) -> Heads:
     plain = _texts(heads) and all(name not in (".", "..") and "/" not in name and "\\" not in name for name in heads)
     _check("heads", heads, plain and len(set(heads)) == len(heads) > 0)
     _check("artifacts", artifacts, isinstance(artifacts, list) and bool(artifacts))
-    return Heads(tuple(heads), tuple(map(_entry, artifacts)), _proved_on(content), _load(content))
+    # Thresholds are of single heads.
+    return Heads(
+        tuple(heads), tuple(_entry(artifact, []) for artifact in artifacts), _proved_on(content), _load(content)
+    )
 
 
-def _entry(content: Any) -> Entry:
+def _entry(content: Any, able: Sequence[str]) -> Entry:
+    """An artifact. `able`: the labels that may have a threshold."""
     _check("artifact", content, isinstance(content, dict))
     backend, scheme, path = content["backend"], content["scheme"], content["path"]
     times = content.get("ms"), content.get("single_ms")
@@ -325,8 +335,10 @@ def _entry(content: Any) -> Entry:
         _check(key, ms, ms is None or (_number(ms) and ms > 0))
     temperature = content.get("temperature")
     _check("temperature", temperature, temperature is None or (_number(temperature) and temperature > 0))
+    thresholds = content.get("thresholds")
+    _check("thresholds", thresholds, thresholds is None or _shares(thresholds, able))
     shape = content.get("batch"), content.get("length")
-    return Entry(backend, scheme, path, times[0], *shape, content.get("agreement"), temperature, times[1])
+    return Entry(backend, scheme, path, times[0], *shape, content.get("agreement"), temperature, times[1], thresholds)
 
 
 def _check(key: str, value: Any, right: bool) -> None:
@@ -336,6 +348,12 @@ def _check(key: str, value: Any, right: bool) -> None:
 
 def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _shares(value: Any, names: Sequence[str]) -> bool:
+    """Whether it is a dictionary from some of the names to numbers between 0 and 1."""
+    numbers = isinstance(value, dict) and all(_number(share) and 0 < share < 1 for share in value.values())
+    return numbers and value.keys() <= {*names}
 
 
 def _number(value: Any) -> bool:

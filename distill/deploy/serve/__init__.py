@@ -148,6 +148,7 @@ def _model(
         entry.temperature or 1.0,
         _prompt(folder, record),
         _activation(folder, record, not (folder / FILE).is_file()),
+        thresholds=entry.thresholds or {},
     )
     if several is None:
         _check_outputs(model, folder / entry.path, _expected(model))

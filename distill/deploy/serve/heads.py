@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from distill.data.task_types import TaskType
-from distill.deploy.serve.model import Model, Texts, scaled
+from distill.deploy.serve.model import Model, Texts, labels_in, scaled
+from distill.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,20 @@ class Heads:
         ends = np.cumsum([head.outputs for head in self.heads.values()])
         return dict(zip(self.heads, np.split(whole, ends[:-1], axis=1), strict=True))
 
-    def predict(self, texts: Texts, batch_size: int = 32) -> list[dict[str, Any]]:
-        """For each text or pair, in their order, task -> prediction as from `Model.predict`."""
+    def predict(
+        self, texts: Texts, batch_size: int = 32, detect: str | Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """For each text or pair, in their order, task -> prediction as from `Model.predict`.
+
+        Raises:
+            ConfigError: for a label in `detect`, as only single heads have thresholds.
+            DataError: for texts of another form, and for outputs that are not finite.
+        """
+        if labels := labels_in(detect):
+            raise ConfigError(
+                f"detect: got {', '.join(labels)}; must be left out for several heads; choose the folder of one of "
+                f"them: {', '.join(str(self.folder / name) for name in self.heads)}"
+            )
         outputs = self.outputs(texts, batch_size)
         answers = []
         for name, head in self.heads.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -12,8 +12,9 @@ import numpy as np
 
 from distill.data.asked import encode
 from distill.data.task_types import TaskType
+from distill.data.task_types.detecting import detectable, reached
 from distill.data.task_types.layout import Parts
-from distill.errors import DataError
+from distill.errors import ConfigError, DataError
 from distill.inference.predict import predict
 from distill.inference.runners import Run
 from distill.models.families.record import CHOICES, TOKENS
@@ -53,6 +54,9 @@ class Model:
     """The prompt that an embedder puts before every text."""
     activation: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False)
     """The function from the output of a cross-encoder to its score; None for the output itself."""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """Label -> probability, before temperature scaling, that at most 1% of the development rows without it reach;
+    empty where none was chosen."""
     encoding: Lock = field(default_factory=Lock, repr=False, compare=False)
     """Held while texts are encoded: a tokenizer has one setting of truncation, for all threads of a service."""
 
@@ -91,7 +95,9 @@ class Model:
             )
         return outputs
 
-    def predict(self, texts: Texts, batch_size: int = 32) -> list[dict[str, Any]]:
+    def predict(
+        self, texts: Texts, batch_size: int = 32, detect: str | Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
         """The prediction for each text or pair, in their order, as JSON values.
 
         `{"label": "billing", "score": 0.97, "scores": {"billing": 0.97, ...}}` for a classification, `{"labels":
@@ -108,14 +114,58 @@ class Model:
         Scores of labels are scaled by the export's temperature, where it has one; which label is output does not depend
         on it. The default prompt of an embedder is put before its texts. The number of a cross-encoder is its
         activation of the output, as in sentence-transformers.
+
+        A label in `detect` is predicted for the texts that reach its threshold in `thresholds`, whatever its score: one
+        of two classes, or any of several labels. These thresholds are probabilities before temperature scaling, which
+        cannot be compared with the scores.
+
+        Raises:
+            ConfigError: for a label in `detect` without a threshold, and for both of two classes.
+            DataError: for texts of another form, and for outputs that are not finite.
         """
+        detected = self._detected(detect)
         if self.prompt:
             texts = [self.prompt + text for (text,) in texts_in(texts, 1)]
         rows = self._rows(texts)
-        outputs, threshold = scaled(self._outputs(rows, batch_size), self.threshold, self.temperature)
+        own = self._outputs(rows, batch_size)
+        outputs, threshold = scaled(own, self.threshold, self.temperature)
         if self.activation is not None:
             outputs = self.activation(outputs)
-        return self.kind.answer(outputs, self.labels, threshold, rows)
+        answers = self.kind.answer(outputs, self.labels, threshold, rows)
+        if not detected or self.kind.detecting is None:
+            return answers
+        odds, decided = self.kind.detecting.odds(own, self.labels), self.kind.detecting.decided
+        found = {label: reached(odds[label], self.thresholds[label]).tolist() for label in detected}
+        return [decided(answer, {label: found[label][row] for label in detected}) for row, answer in enumerate(answers)]
+
+    def _detected(self, detect: str | Sequence[str] | None) -> list[str]:
+        """The labels to detect. Raises ConfigError for others than the model can detect."""
+        labels = labels_in(detect)
+        if not labels:
+            return labels
+        got = f"detect: got {', '.join(labels)}; must be"
+        if not detectable(self.kind.detecting, self.labels):
+            raise ConfigError(
+                f"{got} left out, as only one of two classes, or labels of multi_label, are detected; leave it out"
+            )
+        if not self.thresholds:
+            raise ConfigError(
+                f"{got} left out, as this artifact has no thresholds; leave it out, or export it by a run with "
+                "development rows"
+            )
+        if unknown := [label for label in labels if label not in self.thresholds]:
+            raise ConfigError(
+                f"detect: got {', '.join(unknown)}; must be of {', '.join(self.thresholds)}; a run chooses a threshold "
+                "for a label with development rows without it: choose another label, or run it again with such rows"
+            )
+        if len(labels) > 1 and not (self.kind.detecting and self.kind.detecting.several):
+            raise ConfigError(f"{got} one of two classes; choose one of them")
+        return labels
+
+
+def labels_in(detect: str | Sequence[str] | None) -> list[str]:
+    """The labels that `detect` names, each once."""
+    return [detect] if isinstance(detect, str) else list(dict.fromkeys(detect or ()))
 
 
 def scaled(outputs: np.ndarray, threshold: float, temperature: float) -> tuple[np.ndarray, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from distill.config.loads import BATCH, SINGLE_TEXTS
 from distill.config.schemes import file_of
@@ -41,12 +42,12 @@ def entries(
     task = exported[0].task
 
     def entry(backend: str, scheme: str, path: str, agreement: float | None) -> Entry:
-        model, own = models.get((backend, scheme)), temperature(models, task, backend, scheme)
+        model, own = models.get((backend, scheme)), chosen(models, task, backend, scheme)
         row = None if model is None else timed.latency(model, shape)
         if model is None or row is None:
-            return Entry(backend, scheme, path, agreement=agreement, temperature=own)
+            return Entry(backend, scheme, path, agreement=agreement, **own)
         single = timed.median(model, SINGLE_TEXTS)
-        return Entry(backend, scheme, path, row.median, row.batch, row.length, agreement, own, single)
+        return Entry(backend, scheme, path, row.median, row.batch, row.length, agreement, single_ms=single, **own)
 
     for artifact in exported:
         yield entry(artifact.backend, artifact.scheme, artifact.path, proofs[artifact.name].agreement)
@@ -57,9 +58,18 @@ def entries(
             yield entry(backend, scheme, places[file], None)
 
 
-def temperature(models: Students, task: str, backend: str, scheme: str) -> float | None:
-    """The temperature of the student's variant. A float32 variant that was only timed has the temperature of another
-    float32 variant."""
+def chosen(models: Students, task: str, backend: str, scheme: str) -> dict[str, Any]:
+    """The `temperature` and the `thresholds` of the student's variant, as fields of `Entry`. A float32 variant that was
+    only timed has those of another float32 variant."""
     same = [(backend, scheme), *(name for name in models if scheme == name[1] == "fp32")]
-    found = (models[name].calibration.get(task) for name in same if name in models)
-    return next((each.temperature for each in found if each and each.temperature is not None), None)
+    found = [models[name] for name in same if name in models]
+    scaled = (model.calibration[task].temperature for model in found if task in model.calibration)
+    return {
+        "temperature": next((each for each in scaled if each is not None), None),
+        "thresholds": next(filter(None, (_thresholds(model, task) for model in found)), None),
+    }
+
+
+def _thresholds(model: Model, task: str) -> dict[str, float]:
+    labels = model.detection.get(task, {})
+    return {label: each.threshold for label, each in labels.items() if each.threshold is not None}

@@ -34,7 +34,7 @@ from distill.pipeline.origin import origin
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages import embedder
 from distill.pipeline.stages.embedder import EmbedderInputs
-from distill.pipeline.stages.evaluated import entries, load, students, temperature
+from distill.pipeline.stages.evaluated import chosen, entries, load, students
 from distill.report import heads_card, model_card, plain_card
 from distill.runtime import progress
 from distill.runtime.storage import atomic
@@ -125,9 +125,9 @@ def _export_heads(inputs: ExportInputs, settings: Export, runtime: Runtime, out:
         whole.append(exported(SHARED_HEADS, file, heads[0].source.tokenizer, top, heads[0].copy.tokenizer))
     proofs = _verified(inputs, runtime, [*heads, *whole], dict.fromkeys([*tasks, SHARED_HEADS], texts))
     for head in heads:
-        chosen = temperature(students(measured, inputs.target), head.task, head.backend, head.scheme)
+        own = chosen(students(measured, inputs.target), head.task, head.backend, head.scheme)
         agreement = proofs[head.task][head.name].agreement
-        entry = record.Entry(head.backend, head.scheme, head.path, agreement=agreement, temperature=chosen)
+        entry = record.Entry(head.backend, head.scheme, head.path, agreement=agreement, **own)
         tokens = tokenizer.proved(top / head.task, texts, longest)
         record.write(
             top / head.task, record.of_task(tasks[head.task].task, longest, [entry], _flags(), tokens, load(measured))

@@ -1,4 +1,7 @@
-"""The data of the page: what its script sorts, filters and draws. Numbers have five significant digits."""
+"""The data of the page: what its script sorts, filters and draws. Numbers have five significant digits.
+
+Of a share near 1, these are the digits of its distance from 1.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,9 @@ _DETAILS = (
     "requests",
     "from_text",
     "recall",
+    "beside",
+    "detection",
+    "entities",
     "score_ci95",
     "calibration",
     "by_length",
@@ -77,7 +83,8 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_rounded(item) for item in value]
     if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
+        near = math.floor(-math.log10(1 - value)) if 0.9 < value < 1 else 0
+        return float(f"{value:.{5 + near}g}") if math.isfinite(value) else None
     return value
 
 

@@ -29,6 +29,7 @@ const fill = (id, ...children) => $(id).replaceChildren(...children.flat().filte
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;"); // for plotly
 const formats = [0, 1, 2, 3, 4].map((digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 const fixed = (value, digits = 1) => (value === null || value === undefined ? "-" : formats[digits].format(value));
+const share = (value) => (value === null || value === undefined ? "-" : value.toFixed(2 - Math.floor(Math.log10(Math.min(value, 1 - value))))); // 3 digits, near 1 of the distance from it
 const note = (text) => el("p", { class: "meta" }, text);
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -435,6 +436,9 @@ function panel(variant) {
   const interval = (task, metric) => { const found = variant.score_ci95 && variant.score_ci95[task] && variant.score_ci95[task][metric]; return found ? ` [${fixed(found[0])}, ${fixed(found[1])}]` : ""; };
   const scores = Object.entries(variant.scores).flatMap(([task, metrics]) => Object.entries(metrics).map(([metric, value]) => [task, metric, fixed(value) + interval(task, metric), fixed(reference ? (reference.scores[task] || {})[metric] : null)]));
   const recall = Object.entries(variant.recall || {}).flatMap(([task, labels]) => Object.entries(labels).map(([name, value]) => [task, name, fixed(value)]));
+  scores.push(...Object.entries(variant.beside || {}).flatMap(([task, metrics]) => Object.entries(metrics).map(([metric, value]) => [task, `${metric}, beside the score`, fixed(value), fixed(reference ? ((reference.beside || {})[task] || {})[metric] : null)])));
+  const detection = Object.entries(variant.detection || {}).flatMap(([task, labels]) => Object.entries(labels).map(([name, found]) => [task, name, fixed(found.roc_auc), fixed(found.average_precision), share(found.threshold), fixed(found.chosen_on, 0), fixed(found.recall), fixed(found.false_positives, 2)]));
+  const spans = Object.entries(variant.entities || {}).flatMap(([task, types]) => Object.entries(types).map(([name, found]) => [task, name, fixed(found.precision), fixed(found.recall), fixed(found.f1), ...[found.true, found.exact, found.overlapping, found.mistyped].map((count) => fixed(count, 0))]));
   const stages = run.stages.filter((stage) => stage.target === null || stage.target === variant.target);
   const logged = stages.filter((stage) => stage.log && stage.log.length > 1);
   const name = (stage) => stage.name + (stage.target ? ` ${stage.target}` : "");
@@ -446,6 +450,8 @@ function panel(variant) {
     speeds.length && [el("h3", {}, "Speed"), grid(["Input", "Speedup", "ms"], speeds, 1)],
     scores.length && [el("h3", {}, "Scores, in percent"), grid(["Task", "Metric", "Score", "Teacher"], scores, 2)],
     recall.length && [el("h3", {}, "Recall of each label, in percent"), grid(["Task", "Label", "Recall"], recall, 2)],
+    detection.length && [el("h3", {}, "Detection of labels, in percent"), grid(["Task", "Label", "ROC AUC", "Average precision", "Threshold", "Chosen on", "Recall", "False positives"], detection, 2)],
+    spans.length && [el("h3", {}, "Spans by type"), grid(["Task", "Type", "Precision", "Recall", "F1", "Spans", "Exact", "Overlapping", "Mistyped"], spans, 2)],
     el("h3", {}, "Stages"), grid(["Stage", "Seconds", "Tokens/s", "First loss", "Last loss"], stages.map((stage) => [name(stage), fixed(stage.seconds, 0), fixed(stage.tokens_per_second, 0),
       fixed(stage.log && stage.log.length ? stage.log[0][1] : null, 4), fixed(stage.log && stage.log.length ? stage.log[stage.log.length - 1][1] : null, 4)]), 1),
     curve ? [el("h3", {}, "Loss"), curve] : note("The results have no loss curves."),

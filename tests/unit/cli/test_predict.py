@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ import pytest
 import distill
 from distill.cli import predict
 from distill.data.task_types import TASK_TYPES
-from distill.deploy.export.record import Entry, Record, write
+from distill.deploy.export.record import Entry, Heads, Record, write
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 SENTENCES = TINY["SENTENCES"]
@@ -147,12 +148,32 @@ def test_pairs_in_a_file_to_csv(pairs: Path, call: Call) -> None:
     assert call(pairs, "--file", "in.csv", "--format", "csv")[1] == Path("out.csv").read_text()
 
 
+def test_a_label_is_detected_by_its_own_threshold(tmp_path: Path, call: Call) -> None:
+    folder = TINY["save"](tmp_path / "guard", "bert", "SequenceClassification", **LABELS)
+    for odds, label in ((1e-6, "storm"), (1 - 1e-6, "boat")):
+        artifacts = (Entry("torch", "fp32", ".", thresholds={"storm": odds}),)
+        write(folder, Record("t", TASK_TYPES["classification"], ("boat", "storm"), ("body",), 32, artifacts))
+        code, output, _ = call(folder, "two goats", "--detect", "storm")
+        assert (code, [row["label"] for row in rows(output)]) == (0, [label])
+    code, _, errors = call(folder, "two goats", "--detect", "boat")
+    assert code == 2
+    assert "detect: got boat; must be of storm; " in errors
+
+
+def test_several_heads_detect_nothing(tickets: Path, tmp_path: Path, call: Call) -> None:
+    shutil.copytree(tickets, tmp_path / "both" / "weather")
+    write(tmp_path / "both", Heads(("weather",), (Entry("torch", "fp32", "."),)))
+    code, output, errors = call(tmp_path / "both", "two goats", "--detect", "storm", "--output", "out.csv")
+    assert (code, output, Path("out.csv").exists()) == (2, "", False)
+    assert "detect: got storm; must be left out for several heads; choose the folder of one of them: " in errors
+
+
 def test_a_long_file_is_predicted_in_parts(tickets: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     texts, sizes = [f"goats {number}" for number in range(2500)], list[int]()
     Path("in.csv").write_text("body\n" + "\n".join(texts) + "\n")
     from distill.deploy.serve import Model
 
-    def predicted(self: Any, part: list[str], size: int) -> list[dict[str, Any]]:
+    def predicted(self: Any, part: list[str], size: int, detect: None) -> list[dict[str, Any]]:
         sizes.append(len(part))
         return [{"score": len(text)} for text in part]
 
@@ -232,7 +253,7 @@ def test_an_interrupted_command_leaves_no_output(
 
     original = Model.predict
 
-    def stopped(self: Any, part: list[str], size: int) -> Any:
+    def stopped(self: Any, part: list[str], size: int, detect: None) -> Any:
         if len(part) < 1024:
             raise error
         return original(self, part, size)

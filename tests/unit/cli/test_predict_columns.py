@@ -38,7 +38,7 @@ class Echo:
 
     backend, scheme = "torch", "fp32"
 
-    def predict(self, texts: list[Any], batch_size: int) -> list[dict[str, Any]]:
+    def predict(self, texts: list[Any], batch_size: int, detect: None) -> list[dict[str, Any]]:
         return [{"label": repr(text), "score": 0.5, "scores": {"a": 0.5, "=b": -0.5}} for text in texts]
 
 
@@ -244,7 +244,7 @@ def test_standard_input_that_is_no_text_is_refused_with_its_line(call: Call, mon
 def test_an_error_about_a_text_names_its_row(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     from distill.deploy.serve.model import texts_in
 
-    def checked(self: Any, texts: list[Any], size: int) -> list[dict[str, Any]]:
+    def checked(self: Any, texts: list[Any], size: int, detect: None) -> list[dict[str, Any]]:
         texts_in(["\ud800" if text == "bad" else text for text in texts])
         return [{"score": 1.0}] * len(texts)
 
@@ -260,7 +260,7 @@ def test_an_error_about_a_text_names_its_row(call: Call, monkeypatch: pytest.Mon
 
 def test_labels_that_are_no_unicode_text_are_escaped(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"label": "\ud800\u202e\x9b", "score": 1.0}
-    monkeypatch.setattr(Echo, "predict", lambda self, texts, size: [row] * len(texts))
+    monkeypatch.setattr(Echo, "predict", lambda self, texts, size, detect: [row] * len(texts))
     code, output, _ = call("a")
     assert (code, output) == (0, '{"text": "a", "label": "\\ud800\\u202e\\u009b", "score": 1.0}\n')
     assert lines(output)[0]["label"] == row["label"]

@@ -209,7 +209,11 @@ def test_the_record_is_read_as_it_was_written(copy: Path) -> None:
     record = Record("t", TASK_TYPES["regression"], (), ("q", "s"), 64, entries, 0.5, (1.0, 5.0))
     write(copy, record)
     assert read(copy) == record
-    assert not {"ms", "temperature"} & json.loads((copy / FILE).read_text())["artifacts"][0].keys()
+    entries += (Entry("onnxruntime", "fp32", "onnx/y.onnx", single_ms=0.5, thresholds={"a": 0.25, "b": 1e-9}),)
+    labels = Record("t", TASK_TYPES["multi_label"], ("a", "b", "c"), ("q", "s"), 64, entries)
+    write(copy, labels)
+    assert read(copy) == labels
+    assert not {"ms", "temperature", "thresholds"} & json.loads((copy / FILE).read_text())["artifacts"][0].keys()
     recorded(copy)
     model = serve.load(copy)
     assert (model.max_length, model.columns, serve.load(copy, max_length=12).max_length) == (40, ("body",), 12)

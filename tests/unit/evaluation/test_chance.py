@@ -74,7 +74,7 @@ GAINS = [3.0, 0.0, 1.0, 0.0, 0.0, 1.0]
 def test_rankings_are_the_mean_over_all_orders() -> None:
     labels = np.zeros(len(GAINS) + 2, GROUPED)
     labels["label"], labels["group"] = [*GAINS, 0, 0], [0] * len(GAINS) + [1, 1]  # the second query has no relevant one
-    found = chance(["ndcg_at_10", "mrr_at_10"], labels)
+    found = chance(["ndcg_at_10", "mrr_at_10", "map"], labels)
     for name, value in found.items():
         every = [METRICS[name](np.array([*order, 0, 0]), labels) for order in permutations(range(len(GAINS)))]
         assert value == pytest.approx(100 * np.mean(every)), name
@@ -84,7 +84,7 @@ def test_long_rankings_are_the_mean_over_random_orders() -> None:
     random = np.random.default_rng(0)
     labels = np.zeros(25, GROUPED)
     labels["label"][:3] = (2, 1, 1)
-    found = chance(["ndcg_at_10", "mrr_at_10"], labels)
+    found = chance(["ndcg_at_10", "mrr_at_10", "map"], labels)
     for name, value in found.items():
         every = [METRICS[name](random.permutation(25), labels) for _ in range(4000)]
         assert value == pytest.approx(100 * np.mean(every), abs=1.5), name

@@ -105,7 +105,7 @@ def _groups(seed: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("seed", range(3))
 def test_rankings_equal_scikit_learn_by_query(seed: int) -> None:
     scores, labels = _groups(seed)
-    gains, ranks = [], []
+    gains, ranks, precisions = [], [], []
     for number in range(12):
         of_query = labels["group"] == number
         wanted, given = labels["label"][of_query], scores[of_query]
@@ -113,14 +113,38 @@ def test_rankings_equal_scikit_learn_by_query(seed: int) -> None:
             gains.append(sk.ndcg_score([wanted], [given], k=10))
             first = 1 + int(np.flatnonzero(wanted[np.argsort(-given)] > 0)[0])
             ranks.append(1 / first if first <= 10 else 0)
+            precisions.append(sk.average_precision_score(wanted > 0, given))
     assert METRICS["ndcg_at_10"](scores, labels) == pytest.approx(np.mean(gains), rel=1e-6)
     assert METRICS["mrr_at_10"](scores, labels) == pytest.approx(np.mean(ranks), rel=1e-6)
+    assert METRICS["map"](scores, labels) == pytest.approx(np.mean(precisions))
+
+
+@pytest.mark.parametrize("decimals", [0, 1])
+def test_average_precision_of_equal_scores_is_that_of_scikit_learn_in_any_order(decimals: int) -> None:
+    scores, labels = _groups(5)
+    scores = np.round(scores, decimals)
+    groups = [labels["group"] == number for number in range(12)]
+    expected = [
+        sk.average_precision_score(labels["label"][own] > 0, scores[own])
+        for own in groups
+        if (labels["label"][own] > 0).any()
+    ]
+    assert METRICS["map"](scores, labels) == pytest.approx(np.mean(expected))
+    mixed = np.random.default_rng(0).permutation(len(scores))
+    assert METRICS["map"](scores[mixed], labels[mixed]) == pytest.approx(np.mean(expected))
+
+
+@pytest.mark.parametrize("relevant", [0, 1, 2])
+def test_equal_scores_rank_a_relevant_document_last(relevant: int) -> None:
+    labels = np.zeros(3, _groups(0)[1].dtype)
+    labels["label"][relevant] = 1
+    assert METRICS["map"](np.zeros(3), labels) == pytest.approx(1 / 3)
 
 
 def test_rankings_without_a_relevant_document_score_nothing() -> None:
     scores, labels = _groups(0)
     labels["label"] = 0
-    assert METRICS["ndcg_at_10"](scores, labels) == METRICS["mrr_at_10"](scores, labels) == 0.0
+    assert [METRICS[name](scores, labels) for name in ("ndcg_at_10", "mrr_at_10", "map")] == [0.0] * 3
 
 
 def test_recall_of_each_label_equals_scikit_learn() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ from datasets import Dataset
 
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
+from distill.data.task_types.spans import TAGGED
+from distill.data.task_types.task_type import GROUPED
 from distill.data.tasks import TaskData
-from distill.evaluation.model_results import Measured, Outputs, from_text, speedup
+from distill.evaluation.model_results import Measured, Outputs, from_text, of_kinds, speedup
 from distill.inference.timing import SINGLE_TEXTS, TASK_LENGTHS, Timed
 from distill.inference.variants import Variant
 
@@ -91,3 +94,38 @@ def test_times_from_texts_are_of_the_same_rounds_and_texts() -> None:
     assert (single.median, single.tokenizer) == (0.75, pytest.approx(1.25 / 8))
     assert single.p99 == pytest.approx(np.percentile([0.75, 0.75, 5.25, 0.5, 0.75], 99))
     assert single.speedup.median == pytest.approx(4.25 / 0.75)
+
+
+def test_each_kind_has_its_numbers() -> None:
+    kinds = {"guard": "classification", "topics": "classification", "names": "token_classification"}
+    kinds |= {"documents": "reranking", "stars": "regression"}
+    labels = {"guard": ("fine", "bad"), "topics": ("a", "b", "c"), "names": ("O", "B-PER", "I-PER")}
+    rows, random = Dataset.from_dict({"text": ["a"], "label": [0]}), np.random.default_rng(0)
+    tasks = {}
+    for name, kind in kinds.items():
+        of = TASK_TYPES[kind]
+        tasks[name] = TaskData(Task(name, of, ("text",), labels.get(name, ()), of.metrics), rows, {}, {})
+    words, documents = np.zeros(30, TAGGED), np.zeros(30, GROUPED)
+    words["label"], words["group"] = random.integers(-1, 1, 30), np.arange(30) // 6
+    documents["label"], documents["group"] = np.arange(30) % 3 == 0, np.arange(30) // 6
+    truth: dict[str, np.ndarray] = {"guard": np.arange(30) % 2, "topics": np.arange(30) % 3, "names": words}
+    truth |= {"documents": documents, "stars": random.random(30)}
+
+    def outputs(name: str) -> tuple[np.ndarray, np.ndarray]:
+        return random.normal(size=(30, len(labels.get(name, "1")))).astype(np.float32), truth[name]
+
+    variant = "student onnxruntime int8"
+    both: list[dict[str, Outputs]] = [{variant: {(name, split): outputs(name) for name in kinds}} for split in "rd"]
+    timed = Timed({}, {}, 5, {}, "none")
+    found = of_kinds(variant, Measured(tasks, [STUDENT], both[0], timed, {}, False, "batch", both[1]))
+    assert {name: list(each) for name, each in found["detection"].items()} == {"guard": ["fine", "bad"]}
+    assert 0 < found["detection"]["guard"]["bad"].threshold < 1
+    assert {name: list(each) for name, each in found["entities"].items()} == {"names": ["PER"]}
+    assert {name: list(each) for name, each in found["beside"].items()} == {"documents": ["mapr"]}  # split r
+    tasks["documents"] = replace(tasks["documents"], task=replace(tasks["documents"].task, metrics=("map",)))
+    other = of_kinds(variant, Measured(tasks, [STUDENT], both[0], timed, {}, False, "batch", both[1]))
+    assert other["beside"]["documents"].keys() == {"ndcg_at_10r", "mrr_at_10r"}
+    alone = of_kinds(variant, Measured(tasks, [STUDENT], both[0], timed, {}, False, "batch", {}))
+    assert alone["detection"]["guard"]["bad"].threshold is None
+    timed_only = of_kinds(variant, Measured(tasks, [STUDENT], {variant: {}}, timed, {}, False, "batch", {}))
+    assert timed_only == {"beside": {}, "detection": {}, "entities": {}}

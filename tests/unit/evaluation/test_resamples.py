@@ -82,6 +82,7 @@ SAMPLES: list[tuple[str, Callable[[int], Sample]]] = [
     ("f1_macro", classes),
     ("f1_macro", flags),
     ("f1_micro", flags),
+    ("map", ranking),
     ("matthews", lambda seed: classes(seed, 2)),
     ("matthews", classes),
     ("mrr_at_10", ranking),

@@ -90,6 +90,24 @@ def test_an_exported_folder_has_the_times_of_both_loads() -> None:
     assert (untimed.ms, untimed.single_ms) == (None, None)
 
 
+def test_an_exported_folder_has_the_thresholds_of_its_own_variant() -> None:
+    made = enriched(complete())
+    numbers = {"positives": 3, "negatives": 90, "roc_auc": 91.0, "average_precision": 80.0}
+    numbers |= {"recall": 66.0, "false_positives": 1.1, "chosen_on": 90}
+    for model, own in zip(made["models"][4:9], (0.5, 0.6, 0.7, 0.8, 0.9), strict=True):
+        model["detection"] = {"cola": {"bad": numbers | {"threshold": own}, "none": numbers | {"threshold": None}}}
+    students = evaluated.students(decoded(made), "")
+    for (backend, scheme), model in students.items():
+        found = evaluated.chosen(students, "cola", backend, scheme)["thresholds"]
+        assert found == {"bad": model.detection["cola"]["bad"].threshold}
+    assert evaluated.chosen(students, "none", "onnxruntime", "int8") == {"temperature": None, "thresholds": None}
+    whole = next(name for name in students if name[1] == "fp32")
+    timed_only = {**students, whole: replace(students[whole], detection={})}
+    others = [m.detection["cola"]["bad"].threshold for (_, s), m in timed_only.items() if s == "fp32" and m.detection]
+    found = evaluated.chosen(timed_only, "cola", *whole)["thresholds"]
+    assert found == ({"bad": others[0]} if others else None)
+
+
 @pytest.mark.parametrize(("evaluation", "command"), [("evaluate", "first"), ("again", "second"), (None, "second")])
 def test_results_are_those_of_the_given_evaluation(
     evaluation: str | None, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

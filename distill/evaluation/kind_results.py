@@ -1,0 +1,51 @@
+"""Parts of `results.json` that only some kinds of tasks have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from distill.evaluation.record import Count, Number, Record
+
+Threshold = Annotated[float, Meta(ge=1e-12, le=1 - 1e-12)]
+"""A probability whose log-odds are not beyond `detecting.LARGEST`."""
+
+
+class Detection(Record, frozen=True):
+    """How well the rows with a label are told from the rows without it, in percent: see `detection`.
+
+    None stands for a number that is not defined, because there is no row with the label or no row without it.
+    """
+
+    positives: Count
+    """Reported rows with the label."""
+    negatives: Count
+    """Reported rows without it."""
+    roc_auc: Number | None
+    average_precision: Number | None
+    threshold: Threshold | None
+    """The probability, before temperature scaling, from which on a row is said to have the label. It was chosen on
+    development rows, and cannot be compared with scores of predictions, which are scaled."""
+    chosen_on: Count
+    """Development rows without the label, of which few reach the threshold."""
+    recall: Number | None
+    """With this threshold, on the reported rows."""
+    false_positives: Number | None
+    """Percent of the reported rows without the label that reach the threshold."""
+
+
+class Entities(Record, frozen=True):
+    """Spans of a type: see `entities`. Each true span is exact, overlapping, mistyped, or none of these."""
+
+    precision: Number
+    recall: Number
+    f1: Number
+    true: Count
+    predicted: Count
+    exact: Count
+    """True spans that are predicted with their words and their type."""
+    overlapping: Count
+    """Other true spans that share a word with a predicted span of their type."""
+    mistyped: Count
+    """True spans whose words are predicted as a span of another type."""

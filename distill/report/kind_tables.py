@@ -1,0 +1,114 @@
+"""Tables that only some kinds of tasks have: detection of labels, spans by type, and metrics beside the score."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator
+
+from distill.data.task_types import TASK_TYPES
+from distill.evaluation.detection import FALSE_POSITIVES
+from distill.evaluation.entities import together
+from distill.evaluation.kind_results import Entities
+from distill.evaluation.results import Model, Results
+from distill.report import headline
+from distill.report.headline import named
+from distill.report.table import Row, Table, number
+
+
+def detection_table(results: Results) -> Table | None:
+    """How well each label is told from the others, and what its threshold for few false positives gives."""
+    columns: Row = ("Task", "Label", "Model", "Rows", "ROC AUC", "Avg. precision")
+    columns += ("Threshold", "Chosen on", "Recall", "False positives")
+    notes = [
+        "In percent of the reported rows. Rows: those with the label. Of two classes, each is shown as the one to be "
+        "detected. Recall: the share of the label's rows that reach the threshold. The threshold is chosen so that at "
+        f"most {FALSE_POSITIVES}% of the development rows without the label reach it. Chosen on: the number of these "
+        "development rows; with few, the threshold is uncertain. False positives: the share of the reported rows "
+        "without the label that reach it. - where there are no such rows.",
+        "The threshold is a probability before temperature scaling, and cannot be compared with the scores of a "
+        "prediction. An exported model uses it with model.predict(texts, detect=LABEL).",
+    ]
+    return _table(results, "Detection of labels", columns, 3, notes, _detection)
+
+
+def _detection(model: Model) -> Iterator[Row]:
+    for task, labels in model.detection.items():
+        for label, each in labels.items():
+            yield (
+                *(task, label, named(model), number(each.positives, 0)),
+                number(each.roc_auc),
+                number(each.average_precision),
+                _share(each.threshold),
+                number(each.chosen_on, 0),
+                number(each.recall),
+                number(each.false_positives, 2),
+            )
+
+
+def _share(value: float | None) -> str:
+    """A number between 0 and 1 with three significant digits, near 1 of its distance from 1."""
+    return "-" if value is None else number(value, 2 - math.floor(math.log10(min(value, 1 - value))))
+
+
+def entities_table(results: Results) -> Table | None:
+    """Exact and partial spans of each type."""
+    columns = ("Task", "Type", "Model", "Precision", "Recall", "F1", "Spans", "Exact", "Overlapping", "Mistyped")
+    notes = [
+        "Precision, recall and F1 in percent, of exact spans. Spans: those of the labels, of which the columns behind "
+        "are parts. Overlapping: another span of the same type was predicted that shares a word with it. Mistyped: its "
+        "words were predicted as a span of another type."
+    ]
+    return _table(results, "Spans by type", columns, 3, notes, _entities)
+
+
+ALL = "(all types)"
+
+
+def _entities(model: Model) -> Iterator[Row]:
+    for task, types in model.entities.items():
+        every: list[tuple[str, Entities]] = [*types.items()]
+        every += [(ALL, together(types.values()))] if len(types) > 1 else []
+        for kind, each in every:
+            counts = (each.true, each.exact, each.overlapping, each.mistyped)
+            percents = map(number, (each.precision, each.recall, each.f1))
+            yield (task, kind, named(model), *percents, *(number(count, 0) for count in counts))
+
+
+def beside_table(results: Results) -> Table | None:
+    """The metrics of rankings beside each other, of which only those of the task are in its score."""
+    columns = ("Task", "Metric", "Model", "Percent", "In the score")
+
+    def rows(model: Model) -> Iterator[Row]:
+        for task, scores in (model.scores or {}).items():
+            others = model.beside.get(task, {})
+            for metric, value in {**scores, **others}.items() if others or _whole(scores) else ():
+                yield (task, metric, named(model), number(value), "yes" if metric in scores else "no")
+
+    note = "ndcg_at_10 and mrr_at_10 consider the first ten documents of a query, map all of them."
+    return _table(results, "Metrics of rankings", columns, 3, [note], rows)
+
+
+def _whole(metrics: Collection[str]) -> bool:
+    """Whether a task's own metrics are all those that its kind shows beside each other."""
+    return any(kind.beside and {*kind.beside} <= {*metrics} for kind in TASK_TYPES.values())
+
+
+def _table(
+    results: Results,
+    title: str,
+    columns: Row,
+    text_columns: int,
+    notes: list[str],
+    rows: Callable[[Model], Iterator[Row]],
+) -> Table | None:
+    """The rows of the teacher and of the student of the headline beside each other, `ALL` last; None without rows."""
+    models = filter(None, (headline.reference_teacher(results), headline.first_student(results)))
+    found = [row for model in models for row in rows(model)]
+    tasks, names = ([*dict.fromkeys(row[column] for row in found)] for column in (0, 1))
+    found.sort(key=lambda row: (tasks.index(row[0]), row[1] == ALL, names.index(row[1])))
+    return Table(title, columns, found, text_columns, notes) if found else None
+
+
+def tables(results: Results) -> list[Table | None]:
+    """All tables of this module, in the order of the report."""
+    return [detection_table(results), entities_table(results), beside_table(results)]
