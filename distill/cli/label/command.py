@@ -1,0 +1,197 @@
+"""The command line of labelling. torch is imported when a model is loaded that needs it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distill.cli.options import Parser, as_options, count, exit_code, say
+from distill.errors import ConfigError, DataError, UserError, listen
+from distill.runtime import quoting
+
+if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
+    from distill.cli.label.plan import Columns, Plan, Unit
+    from distill.data.files import Table
+    from distill.deploy.serve.model import Model
+
+PROG = "python -m distill.label"
+OPTIONS = ("text", "text_pair", "label", "separator")
+"""Settings in messages of distill.data, which are options here."""
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Exit code: 0 when all rows are labelled, 2 for an error that the user can correct and for rows that could not be
+    labelled, 130 after Ctrl-C.
+
+    Args:
+        arguments: the words after the command; those of `sys.argv` by default.
+        prog: the command as the user typed it, for messages.
+    """
+    return exit_code(
+        lambda: _run(_parser(prog).parse_args(arguments)),
+        shown=lambda message: as_options(message, ["tasks"], OPTIONS),
+        stopped="stopped; the same command goes on",
+    )
+
+
+def _parser(prog: str = PROG) -> Parser:
+    parser = Parser(
+        prog,
+        description="Write a teacher's outputs for the rows of any number of files, as soft labels that a run reads "
+        "(tasks.soft_label). Start the same command as often as you like, on one machine or on several that share the "
+        "folder, to share the work; start it again to go on.",
+    )
+    parser.add_argument("teacher", metavar="TEACHER", help="an exported folder, or one that transformers loads")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="CSV, TSV, JSONL or parquet; a glob or a URL too")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help="a new folder, or one to go on with")
+    parser.add_argument("--text", metavar="COLUMN", help="column of the texts; by default that of the task")
+    parser.add_argument("--text-pair", metavar="COLUMN", help="column of the second text of each pair")
+    parser.add_argument("--label", metavar="COLUMN", help="column of given labels, which is copied")
+    parser.add_argument("--separator", help="between the values of a CSV")
+    parser.add_argument("--soft-label", metavar="NAME", default="soft", help="new column of the soft labels (soft)")
+    parser.add_argument("--backend", help="torch, onnxruntime, ...; by default that of the fastest artifact in float")
+    parser.add_argument("--scheme", help="fp32, bf16, ...; by default bf16 on a GPU that has it, else fp32")
+    parser.add_argument("--device", default="cpu", help="of torch: cpu, cuda or cuda:1")
+    parser.add_argument("--threads", metavar="N", type=count, help="of the CPU; all cores by default")
+    parser.add_argument("--max-length", metavar="N", type=count, help="tokens of a text; by default as in training")
+    parser.add_argument("--tokens", metavar="N", type=count, default=16384, help="tokens in a batch (16384)")
+    parser.add_argument("--rows", metavar="N", type=count, default=10_000, help="most rows of a unit (10000)")
+    parser.add_argument("--tries", metavar="N", type=count, default=3, help="how often a unit is tried (3)")
+    parser.add_argument("--lease", metavar="SECONDS", type=count, default=60, help="until a unit is taken over (60)")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from distill.cli.label import plan as plans
+    from distill.cli.label.model import labeller, loaded
+    from distill.cli.label.work import Work, finish, run
+    from distill.deploy.export.record import located
+    from distill.runtime.progress import Bar
+
+    if find_spec("torch"):  # it is not needed where the teacher is an artifact of another runtime
+        from distill.runtime.machine import silence
+
+        silence()
+    listen()  # so that a process that is told to end gives its unit back
+    folder = located(options.teacher)
+    _check_out(options.out, folder)
+    known = plans.stored(options.out)
+    model = loaded(folder, options, known, say)
+    plan = plans.agreed(options.out, _plan(options, folder, model))
+    work = Work(options.out, plan, options.lease, options.tries)
+    total = sum(unit.rows for unit in plan.units)
+    at_first = total - sum(unit.rows for unit in work.open())
+    done = at_first
+    with Bar(Console(stderr=True), "label", total, at_first) as bar:
+
+        def labelled(unit: Unit) -> None:
+            nonlocal done
+            done += unit.rows
+            bar.update(done, f"rows, {plan.backend} {plan.scheme}")
+
+        run(work, labeller(model, plan, options.tokens, options.separator), labelled, say)
+    poison = finish(work)
+    if poison:
+        first = poison[0]
+        raise UserError(
+            f"{options.out}: got {len(poison)} of {len(plan.units)} units that failed (the first is {first['file']}, "
+            f"rows {first['first_row']} to {first['first_row'] + first['rows'] - 1}: {first['errors'][-1]}); must be "
+            f"labelled; see {options.out / 'poison.json'}, correct what they name, remove {work.tried}, and run the "
+            "same command"
+        )
+    made = f"{done - at_first:,} of them by this process"
+    say(f"{options.out}: {total:,} rows in {len(plan.units):,} units are labelled, {made}")
+    say(f"train with: {_settings(options.out, plan)}")
+
+
+def _check_out(out: Path, teacher: Path) -> None:
+    if out.resolve() == teacher.resolve():
+        raise ConfigError(f"--out: got {out}, the folder of the teacher; must be another folder; choose one")
+
+
+def _plan(options: argparse.Namespace, folder: Path, model: Model) -> Plan:
+    """What this command asks for. All rows are read, so that a wrong one is refused before any work."""
+    from distill.cli.label import plan as plans
+    from distill.data import files
+
+    names = files.expand(options.files, "FILE")
+    columns, sources = None, []
+    for name in names:
+        table = plans.table(name, options.separator)
+        say(*table.notes)
+        columns = columns or _columns(options, model, table, name)
+        _check(table, columns, name)
+        sources.append(plans.source(name, columns, table, options.rows))
+    assert columns is not None
+    return plans.Plan(
+        plans.of_teacher(folder),
+        model.backend,
+        model.scheme,
+        model.max_length,
+        model.kind.name,
+        model.labels,
+        columns,
+        tuple(sources),
+    )
+
+
+def _columns(options: argparse.Namespace, model: Model, table: Table, file: str) -> Columns:
+    """The columns that are read and written: those of the options, those of the teacher's task, or likely ones."""
+    from distill import config
+    from distill.cli.label.plan import Columns
+    from distill.cli.texts import check_width
+    from distill.data.columns import LABELS, texts_of
+
+    names = table.rows.column_names
+    settings = config.Task(text=options.text, text_pair=options.text_pair, label=options.label)
+    text, _, guessed = texts_of(settings, table.rows, model.columns, (), model.kind.architecture, "tasks", file)
+    check_width(text, model.columns, "this model")
+    if guessed:
+        say(f"{file}: the text is from {' and '.join(text)}")
+    usual = [name for wanted in LABELS for name in names if name.lower() == wanted and name not in text]
+    label = options.label or next(iter(usual), None)
+    if options.label is None and label is not None:
+        say(f"{file}: the given label is from {label}")
+    columns = Columns(tuple(text), label, options.soft_label)
+    if columns.soft in columns.given:
+        raise ConfigError(
+            f"--soft-label: got {columns.soft}, a column that is read; must be a new column; set --soft-label "
+            f"{columns.soft}_of_teacher"
+        )
+    return columns
+
+
+def _check(table: Table, columns: Columns, file: str) -> None:
+    """Raise an error unless a file has the columns, and a text in each row."""
+    from distill.data.task_types.task_type import check_texts
+
+    if missing := [name for name in columns.given if name not in table.rows.column_names]:
+        option = "--label" if missing[0] == columns.label else "--text"
+        raise ConfigError(
+            f"{option}: got {missing[0]}; must be a column of {file}, which has "
+            f"{', '.join(table.rows.column_names)}; correct it"
+        )
+    check_texts(table.rows, columns.text, file)
+    for column in columns.text:
+        if table.rows[column].null_count:
+            row = table.rows[column].is_null().index(True).as_py()
+            raise DataError(f"{table.where(row)}: got no text in column {column}; must be text; write it, or remove it")
+
+
+def _settings(out: Path, plan: Plan) -> str:
+    """The settings of a run that learns from the labels, quoted for a shell."""
+    columns = plan.columns
+    settings = {
+        "tasks.train": f"{out}/*.parquet",
+        "tasks.text": columns.text[0],
+        **({"tasks.text_pair": columns.text[1]} if len(columns.text) > 1 else {}),
+        "tasks.label": columns.label or "label",
+        "tasks.soft_label": columns.soft,
+        "tasks.kind": plan.kind,
+    }
+    return " ".join(quoting.setting(key, value) for key, value in settings.items())
