@@ -120,14 +120,13 @@ def _plan(options: argparse.Namespace, folder: Path, model: Model) -> Plan:
     from distill.data import files
 
     names = files.expand(options.files, "FILE")
-    columns, sources = None, []
+    columns = _columns(options, model, names)
+    sources = []
     for name in names:
         table = plans.table(name, options.separator)
         say(*table.notes)
-        columns = columns or _columns(options, model, table, name)
         _check(table, columns, name)
         sources.append(plans.source(name, columns, table, options.rows))
-    assert columns is not None
     return plans.Plan(
         plans.of_teacher(folder),
         model.backend,
@@ -140,42 +139,61 @@ def _plan(options: argparse.Namespace, folder: Path, model: Model) -> Plan:
     )
 
 
-def _columns(options: argparse.Namespace, model: Model, table: Table, file: str) -> Columns:
-    """The columns that are read and written: those of the options, those of the teacher's task, or likely ones."""
+def _columns(options: argparse.Namespace, model: Model, names: Sequence[str]) -> Columns:
+    """The columns that are read and written. Texts are in those of the options, those of the teacher's task, or the
+    likely ones of the first file, and the given label in that of the options, or in the first one with a usual name."""
     from distill import config
-    from distill.cli.label.plan import Columns
+    from distill.cli.label import plan as plans
     from distill.cli.texts import check_width
-    from distill.data.columns import LABELS, texts_of
+    from distill.data.columns import texts_of
 
-    names = table.rows.column_names
+    rows = plans.table(names[0], options.separator).rows
     settings = config.Task(text=options.text, text_pair=options.text_pair, label=options.label)
-    text, _, guessed = texts_of(settings, table.rows, model.columns, (), model.kind.architecture, "tasks", file)
+    text, _, guessed = texts_of(settings, rows, model.columns, (), model.kind.architecture, "tasks", names[0])
     check_width(text, model.columns, "this model")
     if guessed:
-        say(f"{file}: the text is from {' and '.join(text)}")
-    usual = [name for wanted in LABELS for name in names if name.lower() == wanted and name not in text]
-    label = options.label or next(iter(usual), None)
-    if options.label is None and label is not None:
-        say(f"{file}: the given label is from {label}")
-    columns = Columns(tuple(text), label, options.soft_label)
-    if columns.soft in columns.given:
+        say(f"{names[0]}: the text is from {' and '.join(text)}")
+    columns = plans.Columns(tuple(text), _label(options, names, text), options.soft_label)
+    if (twice := next((name for name in columns.names if columns.names.count(name) > 1), None)) is not None:
         raise ConfigError(
-            f"--soft-label: got {columns.soft}, a column that is read; must be a new column; set --soft-label "
-            f"{columns.soft}_of_teacher"
+            f"--soft-label, --label: got {twice}, which stands for two columns; must be different names; name {twice} "
+            "once"
         )
     return columns
 
 
+def _label(options: argparse.Namespace, names: Sequence[str], text: Sequence[str]) -> str:
+    """The column of given labels; a name for a column without any if no file has one."""
+    from distill.cli.label import plan as plans
+    from distill.data.columns import LABELS
+
+    for name in names:
+        columns = [column for column in plans.table(name, options.separator).rows.column_names if column not in text]
+        if options.label in columns:
+            return str(options.label)
+        found = (column for wanted in LABELS for column in columns if column.lower() == wanted)
+        if options.label is None and (usual := next(found, None)) is not None:
+            say(f"{name}: the given label is from {usual}")
+            return usual
+    if options.label is not None:
+        raise ConfigError(
+            f"--label: got {options.label}; must be a column of a file, but not of the text; correct it, or leave it "
+            "out for rows without given labels"
+        )
+    return "label"
+
+
 def _check(table: Table, columns: Columns, file: str) -> None:
-    """Raise an error unless a file has the columns, and a text in each row."""
+    """Raise an error unless a file has the text columns, and a text in each row."""
     from distill.data.task_types.task_type import check_texts
 
-    if missing := [name for name in columns.given if name not in table.rows.column_names]:
-        option = "--label" if missing[0] == columns.label else "--text"
+    names = table.rows.column_names
+    if missing := [name for name in columns.text if name not in names]:
         raise ConfigError(
-            f"{option}: got {missing[0]}; must be a column of {file}, which has "
-            f"{', '.join(table.rows.column_names)}; correct it"
+            f"--text: got {missing[0]}; must be a column of {file}, which has {', '.join(names)}; correct it"
         )
+    if columns.label not in names:
+        say(f"{file}: the given label is null in each row, as there is no column {columns.label}")
     check_texts(table.rows, columns.text, file)
     for column in columns.text:
         if table.rows[column].null_count:
@@ -190,7 +208,7 @@ def _settings(out: Path, plan: Plan) -> str:
         "tasks.train": f"{out}/*.parquet",
         "tasks.text": columns.text[0],
         **({"tasks.text_pair": columns.text[1]} if len(columns.text) > 1 else {}),
-        "tasks.label": columns.label or "label",
+        "tasks.label": columns.label,
         "tasks.soft_label": columns.soft,
         "tasks.kind": plan.kind,
     }

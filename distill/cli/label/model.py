@@ -85,7 +85,7 @@ def labeller(model: Model, plan: Plan, tokens: int, separator: str | None) -> Ca
 
     def label(unit: Unit) -> pa.Table:
         source = table(unit.source, separator)
-        rows = source.rows.slice(unit.start, unit.rows).select(columns.given)
+        rows = columns.of(source.rows.slice(unit.start, unit.rows))
         starts = range(0, unit.rows, _AT_ONCE)
         parts = [
             soft.SOFT[plan.kind](
@@ -94,8 +94,6 @@ def labeller(model: Model, plan: Plan, tokens: int, separator: str | None) -> Ca
             )
             for start in starts
         ]
-        if columns.label is None:
-            rows = rows.append_column("label", pa.nulls(unit.rows, pa.string() if model.labels else pa.float64()))
         return rows.append_column(columns.soft, pa.chunked_array(parts))
 
     return label

@@ -44,15 +44,21 @@ class Unit:
 class Columns:
     text: tuple[str, ...]
     """One column, or two of pairs."""
-    label: str | None
-    """Column with given labels; None for files without."""
+    label: str
+    """Column of given labels, which a file may lack."""
     soft: str
     """Name of the column of soft labels."""
 
+    def of(self, rows: pa.Table) -> pa.Table:
+        """The columns of a file that are copied. A label that the file lacks is null."""
+        if self.label in rows.column_names:
+            return rows.select([*self.text, self.label])
+        return rows.select(list(self.text)).append_column(self.label, pa.nulls(rows.num_rows))
+
     @property
-    def given(self) -> list[str]:
-        """The columns that are copied."""
-        return [*self.text, *([] if self.label is None else [self.label])]
+    def names(self) -> list[str]:
+        """Of all that is written."""
+        return [*self.text, self.label, self.soft]
 
 
 @dataclass(frozen=True)
@@ -100,9 +106,7 @@ def source(file: str, columns: Columns, table: files.Table, most: int) -> Source
     """A file and its units: each row group of a parquet file, in parts of at most `most` rows."""
     groups = _groups(file)
     sizes = groups if sum(groups) == table.rows.num_rows else [table.rows.num_rows]
-    return Source(
-        file, _content(table.rows.select(columns.given)), tuple(n for size in sizes for n in _parts(size, most))
-    )
+    return Source(file, _content(columns.of(table.rows)), tuple(n for size in sizes for n in _parts(size, most)))
 
 
 def _parts(rows: int, most: int) -> Iterator[int]:
@@ -209,5 +213,5 @@ def _difference(known: Plan, plan: Plan) -> str | None:
 
 def _shown(value: Any) -> str:
     if isinstance(value, Columns):
-        return " and ".join([*value.given, value.soft])
+        return ", ".join(value.names)
     return ", ".join(value) if isinstance(value, tuple) else str(value)
