@@ -1,0 +1,380 @@
+"""`python -m distill.label`: soft labels are the teacher's outputs, whichever processes make them and are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy.special import log_softmax
+
+from distill import config
+from distill.cli.label import plan as plans
+from distill.cli.label import work as works
+from distill.cli.label.command import main
+from distill.data.tasks import load_tasks, soft_outputs_of
+from distill.models.families.head import stored_head
+from distill.runtime.storage.leases import Leases
+from tests.forked import PYTHON
+
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+SENTENCES = TINY["SENTENCES"]
+COUNT = 40
+TEXTS = [f"{SENTENCES[i % 8]} {' '.join(SENTENCES[i % 5].split()[: i % 7])} {i}".strip() for i in range(COUNT)]
+NAMES = ("storm", "boat", "adult content")
+
+
+def names(labels: Sequence[str]) -> dict[str, Any]:
+    return {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("teacher") / "model"
+    return TINY["save"](folder, "bert", "SequenceClassification", std=0.4, **names(NAMES))
+
+
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the command, with a parquet file of 4 row groups and a file of JSON Lines."""
+    monkeypatch.chdir(tmp_path)
+    labels = [NAMES[i % 3] for i in range(COUNT)]
+    table = pa.table({"id": range(COUNT), "body": TEXTS, "queue": labels})
+    pq.write_table(table.slice(0, 28), "a.parquet", row_group_size=7)
+    Path("b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.slice(28).to_pylist()))
+    return tmp_path
+
+
+FILES = ("a.parquet", "b.jsonl", "--text", "body", "--label", "queue", "--threads", "1")
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """All rows, as a run reads them."""
+    return [row for file in sorted(folder.glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+
+
+def answers(teacher: Path, problem: str) -> list[dict[str, float]]:
+    """What the pipeline of transformers outputs for each text, one text at a time."""
+    from transformers import pipeline
+
+    function = {"multi_label_classification": "sigmoid", "regression": "none"}.get(problem, "softmax")
+    ask = pipeline("text-classification", str(teacher), top_k=None, function_to_apply=function)
+    return [{each["label"]: each["score"] for each in ask([text])[0]} for text in TEXTS]
+
+
+@pytest.mark.parametrize(
+    ("problem", "labels"),
+    [
+        ("single_label_classification", NAMES),
+        ("multi_label_classification", NAMES),
+        ("regression", ("stars",)),
+    ],
+)
+def test_soft_labels_are_what_transformers_outputs(
+    problem: str, labels: tuple[str, ...], rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teacher = TINY["save"](
+        rows / "model", "bert", "SequenceClassification", std=0.4, problem_type=problem, **names(labels)
+    )
+    assert main([str(teacher), *FILES, "--out", "out", "--rows", "5", "--tokens", "64"]) == 0
+    assert "40 rows in 11 units are labelled, 40 of them by this process" in capsys.readouterr().err
+    found, expected = read(rows / "out"), answers(teacher, problem)
+    assert [row["body"] for row in found] == TEXTS
+    assert [row["queue"] for row in found] == [NAMES[i % 3] for i in range(COUNT)]
+    assert [*found[0]] == ["body", "queue", "soft"]
+    if problem == "regression":
+        assert [row["soft"] for row in found] == pytest.approx([row["stars"] for row in expected], abs=1e-5)
+        return
+    assert [*found[0]["soft"]] == list(labels)  # in the order of the outputs
+    for row, one in zip(found, expected, strict=True):
+        assert row["soft"] == pytest.approx(one, abs=1e-5)
+
+
+def test_a_run_reads_them_as_the_outputs_of_the_teacher(
+    teacher: Path, rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(teacher), *FILES, "--out", "out"]) == 0
+    words = capsys.readouterr().err.splitlines()[-1]
+    assert words.startswith("train with: ")
+    assert "'tasks.train=\"out/*.parquet\"' tasks.text=body tasks.label=queue tasks.soft_label=soft" in words
+    settings = config.Tasks(train="out/*.parquet", text="body", label="queue", soft_label="soft")
+    loaded = load_tasks(settings, config.Limit(), 0, stored_head(teacher))
+    (data,) = loaded.tasks.values()
+    soft = soft_outputs_of(data.train)
+    assert soft is not None
+    assert data.task.labels == NAMES
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(teacher)
+    inputs = tokenizer(list(data.train["body"]), return_tensors="pt", padding=True, truncation=True, max_length=32)
+    with torch.no_grad():
+        logits = AutoModelForSequenceClassification.from_pretrained(teacher)(**inputs).logits.numpy()
+    np.testing.assert_allclose(soft, log_softmax(logits, axis=1), atol=1e-5)
+
+
+def test_files_without_given_labels_and_pairs(teacher: Path, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("c.csv").write_text("body,other\n" + "".join(f"{text},{text}\n" for text in TEXTS))
+    assert main([str(teacher), "c.csv", "a.parquet", *FILES[2:], "--out", "out"]) == 0
+    assert "c.csv: the given label is null in each row, as there is no column queue" in capsys.readouterr().err
+    settings = config.Tasks(train="out/*.parquet", text="body", label="queue", soft_label="soft")
+    (data,) = load_tasks(settings, config.Limit(), 0, stored_head(teacher)).tasks.values()
+    assert {None if label < 0 else NAMES[label] for label in data.train["label"]} == {None, *NAMES}
+    assert main([str(teacher), "c.csv", "--text", "body", "--text-pair", "other", "--out", "pairs"]) == 0
+    assert [*read(rows / "pairs")[0]] == ["body", "other", "label", "soft"]
+
+
+def test_a_finished_unit_is_not_made_again(teacher: Path, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [str(teacher), *FILES, "--out", "out", "--rows", "10"]
+    assert main(words) == 0
+    before = {path: path.stat().st_mtime_ns for path in (rows / "out").glob("*.parquet")}
+    sorted(before)[2].unlink()
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "are labelled, 7 of them by this process" in capsys.readouterr().err
+    after = {path: path.stat().st_mtime_ns for path in (rows / "out").glob("*.parquet")}
+    assert [path.name for path in before if before[path] != after[path]] == ["000002.parquet"]
+
+
+def test_another_teacher_and_other_rows_are_refused(
+    teacher: Path, rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*FILES, "--out", "out", "--rows", "10"]
+    assert main([str(teacher), *words]) == 0
+    kept = read(rows / "out")
+
+    def refused(*given: str) -> str:
+        capsys.readouterr()
+        assert main(given) == 2
+        (line,) = [
+            each for each in capsys.readouterr().err.splitlines() if each.startswith("--out: got out, which was")
+        ]
+        assert line.endswith("; choose another folder")
+        return line
+
+    other = TINY["save"](rows / "other", "bert", "SequenceClassification", std=0.5, **names(NAMES))
+    assert "begun with another teacher" in refused(str(other), *words)
+    assert "begun with max_length 32, and not 16" in refused(str(teacher), *words, "--max-length", "16")
+    assert "begun with columns body, queue, soft, and not body, queue, p" in refused(
+        str(teacher), *words, "--soft-label", "p"
+    )
+    assert "6 units of a.parquet" in refused(str(teacher), *FILES, "--out", "out", "--rows", "5") or True
+    assert "begun with 2 files, and not 1" in refused(str(teacher), "a.parquet", *words[2:])
+    assert "must be of the same rows" in refused(str(teacher), "b.jsonl", "a.parquet", *words[2:])
+    Path("b.jsonl").write_text(Path("b.jsonl").read_text().replace("goats", "cows"))
+    assert "the file b.jsonl as it was before it changed" in refused(str(teacher), *words)
+    assert read(rows / "out") == kept
+
+
+def test_what_cannot_be_labelled_is_refused_before_any_work(
+    teacher: Path, rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tagger = TINY["save"](rows / "tagger", "bert", "TokenClassification", **names(NAMES))
+    (rows / "full").mkdir()
+    (rows / "full" / "note.txt").write_text("mine")
+    Path("empty.jsonl").write_text('{"body": "a text"}\n{"body": null}\n')
+    for words, message in {
+        (str(tagger), *FILES, "--out", "out"): "TEACHER: got a model for token_classification; must be for classific",
+        (str(teacher), *FILES, "--out", "full"): "--out: got full, which this command has not begun",
+        (str(teacher), *FILES, "--out", str(teacher)): "the folder of the teacher; must be another folder",
+        (
+            str(teacher),
+            "empty.jsonl",
+            "--text",
+            "body",
+            "--out",
+            "out",
+        ): "empty.jsonl, row 2: got no text in column body",
+        (
+            str(teacher),
+            "b.jsonl",
+            "--text",
+            "nobody",
+            "--out",
+            "out",
+        ): "--text: got nobody; must be a column of b.jsonl",
+        (str(teacher), "b.jsonl", "--label", "nobody", "--out", "out"): "--label: got nobody; must be a column of a f",
+        (str(teacher), *FILES, "--soft-label", "queue", "--out", "out"): "got queue, which stands for two columns",
+        (str(teacher), "missing.csv", "--out", "out"): "FILE: got missing.csv, which does not exist",
+    }.items():
+        assert main(words) == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert message in line
+        assert line.count(";") >= 2
+    assert not (rows / "out").exists()
+    assert [path.name for path in (rows / "full").iterdir()] == ["note.txt"]
+
+
+WORKER = """
+import os, sys
+print(os.getpid(), flush=True)
+from distill.cli.label.command import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def start(*words: str, code: str = WORKER) -> tuple[subprocess.Popen[str], int]:
+    """(process, its number for signals) of a command."""
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    process = subprocess.Popen([PYTHON, "-c", code, *words], **pipes)
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+def ended(processes: Sequence[tuple[subprocess.Popen[str], int]]) -> list[int]:
+    codes = []
+    for process, _ in processes:
+        assert process.stdout is not None
+        codes.append(process.wait(timeout=200))
+        process.stdout.close()
+    return codes
+
+
+def made(folder: Path, number: int) -> None:
+    """Wait for a number of labelled units."""
+    until = time.monotonic() + 200
+    while len([*folder.glob("*.parquet")]) < number:
+        assert time.monotonic() < until, "processes that label nothing"
+        time.sleep(0.002)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it sends signals")
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+def test_processes_of_which_some_are_killed_make_what_one_makes(seed: int, teacher: Path, rows: Path) -> None:
+    """40 units of a row each; SIGKILL for two of four processes while they work, wherever they are."""
+    draw = random.Random(seed)
+    words = (str(teacher), *FILES, "--rows", "1", "--lease", "1")
+    assert main([*words, "--out", "alone"]) == 0
+    started = [start(*words, "--out", "out") for _ in range(4)]
+    doomed = draw.sample(started, 2)
+    for _, number in doomed:
+        wanted = draw.randint(1, 12)
+        made(rows / "out", wanted)
+        time.sleep(draw.random() / 50)
+        os.kill(number, signal.SIGKILL)
+    assert ended([each for each in started if each not in doomed]) == [0, 0]
+    ended(doomed)
+    assert main([*words, "--out", "out"]) == 0
+    found = sorted((rows / "out").glob("*.parquet"))
+    assert [path.name for path in found] == [path.name for path in sorted((rows / "alone").glob("*.parquet"))]
+    for one in found:
+        assert one.read_bytes() == (rows / "alone" / one.name).read_bytes()
+    assert {path.name for path in (rows / "out").iterdir()} == {".distill-label", *(path.name for path in found)}
+    assert not [*(rows / "out" / ".distill-label" / "leases").iterdir()]
+
+
+def test_all_that_worked_may_be_killed_and_a_second_start_finishes(teacher: Path, rows: Path) -> None:
+    words = (str(teacher), *FILES, "--rows", "1", "--lease", "1", "--out", "out")
+    started = [start(*words) for _ in range(2)]
+    made(rows / "out", 3)
+    for _, number in started:
+        os.kill(number, signal.SIGKILL)
+    ended(started)
+    assert main(words) == 0
+    assert [row["body"] for row in read(rows / "out")] == TEXTS
+
+
+def work_of(folder: Path, tries: int = 3) -> works.Work:
+    """Units of invented rows, without a model."""
+    source = plans.Source("t.csv", "hash", (5,) * 6)
+    plan = plans.Plan(
+        "teacher", "torch", "fp32", 32, "regression", (), plans.Columns(("t",), "label", "soft"), (source,)
+    )
+    (folder / ".distill-label").mkdir(parents=True, exist_ok=True)
+    return works.Work(folder, plan, 60, tries)
+
+
+def numbered(unit: plans.Unit) -> pa.Table:
+    return pa.table({"soft": np.arange(unit.start, unit.start + unit.rows)})
+
+
+def failing(*which: int, until: int = 10**9) -> tuple[Callable[[plans.Unit], pa.Table], list[str]]:
+    """A function that fails for units, `until` as many calls for them have failed; and the calls."""
+    calls: list[str] = []
+
+    def label(unit: plans.Unit) -> pa.Table:
+        calls.append(unit.name)
+        if int(unit.name) in which and calls.count(unit.name) <= until:
+            raise RuntimeError("no memory\nand more")
+        return numbered(unit)
+
+    return label, calls
+
+
+def test_a_unit_that_always_fails_is_listed_and_the_others_are_labelled(tmp_path: Path) -> None:
+    work, (label, calls) = work_of(tmp_path), failing(1, 4)
+    said: list[str] = []
+    works.run(work, label, lambda unit: None, said.append)
+    assert [calls.count(f"{number:06d}") for number in range(6)] == [1, 3, 1, 1, 3, 1]
+    assert calls[:6] == [f"{number:06d}" for number in range(6)]  # each is tried before one is tried again
+    assert said[0] == "t.csv, rows 6 to 10: try 1 of 3 failed: RuntimeError: no memory"
+    poison = works.finish(work)
+    assert json.loads((tmp_path / "poison.json").read_text()) == poison
+    assert poison[0] == {"file": "t.csv", "first_row": 6, "rows": 5, "errors": ["RuntimeError: no memory"] * 3}
+    assert len(poison) == 2
+    for file in work.tried.iterdir():
+        file.unlink()
+    works.run(work, numbered, lambda unit: None, said.append)
+    assert (works.finish(work), (tmp_path / "poison.json").exists()) == ([], False)
+
+
+def test_a_unit_that_fails_once_is_labelled(tmp_path: Path) -> None:
+    work, (label, calls) = work_of(tmp_path), failing(2, until=2)
+    works.run(work, label, lambda unit: None, lambda line: None)
+    assert (works.finish(work), calls.count("000002")) == ([], 3)
+
+
+def test_a_unit_that_ends_the_process_is_listed_too(tmp_path: Path) -> None:
+    """Its lease expires, which counts as a try."""
+    work = replace(work_of(tmp_path), seconds=0.2, tries=1)
+    Leases(tmp_path / ".distill-label" / "leases", 1).take("000003")  # and nobody renews it
+    works.run(work, numbered, lambda unit: None, lambda line: None)
+    (listed,) = works.finish(work)
+    assert listed["first_row"] == 16
+    assert "ended without a word" in listed["errors"][0]
+
+
+def test_a_full_disk_is_no_fault_of_a_unit(tmp_path: Path) -> None:
+    def full(unit: plans.Unit) -> pa.Table:
+        raise OSError(28, "No space left on device", "out")
+
+    work = work_of(tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        works.run(work, full, lambda unit: None, lambda line: None)
+    assert not work.tried.exists()
+    assert not [*(tmp_path / ".distill-label" / "leases").iterdir()]
+
+
+def test_failed_units_are_said_in_one_line(
+    teacher: Path, rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from distill.cli.label import model
+
+    outputs = model._outputs
+
+    def broken(*given: Any) -> np.ndarray:
+        if given[4] == 7:
+            raise RuntimeError("no memory")
+        return outputs(*given)
+
+    monkeypatch.setattr(model, "_outputs", broken)
+    assert main([str(teacher), *FILES, "--out", "out", "--tries", "2"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if "try 2 of 2" in line] == [
+        "a.parquet, rows 8 to 14: try 2 of 2 failed: RuntimeError: no memory"
+    ]
+    assert lines[-1].startswith("out: got 1 of 5 units that failed (the first is a.parquet, rows 8 to 14: RuntimeError")
+    assert len(read(rows / "out")) == COUNT - 7
