@@ -151,7 +151,7 @@ def stored(folder: Path) -> Plan | None:
     if not file.is_file():
         if folder.exists() and (not folder.is_dir() or any(path.name != INSIDE for path in folder.iterdir())):
             raise ConfigError(
-                f"--out: got {folder}, with files of somebody else; must be a new or empty folder; choose another"
+                f"--out: got {folder}, which this command has not begun; must be a new or empty folder; choose another"
             )
         return None
     found = read_json(file)
