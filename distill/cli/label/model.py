@@ -35,7 +35,8 @@ def loaded(folder: Path, options: argparse.Namespace, known: Plan | None, say: C
     Raises:
         ConfigError: for a folder of several heads, and for a model whose outputs cannot be soft labels.
     """
-    backend, scheme = options.backend or (known and known.backend), options.scheme or (known and known.scheme)
+    backend: str | None = options.backend or (known.backend if known else None)
+    scheme: str | None = options.scheme or (known.scheme if known else None)
     if scheme is None and options.device != "cpu" and backend in (None, _TORCH):
         scheme = _of_gpu(options.device)
     half = scheme if scheme in _HALVES and backend in (None, _TORCH) else None

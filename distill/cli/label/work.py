@@ -20,6 +20,7 @@ from distill.runtime.storage.leases import Leases
 
 POISON = "poison.json"
 """File that lists the units that failed."""
+_LEASES = "leases"
 _ENDED = "the process that labelled it ended without a word, for example because memory was full"
 _LONGEST_WAIT = 5.0
 """Seconds after which leases of other processes are looked at again."""
@@ -71,7 +72,7 @@ def run(work: Work, label: Label, told: Callable[[Unit], object], failed: Callab
     Raises:
         OSError, UserError: for a folder that cannot be written.
     """
-    leases = Leases(work.folder / INSIDE / "leases", work.seconds)
+    leases = Leases(work.folder / INSIDE / _LEASES, work.seconds)
     while units := work.open():
         # A list, because every unit is tried before one is tried again.
         if not any([_one(work, unit, leases, label, told, failed) for unit in units]):
@@ -131,6 +132,8 @@ def finish(work: Work) -> list[dict[str, Any]]:
     for path in work.folder.glob(".*.parquet.*"):
         if atomic.TEMPORARY.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
+    for path in (work.folder / INSIDE / _LEASES).iterdir():
+        path.unlink(missing_ok=True)
     if poison:
         atomic.write_json(work.folder / POISON, poison)
     else:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from distill.cli.label import plan as plans
 from distill.cli.label import work as works
 from distill.cli.label.command import main
 from distill.data.tasks import load_tasks, soft_outputs_of
+from distill.errors import SIGNALS
 from distill.models.families.head import stored_head
 from distill.runtime.storage.leases import Leases
 from tests.forked import PYTHON
@@ -39,6 +40,15 @@ NAMES = ("storm", "boat", "adult content")
 
 def names(labels: Sequence[str]) -> dict[str, Any]:
     return {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Lets signals do after a command what they did before."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")
@@ -283,6 +293,18 @@ def test_all_that_worked_may_be_killed_and_a_second_start_finishes(teacher: Path
     for _, number in started:
         os.kill(number, signal.SIGKILL)
     ended(started)
+    assert main(words) == 0
+    assert [row["body"] for row in read(rows / "out")] == TEXTS
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it sends signals")
+def test_a_process_that_is_told_to_end_gives_its_unit_back(teacher: Path, rows: Path) -> None:
+    words = (str(teacher), *FILES, "--rows", "1", "--lease", "1", "--out", "out")
+    process, number = start(*words)
+    made(rows / "out", 2)
+    os.kill(number, signal.SIGTERM)
+    assert ended([(process, number)])[0] in (130, 0)
+    assert not (rows / "out" / ".distill-label" / "tries").exists()
     assert main(words) == 0
     assert [row["body"] for row in read(rows / "out")] == TEXTS
 
