@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from distill.cli.label import soft
-from distill.cli.label.plan import Plan, Unit, table
+from distill.cli.label.plan import Plan, Unit, unchanged
 from distill.cli.texts import asked
 from distill.data.encode import encode_texts
 from distill.deploy import serve
@@ -35,6 +35,10 @@ def loaded(folder: Path, options: argparse.Namespace, known: Plan | None, say: C
     Raises:
         ConfigError: for a folder of several heads, and for a model whose outputs cannot be soft labels.
     """
+    if options.device != "cpu":
+        from distill.deploy.serve.whole import check_device  # which needs torch
+
+        check_device(options.device)
     backend: str | None = options.backend or (known.backend if known else None)
     scheme: str | None = options.scheme or (known.scheme if known else None)
     if scheme is None and options.device != "cpu" and backend in (None, _TORCH):
@@ -65,6 +69,8 @@ def _of_gpu(device: str) -> str:
 
 def _in_half(model: Model, scheme: str, options: argparse.Namespace) -> Model:
     """The same model with weights and arithmetic of 16 bits."""
+    from distill.deploy.serve.whole import tokenizer_and_length
+
     runner = load_runner(
         f"{_TORCH} {scheme}",
         model.folder,
@@ -73,19 +79,22 @@ def _in_half(model: Model, scheme: str, options: argparse.Namespace) -> Model:
         device=options.device,
         threads=options.threads or cores(),
     )
-    return replace(model, scheme=scheme, run=serve.within(runner.run, model.max_length))
+    return replace(model, scheme=scheme, run=serve.within(runner.run, tokenizer_and_length(model.folder)[1]))
 
 
-def labeller(model: Model, plan: Plan, tokens: int, separator: str | None) -> Callable[[Unit], pa.Table]:
-    """A function from a unit to its rows with soft labels.
+def labeller(
+    model: Model, plan: Plan, tokens: int, separator: str | None, said: Callable[[str], object]
+) -> Callable[[Unit], pa.Table]:
+    """A function from a unit to its rows with soft labels. It raises Changed for a file that has changed.
 
     Args:
         tokens: most tokens of a batch.
+        said: gets a line for a unit of which some rows have no soft label.
     """
-    columns = plan.columns
+    columns, sources = plan.columns, {source.name: source for source in plan.sources}
 
     def label(unit: Unit) -> pa.Table:
-        source = table(unit.source, separator)
+        source = unchanged(sources[unit.source], columns, separator)
         rows = columns.of(source.rows.slice(unit.start, unit.rows))
         starts = range(0, unit.rows, _AT_ONCE)
         parts = [
@@ -95,7 +104,15 @@ def labeller(model: Model, plan: Plan, tokens: int, separator: str | None) -> Ca
             )
             for start in starts
         ]
-        return rows.append_column(columns.soft, pa.chunked_array(parts))
+        labels = pa.chunked_array(parts)
+        if labels.null_count:
+            wrong = f"outputs of {model.backend} {model.scheme} that are not finite"
+            if labels.null_count == unit.rows:
+                raise DataError(
+                    f"{unit.place}: got {wrong} for every row; must be numbers; set another --scheme, and another --out"
+                )
+            said(f"{unit.place}: {labels.null_count:,} rows have no soft label (null): {wrong}")
+        return rows.append_column(columns.soft, labels)
 
     return label
 
@@ -103,11 +120,14 @@ def labeller(model: Model, plan: Plan, tokens: int, separator: str | None) -> Ca
 def _outputs(
     model: Model, rows: pa.Table, text: tuple[str, ...], tokens: int, first: int, where: Callable[[int], str]
 ) -> np.ndarray:
-    """Outputs float32 [n, outputs] of rows, of which the first is row `first` of its file."""
+    """Outputs float32 [n, outputs] of rows, of which the first is row `first` of its file; NaN for a row of which one
+    is not finite."""
     texts = texts_in(asked(rows, text), len(text))
     encoded = encode_texts([list(column) for column in zip(*texts, strict=True)], model.tokenizer, model.max_length)
     if len(empty := np.flatnonzero(encoded.lengths == 0)):
-        raise DataError(f"{where(first + int(empty[0]))}: got no text; must be a text with a token; leave it out")
+        raise DataError(
+            f"{where(first + int(empty[0]))}: got no text; must be a token; leave it out, and set another --out"
+        )
     found = predict(
         model.run,
         encoded,
@@ -116,9 +136,5 @@ def _outputs(
         tokens=tokens,
         rows=1 if model.row_by_row else None,
     )
-    if len(wrong := np.flatnonzero(~np.isfinite(found).all(axis=1))):
-        raise DataError(
-            f"{where(first + int(wrong[0]))}: got outputs of {model.backend} {model.scheme} that are not finite; must "
-            "be numbers; choose another --scheme"
-        )
+    found[~np.isfinite(found).all(axis=1)] = np.nan
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -15,13 +15,18 @@ import pyarrow as pa
 
 from distill.data import files
 from distill.errors import ConfigError, UserError
-from distill.runtime.storage import atomic, file_hashes
+from distill.runtime.storage import atomic, file_hashes, locks
 from distill.runtime.storage.strict_json import read_json
 
 INSIDE = ".distill-label"
 """Folder, in that of the labels, with what processes tell each other."""
 _FILE = "plan.json"
 SCHEMA = 1
+
+
+class Changed(UserError):
+    """A file, or the folder of labels, is not as it was when the labelling began. It is no fault of a unit, and ends
+    the process."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,15 @@ class Plan:
     kind: str
     labels: tuple[str, ...]
     """Names of the teacher's labels, in the order of its outputs; empty for a number."""
+    tries: int
+    """How often a unit is tried, each time by another process, before it is given up."""
     columns: Columns
     sources: tuple[Source, ...]
+
+    @property
+    def text(self) -> str:
+        """As it is stored."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2)
 
     @property
     def units(self) -> list[Unit]:
@@ -98,8 +110,16 @@ def _starts(sizes: Sequence[int]) -> list[int]:
 
 def of_teacher(folder: Path) -> str:
     """Hash of what a teacher is made from; a text about it is none of it."""
-    every = [[name, content] for name, content in file_hashes.of_folder(folder) if not name.endswith(".md")]
-    return hashlib.sha256(repr(every).encode()).hexdigest()[:16]
+    every = [
+        [name, content]
+        for name, content in file_hashes.of_folder(folder)
+        if not name.endswith(".md") and not any(part.startswith(".") for part in name.split("/"))
+    ]
+    return _hash(repr(every).encode())
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def source(file: str, columns: Columns, table: files.Table, most: int) -> Source:
@@ -141,6 +161,21 @@ def table(file: str, separator: str | None) -> files.Table:
     return files.read([file], "FILE", separator)
 
 
+@lru_cache(maxsize=1)
+def unchanged(source: Source, columns: Columns, separator: str | None) -> files.Table:
+    """The rows of a file. Raises Changed unless they are those with which the labelling began."""
+    try:
+        found = table(source.name, separator)
+    except UserError as error:
+        raise Changed(error.messages) from error
+    if set(columns.text) <= set(found.rows.column_names) and _content(columns.of(found.rows)) == source.content:
+        return found
+    raise Changed(
+        f"{source.name}: got other rows than those with which the labelling began; must not change; restore the file "
+        "and run the same command, or label what it is now into another folder"
+    )
+
+
 def stored(folder: Path) -> Plan | None:
     """The plan by which a folder of labels was begun; None for a new or empty folder.
 
@@ -172,31 +207,46 @@ def _decoded(found: dict[str, Any]) -> Plan:
     return Plan(**found | lists)
 
 
-def agreed(folder: Path, plan: Plan) -> Plan:
-    """Begin a folder of labels by a plan, or check that it is the one by which the folder was begun.
+def begun(folder: Path, plan: Plan, say: Callable[[str], object]) -> Plan:
+    """Begin a folder of labels by a plan, unless it was begun. Returns the plan by which it was."""
+    inside = folder / INSIDE
+    inside.mkdir(parents=True, exist_ok=True)
 
-    Raises:
-        ConfigError: for another teacher, other settings or other rows than those.
-    """
-    if (known := stored(folder)) is None:
-        try:
-            with atomic.writing_file(folder / INSIDE / _FILE, new=True) as temporary:
-                temporary.write_text(json.dumps({"schema": SCHEMA, **asdict(plan)}, indent=2), encoding="utf-8")
-            return plan
-        except UserError:  # another process was faster
-            known = stored(folder)
-            if known is None:
-                raise
+    def wait(lock: Path) -> None:
+        say(f"{folder}: another process begins it, which is waited for{locks.left(lock)}")
+
+    with locks.held(inside / "lock", wait):
+        if (known := stored(folder)) is not None:
+            return known
+        atomic.write_text(inside / _FILE, plan.text)
+        return plan
+
+
+def stamp(folder: Path) -> str | None:
+    """Hash of the plan by which a folder of labels was begun; None if it is gone."""
+    try:
+        return _hash((folder / INSIDE / _FILE).read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def stamp_of(plan: Plan) -> str:
+    """What `stamp` returns for a folder that was begun by this plan."""
+    return _hash(plan.text.encode())
+
+
+def check(folder: Path, known: Plan, plan: Plan) -> None:
+    """Raise ConfigError unless a plan is the one by which a folder was begun: for another teacher, other settings or
+    other rows."""
     if (difference := _difference(known, plan)) is not None:
         raise ConfigError(f"--out: got {folder}, which was begun with {difference}; choose another folder")
-    return plan
 
 
 def _difference(known: Plan, plan: Plan) -> str | None:
     """How a folder was begun where a plan differs, and what must be so; None for the same."""
     if known.teacher != plan.teacher:
         return "another teacher, or before its files changed; must have the labels of one teacher"
-    for name in ("backend", "scheme", "max_length", "kind", "labels", "columns"):
+    for name in ("backend", "scheme", "max_length", "kind", "labels", "tries", "columns"):
         before, now = getattr(known, name), getattr(plan, name)
         if before != now:
             return f"{name} {_shown(before)}, and not {_shown(now)}; must be the same"

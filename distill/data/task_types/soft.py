@@ -94,22 +94,24 @@ def _probabilities(column: pa.ChunkedArray, numbers: Mapping[str, int], where: W
 
 
 def _at_once(column: pa.ChunkedArray, numbers: Mapping[str, int], outputs: int) -> np.ndarray | None:
-    """The same numbers [n, labels], of a column of objects that all have a probability for each of their labels, as
-    `distill.label` writes them: row by row, millions of rows take minutes. None for any other column."""
-    if not pa.types.is_struct(column.type) or column.null_count:
+    """The same numbers [n, labels], of a column of objects that all have a probability for each of their labels, or are
+    null, as `distill.label` writes them: row by row, millions of rows take minutes. None for any other column."""
+    if not pa.types.is_struct(column.type):
         return None
-    fields = [(field.name, numbers.get(field.name.strip())) for field in column.type]
-    if any(number is None for _, number in fields):
+    names = [field.name.strip() for field in column.type]
+    if len({*names}) < len(names) or any(name not in numbers for name in names):
         return None
-    result = np.zeros((len(column), outputs))
-    for name, number in fields:
-        values = pc.struct_field(column, name)
-        if not pa.types.is_floating(values.type) or values.null_count:
+    given = pc.is_valid(column).to_numpy()
+    result = np.full((len(column), outputs), np.nan)
+    result[given] = 0.0
+    for field, name in enumerate(names):
+        values = pc.struct_field(column, [field])  # by number: a name with a dot would be a path
+        if not pa.types.is_floating(values.type) or values.null_count != column.null_count:
             return None
-        found = values.to_numpy()
+        found = values.to_numpy()[given]
         if not ((found >= 0) & (found <= 1 + SUM_TOLERANCE)).all():  # NaN is neither
             return None
-        result[:, number] += np.minimum(found, 1.0)
+        result[given, numbers[name]] += np.minimum(found, 1.0)
     return result
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from distill.cli.label import plan as plans
 from distill.cli.label import work as works
 from distill.cli.label.command import main
 from distill.data.tasks import load_tasks, soft_outputs_of
-from distill.errors import SIGNALS
+from distill.errors import SIGNALS, UserError
 from distill.models.families.head import stored_head
 from distill.runtime.storage.leases import Leases
 from tests.forked import PYTHON
@@ -196,10 +197,11 @@ def test_what_cannot_be_labelled_is_refused_before_any_work(
     (rows / "full").mkdir()
     (rows / "full" / "note.txt").write_text("mine")
     Path("empty.jsonl").write_text('{"body": "a text"}\n{"body": null}\n')
+    Path("blank.jsonl").write_text('{"body": "  "}\n{"body": "a text"}\n')
     for words, message in {
         (str(tagger), *FILES, "--out", "out"): "TEACHER: got a model for token_classification; must be for classific",
         (str(teacher), *FILES, "--out", "full"): "--out: got full, which this command has not begun",
-        (str(teacher), *FILES, "--out", str(teacher)): "the folder of the teacher; must be another folder",
+        (str(teacher), *FILES, "--out", str(teacher)): "the folder of the teacher or one in it; must be another",
         (
             str(teacher),
             "empty.jsonl",
@@ -207,7 +209,15 @@ def test_what_cannot_be_labelled_is_refused_before_any_work(
             "body",
             "--out",
             "out",
-        ): "empty.jsonl, row 2: got no text in column body",
+        ): "empty.jsonl, row 2: got null in body; must be text",
+        (
+            str(teacher),
+            "blank.jsonl",
+            "--text",
+            "body",
+            "--out",
+            "out",
+        ): "blank.jsonl, row 1: got no text in body; must be text",
         (
             str(teacher),
             "b.jsonl",
@@ -283,9 +293,10 @@ def test_processes_of_which_some_are_killed_make_what_one_makes(seed: int, teach
     for one in found:
         assert one.read_bytes() == (rows / "alone" / one.name).read_bytes()
     assert {path.name for path in (rows / "out").iterdir()} == {".distill-label", *(path.name for path in found)}
-    assert not [*(rows / "out" / ".distill-label" / "leases").iterdir()]
+    assert not [*(rows / "out" / ".distill-label").glob("*/leases/*")]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="it sends signals")
 def test_all_that_worked_may_be_killed_and_a_second_start_finishes(teacher: Path, rows: Path) -> None:
     words = (str(teacher), *FILES, "--rows", "1", "--lease", "1", "--out", "out")
     started = [start(*words) for _ in range(2)]
@@ -304,19 +315,19 @@ def test_a_process_that_is_told_to_end_gives_its_unit_back(teacher: Path, rows: 
     made(rows / "out", 2)
     os.kill(number, signal.SIGTERM)
     assert ended([(process, number)])[0] in (130, 0)
-    assert not (rows / "out" / ".distill-label" / "tries").exists()
+    assert not [*(rows / "out" / ".distill-label").glob("*/leases/*")]
     assert main(words) == 0
+    assert not [*(rows / "out" / ".distill-label").glob("*/tries/*")]
     assert [row["body"] for row in read(rows / "out")] == TEXTS
 
 
-def work_of(folder: Path, tries: int = 3) -> works.Work:
+def work_of(folder: Path, tries: int = 3, units: int = 6) -> works.Work:
     """Units of invented rows, without a model."""
-    source = plans.Source("t.csv", "hash", (5,) * 6)
-    plan = plans.Plan(
-        "teacher", "torch", "fp32", 32, "regression", (), plans.Columns(("t",), "label", "soft"), (source,)
-    )
-    (folder / ".distill-label").mkdir(parents=True, exist_ok=True)
-    return works.Work(folder, plan, 60, tries)
+    source = plans.Source("t.csv", "hash", (5,) * units)
+    columns = plans.Columns(("t",), "label", "soft")
+    plan = plans.Plan("teacher", "torch", "fp32", 32, "regression", (), tries, columns, (source,))
+    assert plans.begun(folder, plan, print) is plan
+    return works.Work(folder, plan, plans.stamp_of(plan), 60)
 
 
 def numbered(unit: plans.Unit) -> pa.Table:
@@ -339,34 +350,122 @@ def failing(*which: int, until: int = 10**9) -> tuple[Callable[[plans.Unit], pa.
 def test_a_unit_that_always_fails_is_listed_and_the_others_are_labelled(tmp_path: Path) -> None:
     work, (label, calls) = work_of(tmp_path), failing(1, 4)
     said: list[str] = []
-    works.run(work, label, lambda unit: None, said.append)
-    assert [calls.count(f"{number:06d}") for number in range(6)] == [1, 3, 1, 1, 3, 1]
-    assert calls[:6] == [f"{number:06d}" for number in range(6)]  # each is tried before one is tried again
+    for process in range(4):
+        works.run(work, label, lambda unit: None, said.append)
+        wanted = min(process + 1, 3)  # each process tries a unit once
+        assert [calls.count(f"{number:06d}") for number in range(6)] == [1, wanted, 1, 1, wanted, 1]
+        poison = works.finish(work)
+        assert poison[0] == {"file": "t.csv", "first_row": 6, "rows": 5, "errors": ["RuntimeError: no memory"] * wanted}
     assert said[0] == "t.csv, rows 6 to 10: try 1 of 3 failed: RuntimeError: no memory"
-    poison = works.finish(work)
     assert json.loads((tmp_path / "poison.json").read_text()) == poison
-    assert poison[0] == {"file": "t.csv", "first_row": 6, "rows": 5, "errors": ["RuntimeError: no memory"] * 3}
     assert len(poison) == 2
-    for file in work.tried.iterdir():
-        file.unlink()
+    shutil.rmtree(work.tried)
     works.run(work, numbered, lambda unit: None, said.append)
     assert (works.finish(work), (tmp_path / "poison.json").exists()) == ([], False)
 
 
-def test_a_unit_that_fails_once_is_labelled(tmp_path: Path) -> None:
+def test_a_unit_that_fails_twice_is_labelled_by_the_third_process(tmp_path: Path) -> None:
     work, (label, calls) = work_of(tmp_path), failing(2, until=2)
-    works.run(work, label, lambda unit: None, lambda line: None)
+    for _ in range(3):
+        works.run(work, label, lambda unit: None, lambda line: None)
     assert (works.finish(work), calls.count("000002")) == ([], 3)
+
+
+def test_a_process_that_fails_everywhere_ends_and_its_tries_do_not_count(tmp_path: Path) -> None:
+    work = work_of(tmp_path, units=12)
+    label, calls = failing(*range(12))
+    with pytest.raises(UserError, match="5 units in a row that failed in this process .RuntimeError: no memory"):
+        works.run(work, label, lambda unit: None, lambda line: None)
+    assert (len(calls), [*work.tried.iterdir()], [*work.leases.iterdir()]) == (5, [], [])
+    sick: list[str] = []
+
+    def dying(unit: plans.Unit) -> pa.Table:
+        sick.append(unit.name)
+        if len(sick) > 3:
+            raise RuntimeError("the device is lost")
+        return numbered(unit)
+
+    with pytest.raises(UserError, match="5 units in a row"):
+        works.run(work, dying, lambda unit: None, lambda line: None)
+    assert (len(set(sick)), [*work.tried.iterdir()]) == (8, [])
+
+
+def test_units_in_a_row_that_fail_do_not_stop_a_process_that_can_label(tmp_path: Path) -> None:
+    work = work_of(tmp_path, units=12)
+    label, calls = failing(*range(3, 9))
+    works.run(work, label, lambda unit: None, lambda line: None)
+    assert [path.stem for path in sorted(tmp_path.glob("*.parquet"))] == [f"{n:06d}" for n in (0, 1, 2, 9, 10, 11)]
+    assert [each["first_row"] for each in works.finish(work)] == [5 * n + 1 for n in range(3, 9)]
 
 
 def test_a_unit_that_ends_the_process_is_listed_too(tmp_path: Path) -> None:
     """Its lease expires, which counts as a try."""
-    work = replace(work_of(tmp_path), seconds=0.2, tries=1)
-    Leases(tmp_path / ".distill-label" / "leases", 1).take("000003")  # and nobody renews it
+    work = replace(work_of(tmp_path, tries=1), seconds=0.2)
+    Leases(work.leases, 0.2).take("000003")  # and nobody renews it
     works.run(work, numbered, lambda unit: None, lambda line: None)
     (listed,) = works.finish(work)
     assert listed["first_row"] == 16
     assert "ended without a word" in listed["errors"][0]
+
+
+def test_a_unit_that_vanishes_after_it_was_labelled_is_listed(tmp_path: Path) -> None:
+    work = work_of(tmp_path)
+    works.run(work, numbered, lambda unit: None, lambda line: None)
+    (tmp_path / "000002.parquet").unlink()
+    assert works.finish(work)[0]["errors"] == ["its file was removed after it was labelled"]
+
+
+def test_a_unit_that_another_process_labelled_meanwhile_is_kept(tmp_path: Path) -> None:
+    work = work_of(tmp_path, units=1)
+
+    def slow(unit: plans.Unit) -> pa.Table:
+        work.file(unit).write_bytes(b"of the other process")
+        return numbered(unit)
+
+    told: list[plans.Unit] = []
+    works.run(work, slow, told.append, lambda line: None)
+    assert (told, work.file(work.plan.units[0]).read_bytes()) == ([], b"of the other process")
+    assert not work.tried.exists()
+
+
+def test_nothing_is_written_to_a_folder_that_was_begun_anew(tmp_path: Path) -> None:
+    work = work_of(tmp_path / "out")
+
+    def replaced(unit: plans.Unit) -> pa.Table:
+        shutil.rmtree(tmp_path / "out")
+        work_of(tmp_path / "out", tries=9)
+        return numbered(unit)
+
+    with pytest.raises(UserError, match="--out: got .*out, which was removed or begun anew meanwhile; must"):
+        works.run(work, replaced, lambda unit: None, lambda line: None)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".distill-label"]
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(UserError, match="removed or begun anew"):
+        works.run(work, numbered, lambda unit: None, lambda line: None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_process_of_an_unfinished_unit_needs_is_kept(tmp_path: Path) -> None:
+    work = work_of(tmp_path)
+    works.run(work, numbered, lambda unit: None, lambda line: None)
+    (tmp_path / "000002.parquet").unlink()
+    kept = [tmp_path / f".000002.parquet.{1:015d}.distill-tmp", work.leases / "000002"]
+    gone = [tmp_path / f".000003.parquet.{1:015d}.distill-tmp", work.leases / "000003"]
+    for folder, lease in (kept, gone):
+        folder.mkdir()
+        lease.write_text("")
+    works.finish(work)
+    assert [path.exists() for path in (*kept, *gone)] == [True, True, False, False]
+
+
+def test_who_comes_second_takes_the_plan_of_the_first(tmp_path: Path) -> None:
+    work = work_of(tmp_path)
+    other = replace(work.plan, scheme="bf16")
+    known = plans.begun(tmp_path, other, print)
+    assert known == work.plan
+    with pytest.raises(UserError, match="begun with scheme fp32, and not bf16; must be the same"):
+        plans.check(tmp_path, known, other)
+    assert plans.stamp(tmp_path) == work.stamp == plans.stamp_of(known)
 
 
 def test_a_full_disk_is_no_fault_of_a_unit(tmp_path: Path) -> None:
@@ -377,7 +476,7 @@ def test_a_full_disk_is_no_fault_of_a_unit(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         works.run(work, full, lambda unit: None, lambda line: None)
     assert not work.tried.exists()
-    assert not [*(tmp_path / ".distill-label" / "leases").iterdir()]
+    assert not [*work.leases.iterdir()]
 
 
 def test_failed_units_are_said_in_one_line(
@@ -393,10 +492,126 @@ def test_failed_units_are_said_in_one_line(
         return outputs(*given)
 
     monkeypatch.setattr(model, "_outputs", broken)
-    assert main([str(teacher), *FILES, "--out", "out", "--tries", "2"]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert [line for line in lines if "try 2 of 2" in line] == [
-        "a.parquet, rows 8 to 14: try 2 of 2 failed: RuntimeError: no memory"
-    ]
-    assert lines[-1].startswith("out: got 1 of 5 units that failed (the first is a.parquet, rows 8 to 14: RuntimeError")
+    for number in (1, 2):
+        assert main([str(teacher), *FILES, "--out", "out", "--tries", "2"]) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert [line for line in lines if "of 2 failed" in line] == [
+            f"a.parquet, rows 8 to 14: try {number} of 2 failed: RuntimeError: no memory"
+        ]
+        said = "out: got 1 of 5 units that failed (the first is a.parquet, rows 8 to 14: RuntimeError: no memory); must"
+        assert lines[-1].startswith(said)
+        assert ("after you removed" in lines[-1]) == (number == 2)
     assert len(read(rows / "out")) == COUNT - 7
+    monkeypatch.setattr(model, "_outputs", outputs)
+    assert main([str(teacher), *FILES, "--out", "out"]) == 2  # it was given up
+    shutil.rmtree(next((rows / "out" / ".distill-label").glob("*/tries")))
+    assert main([str(teacher), *FILES, "--out", "out", "--tokens", "64"]) == 0
+
+
+def test_a_file_that_changes_within_a_run_ends_it(
+    teacher: Path, rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from distill.cli.label import model
+
+    outputs, before = model._outputs, Path("b.jsonl").read_text()
+
+    def changing(*given: Any) -> np.ndarray:
+        Path("b.jsonl").write_text(before.replace("goats", "cows"))
+        return outputs(*given)
+
+    monkeypatch.setattr(model, "_outputs", changing)
+    words = [str(teacher), *FILES, "--out", "out"]
+    assert main(words) == 2
+    assert "b.jsonl: got other rows than those with which the labelling began" in capsys.readouterr().err
+    assert {row["body"] for row in read(rows / "out")} == set(TEXTS[:28])
+    assert not [*(rows / "out" / ".distill-label").glob("*/tries/*")]
+    monkeypatch.setattr(model, "_outputs", outputs)
+    Path("b.jsonl").unlink()
+    assert main(words) == 2
+    Path("b.jsonl").write_text(before)
+    assert main(words) == 0
+    assert [row["body"] for row in read(rows / "out")] == TEXTS
+
+
+def test_rows_whose_outputs_are_not_finite_have_no_soft_label(
+    teacher: Path, rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from distill.cli.label import model
+
+    predict = model.predict
+
+    def overflowing(*given: Any, **named: Any) -> np.ndarray:
+        found = predict(*given, **named)
+        found[3, 1] = np.inf
+        return found
+
+    monkeypatch.setattr(model, "predict", overflowing)
+    assert main([str(teacher), "a.parquet", *FILES[2:], "--out", "out", "--rows", "100"]) == 0
+    assert "a.parquet, rows 1 to 7: 1 rows have no soft label (null): outputs of torch fp32" in capsys.readouterr().err
+    found = read(rows / "out")
+    assert [number for number, row in enumerate(found) if row["soft"] is None] == [3, 10, 17, 24]
+    settings = config.Tasks(train="out/*.parquet", text="body", label="queue", soft_label="soft")
+    (data,) = load_tasks(settings, config.Limit(), 0, stored_head(teacher)).tasks.values()
+    soft = soft_outputs_of(data.train)
+    assert soft is not None
+    without = {TEXTS[number] for number in (3, 10, 17, 24)}
+    flags = np.isnan(soft).any(axis=1)
+    assert [text in without for text in data.train["body"]] == flags.tolist()
+    monkeypatch.setattr(model, "predict", lambda *given, **named: np.full_like(predict(*given, **named), np.nan))
+    assert main([str(teacher), "a.parquet", *FILES[2:], "--out", "other"]) == 2
+    assert "that are not finite for every row" in capsys.readouterr().err
+
+
+def test_a_teacher_without_names_writes_lists_that_a_run_can_name(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teacher = TINY["save"](rows / "model", "bert", "SequenceClassification", std=0.4, num_labels=3)
+    assert main([str(teacher), *FILES, "--out", "out"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert "tasks.labels" in lines[-2]
+    assert "put the names of the labels, in that order" in lines[-1]
+    answered = answers(teacher, "single_label_classification")
+    for row, one in zip(read(rows / "out"), answered, strict=True):
+        assert row["soft"] == pytest.approx([one[f"LABEL_{number}"] for number in range(3)], abs=1e-5)
+    settings = config.Tasks(
+        train="out/*.parquet", text="body", label="queue", soft_label="soft", labels=["boat", "storm", "adult content"]
+    )
+    (data,) = load_tasks(settings, config.Limit(), 0, stored_head(teacher)).tasks.values()
+    soft = soft_outputs_of(data.train)
+    assert soft is not None
+    wanted = {text: [one[f"LABEL_{number}"] for number in range(3)] for text, one in zip(TEXTS, answered, strict=True)}
+    np.testing.assert_allclose(np.exp(soft), [wanted[text] for text in data.train["body"]], atol=1e-5)
+
+
+def test_a_glob_leaves_the_folder_of_labels_out(teacher: Path, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [str(teacher), "**/*.parquet", *FILES[2:], "--out", "out"]
+    assert main(words) == 0
+    assert main(words) == 0
+    assert "out: 4 files in it are not labelled" in capsys.readouterr().err
+    assert main([str(teacher), "out/*.parquet", *FILES[2:], "--out", "out"]) == 2
+    assert main([str(teacher), *FILES, "--out", str(teacher / "out")]) == 2
+    assert not (teacher / "out").exists()
+
+
+def test_errors_of_a_disk_and_of_a_device_are_one_line(
+    teacher: Path, rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(teacher), *FILES, "--out", "out", "--device", "nothing"]) == 2
+    assert "device: got nothing; must be a device that this machine has" in capsys.readouterr().err
+
+    def full(*given: Any) -> None:
+        raise OSError(28, "No space left on device", "out/000000.parquet")
+
+    monkeypatch.setattr(works, "_write", full)
+    assert main([str(teacher), *FILES, "--out", "out"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("out/000000.parquet: got No space left on device; must")
+
+
+def test_hidden_folders_are_no_part_of_a_teacher(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "weights").write_text("1")
+    before = plans.of_teacher(tmp_path)
+    (tmp_path / ".git" / "index").write_text("2")
+    assert plans.of_teacher(tmp_path) == before
+    (tmp_path / "weights").write_text("3")
+    assert plans.of_teacher(tmp_path) != before
