@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -226,8 +227,10 @@ def stamp(folder: Path) -> str | None:
     """Hash of the plan by which a folder of labels was begun; None if it is gone."""
     try:
         return _hash((folder / INSIDE / _FILE).read_bytes())
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+            return None
+        raise
 
 
 def stamp_of(plan: Plan) -> str:

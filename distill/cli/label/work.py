@@ -83,7 +83,7 @@ class Work:
     def open(self) -> list[Unit]:
         """The units that are neither labelled nor given up."""
         there, failed = {path.name for path in self.folder.iterdir()}, Counter[str]()
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # without a failed try there is no such folder
             failed.update(path.name.partition(".")[0] for path in self.tried.iterdir())
         left = [unit for unit in self.plan.units if self.file(unit).name not in there]
         return [unit for unit in left if failed[unit.name] < self.plan.tries]
