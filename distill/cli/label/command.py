@@ -125,6 +125,7 @@ def _begun(options: argparse.Namespace, folder: Path) -> tuple[Model, Plan, Plan
     from distill.cli.label import plan as plans
     from distill.cli.label.model import loaded
 
+    plans.forget()
     stored = plans.stored(options.out)
     model = loaded(folder, options, stored, say)
     plan = _plan(options, folder, model, stored)

@@ -177,6 +177,12 @@ def unchanged(source: Source, columns: Columns, separator: str | None) -> files.
     )
 
 
+def forget() -> None:
+    """Read files again, which may have changed since another command of this process read them."""
+    table.cache_clear()
+    unchanged.cache_clear()
+
+
 def stored(folder: Path) -> Plan | None:
     """The plan by which a folder of labels was begun; None for a new or empty folder.
 
