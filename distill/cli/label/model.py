@@ -16,7 +16,7 @@ from distill.cli.texts import asked
 from distill.data.encode import encode_texts
 from distill.deploy import serve
 from distill.deploy.serve.model import Model, texts_in
-from distill.errors import ConfigError, DataError
+from distill.errors import ConfigError, DataError, UserError, reason
 from distill.inference.predict import predict
 from distill.inference.runners import load as load_runner
 from distill.runtime.cores import cores
@@ -79,7 +79,17 @@ def _in_half(model: Model, scheme: str, options: argparse.Namespace) -> Model:
         device=options.device,
         threads=options.threads or cores(),
     )
-    return replace(model, scheme=scheme, run=serve.within(runner.run, tokenizer_and_length(model.folder)[1]))
+    half = replace(model, scheme=scheme, run=serve.within(runner.run, tokenizer_and_length(model.folder)[1]))
+    try:
+        half.outputs(serve.probe(half))
+    except UserError:
+        raise
+    except Exception as error:  # of any kind: some models of transformers mix types
+        raise ConfigError(
+            f"--scheme: got {scheme}, in which this model does not run ({reason(error)}); must be one in which it "
+            "runs; set --scheme fp32"
+        ) from error
+    return half
 
 
 def labeller(

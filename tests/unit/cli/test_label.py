@@ -455,3 +455,18 @@ def test_hidden_folders_are_no_part_of_a_teacher(tmp_path: Path) -> None:
     assert plans.of_teacher(tmp_path) == before
     (tmp_path / "weights").write_text("3")
     assert plans.of_teacher(tmp_path) != before
+
+
+def test_a_model_that_is_padded_on_the_left_keeps_its_last_tokens(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teacher = TINY["save"](rows / "model", "xlnet", "SequenceClassification", std=0.4, **names(NAMES))
+    words = [str(teacher), *FILES, "--max-length", "12"]
+    assert main([*words, "--out", "float"]) == 0
+    assert main([*words, "--scheme", "tf32", "--out", "other"]) == 0  # on a CPU, the same as float32
+    for other, whole in zip(read(rows / "other"), read(rows / "float"), strict=True):
+        assert other["soft"] == pytest.approx(whole["soft"], abs=1e-6)
+    capsys.readouterr()
+    assert main([*words, "--scheme", "bf16", "--out", "half"]) == 2
+    assert "--scheme: got bf16, in which this model does not run (RuntimeError" in capsys.readouterr().err
+    assert not (rows / "half").exists()
