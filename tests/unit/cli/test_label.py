@@ -313,7 +313,9 @@ def test_a_process_that_is_told_to_end_gives_its_unit_back(teacher: Path, rows: 
     made(rows / "out", 2)
     os.kill(number, signal.SIGTERM)
     assert ended([(process, number)])[0] in (130, 0)
-    assert not [*(rows / "out" / ".distill-label").glob("*/leases/*")]
+    # The signal may come when a unit is in its place and its lease is being given back.
+    kept = {path.name for path in (rows / "out" / ".distill-label").glob("*/leases/*")}
+    assert kept <= {path.stem for path in (rows / "out").glob("*.parquet")}
     assert main(words) == 0
     assert not [*(rows / "out" / ".distill-label").glob("*/tries/*")]
     assert [row["body"] for row in read(rows / "out")] == TEXTS
