@@ -13,7 +13,7 @@ import torch
 from scipy.special import expit, rel_entr, softmax
 
 from distill import config, losses
-from distill.data.task_types import TASK_TYPES
+from distill.data.task_types import TASK_TYPES, soft
 from distill.data.tasks import load_tasks, soft_outputs_of
 from distill.errors import ConfigError, DataError, UserError
 from distill.pipeline.train_steps import teacher_logits
@@ -77,6 +77,29 @@ def test_every_form_is_the_same(kind: str) -> None:
     first = outputs(kind, forms[0])
     for form in forms[1:]:
         np.testing.assert_allclose(outputs(kind, form), first, rtol=1e-5)
+
+
+@pytest.mark.parametrize("names", [(".hidden", "a.b", " two words "), ("a", "b", "c"), ("[0]", "é", "a/b")])
+def test_objects_are_read_at_once_as_they_are_row_by_row(names: tuple[str, ...]) -> None:
+    numbers = {name.strip(): number for number, name in enumerate(reversed(names))}
+    values: list[Any] = [dict(zip(names, row, strict=True)) for row in [*ROWS, [0.25, 0.25, 0.5]]]
+    values.insert(2, None)
+    whole = pa.chunked_array([pa.array(values[:3]), pa.array(values[3:])]).slice(1)
+    at_once = soft._at_once(whole, numbers, 3)
+    assert at_once is not None
+    text = pa.chunked_array([[None if row is None else json.dumps(row) for row in whole.to_pylist()]])
+    by_row = soft._probabilities(text, numbers, str, "soft")
+    np.testing.assert_array_equal(at_once, by_row)
+    assert np.isnan(at_once).all(axis=1).tolist() == [False, True, False, False, False]
+
+
+def test_two_fields_of_one_label_are_read_row_by_row() -> None:
+    fields = [pa.array([0.5, 1.0]), pa.array([0.5, 0.0]), pa.array([1.0, 0.0])]
+    twice = pa.chunked_array([pa.StructArray.from_arrays(fields, ["billing", "fraud", " billing "])])
+    assert soft._at_once(twice, NUMBERS, 3) is None
+    null_inside = pa.chunked_array([pa.array([{"billing": 1.0, "fraud": None}, {"billing": 0.5, "fraud": 0.5}])])
+    assert soft._at_once(null_inside, NUMBERS, 3) is None
+    np.testing.assert_allclose(np.exp(outputs("classification", null_inside)), [[1, 0, 0], [0.5, 0.5, 0]], atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["classification", "multi_label"])

@@ -1,0 +1,176 @@
+"""The units of a labelling: which process tries them, and what becomes of those that fail. Without a model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distill.cli.label import plan as plans
+from distill.cli.label import work as works
+from distill.errors import UserError
+from distill.runtime.storage.leases import Leases
+
+
+def work_of(folder: Path, tries: int = 3, units: int = 6) -> works.Work:
+    """Units of invented rows, without a model."""
+    source = plans.Source("t.csv", "hash", (5,) * units)
+    columns = plans.Columns(("t",), "label", "soft")
+    plan = plans.Plan("teacher", "torch", "fp32", 32, "regression", (), tries, columns, (source,))
+    assert plans.begun(folder, plan, print) is plan
+    return works.Work(folder, plan, plans.stamp_of(plan), 60)
+
+
+def numbered(unit: plans.Unit) -> pa.Table:
+    return pa.table({"soft": np.arange(unit.start, unit.start + unit.rows)})
+
+
+def failing(*which: int, until: int = 10**9) -> tuple[Callable[[plans.Unit], pa.Table], list[str]]:
+    """A function that fails for units, `until` as many calls for them have failed; and the calls."""
+    calls: list[str] = []
+
+    def label(unit: plans.Unit) -> pa.Table:
+        calls.append(unit.name)
+        if int(unit.name) in which and calls.count(unit.name) <= until:
+            raise RuntimeError("no memory\nand more")
+        return numbered(unit)
+
+    return label, calls
+
+
+def test_a_unit_that_always_fails_is_listed_and_the_others_are_labelled(tmp_path: Path) -> None:
+    work, (label, calls) = work_of(tmp_path), failing(1, 4)
+    said: list[str] = []
+    for process in range(4):
+        works.run(work, label, lambda unit: None, said.append)
+        wanted = min(process + 1, 3)  # each process tries a unit once
+        assert [calls.count(f"{number:06d}") for number in range(6)] == [1, wanted, 1, 1, wanted, 1]
+        poison = works.finish(work)
+        assert poison[0] == {"file": "t.csv", "first_row": 6, "rows": 5, "errors": ["RuntimeError: no memory"] * wanted}
+    assert said[0] == "t.csv, rows 6 to 10: try 1 of 3 failed: RuntimeError: no memory"
+    assert json.loads((tmp_path / "poison.json").read_text()) == poison
+    assert len(poison) == 2
+    shutil.rmtree(work.tried)
+    works.run(work, numbered, lambda unit: None, said.append)
+    assert (works.finish(work), (tmp_path / "poison.json").exists()) == ([], False)
+
+
+def test_a_unit_that_fails_twice_is_labelled_by_the_third_process(tmp_path: Path) -> None:
+    work, (label, calls) = work_of(tmp_path), failing(2, until=2)
+    for _ in range(3):
+        works.run(work, label, lambda unit: None, lambda line: None)
+    assert (works.finish(work), calls.count("000002")) == ([], 3)
+
+
+def test_a_process_that_fails_everywhere_ends_and_its_tries_do_not_count(tmp_path: Path) -> None:
+    work = work_of(tmp_path, units=12)
+    label, calls = failing(*range(12))
+    with pytest.raises(UserError, match="5 units in a row that failed in this process"):
+        works.run(work, label, lambda unit: None, lambda line: None)
+    assert (len(calls), [*work.tried.iterdir()], [*work.leases.iterdir()]) == (5, [], [])
+    sick: list[str] = []
+
+    def dying(unit: plans.Unit) -> pa.Table:
+        sick.append(unit.name)
+        if len(sick) > 3:
+            raise RuntimeError("the device is lost")
+        return numbered(unit)
+
+    with pytest.raises(UserError, match="5 units in a row"):
+        works.run(work, dying, lambda unit: None, lambda line: None)
+    assert (len(set(sick)), [*work.tried.iterdir()]) == (8, [])
+
+
+def test_units_in_a_row_that_fail_do_not_stop_a_process_that_can_label(tmp_path: Path) -> None:
+    work = work_of(tmp_path, units=12)
+    label, _ = failing(*range(3, 9))
+    works.run(work, label, lambda unit: None, lambda line: None)
+    assert [path.stem for path in sorted(tmp_path.glob("*.parquet"))] == [f"{n:06d}" for n in (0, 1, 2, 9, 10, 11)]
+    assert [each["first_row"] for each in works.finish(work)] == [5 * n + 1 for n in range(3, 9)]
+
+
+def test_a_unit_that_ends_the_process_is_listed_too(tmp_path: Path) -> None:
+    """Its lease expires, which counts as a try."""
+    work = replace(work_of(tmp_path, tries=1), seconds=0.2)
+    Leases(work.leases, 0.2).take("000003")  # and nobody renews it
+    works.run(work, numbered, lambda unit: None, lambda line: None)
+    (listed,) = works.finish(work)
+    assert listed["first_row"] == 16
+    assert "ended without a word" in listed["errors"][0]
+
+
+def test_a_unit_that_vanishes_after_it_was_labelled_is_listed(tmp_path: Path) -> None:
+    work = work_of(tmp_path)
+    works.run(work, numbered, lambda unit: None, lambda line: None)
+    (tmp_path / "000002.parquet").unlink()
+    assert works.finish(work)[0]["errors"] == ["its file was removed after it was labelled"]
+
+
+def test_a_unit_that_another_process_labelled_meanwhile_is_kept(tmp_path: Path) -> None:
+    work = work_of(tmp_path, units=1)
+
+    def slow(unit: plans.Unit) -> pa.Table:
+        work.file(unit).write_bytes(b"of the other process")
+        return numbered(unit)
+
+    told: list[plans.Unit] = []
+    works.run(work, slow, told.append, lambda line: None)
+    assert (told, work.file(work.plan.units[0]).read_bytes()) == ([], b"of the other process")
+    assert not work.tried.exists()
+
+
+def test_nothing_is_written_to_a_folder_that_was_begun_anew(tmp_path: Path) -> None:
+    work = work_of(tmp_path / "out")
+
+    def replaced(unit: plans.Unit) -> pa.Table:
+        shutil.rmtree(tmp_path / "out")
+        work_of(tmp_path / "out", tries=9)
+        return numbered(unit)
+
+    with pytest.raises(UserError, match="which was removed or begun anew meanwhile; must"):
+        works.run(work, replaced, lambda unit: None, lambda line: None)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".distill-label"]
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(UserError, match="removed or begun anew"):
+        works.run(work, numbered, lambda unit: None, lambda line: None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_process_of_an_unfinished_unit_needs_is_kept(tmp_path: Path) -> None:
+    work = work_of(tmp_path)
+    works.run(work, numbered, lambda unit: None, lambda line: None)
+    (tmp_path / "000002.parquet").unlink()
+    kept = [tmp_path / f".000002.parquet.{1:015d}.distill-tmp", work.leases / "000002"]
+    gone = [tmp_path / f".000003.parquet.{1:015d}.distill-tmp", work.leases / "000003"]
+    for folder, lease in (kept, gone):
+        folder.mkdir()
+        lease.write_text("")
+    works.finish(work)
+    assert [path.exists() for path in (*kept, *gone)] == [True, True, False, False]
+
+
+def test_who_comes_second_takes_the_plan_of_the_first(tmp_path: Path) -> None:
+    work = work_of(tmp_path)
+    other = replace(work.plan, scheme="bf16")
+    known = plans.begun(tmp_path, other, print)
+    assert known == work.plan
+    with pytest.raises(UserError, match="begun with scheme fp32, and not bf16; must be the same"):
+        plans.check(tmp_path, known, other)
+    assert plans.stamp(tmp_path) == work.stamp == plans.stamp_of(known)
+
+
+def test_a_full_disk_is_no_fault_of_a_unit(tmp_path: Path) -> None:
+    def full(unit: plans.Unit) -> pa.Table:
+        raise OSError(28, "No space left on device", "out")
+
+    work = work_of(tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        works.run(work, full, lambda unit: None, lambda line: None)
+    assert not work.tried.exists()
+    assert not [*work.leases.iterdir()]
