@@ -44,6 +44,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "attention_dropout": 0.1,
         "mlp_dropout": 0.1,
     },
+    "eurobert": {"attention_dropout": 0.1},
+    "nomic_bert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+    "gte": {"attention_probs_dropout_prob": 0.1},
+    "jina_embeddings_v3": {},
 }
 """Family -> settings that it needs for a tiny model, besides the sizes below."""
 

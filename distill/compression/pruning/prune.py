@@ -138,7 +138,7 @@ def _in_layer(
             out, into = heads, hidden  # queries, keys, values, and DeBERTa's projections of distances
             if path == paths.attention_output:
                 out, into = hidden, heads
-            elif path == paths.ffn_in:
+            elif path in (paths.ffn_in, paths.ffn_gate):
                 out = _repeated(ffn, inner, module.out_features)
             elif path == paths.ffn_out:
                 out, into = hidden, ffn
@@ -147,7 +147,7 @@ def _in_layer(
                 out = _interleaved(heads, size) if record.interleaved else _repeated(heads, width, 3 * width)
             yield Cut(module, "out", out)
             yield Cut(module, "in", into)
-        elif hasattr(module, "normalized_shape") or type(module).__name__.endswith("LayerNorm"):
+        elif hasattr(module, "normalized_shape") or type(module).__name__.endswith("Norm"):
             yield Cut(module, "width", hidden)
         else:
             for name, parameter in module.named_parameters(recurse=False):

@@ -68,7 +68,7 @@ def _names(names: list[str]) -> str:
 
 
 def _token_types(record: Family) -> str:
-    if record.token_types and record.published.get("type_vocab_size") == 0:
+    if record.token_types and record.published.get("type_vocab_size", 2) < 2:
         return "if the model has any"
     return "yes" if record.token_types else "no"
 

@@ -39,9 +39,11 @@ class Layer:
     """The linear projection of the concatenated heads."""
     attention_norm: str
     ffn_in: str
-    """The first linear projection of the FFN, twice as wide where the FFN is gated."""
+    """The first linear projection of the FFN, twice as wide where it computes the gates too."""
     ffn_out: str
     ffn_norm: str
+    ffn_gate: str | None = None
+    """The projection that computes the gates of the FFN, where it is a module of its own."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ class Family:
     shared_heads: bool = False
     """Whether all layers share a table with one column per head, so that they must keep the same heads."""
     unprunable: Mapping[str, Any] = field(default_factory=dict)
-    """Setting of a config -> the value that it must have for channels to be pruned."""
+    """Setting of a config -> the value that it must have for channels to be pruned, or the name of the setting that it
+    must equal."""
     interleaved: bool = False
     """Whether a fused projection holds query, key and value of each head side by side."""
     padding: int | None = None

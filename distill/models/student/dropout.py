@@ -45,8 +45,10 @@ def attention_by_steps(
     dropout: float = 0.0,
     **rest: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Attention [B, L, heads, d] and its weights [B, heads, L, L] of query, key and value [B, heads, L, d], in the form
-    in which transformers calls it."""
+    """Attention [B, L, heads, d] and its weights [B, heads, L, L] of query [B, heads, L, d], and of key and value
+    [B, groups of heads, L, d], in the form in which transformers calls it."""
+    if (group := query.shape[1] // key.shape[1]) > 1:
+        key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
     scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     weights = (scores if attention_mask is None else scores + attention_mask).softmax(-1).to(query.dtype)
     if 0 < dropout < 1 and module.training:

@@ -43,11 +43,15 @@ def student_config(teacher: Any, layers: Sequence[int], family: str | None, size
             setattr(config, record.settings.get(key, key), value)
         if getattr(config, "layer_types", None):
             config.layer_types = [config.layer_types[number] for number in layers]
-        # DeBERTa's config stores these beside the sizes from which they follow.
+        # Some configs store these beside the sizes from which they follow.
         if hasattr(config, "pooler_hidden_size"):
             config.pooler_hidden_size = config.hidden_size
-        if hasattr(config, "attention_head_size"):
-            config.attention_head_size = config.hidden_size // config.num_attention_heads
+        for name in ("attention_head_size", "head_dim"):
+            if getattr(config, name, None) is not None:
+                setattr(config, name, config.hidden_size // config.num_attention_heads)
+        if hasattr(config, "num_key_value_heads"):
+            heads, group = config.num_attention_heads, heads_in_group(teacher)
+            config.num_key_value_heads = heads // (group if heads % group == 0 else 1)
         return config
     return _of_another_family(teacher, record, values)
 
@@ -55,6 +59,11 @@ def student_config(teacher: Any, layers: Sequence[int], family: str | None, size
 def setting(config: Any, name: str) -> Any:
     """Value of a config's setting by its common name (`hidden_size`), whatever the family calls it (`dim`)."""
     return getattr(config, families.family_of(config).settings.get(name, name))
+
+
+def heads_in_group(config: Any) -> int:
+    """Number of heads that share keys and values: 1, except in EuroBERT and UltraBERT of some sizes."""
+    return int(config.num_attention_heads) // int(getattr(config, "num_key_value_heads", config.num_attention_heads))
 
 
 def check_layers(layers: Sequence[int], config: Any) -> None:

@@ -239,7 +239,8 @@ def _unprunable(models: Models, target: Student, step: Step, loaded: Any) -> lis
     key = "student.name" if step.lineage[-1] is STUDENT else models.key
     if loaded.model_type not in families.STUDENTS:
         return [_no_student(key, loaded)]
-    for name, required in families.family_of(loaded).unprunable.items():
+    for name, value in families.family_of(loaded).unprunable.items():
+        required = getattr(loaded, value) if isinstance(value, str) else value
         if (got := getattr(loaded, name, None) or required) != required:
             return [Problem(key, f"a model with {name} {got}", f"be {required} to be pruned", "choose another")]
     if step.builder is not None:
