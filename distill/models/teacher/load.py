@@ -126,7 +126,13 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
     config_of(path)
     with readable(path), quiet():
         loaded = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
-    families.family_of(loaded, key)
+    record, heads = families.family_of(loaded, key), loaded.num_attention_heads
+    stated, size = getattr(loaded, "head_dim", None), loaded.hidden_size // heads
+    if record.layer is not None and stated not in (None, size):
+        raise ConfigError(
+            f"{key}: got {path}, with head_dim {stated}; must be {size}, its width over its {heads} heads, as in the "
+            f"published models of type {record.name}; choose such a model"
+        )
     if getattr(loaded, "inner_group_num", 1) != 1:
         raise ConfigError(
             f"{key}: got {path}, with inner_group_num {loaded.inner_group_num}; must be 1, as in the published "

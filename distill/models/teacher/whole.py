@@ -27,7 +27,7 @@ BUFFERS = re.compile(r"(^|\.)(embeddings\.(position_ids|token_type_ids)|rotary_e
 UNUSED = re.compile(
     r"(.*\.)?pooler\.|cls\.(predictions|seq_relationship)\.|lm_head\.|vocab_(transform|layer_norm|projector)\.|"
     r"generator_(predictions|lm_head)\.|discriminator_predictions\.|lm_predictions\.|mask_predictions\.|predictions\.|"
-    r"sop_classifier\.|lm_loss\.|final_logits_bias$|decoder\.(weight|bias)$|head\.(dense|norm)\.|classifier\.|"
+    r"sop_classifier\.|lm_loss\.|final_logits_bias$|decoder\.(weight|bias)$|(head\.)?dense\.|head\.norm\.|classifier\.|"
     r"pre_classifier\.|score\.|logits_proj\.|sequence_summary\.|classification_head\.|qa_outputs\."
 )
 """Tensors of poolers and of heads for other tasks, which a model may have besides its own."""

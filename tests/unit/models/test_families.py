@@ -17,6 +17,7 @@ LONGEST = {
     "roberta": 512,
     "xlm-roberta": 512,
     "camembert": 512,
+    "data2vec-text": 512,
     "distilbert": 512,
     "electra": 512,
     "albert": 512,
@@ -38,7 +39,10 @@ TYPED = ("bert", "ernie", "electra", "albert", "nomic_bert")
 """Contract table: families whose published models have token types."""
 
 PUBLISHED = {
-    **{name: {"max_position_embeddings": 514} for name in ("roberta", "xlm-roberta", "camembert", "mpnet")},
+    **{
+        name: {"max_position_embeddings": 514}
+        for name in ("roberta", "xlm-roberta", "camembert", "data2vec-text", "mpnet")
+    },
 }
 """Settings in which published models of a family differ from transformers' default config."""
 
@@ -56,6 +60,15 @@ def test_unknown_family_is_refused_with_the_list() -> None:
     assert caught.value.messages == [
         f"teacher.name: got a model of type gpt2; must be one of {', '.join(families.FAMILIES)}; choose such a model"
     ]
+
+
+@pytest.mark.parametrize("name", ["big_bird", "longformer"])
+def test_long_encoders_with_their_own_attention_are_refused_with_the_reason(name: str) -> None:
+    from transformers import AutoConfig
+
+    wanted = rf"^teacher\.name: got a model of type {name}, which attends .*; must be .*; choose .* type modernbert, "
+    with pytest.raises(ConfigError, match=wanted):
+        families.family_of(AutoConfig.for_model(name))
 
 
 def test_a_model_and_its_config_have_one_record(tiny_model) -> None:

@@ -1,0 +1,63 @@
+"""Encoders with rotary positions whose heads share keys and values, or have another size than the width gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from distill.errors import ConfigError
+from distill.models import families, student, teacher
+from distill.models.hooks import capture
+from distill.models.student.training import quick_on_cpu
+
+GROUPED = {"num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def test_scores_of_heads_in_groups_are_those_of_transformers(tiny_model, tiny_batch) -> None:
+    model = tiny_model("eurobert", "SequenceClassification", **GROUPED).eval()
+    model.set_attn_implementation("eager")
+    given = families.inputs(model, tiny_batch)
+    with torch.no_grad():
+        wanted = model(**given, output_attentions=True).attentions
+        found = capture(model, tiny_batch, {"scores": [0, 2], "keys": [0], "values": [0]})
+    mask = torch.where(tiny_batch["attention_mask"].bool(), 0.0, -torch.inf)[:, None, None]
+    for number in (0, 2):
+        torch.testing.assert_close((found.scores[number] + mask).softmax(-1), wanted[number], rtol=1e-4, atol=1e-5)
+    assert found.keys[0].shape == found.values[0].shape == (2, 4, 7, 4)
+
+
+def test_heads_in_groups_train_on_short_rows(tiny_model, tiny_batch) -> None:
+    model = tiny_model("eurobert", "SequenceClassification", **GROUPED).eval()
+    wanted = model(**families.inputs(model, tiny_batch)).logits
+    with quick_on_cpu(model, [8]):
+        torch.testing.assert_close(model(**families.inputs(model, tiny_batch)).logits, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_heads_in_groups_stay_together(tiny_model) -> None:
+    model = tiny_model("eurobert", "SequenceClassification", **GROUPED)
+    made = student.from_teacher(model, [0, 2], init="teacher_layers", seed=0, sizes={"intermediate_size": 12})
+    assert (made.config.num_attention_heads, made.config.num_key_value_heads) == (4, 2)
+    with pytest.raises(
+        ConfigError, match=r"num_attention_heads: got 2; must be 4, the teacher's, because its heads sh"
+    ):
+        student.from_teacher(model, [0, 2], init="teacher_layers", seed=0, sizes={"hidden_size": 8})
+    made = student.from_teacher(model, [0, 2], init="random", seed=0, sizes={"hidden_size": 8})
+    assert (made.config.num_attention_heads, made.config.num_key_value_heads) == (2, 1)
+
+
+@pytest.mark.parametrize("name", ["eurobert", "nomic_bert"])
+def test_a_stated_size_of_heads_follows_the_width(name: str, tiny_model, tiny_batch) -> None:
+    model = tiny_model(name, "SequenceClassification")
+    assert model.config.head_dim == 8
+    sizes = {"hidden_size": 16, "num_attention_heads": 4}
+    made = student.from_teacher(model, [0, 2], init="random", seed=0, sizes=sizes)
+    assert made.config.head_dim == 4
+    assert made(**families.inputs(made, tiny_batch)).logits.shape == (2, made.config.num_labels)
+
+
+def test_heads_of_another_size_than_the_width_gives_are_refused(tiny_model, tmp_path: Path) -> None:
+    tiny_model("eurobert", "SequenceClassification", head_dim=4).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"^teacher\.name: got .*, with head_dim 4; must be 8, its width over its 2 "):
+        teacher.read_config(tmp_path)
