@@ -30,8 +30,8 @@ def _rotate_half(x: Tensor) -> Tensor:
 
 
 def _grouped(attention: Any, query: Tensor, key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, ...]:
-    """Queries, keys and values [B, heads, L, d]. Where heads share keys and values in groups (Ainslie et al. 2023, arXiv
-    2305.13245), these are repeated."""
+    """Queries, keys and values [B, heads, L, d]. Where heads share keys and values in groups (Ainslie et al. 2023,
+    arXiv 2305.13245), these are repeated."""
     split = [x.unflatten(-1, (-1, attention.head_dim)).transpose(1, 2) for x in (query, key, value)]
     return tuple(x.repeat_interleave(heads // x.shape[1], dim=1) for x in split)
 

@@ -33,6 +33,23 @@ NEEDED = {
 }
 """Setting -> the values that it may have."""
 
+OLD: dict[str, dict[str, tuple[str, Any]]] = {
+    "nomic_bert": {
+        "n_embd": ("hidden_size", 768),
+        "n_layer": ("num_hidden_layers", 12),
+        "n_head": ("num_attention_heads", 12),
+        "n_inner": ("intermediate_size", 3072),
+        "layer_norm_epsilon": ("layer_norm_eps", 1e-12),
+        "rotary_emb_base": ("rope_parameters", 1000),
+        "rotary_emb_fraction": ("", 1),
+        "activation_function": ("", "swiglu"),
+        "prenorm": ("", False),
+        "causal": ("", False),
+    }
+}
+"""Type -> setting of the first files of that type, which transformers does not read -> (the setting in its place; empty
+without one, the value with which transformers computes where that is absent)."""
+
 
 def check_settings(file: Path, config: Mapping[str, Any]) -> None:
     """Raise DataError for a setting with another value than it must have."""
@@ -44,6 +61,13 @@ def check_settings(file: Path, config: Mapping[str, Any]) -> None:
             raise DataError(
                 f"{file}: got {name} {got}; must be {needed.shown}, {needed.why}; use another model, "
                 "or one trained without it"
+            )
+    for name, (instead, value) in OLD.get(str(config.get("model_type")), {}).items():
+        if name in config and instead not in config and config[name] != value:
+            todo = f"set {instead} too" if instead else "use another model"
+            raise DataError(
+                f"{file}: got {name} {config[name]}; must be {value}, with which transformers computes whatever is "
+                f"set; {todo}"
             )
 
 

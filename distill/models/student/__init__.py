@@ -13,10 +13,10 @@ from distill.models import families
 from distill.models.families.head import architecture_of
 from distill.models.families.record import TEXTS, VECTORS
 from distill.models.student.shape import (
-    heads_in_group,
     SIZES,
     check_layers,
     half_depth,
+    heads_in_group,
     initial_layers,
     projects,
     setting,

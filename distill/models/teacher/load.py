@@ -11,6 +11,7 @@ from distill.errors import ConfigError, DataError
 from distill.models import families
 from distill.models.families.head import class_names, stored_head
 from distill.models.families.record import TEXTS, position_table_after_padding
+from distill.models.families.settings import own_code
 from distill.models.families.weights import check_links, config_of
 from distill.models.readable import readable
 from distill.models.teacher.embedder import lower_cased
@@ -121,16 +122,23 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
         ConfigError: about the setting `key`, for a model of an unknown family.
         DataError: for a config that cannot be loaded.
     """
-    from transformers import AutoConfig
+    from transformers import CONFIG_MAPPING, AutoConfig
 
-    config_of(path)
+    stated = config_of(path)
+    if (kind := str(stated.get("model_type"))) not in CONFIG_MAPPING:
+        code = ", ".join(own_code(stated))
+        others = f" but the folder's own code ({code}), which is never run" if code else ""
+        raise ConfigError(
+            f"{key}: got {path}, a model of type {kind}, for which transformers has no class{others}; must be of one "
+            f"of the types {', '.join(families.FAMILIES)}; choose such a model, or files of this one in such a type"
+        )
     with readable(path), quiet():
         loaded = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
     record, heads = families.family_of(loaded, key), loaded.num_attention_heads
-    stated, size = getattr(loaded, "head_dim", None), loaded.hidden_size // heads
-    if record.layer is not None and stated not in (None, size):
+    given, size = getattr(loaded, "head_dim", None), loaded.hidden_size // heads
+    if record.layer is not None and given not in (None, size):
         raise ConfigError(
-            f"{key}: got {path}, with head_dim {stated}; must be {size}, its width over its {heads} heads, as in the "
+            f"{key}: got {path}, with head_dim {given}; must be {size}, its width over its {heads} heads, as in the "
             f"published models of type {record.name}; choose such a model"
         )
     if getattr(loaded, "inner_group_num", 1) != 1:

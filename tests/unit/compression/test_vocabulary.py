@@ -20,7 +20,6 @@ from torch import Tensor
 from distill.compression.vocabulary import pruned_embeddings, pruned_tokenizer, token_counts
 from distill.errors import ConfigError, UserError
 from distill.models import families, teacher
-from distill.models.families.record import TEXTS
 from tests.tiny import SHAPES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -433,7 +432,9 @@ def test_an_untied_head_stays_untied(tiny_model, fewer) -> None:
 @pytest.mark.parametrize("name", list(TINY["TEACHERS"]))
 def test_task_teachers_can_be_pruned_too(name: str, fewer) -> None:
     made, kept = fewer
-    head = "TokenClassification" if TEXTS in families.FAMILIES[name].without else "SequenceClassification"
+    head = "SequenceClassification"
+    if f"For{head}" in families.FAMILIES[name].without:
+        head = "TokenClassification"
     settings = {"pad_token_id": 1, "vocab_size": len(WORDS) + 3, "eos_token_id": 2}
     model = TINY["model"](name, head, std=0.3, **settings)
     small = pruned_embeddings(model, kept, made)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
-from distill.errors import ConfigError
+from distill.errors import ConfigError, DataError
 from distill.models import families, student, teacher
 from distill.models.hooks import capture
 from distill.models.student.training import quick_on_cpu
@@ -60,4 +61,31 @@ def test_a_stated_size_of_heads_follows_the_width(name: str, tiny_model, tiny_ba
 def test_heads_of_another_size_than_the_width_gives_are_refused(tiny_model, tmp_path: Path) -> None:
     tiny_model("eurobert", "SequenceClassification", head_dim=4).save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match=r"^teacher\.name: got .*, with head_dim 4; must be 8, its width over its 2 "):
+        teacher.read_config(tmp_path)
+
+
+def test_old_settings_that_transformers_does_not_read_are_refused(tiny_model, tmp_path: Path) -> None:
+    tiny_model("nomic_bert", "SequenceClassification").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    # As in the first published files, whose sizes are transformers' defaults.
+    old = {"n_head": 12, "rotary_emb_base": 1000, "activation_function": "swiglu"}
+    (tmp_path / "config.json").write_text(json.dumps(config | old))
+    assert teacher.read_config(tmp_path).num_attention_heads == 2
+    for name, value in (("rotary_emb_base", 10000), ("activation_function", "gelu"), ("n_head", 16)):
+        left = {key: stated for key, stated in config.items() if key not in ("rope_parameters", "num_attention_heads")}
+        (tmp_path / "config.json").write_text(json.dumps(left | old | {name: value}))
+        with pytest.raises(DataError, match=rf"config\.json: got {name} {value}; must be {old[name]}, with which tran"):
+            teacher.read_config(tmp_path)
+
+
+@pytest.mark.parametrize("code", [{}, {"auto_map": {"AutoModel": "modeling.NewModel"}}])
+def test_a_type_without_a_class_is_refused_with_what_has_one(code: dict[str, str], tiny_model, tmp_path: Path) -> None:
+    tiny_model("gte", "SequenceClassification").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | code))
+    assert teacher.read_config(tmp_path).model_type == "gte", "code beside a type that has a class is not run"
+    (tmp_path / "config.json").write_text(json.dumps(config | code | {"model_type": "new"}))
+    wanted = r"^teacher\.name: got .*, a model of type new, for which transformers has no class"
+    wanted += r" but the folder's own code \(modeling\.NewModel\), which is never run; " if code else "; "
+    with pytest.raises(ConfigError, match=wanted + "must be of one of the types bert, "):
         teacher.read_config(tmp_path)
