@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -96,14 +97,21 @@ def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     auto = families.auto_class(config)
-    model, *_ = load_whole(auto, folder, claimed=True, quantization_config=settings, dtype=torch.float32)
+    translated = families.family_of(config).translated
+    with TemporaryDirectory() as own:
+        source = Path(own) if translated else folder
+        if translated:
+            load_whole(auto, folder, claimed=True, dtype=torch.float32)[0].save_pretrained(
+                own, save_original_format=False
+            )
+        model, *_ = load_whole(auto, source, claimed=True, quantization_config=settings, dtype=torch.float32)
     out.mkdir(parents=True, exist_ok=True)
     # Copies the tokenizer: not weights and config, which are saved below, and not the stage's manifest and scores.
     for path in folder.iterdir():
         excluded = path.name.startswith(("model", "config.json", ".")) or path.name == MANIFEST
         if path.is_file() and not excluded and path.suffix != ".safetensors":
             shutil.copy2(path, out)
-    model.save_pretrained(out)
+    model.save_pretrained(out, save_original_format=not translated)
 
 
 def bitsandbytes_int8(folder: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:

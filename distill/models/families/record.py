@@ -144,6 +144,9 @@ class Family:
     recordable: bool = True
     """Whether a training step can be recorded as a CUDA graph: its code does not wait for the GPU, and copies nothing
     from the host."""
+    translated: bool = False
+    """Whether published files have other names than the model's parameters, which transformers translates when it loads
+    and saves them, but not while it quantizes."""
     bert_like: BertLike | None = None
     """Further paths of a family with BERT's architecture; None in the others."""
     settings: Mapping[str, str] = field(default_factory=dict)

@@ -75,6 +75,7 @@ NOMIC_BERT = Family(
     token_types=True,
     scores=rotated_scores,
     without=(CHOICES, ANSWERS),
+    translated=True,
 )
 """Nussbaum et al. 2024, arXiv 2402.01613. Norms follow each block."""
 
@@ -98,6 +99,7 @@ JINA_V3 = Family(
     head="classifier.out_proj",
     scores=rotated_scores,
     without=(CHOICES,),
+    translated=True,
     published={"type_vocab_size": 1},
 )
 """Sturua et al. 2024, arXiv 2409.10173, without the adapters of its five tasks, which are no part of the encoder."""
