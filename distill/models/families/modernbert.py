@@ -35,6 +35,7 @@ MODERNBERT = Family(
     mlm_head=("head", "decoder"),
     qkv=_qkv,
     scores=rotated_scores,
+    rotary=True,
     first_layer=True,  # layer 0 has no norm before its attention
     settings={"hidden_act": "hidden_activation"},
 )

@@ -144,6 +144,8 @@ class Family:
     recordable: bool = True
     """Whether a training step can be recorded as a CUDA graph: its code does not wait for the GPU, and copies nothing
     from the host."""
+    rotary: bool = False
+    """Whether positions rotate queries and keys, whatever `position_embedding_type` a config states."""
     translated: bool = False
     """Whether published files have other names than the model's parameters, which transformers translates when it loads
     and saves them, but not while it quantizes."""

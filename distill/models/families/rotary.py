@@ -59,6 +59,7 @@ EUROBERT = Family(
     mlm_head=("lm_head",),
     qkv=_grouped,
     scores=rotated_scores,
+    rotary=True,
     without=(CHOICES, ANSWERS),
     unprunable={"num_key_value_heads": "num_attention_heads"},
 )
@@ -74,6 +75,7 @@ NOMIC_BERT = Family(
     pooler="nomic_bert.pooler",
     token_types=True,
     scores=rotated_scores,
+    rotary=True,
     without=(CHOICES, ANSWERS),
     translated=True,
 )
@@ -98,6 +100,7 @@ JINA_V3 = Family(
     mlm_head=("lm_head",),
     head="classifier.out_proj",
     scores=rotated_scores,
+    rotary=True,
     without=(CHOICES,),
     translated=True,
     published={"type_vocab_size": 1},

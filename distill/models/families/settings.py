@@ -23,8 +23,11 @@ class Needed:
     """Whether only encoders need it, whose families have records of layers."""
 
 
+POSITIONS, ROTARY = "position_embedding_type", ("rope", "rotary", "sans_pos")
+"""A setting, and the names that published configs give to rotary positions there: `sans_pos` is mmBERT's."""
+
 NEEDED = {
-    "position_embedding_type": Needed((None, "absolute"), "absolute", "which transformers 5 computes whatever is set"),
+    POSITIONS: Needed((None, "absolute"), "absolute", "which transformers 5 computes whatever is set"),
     "pruned_heads": Needed((None, {}), "none", "because transformers 5 has no models with pruned heads"),
     "is_decoder": Needed(
         (None, False), "false", "because a decoder does not see the words after a word", encoders=True
@@ -57,6 +60,8 @@ def check_settings(file: Path, config: Mapping[str, Any]) -> None:
     encoder = record is not None and record.layer is not None
     for name, needed in NEEDED.items():
         got = config.get(name)
+        if name == POSITIONS and record is not None and record.rotary and got in ROTARY:
+            continue
         if got not in needed.values and (encoder or not needed.encoders):
             raise DataError(
                 f"{file}: got {name} {got}; must be {needed.shown}, {needed.why}; use another model, "

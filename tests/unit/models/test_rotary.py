@@ -89,3 +89,41 @@ def test_a_type_without_a_class_is_refused_with_what_has_one(code: dict[str, str
     wanted += r" but the folder's own code \(modeling\.NewModel\), which is never run; " if code else "; "
     with pytest.raises(ConfigError, match=wanted + "must be of one of the types bert, "):
         teacher.read_config(tmp_path)
+
+
+SHAPED = {
+    "layers that are listed": {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+    "an output embedding of its own": {"tie_word_embeddings": False},
+    "biases, and the mean in place of the first token": {
+        "norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True,
+        "classifier_pooling": "mean",
+    },
+    "a wide window": {"local_attention": 128},
+}  # fmt: skip
+"""What differs in the configs of models of ModernBERT's type, such as mmBERT, Ettin and Granite's."""
+
+
+@pytest.mark.parametrize("case", SHAPED)
+@pytest.mark.parametrize("head", ["MaskedLM", "SequenceClassification"])
+def test_other_models_of_the_type_of_modernbert(case: str, head: str, tiny_model, tiny_batch, tmp_path: Path) -> None:
+    import transformers
+
+    model = tiny_model("modernbert", head, **SHAPED[case])
+    made = student.from_teacher(model, [0, 2], init="teacher_layers", seed=0, sizes={"hidden_size": 8}).eval()
+    made.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"position_embedding_type": "sans_pos"}))
+    assert teacher.read_config(tmp_path).layer_types == [model.config.layer_types[number] for number in (0, 2)]
+    auto = getattr(transformers, f"AutoModelFor{head}")
+    loaded, told = auto.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(told[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    given = families.inputs(made, tiny_batch)
+    torch.testing.assert_close(loaded(**given).logits, made(**given).logits, rtol=0, atol=0)
+
+
+def test_only_rotary_models_may_name_rotary_positions(tiny_model, tmp_path: Path) -> None:
+    tiny_model("bert", "SequenceClassification").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"position_embedding_type": "rope"}))
+    with pytest.raises(DataError, match=r"config\.json: got position_embedding_type rope; must be absolute, "):
+        teacher.read_config(tmp_path)
