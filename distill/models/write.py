@@ -33,8 +33,7 @@ def write_model(folder: Path, model: Any, tokenizer: Any, manifest: Stored | Non
             delattr(model.config, name)
     with atomic.writing(folder) as temporary:
         with _in_any_process(model):
-            # By the names of its parameters: under others transformers could not quantize it.
-            model.save_pretrained(temporary, save_original_format=not families.family_of(model).translated)
+            model.save_pretrained(temporary)
         if not any(temporary.glob("*.safetensors")):
             raise RuntimeError(f"{folder}: save_pretrained wrote no weights")
         if families.family_of(model).layer is None:

@@ -149,6 +149,9 @@ class Family:
     translated: bool = False
     """Whether published files have other names than the model's parameters, which transformers translates when it loads
     and saves them, but not while it quantizes."""
+    outer: str = ""
+    """Prefix, with its dot, that published files put before the names of all tensors of the encoder, and that
+    transformers takes away."""
     bert_like: BertLike | None = None
     """Further paths of a family with BERT's architecture; None in the others."""
     settings: Mapping[str, str] = field(default_factory=dict)

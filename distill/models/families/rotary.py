@@ -1,4 +1,4 @@
-"""Encoders with rotary positions (Su et al. 2021, arXiv 2104.09864): EuroBERT, UltraBERT, NomicBERT, GTE, Jina v3.
+"""Encoders with rotary positions (Su et al. 2021, arXiv 2104.09864): EuroBERT, NomicBERT, GTE, Jina v3.
 
 Their layers rotate queries and keys by position, head by head, so that heads keep their size. The published files of
 NomicBERT, GTE and Jina v3 have other names than transformers' models, which transformers translates.
@@ -87,6 +87,7 @@ GTE = replace(
     encoder="gte",
     mlm_head=("lm_head",),
     pooler="gte.pooler",
+    outer="new.",
     published={"type_vocab_size": 1},
 )
 """Zhang et al. 2024, arXiv 2407.19669."""
@@ -105,4 +106,5 @@ JINA_V3 = Family(
     translated=True,
     published={"type_vocab_size": 1},
 )
-"""Sturua et al. 2024, arXiv 2409.10173, without the adapters of its five tasks, which are no part of the encoder."""
+"""Sturua et al. 2024, arXiv 2409.10173, in the files of jinaai/jina-embeddings-v3-hf. The adapters of its five tasks are not
+used."""

@@ -46,9 +46,15 @@ OLD: dict[str, dict[str, tuple[str, Any]]] = {
         "rotary_emb_base": ("rope_parameters", 1000),
         "rotary_emb_fraction": ("", 1),
         "activation_function": ("", "swiglu"),
+        "rotary_emb_interleaved": ("", False),
+        "rotary_emb_scale_base": ("", None),
+        "scale_attn_weights": ("", True),
+        "scale_attn_by_inverse_layer_idx": ("", False),
+        "parallel_block": ("", False),
         "prenorm": ("", False),
         "causal": ("", False),
-    }
+    },
+    "eurobert": {"clf_pooling": ("classifier_pooling", "late")},
 }
 """Type -> setting of the first files of that type, which transformers does not read -> (the setting in its place; empty
 without one, the value with which transformers computes where that is absent)."""
@@ -60,13 +66,15 @@ def check_settings(file: Path, config: Mapping[str, Any]) -> None:
     encoder = record is not None and record.layer is not None
     for name, needed in NEEDED.items():
         got = config.get(name)
-        if name == POSITIONS and record is not None and record.rotary and got in ROTARY:
+        rotary = record is not None and record.rotary
+        if name == POSITIONS and rotary and got in ROTARY:
             continue
         if got not in needed.values and (encoder or not needed.encoders):
-            raise DataError(
-                f"{file}: got {name} {got}; must be {needed.shown}, {needed.why}; use another model, "
-                "or one trained without it"
-            )
+            shown = "rotary" if name == POSITIONS and rotary else needed.shown
+            other = "one trained without it"
+            if name == POSITIONS and got in ROTARY:
+                other = "files of it in a type that has them, e.g. jinaai/jina-embeddings-v3-hf"
+            raise DataError(f"{file}: got {name} {got}; must be {shown}, {needed.why}; use another model, or {other}")
     for name, (instead, value) in OLD.get(str(config.get("model_type")), {}).items():
         if name in config and instead not in config and config[name] != value:
             todo = f"set {instead} too" if instead else "use another model"

@@ -10,6 +10,7 @@ from distill.config import Student
 from distill.errors import ConfigError
 from distill.models import families
 from distill.models.families.record import UNBOUNDED
+from distill.models.families.settings import OLD
 from distill.models.families.vectors import KEY
 from distill.runtime import quoting
 
@@ -49,9 +50,12 @@ def student_config(teacher: Any, layers: Sequence[int], family: str | None, size
         for name in ("attention_head_size", "head_dim"):
             if getattr(config, name, None) is not None:
                 setattr(config, name, config.hidden_size // config.num_attention_heads)
-        if hasattr(config, "num_key_value_heads"):
+        if getattr(config, "num_key_value_heads", None) is not None:
             heads, group = config.num_attention_heads, heads_in_group(teacher)
             config.num_key_value_heads = heads // (group if heads % group == 0 else 1)
+        for old, (name, _) in OLD.get(record.name, {}).items():
+            if name in values and hasattr(config, old):
+                setattr(config, old, values[name])
         return config
     return _of_another_family(teacher, record, values)
 
@@ -62,8 +66,10 @@ def setting(config: Any, name: str) -> Any:
 
 
 def heads_in_group(config: Any) -> int:
-    """Number of heads that share keys and values: 1, except in EuroBERT and UltraBERT of some sizes."""
-    return int(config.num_attention_heads) // int(getattr(config, "num_key_value_heads", config.num_attention_heads))
+    """Number of heads that share keys and values: 1, except in EuroBERT of some sizes."""
+    return int(config.num_attention_heads) // int(
+        getattr(config, "num_key_value_heads", 0) or config.num_attention_heads
+    )
 
 
 def check_layers(layers: Sequence[int], config: Any) -> None:
@@ -119,6 +125,7 @@ def _record(teacher: Any, family: str | None) -> families.Family:
 
 
 def _sizes(teacher: Any, record: families.Family, given: Mapping[str, int | None]) -> dict[str, int]:
+    families.check_head_size(teacher)
     hidden = given.get("hidden_size") or teacher.hidden_size
     heads, size = given.get("num_attention_heads"), teacher.hidden_size // teacher.num_attention_heads
     if heads is not None and hidden % heads:

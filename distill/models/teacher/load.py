@@ -12,7 +12,7 @@ from distill.models import families
 from distill.models.families.head import class_names, stored_head
 from distill.models.families.record import TEXTS, position_table_after_padding
 from distill.models.families.settings import own_code
-from distill.models.families.weights import check_links, config_of
+from distill.models.families.weights import CONFIG, check_links, config_of
 from distill.models.readable import readable
 from distill.models.teacher.embedder import lower_cased
 from distill.models.teacher.files import quiet, stored
@@ -107,6 +107,7 @@ def load_classifier(
     if pooler is not None:
         keys = {key for key in missing if record.pooler and key.startswith(f"{record.pooler}.")}
         names = {key.removeprefix(f"{record.encoder}."): key for key in keys} | {key: key for key in keys}
+        names |= {f"{record.outer}{name}": key for name, key in names.items()}
         with torch.no_grad():
             for key, value in stored(pooler, names):
                 parameter = model.get_parameter(names[key])
@@ -125,7 +126,12 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
     from transformers import CONFIG_MAPPING, AutoConfig
 
     stated = config_of(path)
-    if (kind := str(stated.get("model_type"))) not in CONFIG_MAPPING:
+    if not (kind := str(stated.get("model_type") or "")):
+        raise DataError(
+            f"{Path(path) / CONFIG}: got no model_type; must be the settings of a model of transformers, of type "
+            f"{', '.join(families.FAMILIES)}; save the model again with save_pretrained"
+        )
+    if kind not in CONFIG_MAPPING:
         code = ", ".join(own_code(stated))
         others = f" but the folder's own code ({code}), which is never run" if code else ""
         raise ConfigError(
@@ -134,13 +140,8 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
         )
     with readable(path), quiet():
         loaded = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
-    record, heads = families.family_of(loaded, key), loaded.num_attention_heads
-    given, size = getattr(loaded, "head_dim", None), loaded.hidden_size // heads
-    if record.layer is not None and given not in (None, size):
-        raise ConfigError(
-            f"{key}: got {path}, with head_dim {given}; must be {size}, its width over its {heads} heads, as in the "
-            f"published models of type {record.name}; choose such a model"
-        )
+        families.family_of(loaded, key)
+        families.check_head_size(loaded, key)
     if getattr(loaded, "inner_group_num", 1) != 1:
         raise ConfigError(
             f"{key}: got {path}, with inner_group_num {loaded.inner_group_num}; must be 1, as in the published "

@@ -15,7 +15,7 @@ import torch
 from distill.errors import DataError
 from distill.models import families
 from distill.models.families.head import HEADS, OF_TASKS, architecture_of
-from distill.models.families.names import check_names, one_name
+from distill.models.families.names import check_names, one_name, without_outer
 from distill.models.families.record import TEXTS, VECTORS
 from distill.models.families.settings import quantizer_of
 from distill.models.families.weights import FLOATS, Tensor, config_of, tensors_of
@@ -49,7 +49,8 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
         DataError: for a folder that lacks other tensors, or has tensors that no part of a model uses, that have other
             shapes, or whose values are not numbers.
     """
-    stored, config = tensors_of(path), config_of(path)
+    config = config_of(path)
+    stored = without_outer(path, config, tensors_of(path))
     check_names(path, config, stored)
     with readable(path), quiet():
         try:
@@ -70,6 +71,8 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
     strange = {name for name in unused if not _is_leftover(part, name)}
     if wrong or strange:
         raise _incomplete(path, part, wrong, sorted(strange))
+    if families.family_of(model).outer:
+        vars(part).pop("_weight_conversions", None)  # by which it would be saved with the prefix, before its head too
     _check_names(path, model, stored)
     if quantizer_of(config) is None and "quantization_config" not in settings:
         _check_formats(path, stored, unused)
