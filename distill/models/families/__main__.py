@@ -31,10 +31,13 @@ TAIL = """
   RoBERTa's does. An ELECTRA whose embeddings are narrower than its layers has the same limits as ALBERT.
 - **Heads in groups**: where the heads of an EuroBERT share keys and values (`num_key_value_heads` is less than
   `num_attention_heads`), a student can have fewer layers and FFN channels, but keeps the width and the heads.
-  `recipe=prune` refuses such a model.
+  `recipe=prune` refuses such a model; `distill.prune` prunes its layers and FFN channels.
 - **Long texts**: BigBird and Longformer are refused; a ModernBERT, GTE, Jina v3 or EuroBERT reads texts of 8192 tokens.
 - **Own code**: the code of a folder (`auto_map` in its config) is never run. A folder of a type above is loaded by the
-  class of transformers, which knows the published files of NomicBERT and Jina v3.
+  class of transformers, which knows the published names of the tensors of NomicBERT, GTE and Jina v3, and writes them.
+- **Files of Jina v3**: those of `jinaai/jina-embeddings-v3-hf`. The adapters of its tasks are not used. The first files,
+  `jinaai/jina-embeddings-v3`, state type `xlm-roberta` with rotary positions, which transformers would ignore, and are
+  refused.
 
 """
 KINDS = {TEXTS: "texts", TOKENS: "words", CHOICES: "multiple choice", ANSWERS: "question answering"}

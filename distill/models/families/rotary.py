@@ -106,5 +106,5 @@ JINA_V3 = Family(
     translated=True,
     published={"type_vocab_size": 1},
 )
-"""Sturua et al. 2024, arXiv 2409.10173, in the files of jinaai/jina-embeddings-v3-hf. The adapters of its five tasks are not
-used."""
+"""Sturua et al. 2024, arXiv 2409.10173, in the files of jinaai/jina-embeddings-v3-hf. The adapters of its tasks are
+not used."""

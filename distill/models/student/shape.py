@@ -67,9 +67,8 @@ def setting(config: Any, name: str) -> Any:
 
 def heads_in_group(config: Any) -> int:
     """Number of heads that share keys and values: 1, except in EuroBERT of some sizes."""
-    return int(config.num_attention_heads) // int(
-        getattr(config, "num_key_value_heads", 0) or config.num_attention_heads
-    )
+    heads = int(config.num_attention_heads)
+    return heads // int(getattr(config, "num_key_value_heads", None) or heads)
 
 
 def check_layers(layers: Sequence[int], config: Any) -> None:
