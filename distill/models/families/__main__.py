@@ -35,8 +35,8 @@ TAIL = """
 - **Long texts**: BigBird and Longformer are refused; a ModernBERT, GTE, Jina v3 or EuroBERT reads texts of 8192 tokens.
 - **Own code**: the code of a folder (`auto_map` in its config) is never run. A folder of a type above is loaded by the
   class of transformers, which knows the published names of the tensors of NomicBERT, GTE and Jina v3, and writes them.
-- **Files of Jina v3**: those of `jinaai/jina-embeddings-v3-hf`. The adapters of its tasks are not used. The first files,
-  `jinaai/jina-embeddings-v3`, state type `xlm-roberta` with rotary positions, which transformers would ignore, and are
+- **Files of Jina v3**: those of `jinaai/jina-embeddings-v3-hf`. The adapters of its tasks are not used. The files of
+  `jinaai/jina-embeddings-v3` state type `xlm-roberta` with rotary positions, which transformers would ignore, and are
   refused.
 
 """
