@@ -89,7 +89,7 @@ def without_weights(folder: Path) -> Any:
 
 
 @contextmanager
-def _by_parameters(folder: Path, record: families.Family, auto: Any, beside: Path) -> Iterator[Path]:
+def by_parameters(folder: Path, record: families.Family, auto: Any, beside: Path) -> Iterator[Path]:
     """A folder with the model's tensors by the names of its parameters, because transformers cannot quantize a model
     while it translates names: `folder` itself, or a copy for the time of the context.
 
@@ -123,7 +123,7 @@ def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
     auto = families.auto_class(config)
     record = families.family_of(config)
     out.mkdir(parents=True, exist_ok=True)
-    with _by_parameters(folder, record, auto, out.parent) if record.translated else nullcontext(folder) as source:
+    with by_parameters(folder, record, auto, out.parent) if record.translated else nullcontext(folder) as source:
         model, *_ = load_whole(auto, source, claimed=True, quantization_config=settings, dtype=torch.float32)
     # Copies the tokenizer: not weights and config, which are saved below, and not the stage's manifest and scores.
     for path in folder.iterdir():

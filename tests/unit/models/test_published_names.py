@@ -12,6 +12,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from distill.compression.quantization.quantize import by_parameters
 from distill.errors import DataError
 from distill.models import families, student, teacher
 from distill.models.families.head import stored_head
@@ -99,6 +100,34 @@ def test_two_names_of_one_tensor_are_refused(tiny_model, tmp_path: Path) -> None
     save_file(weights | {"new.classifier.bias": weights["classifier.bias"] + 1}, file, {"format": "pt"})
     with pytest.raises(DataError, match=r"got the tensors classifier\.bias and new\.classifier\.bias, which are two"):
         stored_head(tmp_path)
+
+
+def test_the_class_that_a_message_names_is_one_of_transformers(tiny_model, tmp_path: Path) -> None:
+    for name in families.STUDENTS:
+        tiny_model(name, "SequenceClassification").save_pretrained(tmp_path / name)
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        (tmp_path / name / "config.json").write_text(json.dumps(config | {"architectures": ["AnyModel"]}))
+        with pytest.raises(DataError) as raised:
+            stored_head(tmp_path / name)
+        named = str(raised.value).partition("e.g. ")[2].partition(",")[0]
+        assert named.lower() == config["architectures"][0].lower()
+
+
+@pytest.mark.parametrize("name", TRANSLATED)
+def test_only_published_names_are_copied_to_be_quantized(name: str, tiny_model, tiny_batch, tmp_path: Path) -> None:
+    model = tiny_model(name, "SequenceClassification")
+    auto, record = transformers.AutoModelForSequenceClassification, families.FAMILIES[name]
+    for published in (True, False):
+        folder = tmp_path / f"model-{published}"
+        model.save_pretrained(folder, save_original_format=published)
+        with by_parameters(folder, record, auto, tmp_path) as source:
+            assert source.parent == tmp_path
+            assert (source != folder) == published
+            assert {*load_file(source / "model.safetensors")} <= {*model.state_dict()}
+            given = families.inputs(model, tiny_batch)
+            same = plain(source, "SequenceClassification")(**given).logits
+            torch.testing.assert_close(same, model(**given).logits, rtol=0, atol=0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model-False", "model-True"]
 
 
 def test_old_names_of_sizes_follow_the_new_ones(tiny_model, tmp_path: Path) -> None:
