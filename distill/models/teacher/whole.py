@@ -67,6 +67,10 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
     missing, unused = set(info["missing_keys"]), set(info["unexpected_keys"])
     # transformers loads the encoder alone of an embedder.
     part = model.encoder if architecture_of([type(model).__name__]) == VECTORS else model
+    shape = families.family_of(model).bert_like
+    if shape is not None and shape.mlm_bias in missing:
+        with torch.no_grad():  # transformers leaves data2vec's as the memory was
+            model.get_parameter(shape.mlm_bias).zero_()
     wrong = sorted(missing) if claimed else _not_new(part, missing)
     strange = {name for name in unused if not _is_leftover(part, name)}
     if wrong or strange:
