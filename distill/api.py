@@ -14,6 +14,7 @@ import torch
 
 from distill.compression.pruning.calibration import with_loss
 from distill.compression.pruning.importance import fisher
+from distill.compression.pruning.prune import check_width
 from distill.compression.pruning.search import Shape
 from distill.compression.pruning.sensitivity import cut_to, measured
 from distill.compression.pruning.target import PARTS, candidates, shape_of
@@ -158,6 +159,8 @@ def prune(
         raise ConfigError(
             f"hidden: got {hidden}; must be a multiple of {head}, the size of a head, up to {full.hidden}"
         )
+    if ("hidden" in dimensions) if searches else (hidden or full.hidden) < full.hidden:
+        check_width(model.config)
     with _in_arguments("student"):
         batches, loss = with_loss(model, collated)
         kept = _layers(full.layers, layers) if isinstance(layers, Sequence) else None

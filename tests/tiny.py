@@ -29,6 +29,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "roberta": {},
     "xlm-roberta": {},
     "camembert": {},
+    "data2vec-text": {},
     "distilbert": {},
     "electra": {"embedding_size": 8},
     "albert": {"embedding_size": 8, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
@@ -44,10 +45,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "attention_dropout": 0.1,
         "mlp_dropout": 0.1,
     },
+    "eurobert": {"attention_dropout": 0.1},
+    "nomic_bert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+    "gte": {"attention_probs_dropout_prob": 0.1},
+    "jina_embeddings_v3": {},
 }
 """Family -> settings that it needs for a tiny model, besides the sizes below."""
 
-SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta"}
+SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta", "data2vec-text": "roberta"}
 """Family -> the family whose record differs from its own in names alone. Only tests against transformers include it."""
 
 SHAPES = [name for name in FAMILIES if name not in SAME]
@@ -70,6 +75,9 @@ TEACHERS: dict[str, dict[str, Any]] = {
     "qwen3": _DECODER,
     "gemma2": _DECODER,
     "gemma3_text": _DECODER,
+    "openai_privacy_filter": {
+        **_DECODER, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8, "eos_token_id": 2,
+    },
 }  # fmt: skip
 """Family that can only be a teacher on tasks -> settings of a tiny config."""
 

@@ -121,7 +121,7 @@ def graphs_of(
     """
     if accelerator.device.type != "cuda" or accelerator.num_processes > 1 or objective.gates is not None:
         return None
-    if not all(families.family_of(model).recordable for model in objective.models):
+    if not all(map(families.recordable, objective.models)):
         return None
     return Graphs(run, [parameter for parameter in objective.parameters() if parameter.requires_grad], log)
 

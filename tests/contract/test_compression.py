@@ -75,9 +75,12 @@ def given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def weight_types(out: Path, onnx_file: Path, modules: list[str]) -> set[str]:
     """In what the weights of modules are stored, of a file that was made from `onnx_file`."""
     if out.is_file():
-        stored = [
-            one for one in onnx.load(out).graph.initializer if one.name.startswith(tuple(f"{m}." for m in modules))
-        ]
+        graph = onnx.load(out).graph
+        stored = [one for one in graph.initializer if one.name.startswith(tuple(f"{m}." for m in modules))]
+        # A product without a bias may have a weight of another name, and keeps its own name where it stays float.
+        nodes = {node for node, module in onnx_modules(onnx_file).items() if module.startswith(tuple(modules))}
+        read = {node.input[1] for node in graph.node if node.op_type == "MatMul" and node.name in nodes}
+        stored += [one for one in graph.initializer if one.name in read]
         return {onnx.TensorProto.DataType.Name(one.data_type) for one in stored if len(one.dims) == 2}
     import openvino
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from distill.models import families, teacher
+from distill.models.families.record import TEXTS
 from distill.runtime.storage import atomic, checksums, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
@@ -198,12 +199,13 @@ def answers_alone(out: Path, model: Any, form: str, stage: str = "finetune_teach
         np.testing.assert_allclose(logits, answer, rtol=1e-3, atol=1e-4)
 
 
+GUIDES = [name for name in TINY["TEACHERS"] if TEXTS not in families.FAMILIES[name].without]
 WHOLE_WAY = ("xlnet", "t5")
 """Teachers of tasks that are quantized and scored too, whose ONNX exports take seconds."""
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in WHOLE_WAY)) for name in TINY["TEACHERS"]]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in WHOLE_WAY)) for name in GUIDES]
 )
 def test_a_teacher_of_tasks_teaches_a_student_that_is_given(name: str, run: Any, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification

@@ -26,7 +26,7 @@ TASK = [
     "stages.prune.examples=32",
     "target.shape=[1,16]",
 ]
-SHAPED = ["bert", "albert", "deberta-v2", "modernbert"]
+SHAPED = ["bert", "albert", "deberta-v2", "modernbert", "eurobert", "gte"]
 """Families that differ most in what is cut; the unit tests prune every one."""
 
 
@@ -80,6 +80,7 @@ def test_what_is_left_is_refitted(chosen: str, run: Any, tmp_path: Path, monkeyp
         ("deberta-v2", {"conv_kernel_size": 3}),
         ("deberta", {"talking_head": True}),
         ("albert", {"num_hidden_groups": 2}),
+        ("eurobert", {"num_key_value_heads": 2}),
     ],
 )
 def test_models_that_cannot_be_pruned_are_refused(name: str, setting: dict[str, Any], run: Any, tmp_path: Path) -> None:

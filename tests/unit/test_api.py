@@ -4,6 +4,7 @@ is right."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
 
 import distill
+from distill.compression.pruning.prune import everything, pruned
 from distill.errors import ConfigError, DataError, UserError
+from distill.models import families
 from tests import tiny
 
 TEXTS = [f"{first} {second}" for first in tiny.SENTENCES for second in tiny.SENTENCES]
@@ -168,6 +171,31 @@ def test_pruning_to_a_size_in_mib(teacher: Any, batches: list[dict[str, Tensor]]
     small = distill.prune(teacher, batches, size_mib=0.6 * mib, retrain_steps=1, log=lines.append)
     assert sum(parameter.numel() for parameter in small.parameters()) * 4 / 2**20 <= 0.6 * mib
     assert any("loss by size" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("eurobert", {"num_attention_heads": 4, "num_key_value_heads": 2}),
+        ("deberta", {"talking_head": True, "num_attention_heads": 4}),
+        ("deberta-v2", {"conv_kernel_size": 3, "num_attention_heads": 4}),
+    ],
+)
+def test_models_whose_width_is_fixed_are_pruned_in_the_rest(
+    name: str, settings: dict[str, int], words: Any, batches: list[dict[str, Tensor]]
+) -> None:
+    model = tiny.model(name, "SequenceClassification", std=0.3, vocab_size=len(words), length=60, **settings)
+    small = distill.prune(model, batches[:2], layers=2, ffn=12)
+    assert (small.config.num_hidden_layers, small.config.hidden_size, small.config.intermediate_size) == (2, 16, 12)
+    assert small(**families.inputs(small, batches[0])).logits.isfinite().all()
+    setting = next(iter(families.FAMILIES[name].unprunable))
+    for act in (
+        lambda: distill.prune(model, batches[:2], hidden=8),
+        lambda: distill.prune(model, batches[:2], speedup=1.1),
+        lambda: pruned(model, replace(everything(model), hidden=torch.arange(8), heads=[torch.arange(2)] * 3)),
+    ):
+        message = refused(ConfigError, act)
+        assert message.startswith(f"prune: got a model with {setting} {settings[setting]}; must be ")
 
 
 def test_what_cannot_be_pruned_is_refused(teacher: Any, batches: list[dict[str, Tensor]]) -> None:

@@ -18,7 +18,7 @@ import distill
 from distill.compression.quantization import quantize
 from distill.deploy.export import proof
 from distill.deploy.export.onnx import export_onnx
-from distill.errors import DataError
+from distill.errors import ConfigError
 from distill.inference import cost, runners
 from distill.models import teacher
 from distill.models.write import write_model
@@ -87,11 +87,12 @@ def test_code_of_a_model_folder_is_not_run(loader: str, folders: dict[str, Path]
 
 @pytest.mark.parametrize("loader", ["config", "classifier"])
 def test_a_model_that_needs_its_code_is_refused(loader: str, folders: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(DataError) as refused:
+    with pytest.raises(ConfigError) as refused:
         LOADERS[loader](folders["unknown"], tmp_path)
     (line,) = refused.value.messages
-    assert line.startswith(f"{folders['unknown']}: got files that cannot be loaded (")
-    assert "; must be a folder that transformers loads; " in line
+    wanted = f"got {folders['unknown']}, a model of type theirs, for which transformers has no class"
+    assert line.startswith(f"teacher.name: {wanted}")
+    assert "which is never run; must be of one of the types " in line
     assert not (folders["unknown"] / "ran").exists()
 
 

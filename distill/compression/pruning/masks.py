@@ -47,7 +47,7 @@ def places(model: Any) -> list[Cut]:
     positions."""
     kept, paths = everything(model), families.family_of(model).layer
     assert paths is not None
-    main = {paths.query, paths.key, paths.value, paths.attention_output, paths.ffn_in, paths.ffn_out}
+    main = set(vars(paths).values())
     linear = [
         (path, module)
         for layer in families.layers(model)
@@ -86,9 +86,10 @@ def _narrowed(model: Any, hidden: Tensor | None, where: Sequence[Cut] | None) ->
 
     def normed(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         x = working(inputs[0]) * is_open
-        centred = (x - x.sum(-1, keepdim=True) / count) * is_open
+        if not type(module).__name__.endswith("RMSNorm"):  # which takes no mean
+            x = (x - x.sum(-1, keepdim=True) / count) * is_open
         eps = module.eps if hasattr(module, "eps") else module.variance_epsilon
-        result = centred * torch.rsqrt(centred.square().sum(-1, keepdim=True) / count + eps) * module.weight
+        result = x * torch.rsqrt(x.square().sum(-1, keepdim=True) / count + eps) * module.weight
         bias = getattr(module, "bias", None)
         return ((result if bias is None else result + bias) * hidden).to(output.dtype)
 

@@ -138,7 +138,7 @@ def _in_layer(
             out, into = heads, hidden  # queries, keys, values, and DeBERTa's projections of distances
             if path == paths.attention_output:
                 out, into = hidden, heads
-            elif path == paths.ffn_in:
+            elif path in (paths.ffn_in, paths.ffn_gate):
                 out = _repeated(ffn, inner, module.out_features)
             elif path == paths.ffn_out:
                 out, into = hidden, ffn
@@ -147,7 +147,7 @@ def _in_layer(
                 out = _interleaved(heads, size) if record.interleaved else _repeated(heads, width, 3 * width)
             yield Cut(module, "out", out)
             yield Cut(module, "in", into)
-        elif hasattr(module, "normalized_shape") or type(module).__name__.endswith("LayerNorm"):
+        elif hasattr(module, "normalized_shape") or type(module).__name__.endswith("Norm"):
             yield Cut(module, "width", hidden)
         else:
             for name, parameter in module.named_parameters(recurse=False):
@@ -189,6 +189,16 @@ def _outside(model: Any, inside: set[nn.Module], hidden: Tensor, heads: Tensor) 
             yield Cut(module, "width", hidden)
 
 
+def check_width(config: Any) -> None:
+    """Raise ConfigError for a model whose hidden channels and heads cannot be pruned."""
+    if (found := families.unprunable(config)) is not None:
+        name, got, required = found
+        raise ConfigError(
+            f"prune: got a model with {name} {got}; must be {required} for its width to be pruned; leave out hidden, "
+            'or set dimensions=("layers", "ffn") for a target'
+        )
+
+
 def _sizes(model: Any, kept: Kept) -> dict[str, int | None]:
     config = model.config
     size = config.hidden_size // config.num_attention_heads
@@ -199,6 +209,8 @@ def _sizes(model: Any, kept: Kept) -> dict[str, int | None]:
             "in the layers; must be the same numbers in every layer, with heads as wide together as the hidden "
             "channels, for a config to describe it; prune heads and hidden channels together"
         )
+    if len(kept.hidden) < config.hidden_size:
+        check_width(config)
     record = families.family_of(model)
     if (record.shared_layers or record.shared_heads) and any(not torch.equal(h, kept.heads[0]) for h in kept.heads):
         raise ConfigError(

@@ -13,8 +13,9 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,30 @@ def without_weights(folder: Path) -> Any:
         return families.auto_class(config).from_config(config, trust_remote_code=False)
 
 
+@contextmanager
+def by_parameters(folder: Path, record: families.Family, auto: Any, beside: Path) -> Iterator[Path]:
+    """A folder with the model's tensors by the names of its parameters, because transformers cannot quantize a model
+    while it translates names: `folder` itself, or a copy for the time of the context.
+
+    Args:
+        auto: the class that loads the model.
+        beside: the folder that the copy is in.
+    """
+    assert record.layer is not None
+    import torch
+
+    from distill.models.families.weights import tensors_of
+    from distill.models.teacher.whole import load_whole
+
+    if any(f".{record.layer.query}." in name for name in tensors_of(folder)):
+        yield folder
+        return
+    with TemporaryDirectory(dir=beside) as own:
+        model, *_ = load_whole(auto, folder, claimed=True, dtype=torch.float32)
+        model.save_pretrained(own, save_original_format=False)
+        yield Path(own)
+
+
 def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
     """Write a checkpoint, with its tokenizer, that plain `from_pretrained` loads where the quantizer is installed."""
     import torch
@@ -96,14 +121,16 @@ def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     auto = families.auto_class(config)
-    model, *_ = load_whole(auto, folder, claimed=True, quantization_config=settings, dtype=torch.float32)
+    record = families.family_of(config)
     out.mkdir(parents=True, exist_ok=True)
+    with by_parameters(folder, record, auto, out.parent) if record.translated else nullcontext(folder) as source:
+        model, *_ = load_whole(auto, source, claimed=True, quantization_config=settings, dtype=torch.float32)
     # Copies the tokenizer: not weights and config, which are saved below, and not the stage's manifest and scores.
     for path in folder.iterdir():
         excluded = path.name.startswith(("model", "config.json", ".")) or path.name == MANIFEST
         if path.is_file() and not excluded and path.suffix != ".safetensors":
             shutil.copy2(path, out)
-    model.save_pretrained(out)
+    model.save_pretrained(out, save_original_format=not record.translated)
 
 
 def bitsandbytes_int8(folder: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from distill.models.families.model import (
     auto_class,
+    check_head_size,
     class_of,
     depth,
     encode,
@@ -22,8 +23,10 @@ from distill.models.families.model import (
     logits,
     max_length,
     mlm_logits,
+    recordable,
     token_types,
     trained_length,
+    unprunable,
     width,
 )
 from distill.models.families.record import Family
@@ -34,6 +37,7 @@ __all__ = [
     "STUDENTS",
     "Family",
     "auto_class",
+    "check_head_size",
     "class_of",
     "depth",
     "encode",
@@ -49,7 +53,9 @@ __all__ = [
     "logits",
     "max_length",
     "mlm_logits",
+    "recordable",
     "token_types",
     "trained_length",
+    "unprunable",
     "width",
 ]

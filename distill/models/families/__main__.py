@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from distill.models.families import FAMILIES, STUDENTS, Family
+from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS
 
 HEAD = """# Families
 
@@ -28,14 +29,25 @@ TAIL = """
 - **Student families**: families that a student of this teacher can have (`student.family`) and still start from the
   teacher's weights. With `student=random` it can have any family. MPNet needs a tokenizer that pads with token 1, as
   RoBERTa's does. An ELECTRA whose embeddings are narrower than its layers has the same limits as ALBERT.
+- **Heads in groups**: where the heads of an EuroBERT share keys and values (`num_key_value_heads` is less than
+  `num_attention_heads`), a student can have fewer layers and FFN channels, but keeps the width and the heads.
+  `recipe=prune` refuses such a model; `distill.prune` prunes its layers and FFN channels.
+- **Long texts**: BigBird and Longformer are refused; a ModernBERT, GTE, Jina v3 or EuroBERT reads texts of 8192 tokens.
+- **Own code**: the code of a folder (`auto_map` in its config) is never run. A folder of a type above is loaded by the
+  class of transformers, which knows the published names of the tensors of NomicBERT, GTE and Jina v3, and writes them.
+- **Files of Jina v3**: those of `jinaai/jina-embeddings-v3-hf`. The adapters of its tasks are not used. The files of
+  `jinaai/jina-embeddings-v3` state type `xlm-roberta` with rotary positions, which transformers would ignore, and are
+  refused.
 
 """
+KINDS = {TEXTS: "texts", TOKENS: "words", CHOICES: "multiple choice", ANSWERS: "question answering"}
+"""Architecture -> what its models are for, in the pages."""
 
 TEACHERS = """Models of a type in this table can only be teachers of tasks: `recipe=task` fine-tunes them with their
 classification head, and a student of a type above, with its own tokenizer, is trained on their logits.
 
-| Family | Padding | Exports to ONNX |
-| --- | --- | --- |
+| Family | Tasks on | Padding | Exports to ONNX |
+| --- | --- | --- | --- |
 """
 
 
@@ -68,14 +80,25 @@ def _names(names: list[str]) -> str:
 
 
 def _token_types(record: Family) -> str:
-    if record.token_types and record.published.get("type_vocab_size") == 0:
+    if record.token_types and record.published.get("type_vocab_size", 2) < 2:
         return "if the model has any"
     return "yes" if record.token_types else "no"
 
 
 def _teacher(record: Family) -> str:
-    cells = [f"`{record.name}`", "left" if record.pads_left else "right", "yes" if record.onnx else "no"]
+    kinds = ", ".join(kind for name, kind in KINDS.items() if name not in record.without)
+    cells = [f"`{record.name}`", kinds, "left" if record.pads_left else "right", "yes" if record.onnx else "no"]
     return f"| {' | '.join(cells)} |"
+
+
+def _lacking() -> str:
+    """Sentences on the kinds of tasks for which transformers has no class of a family of students."""
+    lacking = {
+        kind: [f"`{record.name}`" for record in STUDENTS.values() if architecture in record.without]
+        for architecture, kind in KINDS.items()
+    }
+    sentences = (f"no class for {kind} of {', '.join(names)}" for kind, names in lacking.items() if names)
+    return f"transformers has {'; '.join(sentences)}."
 
 
 def table() -> str:
@@ -84,7 +107,9 @@ def table() -> str:
     head = HEAD.format(" | ".join(rows[0]), " | ".join("---" for _ in rows[0]))
     body = "\n".join(f"| {' | '.join(row.values())} |" for row in rows)
     teachers = "\n".join(_teacher(record) for name, record in FAMILIES.items() if name not in STUDENTS)
-    return f"{head}{body}{TAIL}Families with BERT's architecture: {bert_like}.\n\n{TEACHERS}{teachers}\n"
+    return (
+        f"{head}{body}{TAIL}Families with BERT's architecture: {bert_like}.\n\n{_lacking()}\n\n{TEACHERS}{teachers}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -131,9 +131,9 @@ class EncoderForVectors(nn.Module):
         self.vectors = Vectors(**{**vars(self.vectors), "width": width, "bias": False, "tanh": False})
         files.into_config(self.config, self.vectors)
 
-    def save_pretrained(self, folder: str | Path) -> None:
+    def save_pretrained(self, folder: str | Path, **settings: Any) -> None:
         """Write the encoder, which plain transformers loads too, and the other modules."""
-        self.encoder.save_pretrained(folder)
+        self.encoder.save_pretrained(folder, **settings)
         files.write(Path(folder), self.vectors, int(self.config.hidden_size), encoder_arguments(self.config))
         if self.vectors.width is not None:
             weights = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from distill.errors import DataError
 from distill.models.families import vectors
-from distill.models.families.names import check_names
+from distill.models.families.names import check_names, without_outer
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
 from distill.models.families.records import FAMILIES
 from distill.models.families.sentence import check_no_prompt
@@ -113,7 +113,8 @@ def architecture_in(folder: str | Path) -> str | None:
 
 def _found(folder: Path, config: Mapping[str, Any]) -> tuple[str, int] | None:
     """Architecture and number of outputs of the head in a folder; None without a head."""
-    tensors, file, names = tensors_of(folder), folder / CONFIG, class_names(config)
+    file, names = folder / CONFIG, class_names(config)
+    tensors = without_outer(folder, config, tensors_of(folder))
     check_names(folder, config, tensors)
     parts = {architecture_of([name]) for name in names} - {None}
     if len(parts) > 1:
@@ -157,7 +158,8 @@ def _last(tensors: Mapping[str, Tensor], found: Mapping[str, int]) -> str:
 
 def _example(config: Mapping[str, Any]) -> str:
     record = FAMILIES.get(str(config.get("model_type")))
-    return f"{(record.name if record else 'bert').title().replace('-', '')}{TEXTS}"
+    words = re.split("[-_]", record.name if record else "bert")
+    return "".join(map(str.title, words)) + TEXTS
 
 
 def _check_problem(file: Path, problem: Any, outputs: int) -> None:

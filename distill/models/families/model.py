@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distill.errors import ConfigError
 from distill.models.families.head import HEADS, architecture_of
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, UNBOUNDED, VECTORS
 from distill.models.families.records import family_of
@@ -103,6 +105,38 @@ def freeze_mlm_head(model: nn.Module) -> None:
     for path in family_of(model).mlm_head:
         for parameter in model.get_submodule(path).parameters():
             parameter.requires_grad_(id(parameter) in shared and parameter.requires_grad)
+
+
+def recordable(model: nn.Module) -> bool:
+    """Whether a training step of the model can be recorded as a CUDA graph. Rotary positions of some types follow from
+    the longest text, for which the host waits."""
+    stated = getattr(model.config, "rope_parameters", None) or {}
+    kinds = {part.get("rope_type") for part in (stated, *stated.values()) if isinstance(part, Mapping)}
+    return family_of(model).recordable and not kinds & {"dynamic", "longrope"}
+
+
+def check_head_size(config: Any, key: str = "teacher.name") -> None:
+    """Raise ConfigError, about the setting `key`, for heads of another size than the width over their number."""
+    given = getattr(config, "head_dim", None)
+    if not family_of(config).rotary or given is None:
+        return
+    size = config.hidden_size // config.num_attention_heads
+    if given != size:
+        raise ConfigError(
+            f"{key}: got a model with head_dim {given}; must be {size}, its width over its "
+            f"{config.num_attention_heads} heads, as in the published models of type {config.model_type}; choose such "
+            "a model"
+        )
+
+
+def unprunable(config: Any) -> tuple[str, Any, Any] | None:
+    """A setting of a config with which hidden channels cannot be pruned, its value, and the value that it must have;
+    None without one."""
+    for name, value in family_of(config).unprunable.items():
+        required = getattr(config, value) if isinstance(value, str) else value
+        if (got := getattr(config, name, None) or required) != required:
+            return name, got, required
+    return None
 
 
 def max_length(config: Any) -> int:

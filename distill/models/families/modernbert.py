@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distill.models.families.record import Arguments, Family, Layer, scaled_dot_product
+from distill.models.families.record import Family, Layer
+from distill.models.families.rotary import rotated_scores
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -13,19 +14,6 @@ if TYPE_CHECKING:
 def _qkv(attention: nn.Module, query: Tensor, key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, ...]:
     """Splits the fused projection [B, L, 3 H]: all queries, then all keys, then all values; before the rotation."""
     return tuple(query.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0))
-
-
-def _scores(attention: nn.Module, query: Tensor, key: Tensor, call: Arguments) -> Tensor:
-    cos, sin = (table.unsqueeze(1) for table in call[1]["position_embeddings"])
-    q, k = (x * cos + _rotate_half(x) * sin for x in (query, key))
-    return scaled_dot_product(attention, q, k, call)
-
-
-def _rotate_half(x: Tensor) -> Tensor:
-    import torch
-
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((-second, first), dim=-1)
 
 
 MODERNBERT = Family(
@@ -46,7 +34,8 @@ MODERNBERT = Family(
     embeddings="embeddings.tok_embeddings",
     mlm_head=("head", "decoder"),
     qkv=_qkv,
-    scores=_scores,
+    scores=rotated_scores,
+    rotary=True,
     first_layer=True,  # layer 0 has no norm before its attention
     settings={"hidden_act": "hidden_activation"},
 )

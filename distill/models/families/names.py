@@ -27,6 +27,23 @@ def one_name(name: str, prefix: str) -> str:
     return re.sub(r"beta$", "bias", re.sub(r"gamma$", "weight", name)) if "LayerNorm." in name else name
 
 
+def without_outer(folder: str | Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The tensors [...] of a folder by their names without the prefix that published files of its type may have.
+
+    Raises:
+        DataError: for a tensor that is there with the prefix and without it.
+    """
+    record = FAMILIES.get(str(config.get("model_type")))
+    if record is None or not record.outer:
+        return tensors
+    if twice := sorted(name for name in tensors if f"{record.outer}{name}" in tensors):
+        raise DataError(
+            f"{folder}: got the tensors {twice[0]} and {record.outer}{twice[0]}, which are two names of one; must be "
+            "one of them; save the model again with save_pretrained"
+        )
+    return {name.removeprefix(record.outer): tensor for name, tensor in tensors.items()}
+
+
 def check_names(folder: str | Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Check that the tensors of a folder have the names that transformers gives them. Tensors may have any shape [...].
 

@@ -39,9 +39,11 @@ class Layer:
     """The linear projection of the concatenated heads."""
     attention_norm: str
     ffn_in: str
-    """The first linear projection of the FFN, twice as wide where the FFN is gated."""
+    """The first linear projection of the FFN, twice as wide where it computes the gates too."""
     ffn_out: str
     ffn_norm: str
+    ffn_gate: str | None = None
+    """The projection that computes the gates of the FFN, where it is a module of its own."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ class Family:
     shared_heads: bool = False
     """Whether all layers share a table with one column per head, so that they must keep the same heads."""
     unprunable: Mapping[str, Any] = field(default_factory=dict)
-    """Setting of a config -> the value that it must have for channels to be pruned."""
+    """Setting of a config -> the value that it must have for channels to be pruned, or the name of the setting that it
+    must equal."""
     interleaved: bool = False
     """Whether a fused projection holds query, key and value of each head side by side."""
     padding: int | None = None
@@ -141,6 +144,14 @@ class Family:
     recordable: bool = True
     """Whether a training step can be recorded as a CUDA graph: its code does not wait for the GPU, and copies nothing
     from the host."""
+    rotary: bool = False
+    """Whether positions rotate queries and keys, whatever `position_embedding_type` a config states."""
+    translated: bool = False
+    """Whether published files have other names than the model's parameters, which transformers translates when it loads
+    and saves them, but not while it quantizes."""
+    outer: str = ""
+    """Prefix, with its dot, that published files put before the names of all tensors of the encoder, and that
+    transformers takes away."""
     bert_like: BertLike | None = None
     """Further paths of a family with BERT's architecture; None in the others."""
     settings: Mapping[str, str] = field(default_factory=dict)

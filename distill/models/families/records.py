@@ -8,13 +8,14 @@ from distill.errors import ConfigError
 from distill.models.families.albert import ALBERT
 from distill.models.families.bert import BERT, ERNIE
 from distill.models.families.deberta import DEBERTA, DEBERTA_V2
-from distill.models.families.decoder import GEMMA2, GEMMA3, QWEN2, QWEN3
+from distill.models.families.decoder import GEMMA2, GEMMA3, PRIVACY_FILTER, QWEN2, QWEN3
 from distill.models.families.distilbert import DISTILBERT
 from distill.models.families.electra import ELECTRA
 from distill.models.families.modernbert import MODERNBERT
 from distill.models.families.mpnet import MPNET
 from distill.models.families.record import Family
-from distill.models.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from distill.models.families.roberta import CAMEMBERT, DATA2VEC, ROBERTA, XLM_ROBERTA
+from distill.models.families.rotary import EUROBERT, GTE, JINA_V3, NOMIC_BERT
 from distill.models.families.seq2seq import BART, T5
 from distill.models.families.xlnet import XLNET
 from distill.runtime import outside
@@ -27,6 +28,7 @@ FAMILIES: dict[str, Family] = {
         ROBERTA,
         XLM_ROBERTA,
         CAMEMBERT,
+        DATA2VEC,
         DISTILBERT,
         ELECTRA,
         ALBERT,
@@ -34,6 +36,10 @@ FAMILIES: dict[str, Family] = {
         DEBERTA,
         DEBERTA_V2,
         MODERNBERT,
+        EUROBERT,
+        NOMIC_BERT,
+        GTE,
+        JINA_V3,
         XLNET,
         BART,
         T5,
@@ -41,6 +47,7 @@ FAMILIES: dict[str, Family] = {
         QWEN3,
         GEMMA2,
         GEMMA3,
+        PRIVACY_FILTER,
     )
 }
 
@@ -49,13 +56,22 @@ STUDENTS: dict[str, Family] = {name: family for name, family in FAMILIES.items()
 outside.registry("families", FAMILIES)
 outside.registry("families of students", STUDENTS)
 
+REFUSED = {
+    "big_bird": "attends to blocks of words, and pads texts to whole blocks",
+    "longformer": "attends to windows, and to chosen words that its caller names",
+}
+"""Type of long encoders -> why none of them is a family here."""
+_LONG = "modernbert"
+
 
 def family_of(model_or_config: Any, key: str = "teacher.name") -> Family:
     """The record of a transformers model or config. Raises ConfigError, about the setting `key`, for an unknown
     type."""
     model_type = getattr(model_or_config, "config", model_or_config).model_type
     if model_type not in FAMILIES:
+        why = f", which {REFUSED[model_type]}" if model_type in REFUSED else ""
+        choice = f"a model of type {_LONG}, which reads texts as long" if why else "such a model"
         raise ConfigError(
-            f"{key}: got a model of type {model_type}; must be one of {', '.join(FAMILIES)}; choose such a model"
+            f"{key}: got a model of type {model_type}{why}; must be one of {', '.join(FAMILIES)}; choose {choice}"
         )
     return FAMILIES[model_type]

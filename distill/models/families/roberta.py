@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019, arXiv 1907.11692), and XLM-R and CamemBERT, which have the same modules."""
+"""RoBERTa (Liu et al. 2019, arXiv 1907.11692), and XLM-R, CamemBERT and data2vec, which have the same modules."""
 
 from __future__ import annotations
 
@@ -22,3 +22,4 @@ ROBERTA = Family(
 
 XLM_ROBERTA = replace(ROBERTA, name="xlm-roberta")
 CAMEMBERT = replace(ROBERTA, name="camembert")
+DATA2VEC = replace(ROBERTA, name="data2vec-text", encoder="data2vec_text")

@@ -23,8 +23,11 @@ class Needed:
     """Whether only encoders need it, whose families have records of layers."""
 
 
+POSITIONS, ROTARY = "position_embedding_type", ("rope", "rotary", "sans_pos")
+"""A setting, and the names that published configs give to rotary positions there: `sans_pos` is mmBERT's."""
+
 NEEDED = {
-    "position_embedding_type": Needed((None, "absolute"), "absolute", "which transformers 5 computes whatever is set"),
+    POSITIONS: Needed((None, "absolute"), "absolute", "which transformers 5 computes whatever is set"),
     "pruned_heads": Needed((None, {}), "none", "because transformers 5 has no models with pruned heads"),
     "is_decoder": Needed(
         (None, False), "false", "because a decoder does not see the words after a word", encoders=True
@@ -33,6 +36,29 @@ NEEDED = {
 }
 """Setting -> the values that it may have."""
 
+OLD: dict[str, dict[str, tuple[str, Any]]] = {
+    "nomic_bert": {
+        "n_embd": ("hidden_size", 768),
+        "n_layer": ("num_hidden_layers", 12),
+        "n_head": ("num_attention_heads", 12),
+        "n_inner": ("intermediate_size", 3072),
+        "layer_norm_epsilon": ("layer_norm_eps", 1e-12),
+        "rotary_emb_base": ("rope_parameters", 1000),
+        "rotary_emb_fraction": ("", 1),
+        "activation_function": ("", "swiglu"),
+        "rotary_emb_interleaved": ("", False),
+        "rotary_emb_scale_base": ("", None),
+        "scale_attn_weights": ("", True),
+        "scale_attn_by_inverse_layer_idx": ("", False),
+        "parallel_block": ("", False),
+        "prenorm": ("", False),
+        "causal": ("", False),
+    },
+    "eurobert": {"clf_pooling": ("classifier_pooling", "late")},
+}
+"""Type -> setting of the first files of that type, which transformers does not read -> (the setting in its place; empty
+without one, the value with which transformers computes where that is absent)."""
+
 
 def check_settings(file: Path, config: Mapping[str, Any]) -> None:
     """Raise DataError for a setting with another value than it must have."""
@@ -40,10 +66,21 @@ def check_settings(file: Path, config: Mapping[str, Any]) -> None:
     encoder = record is not None and record.layer is not None
     for name, needed in NEEDED.items():
         got = config.get(name)
+        rotary = record is not None and record.rotary
+        if name == POSITIONS and rotary and got in ROTARY:
+            continue
         if got not in needed.values and (encoder or not needed.encoders):
+            shown = "rotary" if name == POSITIONS and rotary else needed.shown
+            other = "one trained without it"
+            if name == POSITIONS and got in ROTARY:
+                other = "files of it in a type that has them, e.g. jinaai/jina-embeddings-v3-hf"
+            raise DataError(f"{file}: got {name} {got}; must be {shown}, {needed.why}; use another model, or {other}")
+    for name, (instead, value) in OLD.get(str(config.get("model_type")), {}).items():
+        if name in config and instead not in config and config[name] != value:
+            todo = f"set {instead} too" if instead else "use another model"
             raise DataError(
-                f"{file}: got {name} {got}; must be {needed.shown}, {needed.why}; use another model, "
-                "or one trained without it"
+                f"{file}: got {name} {config[name]}; must be {value}, with which transformers computes whatever is "
+                f"set; {todo}"
             )
 
 

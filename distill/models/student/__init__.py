@@ -16,6 +16,7 @@ from distill.models.student.shape import (
     SIZES,
     check_layers,
     half_depth,
+    heads_in_group,
     initial_layers,
     projects,
     setting,
@@ -102,6 +103,11 @@ def _misfits(teacher: Any, student: Any) -> Iterator[str]:
         yield (
             f"student.num_attention_heads: got {student.num_attention_heads}, for heads of size {own_head}; must give "
             f"the teacher's head size, {head}; set {max(student.hidden_size // head, 1)}"
+        )
+    if heads_in_group(teacher) > 1 and student.num_attention_heads != teacher.num_attention_heads:
+        yield (
+            f"student.num_attention_heads: got {student.num_attention_heads}; must be {teacher.num_attention_heads}, "
+            "the teacher's, because its heads share keys and values in groups; leave out the student's width and heads"
         )
     if projects(teacher):
         if not projects(student):

@@ -45,8 +45,18 @@ def attention_by_steps(
     dropout: float = 0.0,
     **rest: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Attention [B, L, heads, d] and its weights [B, heads, L, L] of query, key and value [B, heads, L, d], in the form
-    in which transformers calls it."""
+    """Attention [B, L, heads, d] and its weights [B, heads, L, L], in the form in which transformers calls it.
+
+    Args:
+        query: [B, heads, L, d].
+        key: [B, groups, L, d], where as many heads of `query` as there are in a group share one of `key` and `value`.
+        value: as `key`.
+        attention_mask: added to the scores; broadcasts to [B, heads, L, L].
+        scaling: factor of the scores; 1 / sqrt(d) by default.
+        dropout: probability with which a weight is dropped in training.
+    """
+    if (group := query.shape[1] // key.shape[1]) > 1:
+        key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
     scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     weights = (scores if attention_mask is None else scores + attention_mask).softmax(-1).to(query.dtype)
     if 0 < dropout < 1 and module.training:

@@ -10,6 +10,7 @@ from distill.config import Student
 from distill.errors import ConfigError
 from distill.models import families
 from distill.models.families.record import UNBOUNDED
+from distill.models.families.settings import OLD
 from distill.models.families.vectors import KEY
 from distill.runtime import quoting
 
@@ -43,11 +44,18 @@ def student_config(teacher: Any, layers: Sequence[int], family: str | None, size
             setattr(config, record.settings.get(key, key), value)
         if getattr(config, "layer_types", None):
             config.layer_types = [config.layer_types[number] for number in layers]
-        # DeBERTa's config stores these beside the sizes from which they follow.
+        # Some configs store these beside the sizes from which they follow.
         if hasattr(config, "pooler_hidden_size"):
             config.pooler_hidden_size = config.hidden_size
-        if hasattr(config, "attention_head_size"):
-            config.attention_head_size = config.hidden_size // config.num_attention_heads
+        for name in ("attention_head_size", "head_dim"):
+            if getattr(config, name, None) is not None:
+                setattr(config, name, config.hidden_size // config.num_attention_heads)
+        if getattr(config, "num_key_value_heads", None) is not None:
+            heads, group = config.num_attention_heads, heads_in_group(teacher)
+            config.num_key_value_heads = heads // (group if heads % group == 0 else 1)
+        for old, (name, _) in OLD.get(record.name, {}).items():
+            if name in values and hasattr(config, old):
+                setattr(config, old, values[name])
         return config
     return _of_another_family(teacher, record, values)
 
@@ -55,6 +63,12 @@ def student_config(teacher: Any, layers: Sequence[int], family: str | None, size
 def setting(config: Any, name: str) -> Any:
     """Value of a config's setting by its common name (`hidden_size`), whatever the family calls it (`dim`)."""
     return getattr(config, families.family_of(config).settings.get(name, name))
+
+
+def heads_in_group(config: Any) -> int:
+    """Number of heads that share keys and values: 1, except in EuroBERT of some sizes."""
+    heads = int(config.num_attention_heads)
+    return heads // int(getattr(config, "num_key_value_heads", None) or heads)
 
 
 def check_layers(layers: Sequence[int], config: Any) -> None:
@@ -110,6 +124,7 @@ def _record(teacher: Any, family: str | None) -> families.Family:
 
 
 def _sizes(teacher: Any, record: families.Family, given: Mapping[str, int | None]) -> dict[str, int]:
+    families.check_head_size(teacher)
     hidden = given.get("hidden_size") or teacher.hidden_size
     heads, size = given.get("num_attention_heads"), teacher.hidden_size // teacher.num_attention_heads
     if heads is not None and hidden % heads:

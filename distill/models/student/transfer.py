@@ -17,7 +17,7 @@ from distill.models.student.shape import projects
 Parts = dict[str, Tensor]
 """Name of a parameter, the same in every family with BERT's architecture -> its values."""
 
-_SLOTS = tuple(field.name for field in fields(Layer) if field.name != "attention")
+_SLOTS = tuple(field.name for field in fields(Layer) if field.name not in ("attention", "ffn_gate"))
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 
 from distill.models.families.head import HEADS, architecture_in
 from distill.models.families.record import VECTORS
+from distill.models.families.records import FAMILIES
 from distill.models.families.weights import check_inside
 from distill.models.teacher.files import stored_except
 from distill.models.teacher.folders import FILES
@@ -35,8 +36,10 @@ def without_head(folder: str, target: Path, content: str) -> str:
         return folder
     if run_folder.finished(target) and atomic.read_json(target / run_folder.MANIFEST) == {"copy_of": content}:
         return str(target)
-    last = {f"{name}.{part}" for name in HEADS[str(architecture)] for part in ("weight", "bias")}
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    record = FAMILIES.get(str(config.get("model_type")))
+    starts = {"", record.outer if record else ""}
+    last = {f"{s}{name}.{part}" for s in starts for name in HEADS[str(architecture)] for part in ("weight", "bias")}
     with atomic.writing(target) as temporary:
         for file in {file for pattern in FILES for file in source.glob(pattern)}:
             if "safetensors" not in file.name and file.name != run_folder.MANIFEST:

@@ -11,7 +11,8 @@ from distill.errors import ConfigError, DataError
 from distill.models import families
 from distill.models.families.head import class_names, stored_head
 from distill.models.families.record import TEXTS, position_table_after_padding
-from distill.models.families.weights import check_links, config_of
+from distill.models.families.settings import own_code
+from distill.models.families.weights import CONFIG, check_links, config_of
 from distill.models.readable import readable
 from distill.models.teacher.embedder import lower_cased
 from distill.models.teacher.files import quiet, stored
@@ -106,6 +107,7 @@ def load_classifier(
     if pooler is not None:
         keys = {key for key in missing if record.pooler and key.startswith(f"{record.pooler}.")}
         names = {key.removeprefix(f"{record.encoder}."): key for key in keys} | {key: key for key in keys}
+        names |= {f"{record.outer}{name}": key for name, key in names.items()}
         with torch.no_grad():
             for key, value in stored(pooler, names):
                 parameter = model.get_parameter(names[key])
@@ -121,12 +123,25 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
         ConfigError: about the setting `key`, for a model of an unknown family.
         DataError: for a config that cannot be loaded.
     """
-    from transformers import AutoConfig
+    from transformers import CONFIG_MAPPING, AutoConfig
 
-    config_of(path)
+    stated = config_of(path)
+    if not (kind := str(stated.get("model_type") or "")):
+        raise DataError(
+            f"{Path(path) / CONFIG}: got no model_type; must be the settings of a model of transformers, of type "
+            f"{', '.join(families.FAMILIES)}; save the model again with save_pretrained"
+        )
+    if kind not in CONFIG_MAPPING:
+        code = ", ".join(own_code(stated))
+        others = f" but the folder's own code ({code}), which is never run" if code else ""
+        raise ConfigError(
+            f"{key}: got {path}, a model of type {kind}, for which transformers has no class{others}; must be of one "
+            f"of the types {', '.join(families.FAMILIES)}; choose such a model, or files of this one in such a type"
+        )
     with readable(path), quiet():
         loaded = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
-    families.family_of(loaded, key)
+        families.family_of(loaded, key)
+        families.check_head_size(loaded, key)
     if getattr(loaded, "inner_group_num", 1) != 1:
         raise ConfigError(
             f"{key}: got {path}, with inner_group_num {loaded.inner_group_num}; must be 1, as in the published "

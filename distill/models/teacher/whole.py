@@ -15,7 +15,7 @@ import torch
 from distill.errors import DataError
 from distill.models import families
 from distill.models.families.head import HEADS, OF_TASKS, architecture_of
-from distill.models.families.names import check_names, one_name
+from distill.models.families.names import check_names, one_name, without_outer
 from distill.models.families.record import TEXTS, VECTORS
 from distill.models.families.settings import quantizer_of
 from distill.models.families.weights import FLOATS, Tensor, config_of, tensors_of
@@ -27,7 +27,7 @@ BUFFERS = re.compile(r"(^|\.)(embeddings\.(position_ids|token_type_ids)|rotary_e
 UNUSED = re.compile(
     r"(.*\.)?pooler\.|cls\.(predictions|seq_relationship)\.|lm_head\.|vocab_(transform|layer_norm|projector)\.|"
     r"generator_(predictions|lm_head)\.|discriminator_predictions\.|lm_predictions\.|mask_predictions\.|predictions\.|"
-    r"sop_classifier\.|lm_loss\.|final_logits_bias$|decoder\.(weight|bias)$|head\.(dense|norm)\.|classifier\.|"
+    r"sop_classifier\.|lm_loss\.|final_logits_bias$|decoder\.(weight|bias)$|(head\.)?dense\.|head\.norm\.|classifier\.|"
     r"pre_classifier\.|score\.|logits_proj\.|sequence_summary\.|classification_head\.|qa_outputs\."
 )
 """Tensors of poolers and of heads for other tasks, which a model may have besides its own."""
@@ -49,7 +49,8 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
         DataError: for a folder that lacks other tensors, or has tensors that no part of a model uses, that have other
             shapes, or whose values are not numbers.
     """
-    stored, config = tensors_of(path), config_of(path)
+    config = config_of(path)
+    stored = without_outer(path, config, tensors_of(path))
     check_names(path, config, stored)
     with readable(path), quiet():
         try:
@@ -66,10 +67,16 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
     missing, unused = set(info["missing_keys"]), set(info["unexpected_keys"])
     # transformers loads the encoder alone of an embedder.
     part = model.encoder if architecture_of([type(model).__name__]) == VECTORS else model
+    shape = families.family_of(model).bert_like
+    if shape is not None and shape.mlm_bias in missing:
+        with torch.no_grad():  # transformers leaves data2vec's as the memory was
+            model.get_parameter(shape.mlm_bias).zero_()
     wrong = sorted(missing) if claimed else _not_new(part, missing)
     strange = {name for name in unused if not _is_leftover(part, name)}
     if wrong or strange:
         raise _incomplete(path, part, wrong, sorted(strange))
+    if families.family_of(model).outer:
+        vars(part).pop("_weight_conversions", None)  # by which it would be saved with the prefix, before its head too
     _check_names(path, model, stored)
     if quantizer_of(config) is None and "quantization_config" not in settings:
         _check_formats(path, stored, unused)

@@ -239,9 +239,9 @@ def _unprunable(models: Models, target: Student, step: Step, loaded: Any) -> lis
     key = "student.name" if step.lineage[-1] is STUDENT else models.key
     if loaded.model_type not in families.STUDENTS:
         return [_no_student(key, loaded)]
-    for name, required in families.family_of(loaded).unprunable.items():
-        if (got := getattr(loaded, name, None) or required) != required:
-            return [Problem(key, f"a model with {name} {got}", f"be {required} to be pruned", "choose another")]
+    if (found := families.unprunable(loaded)) is not None:
+        name, got, required = found
+        return [Problem(key, f"a model with {name} {got}", f"be {required} to be pruned", "choose another")]
     if step.builder is not None:
         return []  # a target decides: sizes are of the student before it is pruned
     if (target.num_hidden_layers or 1) > loaded.num_hidden_layers:

@@ -17,6 +17,7 @@ LONGEST = {
     "roberta": 512,
     "xlm-roberta": 512,
     "camembert": 512,
+    "data2vec-text": 512,
     "distilbert": 512,
     "electra": 512,
     "albert": 512,
@@ -24,14 +25,24 @@ LONGEST = {
     "deberta": UNBOUNDED,
     "deberta-v2": UNBOUNDED,
     "modernbert": 8192,
+    "eurobert": 8192,
+    "nomic_bert": 2048,
+    "gte": 8192,
+    "jina_embeddings_v3": 8194,
 }
 """Contract table: family -> maximum length of its published models, in tokens."""
 
-TYPED = ("bert", "ernie", "electra", "albert")
+ROTARY = ("modernbert", "eurobert", "nomic_bert", "gte", "jina_embeddings_v3")
+"""Families without a table of positions."""
+
+TYPED = ("bert", "ernie", "electra", "albert", "nomic_bert")
 """Contract table: families whose published models have token types."""
 
 PUBLISHED = {
-    **{name: {"max_position_embeddings": 514} for name in ("roberta", "xlm-roberta", "camembert", "mpnet")},
+    **{
+        name: {"max_position_embeddings": 514}
+        for name in ("roberta", "xlm-roberta", "camembert", "data2vec-text", "mpnet")
+    },
 }
 """Settings in which published models of a family differ from transformers' default config."""
 
@@ -49,6 +60,15 @@ def test_unknown_family_is_refused_with_the_list() -> None:
     assert caught.value.messages == [
         f"teacher.name: got a model of type gpt2; must be one of {', '.join(families.FAMILIES)}; choose such a model"
     ]
+
+
+@pytest.mark.parametrize("name", ["big_bird", "longformer"])
+def test_long_encoders_with_their_own_attention_are_refused_with_the_reason(name: str) -> None:
+    from transformers import AutoConfig
+
+    wanted = rf"^teacher\.name: got a model of type {name}, which attends .*; must be .*; choose .* type modernbert, "
+    with pytest.raises(ConfigError, match=wanted):
+        families.family_of(AutoConfig.for_model(name))
 
 
 def test_a_model_and_its_config_have_one_record(tiny_model) -> None:
@@ -72,7 +92,7 @@ def test_max_length(name: str, tiny_model) -> None:
         assert longest == 32
     batch = {"input_ids": torch.full((1, longest), 7), "attention_mask": torch.ones(1, longest, dtype=torch.long)}
     assert families.encode(model, batch).shape == (1, longest, 16)
-    if families.max_length(model.config) != 32 or name == "modernbert":
+    if families.max_length(model.config) != 32 or name in ROTARY:
         return  # no table of positions: longer texts work too
     with pytest.raises((IndexError, RuntimeError)):
         families.encode(model, {key: torch.cat([value, value[:, :1]], 1) for key, value in batch.items()})
