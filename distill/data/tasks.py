@@ -21,12 +21,12 @@ from distill.data.files import Table
 from distill.data.hub import newest, parted
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
+from distill.data.near import normalized
 from distill.data.questions import encode_questions
 from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, is_own, renamed
 from distill.data.task_types import TASK_TYPES, labelled, targets_in
 from distill.data.task_types.task_type import SOFT, as_list
-from distill.data.transfer import normalized
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
 

@@ -15,7 +15,7 @@ import numpy as np
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
 from distill.data.task_types.classification import CLASSIFICATION
-from distill.data.task_types.layout import SECONDS, Layout, Parts
+from distill.data.task_types.layout import SECONDS, Layout, Making, Parts
 from distill.data.task_types.task_type import (
     MISSING,
     PROBABILITIES,
@@ -232,6 +232,17 @@ def _brief(answer: dict[str, Any]) -> str:
     return f"{answer['choice']} {answer['score']:.2f}"
 
 
+def _read(first: Sequence[str], *others: Sequence[Any]) -> list[Parts]:
+    """(first text, its choices); each choice has the second text before it."""
+    return [(text, tuple(choices)) for text, choices in zip(first, others[-1], strict=True)]
+
+
+def _columns(names: Sequence[str], rows: Sequence[Parts]) -> dict[str, list[Any]]:
+    # Models read the second text as a part of each choice, and its own column no longer.
+    texts = {name: [row[0] if name == names[0] else "" for row in rows] for name in names}
+    return texts | {SECONDS: [list(row[-1]) for row in rows]}
+
+
 MULTIPLE_CHOICE = TaskType(
     name="multiple_choice",
     summary="chooses one of several answers to a question",
@@ -256,6 +267,7 @@ MULTIPLE_CHOICE = TaskType(
         divide=_divide,
         sequences=_sequences,
         several="choices",
+        making=Making(("tasks", "pairs", "edits"), read=_read, columns=_columns),
         sample=("a", ["a", "b"]),
     ),
     pipeline="multiple-choice",

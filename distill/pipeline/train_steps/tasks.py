@@ -255,7 +255,7 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
     bound_terms = bound(settings.terms, kind)
     paired = any(term.kind.paired for term in bound_terms.values())
     rows = rows_of(inputs, settings, runtime, data, paired)
-    data, encoded, groups = rows.data, rows.encoded, rows.groups
+    data, encoded, groups, own_rows = rows.data, rows.encoded, rows.groups, rows.own
     inside, began = any(term.kind.inside for term in bound_terms.values()), time.monotonic()
     teachers, learned = _teachers_or_logits(inputs.teacher, data, bound_terms, inside, tokenizer, runtime)
     seconds = time.monotonic() - began
@@ -288,7 +288,9 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
             width = padded["input_ids"].shape[1]
             batch["teacher_logits"] = learned[numbers] if encoded.spans is None else narrowed(learned[numbers], width)
         if texts is not None:
-            batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], encoded.labels[numbers])
+            # Nobody knows whether a document that was made, such as an edited copy, is relevant.
+            made = rows >= own_rows
+            batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], encoded.labels[numbers]) | made
         if groups is not None:
             batch["pairs"] = pairs(groups[rows])
         return batch

@@ -26,7 +26,6 @@ from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.context.keys import arithmetic
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.prepare import frozen
-from distill.pipeline.train_steps.transfer import makes
 from distill.runtime.machine import Machine
 from distill.runtime.storage import atomic, checksums, run_folder, store, structs
 from distill.training.feed import Arrays
@@ -72,10 +71,12 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
     def waits(end: str) -> None:
         machine.log(f"{task}: the teacher labels the same rows for another run; waiting for it{end}")
 
+    count = len(data.train)
+
     def label(folder: Path) -> None:
-        stored = _stored(folder, fingerprint)
-        before = cross_fitted(teacher, task) if stored is None else stored
-        rows = data.train if before is None else data.train.select(list(range(missing_from(before), len(data.train))))
+        before = _stored(folder, fingerprint, data)
+        before = cross_fitted(teacher, task) if before is None else before
+        rows = data.train if before is None else data.train.select(list(range(len(before), count)))
         parts = [] if before is None else [before]
         if len(rows):
             logits = [
@@ -86,20 +87,16 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
         with atomic.writing(folder) as temporary:
             new = parts[0] if len(parts) == 1 else np.concatenate(parts)
             np.save(temporary / LOGITS, new, allow_pickle=False)
-            structs.write(temporary / run_folder.MANIFEST, Logits(teachers=fingerprint))
+            structs.write(temporary / run_folder.MANIFEST, Logits(teachers=fingerprint, rows=count))
         teacher.check()
-
-    def missing_from(labelled: np.ndarray) -> int:
-        """Number of the first row without logits. Only of a transfer set another stage may have used fewer rows."""
-        return len(labelled) if makes(data.task.kind) else len(data.train)
 
     key = None if runtime.limit.smoke else _key(fingerprint, models.tokenizers, data, machine)
     with machine.main_first():
-        stored = _stored(folder, fingerprint)
-        if machine.main and (stored is None or missing_from(stored) < len(data.train)):
+        stored = _stored(folder, fingerprint, data)
+        if machine.main and (stored is None or (_one_each(data) and len(stored) < count)):
             store.get_or_make("logits", key, label, folder, waits)
     every = np.load(folder / LOGITS, mmap_mode="r")  # vectors of many rows may not fit into memory
-    return every[: len(data.train)] if makes(data.task.kind) else every
+    return every[:count] if _one_each(data) else every
 
 
 def _key(teachers: str, tokenizers: list[Any], data: TaskData, machine: Machine) -> str:
@@ -112,12 +109,23 @@ def _key(teachers: str, tokenizers: list[Any], data: TaskData, machine: Machine)
     return checksums.fingerprint([teachers, of_inputs(data), tokens, arithmetic(machine)])
 
 
-def _stored(folder: Path, fingerprint: str) -> np.ndarray | None:
-    """The logits in a folder; None without logits of this teacher."""
-    if not folder.is_dir() or structs.read(folder / run_folder.MANIFEST, Logits).teachers != fingerprint:
+def _stored(folder: Path, fingerprint: str, data: TaskData) -> np.ndarray | None:
+    """The logits in a folder, of as many training rows or, of a transfer set, of more or fewer; None without logits of
+    this teacher."""
+    if not folder.is_dir():
+        return None
+    made, count = structs.read(folder / run_folder.MANIFEST, Logits), len(data.train)
+    if made.teachers != fingerprint or (made.rows != count and not _one_each(data)):
         return None
     stored: np.ndarray = np.load(folder / LOGITS, mmap_mode="r")
-    return stored
+    return stored[:count] if _one_each(data) else stored
+
+
+def _one_each(data: TaskData) -> bool:
+    """Whether each row has the same number of logits, whichever rows are beside it. Else those of other rows are of no
+    use: a text has many words, a question many windows, and the widest row decides the width of all."""
+    kind = data.task.kind
+    return not (kind.per_token or kind.extractive or kind.choices)
 
 
 def cross_fitted(teacher: Labeller, task: str) -> np.ndarray | None:

@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,15 +17,18 @@ from distill.data.files import Table
 from distill.data.similar import similar_words
 from distill.data.task_model import load_for
 from distill.data.task_types import MISSING, TaskType
+from distill.data.task_types.layout import Making
 from distill.data.task_types.task_type import SOFT
-from distill.data.tasks import TaskData
-from distill.data.transfer import Pool, Row, made
-from distill.models.families.record import TEXTS
+from distill.data.tasks import TaskData, targets_of
+from distill.data.transfer import Pool, Row, made, pieces, texts_of
 from distill.pipeline.artefacts import TransferSet
 from distill.pipeline.context.folder import TRANSFER
 from distill.pipeline.runtime import Runtime
 from distill.runtime import progress
 from distill.runtime.storage import atomic, run_folder, structs
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 MOST_OWN = 50_000
 """Rows of each task from which transfer sets are made, drawn at random from more."""
@@ -61,8 +65,8 @@ class Sources:
 
 
 def makes(kind: TaskType) -> bool:
-    """Whether transfer sets are made for a kind of task: one whose rows are texts or pairs."""
-    return kind.architecture == TEXTS
+    """Whether transfer sets are made for a kind of task."""
+    return kind.layout.making is not None
 
 
 def extended(sources: Sources, data: TaskData, count: int, runtime: Runtime) -> tuple[TaskData, TransferSet]:
@@ -75,11 +79,9 @@ def extended(sources: Sources, data: TaskData, count: int, runtime: Runtime) -> 
     from datasets import Dataset, concatenate_datasets
 
     schema = data.train.data.table.schema
-    columns: dict[str, Any] = {
-        name: pa.array(texts, schema.field(name).type)
-        for name, texts in zip(data.task.columns, zip(*rows, strict=True), strict=True)
-    }
-    for name in ("label", *([SOFT] if SOFT in schema.names else [])):
+    given = _making(data).columns(data.task.columns, rows)
+    columns: dict[str, Any] = {name: pa.array(values, schema.field(name).type) for name, values in given.items()}
+    for name in {"label", *([SOFT] if SOFT in schema.names else [])} - columns.keys():
         columns[name] = _missing(schema.field(name).type, len(rows))
     table = pa.table(columns)
     own = data.train.select_columns(table.column_names)
@@ -88,7 +90,9 @@ def extended(sources: Sources, data: TaskData, count: int, runtime: Runtime) -> 
 
 
 def _missing(kind: pa.DataType, count: int) -> pa.Array:
-    """Targets of rows without a label."""
+    """Targets of rows without a label. Lists of any length are empty."""
+    if pa.types.is_list(kind):
+        return pa.array([[]] * count, kind)
     if pa.types.is_fixed_size_list(kind):
         return pa.FixedSizeListArray.from_arrays(_missing(kind.value_type, count * kind.list_size), kind.list_size)
     return pa.array(np.full(count, np.nan if pa.types.is_floating(kind) else MISSING), kind)
@@ -103,13 +107,15 @@ def transfer_rows(sources: Sources, data: TaskData, runtime: Runtime) -> tuple[l
             count = min(round(settings.times * len(data.train)), settings.most)
             with progress.waiting(f"{name}: making rows without labels"):
                 pool, random = _pool(sources, data, runtime.seed), np.random.default_rng(runtime.seed)
-                result = made(pool, settings.sources, count, sources.held_out, random)
+                shares = {name: settings.sources.get(name, 0) for name in _making(data).sources}
+                result = made(pool, shares, count, sources.held_out, random)
             with atomic.writing(folder) as temporary:
                 atomic.write_json(temporary / ROWS, result.rows)
                 found = TransferSet(own=len(data.train), sources=result.counts, held_out=result.held_out)
                 structs.write(temporary / run_folder.MANIFEST, found)
             runtime.machine.log(described(name, found))
-    rows = [tuple(row) for row in atomic.read_json(folder / ROWS)]
+    stored = atomic.read_json(folder / ROWS)
+    rows = [tuple(tuple(part) if isinstance(part, list) else part for part in row) for row in stored]
     return rows, structs.read(folder / run_folder.MANIFEST, TransferSet)
 
 
@@ -121,51 +127,81 @@ def described(task: str, made: TransferSet) -> str:
         "tasks": "of the other tasks",
         "corpus": "of the corpus",
         "pairs": "of its texts paired anew",
+        "spans": "of its texts with other spans",
         "edits": "of its texts edited",
     }
     parts = ", ".join(f"{count:,} {named[source]}" for source, count in counts.items())
     return (
         f"{task}: besides {made.own:,} training rows, there are {sum(counts.values()):,} rows without labels, "
         f"which the teacher labels for the student: {parts or 'none'}; {made.held_out:,} others are left out, "
-        "because they have a text of a development or reported split"
+        "because they have a text of a development or reported split, or nearly"
     )
+
+
+def _making(data: TaskData) -> Making:
+    making = data.task.kind.layout.making
+    assert making is not None
+    return making
 
 
 def _pool(sources: Sources, data: TaskData, seed: int) -> Pool:
     """The sources from which rows of a task are made."""
-    shares, count = sources.settings.sources, len(data.task.columns)
-    own = _rows(data, seed)
+    shares, making = sources.settings.sources, _making(data)
+    chosen = _chosen(data, seed)
+    own = _rows(data, chosen)
     others = [other for other in sources.tasks.values() if other is not data and makes(other.task.kind)]
+    spans = making.spans is not None and making.spans(own, targets_of(chosen), data.task.labels)
     return Pool(
         own,
-        _of_files(sources.unlabelled, data.task.columns),
-        [row for other in others for row in _fitting(_rows(other, seed), count)],
-        _sentences(sources.texts()) if shares.get("corpus") else (),
+        _of_files(sources.unlabelled, data.task.columns, partial(making.part, own=own)),
+        [row for other in others for row in _fitting(_rows(other, _chosen(other, seed)), other, data, own)],
+        _sentences(sources.texts()) if shares.get("corpus") and "corpus" in making.sources else (),
         _words(sources.teacher, sources.tokenizer, data, own) if shares.get("edits") else None,
+        spans or (),
+        partial(making.part, own=own),
     )
 
 
-def _rows(data: TaskData, seed: int) -> list[Row]:
-    """Texts of a task's training rows, of a random part if there are very many."""
+def _chosen(data: TaskData, seed: int) -> Dataset:
+    """A task's training rows, or a random part if there are very many."""
     rows = data.train
     if len(rows) > MOST_OWN:
         rows = rows.select(np.sort(np.random.default_rng(seed).permutation(len(rows))[:MOST_OWN]))
-    return list(zip(*(rows[column][:] for column in data.task.columns), strict=True))
+    return rows
 
 
-def _fitting(rows: list[Row], count: int) -> list[Row]:
-    """Rows of `count` texts: pairs have no use of single texts, but each text of a pair is a text."""
-    if count == 1:
-        return [(text,) for text in dict.fromkeys(text for row in rows for text in row)]
-    return [row for row in rows if len(row) == count]
+def _rows(data: TaskData, rows: Dataset) -> list[Row]:
+    """The parts of rows of a task."""
+    return _making(data).read(*(rows[column][:] for column in (*data.task.columns, *data.task.kind.layout.hidden)))
 
 
-def _of_files(table: Table | None, columns: tuple[str, ...]) -> list[Row]:
+def _fitting(rows: list[Row], other: TaskData, data: TaskData, own: list[Row]) -> list[Row]:
+    """Rows of another task as rows of a task: each of their texts where a row is one text, else rows of the same parts.
+    Embedders learn from any two texts."""
+    making = _making(data)
+    texts = list(dict.fromkeys(text for row in rows for text in texts_of(row)))
+    if len(own[0]) == 1:
+        return [(making.part(text, own),) for text in texts]
+    if other.task.kind.architecture == data.task.kind.architecture:
+        return [row for row in rows if len(row) == len(own[0])]
+    return list(zip(texts[::2], texts[1::2], strict=False)) if making.any_texts else []
+
+
+def _of_files(table: Table | None, columns: tuple[str, ...], part: Callable[[str], Any]) -> list[Row]:
     """Rows of `transfer.files` for a task with these text columns; empty if the files lack them."""
     if table is None or not {*columns} <= {*table.rows.column_names}:
         return []
     values = zip(*(table.rows[column].to_pylist() for column in columns), strict=True)
-    return [row for row in values if all(isinstance(text, str) and text.strip() for text in row)]
+    rows = (tuple(tuple(text) if _in_words(text) else text for text in row) for row in values)
+    return [
+        tuple(part(text) if isinstance(text, str) else text for text in row)
+        for row in rows
+        if all(isinstance(text, tuple) or (isinstance(text, str) and text.strip()) for text in row)
+    ]
+
+
+def _in_words(text: Any) -> bool:
+    return isinstance(text, list) and all(isinstance(word, str) for word in text)
 
 
 def _sentences(texts: Iterable[str]) -> list[str]:
@@ -182,7 +218,7 @@ def _sentences(texts: Iterable[str]) -> list[str]:
 
 def _words(teacher: str, tokenizer: Any, data: TaskData, own: list[Row]) -> dict[str, list[str]]:
     """Word of the task -> words of the task with similar embeddings in the teacher; only words of a single token."""
-    counted = Counter(word for row in own for text in row for word in re.findall(r"[^\W\d_]{2,}", text))
+    counted = Counter(word for row in own for text in pieces(row) for word in re.findall(r"[^\W\d_]{2,}", text))
     words = [word for word, _ in counted.most_common(MOST_WORDS)]
     # With the space before a word, byte-level tokenizers encode it as inside a text.
     ids = tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]
