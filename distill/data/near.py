@@ -79,7 +79,7 @@ class NearCopies:
 
 
 def _shingles(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes of the shingles of each normalized text, each once, flat (uint64), and [n + 1] where those of each begin."""
+    """Hashes of the shingles of each normalized text, flat, each once (uint64), and [n + 1] where each text begins."""
     padded = [text.ljust(SHINGLE, "\0") if text else "" for text in texts]
     characters = np.frombuffer("".join(padded).encode("utf-32-le"), "<u4").astype(np.uint64)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(text) for text in padded], dtype=np.int64)])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from distill.config import TRANSFER_SOURCES, load_config
+from distill.data.near import NearCopies, normalized
 from distill.data.similar import Index, similar_words
-from distill.data.transfer import SOURCES, Pool, edited, made, normalized
+from distill.data.transfer import SOURCES, Pool, edited, made
 
 NAMES = tuple(
     f"{first}{second}" for first in ("pars", "sock", "buff", "curs", "kern") for second in ("er", "et", "or", "el")
@@ -24,7 +26,9 @@ SENTENCES = [f"Whoever {v} the {a} also {v} its {b}." for a in NAMES for b in NA
 def pool(texts: int = 2) -> Pool:
     files = [(f"Row {n} of the user's file about a {NAMES[n % 20]}.", f"Its number {n}.") for n in range(30)]
     own, given, others = ([row[:texts] for row in rows] for rows in (OWN, files, OTHER))
-    return Pool(own, given, others, SENTENCES, {"parser": ["lexer"], "reads": ["loads", "scans"]})
+    spans = [[(4, 4 + len(row[0].split()[1]), 0)] for row in own]
+    words = {"parser": ["lexer"], "reads": ["loads", "scans"]}
+    return Pool(own, given, others, SENTENCES, words, spans if texts == 1 else ())
 
 
 def run(shares: dict[str, float], count: int = 60, held_out: tuple[str, ...] = (), seed: int = 0, texts: int = 2):
@@ -35,8 +39,8 @@ def run(shares: dict[str, float], count: int = 60, held_out: tuple[str, ...] = (
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_source_makes_new_rows(source: str, texts: int) -> None:
     result = run({source: 1.0}, 20, texts=texts)
-    if (source, texts) == ("pairs", 1):
-        assert result.rows == []  # there is nothing to pair
+    if (source, texts) in (("pairs", 1), ("spans", 2)):
+        assert result.rows == []  # there is nothing to pair, and no span in pairs
         return
     assert result.counts == {source: 20}
     keys = [tuple(map(normalized, row)) for row in result.rows]
@@ -47,13 +51,67 @@ def test_every_source_makes_new_rows(source: str, texts: int) -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_no_text_of_a_held_out_split_is_in_any_row(source: str) -> None:
-    without = run({source: 1.0}, 25)
+    texts = 1 if source == "spans" else 2
+    without = run({source: 1.0}, 25, texts=texts)
     held_out = without.rows[3]
     copied = tuple(text.upper().replace(" ", "  ") + " !" for text in held_out)
-    result = run({source: 1.0}, 25, copied)
+    result = run({source: 1.0}, 25, copied, texts=texts)
     assert result.held_out > 0
-    texts = {normalized(text) for row in result.rows for text in row}
-    assert texts.isdisjoint(map(normalized, held_out))
+    found = [text for row in result.rows for text in row]
+    assert {*map(normalized, found)}.isdisjoint(map(normalized, held_out))
+    assert not NearCopies(held_out).find(found).any()
+
+
+def test_a_row_that_is_nearly_held_out_is_left_out() -> None:
+    given = "The ferry to the northern islands left the harbour an hour late because of the storm"
+    others = ("The train to the coast was full of people who had missed the bus", "Nobody waits here.")
+    rows = Pool([("something", "else")], [(f"{given} today.", others[0]), (others[1], others[0])])
+    result = made(rows, {"files": 1.0}, 9, {normalized(given)}, np.random.default_rng(0))
+    assert result.rows == [(others[1], others[0])]
+    assert result.held_out == 1
+
+
+def test_spans_are_exchanged_for_others_of_their_type() -> None:
+    """In words and in characters alike. Nothing else of a text changes."""
+    names, places = ("Ada", "Kurt", "Emmy", "Alan"), ("Rome", "New York", "Bonn", "Ulm")
+    texts = [f"In {place} , {name} met {other} ." for place, name, other in zip(places, names, names[1:], strict=False)]
+    spans = [
+        [(3, 3 + len(p), 1), (6 + len(p), 6 + len(p) + len(a), 0), (11 + len(p) + len(a), len(text) - 2, 0)]
+        for text, p, a in zip(texts, places, names, strict=False)
+    ]
+    assert [texts[1][a:b] for a, b, _ in spans[1]] == ["New York", "Kurt", "Emmy"]
+    in_words = [
+        [(len(text[:a].split()), len(text[:b].split()), kind) for a, b, kind in row]
+        for text, row in zip(texts, spans, strict=True)
+    ]
+    pattern = re.compile(rf"In ({'|'.join(places)}) , ({'|'.join(names)}) met ({'|'.join(names)}) \.")
+    characters = Pool([(text,) for text in texts], spans=spans)
+    words = Pool([(tuple(text.split()),) for text in texts], spans=in_words)
+    for pool in (characters, words):
+        rows = made(pool, {"spans": 1.0}, 20, set(), np.random.default_rng(0)).rows
+        found = [text if isinstance(text, str) else " ".join(text) for (text,) in rows]
+        assert len({*found}) == 20
+        assert all(pattern.fullmatch(text) for text in found), found
+        assert {*found}.isdisjoint(texts)
+
+
+def test_choices_are_mixed_and_a_question_keeps_their_number() -> None:
+    own = [(f"Who {v} the {a}?", (f"the {a}", f"a {b}", v)) for a, b in itertools.pairwise(NAMES) for v in VERBS]
+    result = made(Pool(own), {"pairs": 1.0}, 50, set(), np.random.default_rng(0))
+    known, given = {choice for _, choices in own for choice in choices}, dict(own)
+    assert len(result.rows) == 50
+    for question, choices in result.rows:
+        assert len({*choices}) == 3
+        assert known >= {*choices} != {*given[question]}
+        kept = [new == old for new, old in zip(choices, given[question], strict=True)]
+        assert not all(kept)
+
+
+def test_an_edited_text_in_words_stays_in_words() -> None:
+    own = [(tuple(row[0].split()),) for row in OWN]
+    rows = made(Pool(own), {"edits": 1.0}, 30, set(), np.random.default_rng(0)).rows
+    assert len(rows) == 30
+    assert all(word and " " not in word for (words,) in rows for word in words)
 
 
 def test_shares_are_kept_and_a_source_that_runs_out_leaves_its_share_to_the_others() -> None:

@@ -1,0 +1,145 @@
+"""Every kind of task has a transfer set: rows of every source, without labels, which its teacher labels."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from accelerate import Accelerator
+from rich.console import Console
+
+from distill.config import TRANSFER_SOURCES, Limit, Transfer, load_config
+from distill.data import files
+from distill.data.collate import task_batch
+from distill.data.near import normalized
+from distill.data.task_model import load_for
+from distill.data.task_types import TASK_TYPES, labelled
+from distill.data.tasks import TaskData, load_tasks, targets_of
+from distill.data.transfer import Row, texts_of
+from distill.pipeline.context.checkpoints import Checkpoints
+from distill.pipeline.runtime import Runtime
+from distill.pipeline.train_steps import transfer
+from distill.pipeline.train_steps.teacher_logits import Labeller, logits_of, teacher_logits
+from distill.runtime.machine import Machine
+from distill.runtime.storage import run_folder
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+TOKENIZER = TINY["tokenizer"]()
+WORDS = [word for sentence in TINY["SENTENCES"] for word in sentence.split()]
+COUNT = 80
+LABELS: dict[str, Any] = {
+    "classification": lambda n: {"label": "xy"[n % 2]},
+    "multi_label": lambda n: {"label": [["x"], ["x", "y"], []][n % 3]},
+    "regression": lambda n: {"label": n / 7},
+    "reranking": lambda n: {"label": n % 2},
+    "token_classification": lambda n: {
+        "text": text(n).split(),
+        "label": ["B-THING", "I-THING", *"OOOO", "B-PLACE", "O"],
+    },
+    "multiple_choice": lambda n: {"choices": [text(n + k, 3) for k in (100, 200, 300)], "label": n % 3},
+    "question_answering": lambda n: {"label": text(n + 500).split()[2]},
+    "embedding": lambda n: {"label": n % 6},
+    "retrieval": lambda n: {"label": n % 2},
+}
+SOURCES = {
+    "multiple_choice": ("tasks", "pairs", "edits"),
+    "question_answering": ("files", "tasks", "pairs", "edits"),
+    "token_classification": ("files", "tasks", "corpus", "spans", "edits"),
+    **dict.fromkeys(("embedding", "retrieval", "reranking"), ("files", "tasks", "corpus", "pairs", "edits")),
+}
+"""Of kinds of one text, the sources are all but pairs."""
+
+
+def text(seed: int, words: int = 8) -> str:
+    return " ".join(np.random.default_rng(seed).choice(WORDS, words))
+
+
+def load(folder: Path, name: str, kind: str, start: int = 0) -> tuple[TaskData, frozenset[str]]:
+    """A task with invented rows, and its held-out texts."""
+    pair = max(TASK_TYPES[kind].layout.columns) == 2 and kind in (*SOURCES,) and kind != "multiple_choice"
+    rows = [
+        {"text": text(n), **({"other": text(n + 500)} if pair else {}), **LABELS[kind](n)}
+        for n in range(start, start + COUNT)
+    ]
+    file = folder / f"{name}.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    more = [f"tasks.train={file}", f"tasks.name={name}", f"tasks.kind={kind}", "tasks.text=text", "tasks.label=label"]
+    more += ["tasks.text_pair=other"] if pair else ["tasks.choices=choices"] if kind == "multiple_choice" else []
+    more += ["tasks.range=[0,5]"] if kind == "embedding" else []
+    config = load_config(["recipe=task", *more])
+    loaded = load_tasks(config.tasks, config.limit, 0, transfer=True)
+    return loaded.tasks[name], loaded.held_out
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Runtime:
+    run_folder.claim(tmp_path / "run")
+    machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
+    return Runtime(machine, tmp_path / "run", seed=0, limit=Limit(smoke=True), longest=24)
+
+
+@pytest.mark.parametrize("kind", TASK_TYPES)
+def test_rows_of_every_source_get_the_outputs_of_the_teacher_and_no_label(
+    kind: str, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "_words", lambda *_: {})
+    data, held_out = load(tmp_path, "a", kind)
+    # Rows of the same kind, and single texts of another.
+    others = {"b": load(tmp_path, "b", kind, 2000)[0], "c": load(tmp_path, "c", "classification", 3000)[0]}
+    columns = {name: [text(n + 4000 + 500 * place) for n in range(40)] for place, name in enumerate(data.task.columns)}
+    (tmp_path / "more.jsonl").write_text(
+        "\n".join(json.dumps(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+    )
+    settings = Transfer(times=1.0, sources=dict.fromkeys(TRANSFER_SOURCES, 1.0))
+    more = files.read(str(tmp_path / "more.jsonl"), "transfer.files", None)
+    sentences = [f"{text(n + 6000)}." for n in range(300)]
+    sources = transfer.Sources(settings, {"a": data, **others}, held_out, more, lambda: sentences, "", TOKENIZER)
+    longer, made = transfer.extended(sources, data, 40, runtime)
+
+    expected = SOURCES.get(kind, ("files", "tasks", "corpus", "edits"))
+    assert made.sources.keys() == {*expected}
+    assert made.used == 40
+    own, new = len(data.train), longer.train.select(range(len(data.train), len(longer.train)))
+    assert len(new) == 40
+    assert longer.train.select(range(own)).to_dict() == data.train.select_columns(longer.train.column_names).to_dict()
+    assert not labelled(targets_of(new)).any()
+    rows = transfer._rows(data, new)
+    assert held_out.isdisjoint(normalized(each) for row in rows for each in texts_of(row))
+    assert len({*rows}) == 40
+    assert {*map(shape, rows)} <= {*map(shape, transfer._rows(data, data.train))}
+
+    encoded = longer.encoded(longer.train, TOKENIZER, runtime.longest)
+    first = len(data.encoded(data.train, TOKENIZER, runtime.longest))
+    batch, numbers = task_batch(encoded, range(first, len(encoded)), TOKENIZER.pad_token_id)
+    assert encoded.labels is not None
+    assert len(batch["input_ids"]) >= 40
+    assert not labelled(data.task.kind.loss_targets(encoded.labels[numbers])).any()
+
+    given = TINY["save"](tmp_path / "given", "bert", "MaskedLM")
+    model = load_for(data.task, given, pad_id=TOKENIZER.pad_token_id)
+    model.save_pretrained(runtime.folder / "teacher" / "a")
+    models = Checkpoints("teacher", {"a": [runtime.folder / "teacher" / "a"]}, {"a": [1.0]}, [TOKENIZER], "teacher")
+    labels = Labeller(models, None, {}, lambda: None)
+    alone = logits_of(model, TOKENIZER, longer, new, None, runtime)
+    for part in (data, longer, longer, data):  # of stages with fewer rows and with more
+        logits = teacher_logits(labels, part, runtime)
+        whole = logits_of(model, TOKENIZER, part, part.train, None, runtime)
+        np.testing.assert_allclose(logits, whole, atol=1e-5)
+        if part is longer:
+            np.testing.assert_allclose(cut(logits[-len(alone) :], alone.shape[1], kind), alone, atol=1e-5)
+
+
+def shape(row: Row) -> tuple[Any, ...]:
+    """Whether each part is a text or has several, and how many choices there are."""
+    return tuple(type(part) if len(row) == 1 or isinstance(part, str) else len(part) for part in row)
+
+
+def cut(logits: np.ndarray, width: int, kind: str) -> np.ndarray:
+    """Without the places that only longer windows have."""
+    if not TASK_TYPES[kind].extractive:
+        return logits
+    return logits.reshape(len(logits), 2, -1)[:, :, : width // 2].reshape(len(logits), -1)
