@@ -214,8 +214,16 @@ def check_files(settings: config.Config, head: Head | None) -> None:
     read = [read_task(name, settings, tasks, head, stand_in=False) for name, settings in own.items()]
     check_head(head, [rows.task for rows in read if rows is not None], "teacher.name")
     if (unlabelled := read_unlabelled(settings)) is not None:
+        kinds = {rows.task.name: rows.task.kind for rows in read if rows is not None}
+        without = {name: kind.name for name, kind in kinds.items() if not kind.layout.makes("files")}
         columns = {name: [task.text, *filter(None, [task.text_pair])] for name, task in every.items()}
         columns |= {rows.task.name: list(rows.task.columns) for rows in read if rows is not None}
+        if not (columns := {name: names for name, names in columns.items() if name not in without}):
+            raise ConfigError(
+                f"transfer.files: got {settings.transfer.files}; must be null for tasks of the kind "
+                f"{', '.join(dict.fromkeys(without.values()))}, whose rows without labels are not read from files; "
+                "leave it out"
+            )
         got = unlabelled.rows.column_names
         if not any({*names} <= {*got} for names in columns.values()):
             raise DataError(

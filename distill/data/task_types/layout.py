@@ -88,5 +88,9 @@ class Layout:
     sample: Any = None
     """What a user may pass for a row; None for one text, or as many as there are columns."""
 
+    def makes(self, source: str) -> bool:
+        """Whether a source of `config.TRANSFER_SOURCES` makes rows of this layout."""
+        return self.making is not None and source in self.making.sources
+
 
 TEXTS_OR_PAIRS = Layout(making=Making(("files", "tasks", "corpus", "pairs", "edits")))

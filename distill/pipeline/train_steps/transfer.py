@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -149,16 +148,20 @@ def _pool(sources: Sources, data: TaskData, seed: int) -> Pool:
     shares, making = sources.settings.sources, _making(data)
     chosen = _chosen(data, seed)
     own = _rows(data, chosen)
+
+    def part(text: str) -> Any:
+        return making.part(text, own)
+
     others = [other for other in sources.tasks.values() if other is not data and makes(other.task.kind)]
     spans = making.spans is not None and making.spans(own, targets_of(chosen), data.task.labels)
     return Pool(
         own,
-        _of_files(sources.unlabelled, data.task.columns, partial(making.part, own=own)),
+        _of_files(sources.unlabelled, data.task.columns, part),
         [row for other in others for row in _fitting(_rows(other, _chosen(other, seed)), other, data, own)],
-        _sentences(sources.texts()) if shares.get("corpus") and "corpus" in making.sources else (),
+        _sentences(sources.texts()) if shares.get("corpus") and data.task.kind.layout.makes("corpus") else (),
         _words(sources.teacher, sources.tokenizer, data, own) if shares.get("edits") else None,
         spans or (),
-        partial(making.part, own=own),
+        part,
     )
 
 
