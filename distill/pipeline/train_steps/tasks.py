@@ -288,9 +288,8 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
             width = padded["input_ids"].shape[1]
             batch["teacher_logits"] = learned[numbers] if encoded.spans is None else narrowed(learned[numbers], width)
         if texts is not None:
-            # Nobody knows whether a document that was made, such as an edited copy, is relevant.
-            made = rows >= own_rows
-            batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], encoded.labels[numbers]) | made
+            labels, made = encoded.labels[numbers], rows >= own_rows
+            batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], labels, made)
         if groups is not None:
             batch["pairs"] = pairs(groups[rows])
         return batch
