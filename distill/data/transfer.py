@@ -83,11 +83,8 @@ class Made:
 
 def texts_of(row: Row) -> list[str]:
     """The texts of a row that are compared with held-out texts. Choices alone, such as yes and no, are none."""
-    return [text for text in (" ".join(row[0]) if isinstance(row[0], tuple) else row[0], *row[1:]) if _is_text(text)]
-
-
-def _is_text(part: Any) -> bool:
-    return isinstance(part, str)
+    first = row[0] if isinstance(row[0], str) else " ".join(row[0])
+    return [first, *(part for part in row[1:] if isinstance(part, str))]
 
 
 def pieces(row: Row) -> list[str]:

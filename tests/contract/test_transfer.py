@@ -12,14 +12,15 @@ import pytest
 from accelerate import Accelerator
 from rich.console import Console
 
-from distill.config import TRANSFER_SOURCES, Limit, Transfer, load_config
+from distill.config import TRANSFER_SOURCES, Config, Limit, Transfer, load_config
 from distill.data import files
 from distill.data.collate import task_batch
 from distill.data.near import normalized
 from distill.data.task_model import load_for
 from distill.data.task_types import TASK_TYPES, labelled
-from distill.data.tasks import TaskData, load_tasks, targets_of
+from distill.data.tasks import TaskData, check_files, load_tasks, targets_of
 from distill.data.transfer import Row, texts_of
+from distill.errors import ConfigError
 from distill.pipeline.context.checkpoints import Checkpoints
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps import transfer
@@ -58,19 +59,22 @@ def text(seed: int, words: int = 8) -> str:
     return " ".join(np.random.default_rng(seed).choice(WORDS, words))
 
 
-def load(folder: Path, name: str, kind: str, start: int = 0) -> tuple[TaskData, frozenset[str]]:
-    """A task with invented rows, and its held-out texts."""
-    pair = max(TASK_TYPES[kind].layout.columns) == 2 and kind in (*SOURCES,) and kind != "multiple_choice"
-    rows = [
-        {"text": text(n), **({"other": text(n + 500)} if pair else {}), **LABELS[kind](n)}
-        for n in range(start, start + COUNT)
-    ]
+def settings_of(folder: Path, name: str, kind: str, start: int = 0, *more: str) -> Config:
+    """Settings of a task with invented rows."""
+    pair = kind in SOURCES and kind not in ("token_classification", "multiple_choice")
+    numbers = range(start, start + COUNT)
+    rows = [{"text": text(n), **({"other": text(n + 500)} if pair else {}), **LABELS[kind](n)} for n in numbers]
     file = folder / f"{name}.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
-    more = [f"tasks.train={file}", f"tasks.name={name}", f"tasks.kind={kind}", "tasks.text=text", "tasks.label=label"]
-    more += ["tasks.text_pair=other"] if pair else ["tasks.choices=choices"] if kind == "multiple_choice" else []
-    more += ["tasks.range=[0,5]"] if kind == "embedding" else []
-    config = load_config(["recipe=task", *more])
+    own = [f"tasks.train={file}", f"tasks.name={name}", f"tasks.kind={kind}", "tasks.text=text", "tasks.label=label"]
+    own += ["tasks.text_pair=other"] if pair else ["tasks.choices=choices"] if kind == "multiple_choice" else []
+    own += ["tasks.range=[0,5]"] if kind == "embedding" else []
+    return load_config(["recipe=task", *own, *more])
+
+
+def load(folder: Path, name: str, kind: str, start: int = 0) -> tuple[TaskData, frozenset[str]]:
+    """A task with invented rows, and its held-out texts."""
+    config = settings_of(folder, name, kind, start)
     loaded = load_tasks(config.tasks, config.limit, 0, transfer=True)
     return loaded.tasks[name], loaded.held_out
 
@@ -143,3 +147,26 @@ def cut(logits: np.ndarray, width: int, kind: str) -> np.ndarray:
     if not TASK_TYPES[kind].extractive:
         return logits
     return logits.reshape(len(logits), 2, -1)[:, :, : width // 2].reshape(len(logits), -1)
+
+
+def test_files_of_texts_or_of_words_are_read_for_rows_in_words(tmp_path: Path) -> None:
+    data, _ = load(tmp_path, "a", "token_classification")
+    rows: list[Any] = [{"text": ["Two", "words"]}, {"text": []}, {"text": None}]
+    making = data.task.kind.layout.making
+    assert making is not None
+    own = transfer._rows(data, data.train)
+    for given, expected in ((rows, [(("Two", "words"),)]), ([{"text": "Two words."}], [(("Two", "words", "."),)])):
+        (tmp_path / "more.jsonl").write_text("\n".join(map(json.dumps, given)))
+        table = files.read(str(tmp_path / "more.jsonl"), "transfer.files", None)
+        found = transfer._of_files(table, data.task.columns, lambda text: making.part(text, own))
+        assert [row for row in found if all(row)] == expected
+
+
+def test_files_that_no_task_reads_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "more.csv").write_text("text\none\n")
+    more = [f"transfer.files={tmp_path / 'more.csv'}"]
+    check_files(settings_of(tmp_path, "a", "classification", 0, *more), None)
+    with pytest.raises(
+        ConfigError, match=r"transfer\.files: got .*; must be null for tasks of the kind multiple_choice"
+    ):
+        check_files(settings_of(tmp_path, "a", "multiple_choice", 0, *more), None)
