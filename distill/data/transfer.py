@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, compress, islice
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from distill.data.near import NearCopies, normalized
 from distill.data.similar import Index
 
 Row = tuple[Any, ...]
-"""Parts of a row, as in `Making`: one text, the words of one, two texts, or a text and its choices."""
+"""Parts of a row, as in `Making`: one text, the words of one, two texts, or one text or two and their choices."""
 
 Span = tuple[int, int, int]
 """Start, end and type of a part of a text, in words of a text in words, else in characters."""
@@ -41,6 +41,9 @@ TRIES = 4
 
 CHANGED = 0.5
 """Share of the spans of a text, and of the choices of a question, that are exchanged; but at least one."""
+
+MOST_CHOICES = 50_000
+"""Choices that others are exchanged for, drawn at random from more."""
 
 _AT_ONCE = 512
 
@@ -70,6 +73,22 @@ class Pool:
 
 
 @dataclass(frozen=True)
+class HeldOut:
+    """What no row of a transfer set may have.
+
+    Rows of several texts may share one with a held-out row by design: a fixed question, or a document that all splits
+    have. So texts that the task's training rows have too are allowed in them, but not together with the same others.
+    """
+
+    texts: NearCopies
+    """Texts of development and reported splits of all tasks."""
+    rows: Set[Row] = frozenset()
+    """Keys, as from `key`, of the development and reported rows of the task, if its rows have several texts."""
+    known: Set[str] = frozenset()
+    """Normalized texts of all training rows of the task, if its rows have several texts."""
+
+
+@dataclass(frozen=True)
 class Made:
     """A transfer set."""
 
@@ -78,7 +97,8 @@ class Made:
     counts: dict[str, int]
     """Source -> number of its rows."""
     held_out: int
-    """Rows that were made, and left out because they nearly have a text of a development or reported split."""
+    """Rows that were made, and left out because one of their texts is, or is nearly, a text of a development or
+    reported split, or all of them together are such a row."""
 
 
 def texts_of(row: Row) -> list[str]:
@@ -92,13 +112,13 @@ def pieces(row: Row) -> list[str]:
     return [text for part in row for text in ([part] if isinstance(part, str) else part)]
 
 
-def _key(row: Row) -> Row:
-    """A row in a form that is equal for copies. Falsy parts have no letters."""
+def key(row: Row) -> Row:
+    """A row in a form that is equal for copies: its normalized texts, and its normalized choices as one part."""
     choices = [tuple(map(normalized, part)) for part in row[1:] if not isinstance(part, str)]
     return (*map(normalized, texts_of(row)), *choices)
 
 
-def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: Set[str], random: np.random.Generator) -> Made:
+def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: HeldOut, random: np.random.Generator) -> Made:
     """At most `count` rows, all different and not in `pool.own`.
 
     A source that has fewer rows than its share leaves the rest to the sources after it in `SOURCES`, of which the last
@@ -106,9 +126,8 @@ def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: Set[str]
 
     Args:
         shares: source -> its share of the rows; they need not add up to 1.
-        held_out: texts, or normalized texts, of which no row may have a near copy.
     """
-    seen, copies = set(map(_key, pool.own)), NearCopies(sorted(held_out))
+    seen, verdicts = set(map(key, pool.own)), dict[str, bool]()
     rows: list[Row] = []
     counts, dropped = dict.fromkeys(SOURCES, 0), 0
     for number, source in enumerate(SOURCES):
@@ -117,18 +136,30 @@ def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: Set[str]
         for part in _batches(islice(SOURCES[source](pool, random), TRIES * wanted)):
             if counts[source] >= wanted:
                 break
-            fresh = {key: row for key, row in zip(map(_key, part), part, strict=True) if all(key) and key not in seen}
-            texts = [texts_of(row) for row in fresh.values()]
-            near = iter(copies.find([text for row in texts for text in row]).tolist())
-            for (key, row), own in zip(fresh.items(), texts, strict=True):
-                held = any([next(near) for _ in own])
+            fresh = {k: row for k, row in zip(map(key, part), part, strict=True) if _is_text(k) and k not in seen}
+            texts = {k: _compared(k, row, held_out) for k, row in fresh.items()}
+            new = [text for text in dict.fromkeys(chain(*texts.values())) if text not in verdicts]
+            verdicts |= zip(new, held_out.texts.find(new).tolist(), strict=True)
+            for each, row in fresh.items():
+                held = each in held_out.rows or any(verdicts[text] for text in texts[each])
                 if counts[source] < wanted:
-                    seen.add(key)
+                    seen.add(each)
                     dropped += held
                     rows += [] if held else [row]
                     counts[source] += not held
     order = random.permutation(len(rows))
     return Made([rows[n] for n in order], {source: n for source, n in counts.items() if n}, dropped)
+
+
+def _is_text(normal: Row) -> bool:
+    """Whether the texts of a row, of which this is the key, have letters. Before choices, the second may have none."""
+    return all(normal) if len(normal) < 3 else bool(normal[0])
+
+
+def _compared(normal: Row, row: Row, held_out: HeldOut) -> list[str]:
+    """The texts of a row, of which `normal` is the key, that must not be near to a held-out text."""
+    allowed = held_out.known if len(row) > 1 else frozenset[str]()
+    return [text for text, letters in zip(texts_of(row), normal, strict=False) if letters not in allowed]
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -167,9 +198,9 @@ def _corpus(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
 
 def _pairs(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
     """First texts of the task's pairs, each with the second text of another pair, or with choices of others."""
-    if not pool.own or len(pool.own[0]) != 2:
+    if not pool.own or len(pool.own[0]) < 2:
         return
-    if not isinstance(pool.own[0][1], str):
+    if not isinstance(pool.own[0][-1], str):
         yield from _mixed(pool.own, random)
         return
     firsts, seconds = (list(dict.fromkeys(column)) for column in zip(*pool.own, strict=True))
@@ -181,25 +212,28 @@ def _pairs(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
 
 def _paired(firsts: Sequence[str], seconds: Sequence[str], index: Index, random: np.random.Generator) -> Iterator[Row]:
     """Each first text with one of `seconds`, which `index` has: a share `NEAR` with a similar one, others with any."""
-    similar = _one_of(index.nearest(firsts, NEAREST), random)
-    drawn = random.integers(len(seconds), size=len(firsts))
-    chosen = np.where(random.random(len(firsts)) < NEAR, similar, drawn)
+    chosen = random.integers(len(seconds), size=len(firsts))
+    near = np.flatnonzero(random.random(len(firsts)) < NEAR)
+    if len(near):
+        chosen[near] = _one_of(index.nearest([firsts[n] for n in near], NEAREST), random)
     return ((first, seconds[n]) for first, n in zip(firsts, chosen, strict=True))
 
 
 def _mixed(own: Sequence[Row], random: np.random.Generator) -> Iterator[Row]:
     """Rows with some of their choices exchanged for those of other rows, a share `NEAR` of them for similar ones."""
-    every = list(dict.fromkeys(choice for _, choices in own for choice in choices))
+    every = list(dict.fromkeys(choice for *_, choices in own for choice in choices))
+    if len(every) > MOST_CHOICES:
+        every = [every[n] for n in random.choice(len(every), MOST_CHOICES, replace=False)]
     index = Index(every)
     while True:
         drawn = [own[n] for n in random.integers(len(own), size=_AT_ONCE)]
-        others = (choice for _, choice in _paired([c for _, choices in drawn for c in choices], every, index, random))
-        for first, choices in drawn:
-            change = _some(len(choices), random)
-            exchanged = zip(choices, islice(others, len(choices)), change, strict=True)
-            mixed = tuple(other if new else choice for choice, other, new in exchanged)
+        flags = [_some(len(choices), random) for *_, choices in drawn]
+        changed = [c for (*_, choices), new in zip(drawn, flags, strict=True) for c in compress(choices, new)]
+        others = (choice for _, choice in _paired(changed, every, index, random))
+        for (*texts, choices), new in zip(drawn, flags, strict=True):
+            mixed = tuple(next(others) if other else choice for choice, other in zip(choices, new, strict=True))
             if len({*mixed}) == len(mixed):
-                yield first, mixed
+                yield (*texts, mixed)
 
 
 def _some(count: int, random: np.random.Generator) -> np.ndarray:

@@ -100,8 +100,6 @@ class Logits(Stored, frozen=True, kw_only=True):
 
     teachers: str
     """Hash of the teachers and of what they read."""
-    rows: int | None = None
-    """Number of training rows that they are for; None in runs of older versions."""
 
 
 class TaskModel(Stored, frozen=True, kw_only=True):

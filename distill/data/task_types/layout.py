@@ -58,7 +58,12 @@ class Making:
     spans: Callable[[Sequence[Parts], np.ndarray, Sequence[str]], list[list[tuple[int, int, int]]]] | None = None
     """(rows, targets, labels) -> start, end and type of the spans in the first part of each row. None without spans."""
     any_texts: bool = False
-    """Whether any two texts are a useful row, so that the texts of all other tasks are paired."""
+    """Whether any two texts are a useful row, so that the texts of all other tasks, and of files with one column, are
+    paired."""
+
+    def least_columns(self, columns: Sequence[str]) -> int:
+        """Number of the task's text columns that a file of rows must have."""
+        return 1 if self.any_texts else len(columns)
 
 
 @dataclass(frozen=True)

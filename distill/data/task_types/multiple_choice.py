@@ -232,15 +232,16 @@ def _brief(answer: dict[str, Any]) -> str:
     return f"{answer['choice']} {answer['score']:.2f}"
 
 
-def _read(first: Sequence[str], *others: Sequence[Any]) -> list[Parts]:
-    """(first text, its choices); each choice has the second text before it."""
-    return [(text, tuple(choices)) for text, choices in zip(first, others[-1], strict=True)]
+def _read(*columns: Sequence[Any]) -> list[Parts]:
+    """(first text, second text if there is one, its choices without the second text)."""
+    cut = [0] * len(columns[0]) if len(columns) < 3 else [len(start) + 1 for start in columns[1]]
+    choices = [tuple(choice[size:] for choice in row) for row, size in zip(columns[-1], cut, strict=True)]
+    return list(zip(*columns[:-1], choices, strict=True))
 
 
 def _columns(names: Sequence[str], rows: Sequence[Parts]) -> dict[str, list[Any]]:
-    # Models read the second text as a part of each choice, and its own column no longer.
-    texts = {name: [row[0] if name == names[0] else "" for row in rows] for name in names}
-    return texts | {SECONDS: [list(row[-1]) for row in rows]}
+    texts = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    return texts | {SECONDS: [_divide(row)[1] for row in rows]}
 
 
 MULTIPLE_CHOICE = TaskType(

@@ -14,16 +14,14 @@ from distill.data.task_types.words import divide, words_of
 
 
 def read(texts: Sequence[str], offsets: Sequence[Sequence[int]]) -> list[Parts]:
-    """The words of each row, if its file divides texts into words, which are then joined by spaces; else its text.
+    """The words of each row, if its file divides texts into other words than `words_of`; else its text.
 
     offsets: first character and end of each word of each text, flat.
     """
-    words = [
-        tuple(text[first:end] for first, end in zip(row[::2], row[1::2], strict=True))
-        for text, row in zip(texts, offsets, strict=True)
-    ]
-    in_words = all(" ".join(row) == text for row, text in zip(words, texts, strict=True))
-    return [(row,) for row in words] if in_words else [(text,) for text in texts]
+    places = [list(zip(row[::2], row[1::2], strict=True)) for row in offsets]
+    if all(row == words_of(text) for text, row in zip(texts, places, strict=True)):
+        return [(text,) for text in texts]
+    return [(tuple(text[a:b] for a, b in row),) for text, row in zip(texts, places, strict=True)]
 
 
 def columns(names: Sequence[str], rows: Sequence[Parts]) -> dict[str, list[Any]]:

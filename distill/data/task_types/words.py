@@ -9,7 +9,7 @@ import numpy as np
 
 from distill.data.task_types.task_type import Words
 
-_UNSPACED = (
+UNSPACED = (
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
     "\u0e01-\u0e30\u0e32\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u0eb2\u0eb3\u0ebd-\u0ec6\u0edc-\u0edf\u0f40-\u0f6c"
     "\u1000-\u102a\u103f\u1050-\u1055\u1780-\u17b3"
@@ -22,7 +22,7 @@ _MARKS = (
 )
 """Vowels and tones of these scripts that belong to the letter before them."""
 
-WORD = re.compile(rf"[{_UNSPACED}][{_MARKS}]*|[^\W{_UNSPACED}]+|[^\w\s]")
+WORD = re.compile(rf"[{UNSPACED}][{_MARKS}]*|[^\W{UNSPACED}]+|[^\w\s]")
 """A word of a text that is not divided into words by the file: letters and digits, a letter of a script without spaces
 between words, or one other character."""
 

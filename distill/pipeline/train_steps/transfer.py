@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +14,14 @@ import pyarrow as pa
 
 from distill.config import Transfer
 from distill.data.files import Table
+from distill.data.near import NearCopies, normalized
 from distill.data.similar import similar_words
 from distill.data.task_model import load_for
 from distill.data.task_types import MISSING, TaskType
 from distill.data.task_types.layout import Making
 from distill.data.task_types.task_type import SOFT
 from distill.data.tasks import TaskData, targets_of
-from distill.data.transfer import Pool, Row, made, pieces, texts_of
+from distill.data.transfer import HeldOut, Pool, Row, key, made, pieces, texts_of
 from distill.pipeline.artefacts import TransferSet
 from distill.pipeline.context.folder import TRANSFER
 from distill.pipeline.runtime import Runtime
@@ -61,6 +63,11 @@ class Sources:
     """Folder of the given teacher, by whose embeddings words are similar."""
     tokenizer: Any
     """Tokenizer of that teacher."""
+
+    @cached_property
+    def near(self) -> NearCopies:
+        """The held-out texts, of which no transfer set may have near copies. Made once for all tasks."""
+        return NearCopies(sorted(self.held_out))
 
 
 def makes(kind: TaskType) -> bool:
@@ -107,7 +114,7 @@ def transfer_rows(sources: Sources, data: TaskData, runtime: Runtime) -> tuple[l
             with progress.waiting(f"{name}: making rows without labels"):
                 pool, random = _pool(sources, data, runtime.seed), np.random.default_rng(runtime.seed)
                 shares = {name: settings.sources.get(name, 0) for name in _making(data).sources}
-                result = made(pool, shares, count, sources.held_out, random)
+                result = made(pool, shares, count, _held_out(sources, data, pool), random)
             with atomic.writing(folder) as temporary:
                 atomic.write_json(temporary / ROWS, result.rows)
                 found = TransferSet(own=len(data.train), sources=result.counts, held_out=result.held_out)
@@ -130,11 +137,32 @@ def described(task: str, made: TransferSet) -> str:
         "edits": "of its texts edited",
     }
     parts = ", ".join(f"{count:,} {named[source]}" for source, count in counts.items())
+    many = made.held_out > sum(counts.values())
     return (
         f"{task}: besides {made.own:,} training rows, there are {sum(counts.values()):,} rows without labels, "
         f"which the teacher labels for the student: {parts or 'none'}; {made.held_out:,} others are left out, "
-        "because they have a text of a development or reported split, or nearly"
+        "because one of their texts is, or is nearly, a text of a development or reported split"
+        + (
+            ". These are more than are kept: the training rows and those splits have nearly the same texts, or "
+            "transfer.files has texts of the splits"
+            if many
+            else ""
+        )
     )
+
+
+def _held_out(sources: Sources, data: TaskData, pool: Pool) -> HeldOut:
+    """What no row of a task's transfer set may have. Only rows of several texts may have held-out texts."""
+    if not pool.own or len(pool.own[0]) == 1:
+        return HeldOut(sources.near)
+    parts = [*data.development.values(), *data.reported.values()]
+    rows = frozenset(key(row) for part in parts for row in _rows(data, part))
+    return HeldOut(sources.near, rows, frozenset(map(normalized, _texts(data))))
+
+
+def _texts(data: TaskData) -> set[str]:
+    """The texts of all training rows of a task."""
+    return {text for column in data.task.columns for text in data.train[column][:]}
 
 
 def _making(data: TaskData) -> Making:
@@ -156,7 +184,7 @@ def _pool(sources: Sources, data: TaskData, seed: int) -> Pool:
     spans = making.spans is not None and making.spans(own, targets_of(chosen), data.task.labels)
     return Pool(
         own,
-        _of_files(sources.unlabelled, data.task.columns, part),
+        _of_files(sources.unlabelled, data.task.columns, making, own),
         [row for other in others for row in _fitting(_rows(other, _chosen(other, seed)), other, data, own)],
         _sentences(sources.texts()) if shares.get("corpus") and data.task.kind.layout.makes("corpus") else (),
         _words(sources.teacher, sources.tokenizer, data, own) if shares.get("edits") else None,
@@ -190,17 +218,24 @@ def _fitting(rows: list[Row], other: TaskData, data: TaskData, own: list[Row]) -
     return list(zip(texts[::2], texts[1::2], strict=False)) if making.any_texts else []
 
 
-def _of_files(table: Table | None, columns: tuple[str, ...], part: Callable[[str], Any]) -> list[Row]:
-    """Rows of `transfer.files` for a task with these text columns; empty if the files lack them."""
-    if table is None or not {*columns} <= {*table.rows.column_names}:
+def _of_files(table: Table | None, columns: tuple[str, ...], making: Making, own: list[Row]) -> list[Row]:
+    """Rows of `transfer.files` for a task with these text columns and rows; empty if the files lack the columns. If
+    any two texts are a row, one of the columns is enough, whose texts are paired. Only rows in words may be lists."""
+    names = [] if table is None else [name for name in columns if name in table.rows.column_names]
+    if table is None or len(names) < making.least_columns(columns):
         return []
-    values = zip(*(table.rows[column].to_pylist() for column in columns), strict=True)
-    rows = (tuple(tuple(text) if _in_words(text) else text for text in row) for row in values)
-    return [
-        tuple(part(text) if isinstance(text, str) else text for text in row)
-        for row in rows
-        if all(isinstance(text, tuple) or (isinstance(text, str) and text.strip()) for text in row)
-    ]
+
+    def part(text: Any) -> Any:
+        if isinstance(text, str) and text.strip():
+            return making.part(text, own)
+        return tuple(text) if making.spans is not None and _in_words(text) else None
+
+    values = zip(*(table.rows[name].to_pylist() for name in names), strict=True)
+    rows = [row for row in (tuple(map(part, row)) for row in values) if None not in row]
+    if len(names) == len(columns):
+        return rows
+    texts = [text for (text,) in rows]
+    return list(zip(texts[::2], texts[1::2], strict=False))
 
 
 def _in_words(text: Any) -> bool:

@@ -105,7 +105,7 @@ PARTS: list[Stored] = [
         expected={"layers": 1.5},
     ),
     made.Fold(tokens=1, seconds=2.0),
-    made.Logits(teachers="4", rows=5),
+    made.Logits(teachers="4"),
     Files(failed={}, kept={"openvino": ["head"]}, development={}, onnx_difference=0.0),
     CHOICE,
 ]
