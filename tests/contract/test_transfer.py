@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from distill.data import files
 from distill.data.collate import task_batch
 from distill.data.near import normalized
 from distill.data.task_model import load_for
-from distill.data.task_types import TASK_TYPES, labelled
+from distill.data.task_types import TASK_TYPES, labelled, tagged_rows
+from distill.data.task_types.layout import SECONDS
 from distill.data.tasks import TaskData, check_files, load_tasks, targets_of
 from distill.data.transfer import Row, texts_of
-from distill.errors import ConfigError
+from distill.errors import ConfigError, DataError
+from distill.pipeline.artefacts import TransferSet
 from distill.pipeline.context.checkpoints import Checkpoints
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps import transfer
@@ -38,7 +41,7 @@ LABELS: dict[str, Any] = {
     "regression": lambda n: {"label": n / 7},
     "reranking": lambda n: {"label": n % 2},
     "token_classification": lambda n: {
-        "text": text(n).split(),
+        "text": [*text(n, 7).split(), "e.g."],
         "label": ["B-THING", "I-THING", *"OOOO", "B-PLACE", "O"],
     },
     "multiple_choice": lambda n: {"choices": [text(n + k, 3) for k in (100, 200, 300)], "label": n % 3},
@@ -132,9 +135,13 @@ def test_rows_of_every_source_get_the_outputs_of_the_teacher_and_no_label(
     for part in (data, longer, longer, data):  # of stages with fewer rows and with more
         logits = teacher_logits(labels, part, runtime)
         whole = logits_of(model, TOKENIZER, part, part.train, None, runtime)
-        np.testing.assert_allclose(logits, whole, atol=1e-5)
+        np.testing.assert_allclose(cut(logits[: len(whole)], whole.shape[1], kind), whole, atol=1e-5)
+        assert TASK_TYPES[kind].extractive or len(logits) == len(whole)
         if part is longer:
             np.testing.assert_allclose(cut(logits[-len(alone) :], alone.shape[1], kind), alone, atol=1e-5)
+    other = replace(longer, train=longer.train.select([*range(1, len(longer.train)), 0]))
+    logits = teacher_logits(labels, other, runtime)  # stored logits of other rows are not taken
+    np.testing.assert_allclose(logits, logits_of(model, TOKENIZER, other, other.train, None, runtime), atol=1e-5)
 
 
 def shape(row: Row) -> tuple[Any, ...]:
@@ -152,14 +159,64 @@ def cut(logits: np.ndarray, width: int, kind: str) -> np.ndarray:
 def test_files_of_texts_or_of_words_are_read_for_rows_in_words(tmp_path: Path) -> None:
     data, _ = load(tmp_path, "a", "token_classification")
     rows: list[Any] = [{"text": ["Two", "words"]}, {"text": []}, {"text": None}]
+    assert of_files(tmp_path, data, rows) == [(("Two", "words"),)]
+    assert of_files(tmp_path, data, [{"text": "Two words."}]) == [(("Two", "words", "."),)]
+
+
+def test_lists_of_words_are_no_rows_of_other_kinds(tmp_path: Path) -> None:
+    data, _ = load(tmp_path, "a", "classification")
+    assert of_files(tmp_path, data, [{"text": ["Two", "words"]}, {"text": None}]) == []
+    assert of_files(tmp_path, data, [{"text": "Two words."}, {"text": " "}]) == [("Two words.",)]
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("embedding", [("0", "1"), ("2", "3")]), ("reranking", [])])
+def test_texts_of_a_file_with_one_column_are_paired_for_embedders_alone(
+    kind: str, expected: list[Row], tmp_path: Path
+) -> None:
+    data, _ = load(tmp_path, "a", kind)
+    assert of_files(tmp_path, data, [{"text": str(n)} for n in range(5)]) == expected
+    more = settings_of(tmp_path, "a", kind, 0, f"transfer.files={tmp_path / 'more.jsonl'}")
+    if expected:
+        check_files(more, None)
+    else:
+        with pytest.raises(DataError, match="must have the text columns of a task"):
+            check_files(more, None)
+
+
+def of_files(folder: Path, data: TaskData, rows: list[Any]) -> list[Row]:
+    """The rows that a task reads from a file of rows."""
     making = data.task.kind.layout.making
     assert making is not None
-    own = transfer._rows(data, data.train)
-    for given, expected in ((rows, [(("Two", "words"),)]), ([{"text": "Two words."}], [(("Two", "words", "."),)])):
-        (tmp_path / "more.jsonl").write_text("\n".join(map(json.dumps, given)))
-        table = files.read(str(tmp_path / "more.jsonl"), "transfer.files", None)
-        found = transfer._of_files(table, data.task.columns, lambda text: making.part(text, own))
-        assert [row for row in found if all(row)] == expected
+    (folder / "more.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    table = files.read(str(folder / "more.jsonl"), "transfer.files", None)
+    found = transfer._of_files(table, data.task.columns, making, transfer._rows(data, data.train))
+    return [row for row in found if all(row)]
+
+
+def test_rows_are_in_words_only_if_their_file_divides_them_otherwise() -> None:
+    texts = ["Two words", "don't stop"]
+    divided = [[0, 3, 4, 9], [0, 3, 3, 4, 4, 5, 6, 10]]
+    assert tagged_rows.read(texts, divided) == [(text,) for text in texts]
+    assert tagged_rows.read(texts, [divided[0], [0, 5, 6, 10]]) == [(("Two", "words"),), (("don't", "stop"),)]
+
+
+def test_a_second_text_is_before_each_choice_once(tmp_path: Path) -> None:
+    """Also in a row that was made, and without a second text in the choices that are exchanged."""
+    making = TASK_TYPES["multiple_choice"].layout.making
+    assert making is not None
+    given = {"first": ["One", "Two"], "second": ["Then", ""], SECONDS: [["Then a", "Then b"], [" c", " d"]]}
+    rows = making.read(*given.values())
+    assert rows == [("One", "Then", ("a", "b")), ("Two", "", ("c", "d"))]
+    assert making.columns(("first", "second"), rows) == given
+    alone = {"first": ["One"], SECONDS: [["a", "b"]]}
+    assert making.columns(("first",), making.read(*alone.values())) == alone
+
+
+def test_more_rows_left_out_than_kept_are_explained() -> None:
+    few, many = (transfer.described("a", TransferSet(own=9, sources={"pairs": 5}, held_out=n)) for n in (5, 6))
+    assert few.endswith("because one of their texts is, or is nearly, a text of a development or reported split")
+    assert many.startswith(few.replace("5 others", "6 others"))
+    assert "more than are kept" in many
 
 
 def test_files_that_no_task_reads_are_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from torch import nn
 
 from distill.data.task_model import load_for
 from distill.data.task_types import labelled
+from distill.data.task_types.layout import SECONDS
 from distill.data.tasks import TaskData, soft_outputs_of, targets_of
 from distill.data.tokens import identity
 from distill.inference.mixture import average, fit
@@ -106,7 +107,7 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
         if machine.main and (stored is None or stored < count):
             store.get_or_make("logits", key, label, folder, waits)
     every = np.load(folder / LOGITS, mmap_mode="r")  # vectors of many rows may not fit into memory
-    return every[: _outputs(data)]
+    return _of_rows(every, data)
 
 
 def _key(teachers: str, tokenizers: list[Any], data: TaskData, machine: Machine) -> str:
@@ -160,11 +161,14 @@ def _joined(parts: Sequence[np.ndarray], halves: bool) -> np.ndarray:
     return result.reshape(len(result), -1)
 
 
-def _outputs(data: TaskData) -> int | None:
-    """Number of logits for the training rows; None if it is not known. All those of more rows come after them."""
-    if data.task.kind.extractive:
-        return None
-    return sum(map(len, targets_of(data.train))) if data.task.kind.per_token else len(data.train)
+def _of_rows(logits: np.ndarray, data: TaskData) -> np.ndarray:
+    """The logits of the training rows, of logits of these rows and more; of windows all, those of other rows last."""
+    kind, rows = data.task.kind, data.train
+    if kind.extractive:
+        return logits
+    if kind.per_token:
+        return logits[: sum(map(len, targets_of(rows)))]
+    return logits[: len(rows), : max(map(len, rows[SECONDS][:])) if kind.choices else None]
 
 
 def cross_fitted(teacher: Labeller, task: str) -> np.ndarray | None:

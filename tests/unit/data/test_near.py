@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -38,7 +40,7 @@ def slowly(text: str, others: list[str]) -> bool:
 
 
 def shingles(text: str) -> set[str]:
-    text = normalized(text)
+    text = re.sub("[\u0e00-\u0e30\u4e00-\u9fff]", r"\g<0>\g<0>", normalized(text))
     return {text[n : n + near.SHINGLE] for n in range(max(1, len(text) - near.SHINGLE + 1))} if text else set()
 
 
@@ -61,6 +63,12 @@ def test_near_copies_are_those_of_sets(seed: int) -> None:
         ("\uff21\uff22\uff23 \uff11", ["abc 1"], ["abc 2"]),
         ("ok", ["OK!"], ["okay", "o", ""]),
         ("...", [], ["...", "", "ok"]),
+        ("\u2764\ufe0f", [], ["\u2764\ufe0f", "\u2600\ufe0f", ""]),
+        # The vowel is a mark on the letter: another vowel makes another word.
+        ("\u0915\u093f", ["\u0915\u093f!"], ["\u0915\u0940", "\u0915"]),
+        # One letter of 24 is another one, or of 6.
+        ("".join(map(chr, range(0x4E10, 0x4E28))), ["".join(map(chr, [*range(0x4E10, 0x4E27), 0x4F00]))], ["\u4e10"]),
+        ("".join(map(chr, range(0x4E10, 0x4E16))), [], ["".join(map(chr, [*range(0x4E10, 0x4E15), 0x4F00]))]),
         (
             "The harbour was closed for two days after the storm in March.",
             ["It said: the harbour was closed for two days after the storm in March. Ships waited, and nobody left."],
@@ -72,6 +80,15 @@ def test_examples(text: str, copies: list[str], others: list[str]) -> None:
     index = NearCopies([text, "Something else altogether, about boats."])
     assert index.find(copies).all()
     assert not index.find(others).any()
+
+
+def test_blocks_of_any_size_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(5)
+    texts = [sentence(random, 12) for _ in range(40)]
+    queries = [changed(text, random) for text in texts]
+    expected = NearCopies(texts).find(queries)
+    monkeypatch.setattr(near, "_AT_ONCE", 200)
+    np.testing.assert_array_equal(NearCopies(texts).find(queries), expected)
 
 
 def test_no_texts() -> None:

@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from distill.config import TRANSFER_SOURCES, load_config
 from distill.data.near import NearCopies, normalized
 from distill.data.similar import Index, similar_words
-from distill.data.transfer import SOURCES, Pool, edited, made
+from distill.data.transfer import SOURCES, HeldOut, Pool, edited, key, made
 
 NAMES = tuple(
     f"{first}{second}" for first in ("pars", "sock", "buff", "curs", "kern") for second in ("er", "et", "or", "el")
@@ -21,6 +21,9 @@ VERBS = ("reads", "closes", "copies", "opens", "checks", "splits", "merges", "so
 OWN = [(f"The {a} {v} a {b}.", f"A {b} is what the {a} {v}.") for a, b in itertools.pairwise(NAMES) for v in VERBS]
 OTHER = [(f"This {a} waits for the {b}.", f"Here a {b} waits.") for a in NAMES for b in NAMES if a != b]
 SENTENCES = [f"Whoever {v} the {a} also {v} its {b}." for a in NAMES for b in NAMES for v in VERBS]
+
+
+NOTHING = HeldOut(NearCopies([]))
 
 
 def pool(texts: int = 2) -> Pool:
@@ -32,7 +35,7 @@ def pool(texts: int = 2) -> Pool:
 
 
 def run(shares: dict[str, float], count: int = 60, held_out: tuple[str, ...] = (), seed: int = 0, texts: int = 2):
-    return made(pool(texts), shares, count, {normalized(text) for text in held_out}, np.random.default_rng(seed))
+    return made(pool(texts), shares, count, HeldOut(NearCopies(held_out)), np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("texts", [1, 2])
@@ -66,9 +69,49 @@ def test_a_row_that_is_nearly_held_out_is_left_out() -> None:
     given = "The ferry to the northern islands left the harbour an hour late because of the storm"
     others = ("The train to the coast was full of people who had missed the bus", "Nobody waits here.")
     rows = Pool([("something", "else")], [(f"{given} today.", others[0]), (others[1], others[0])])
-    result = made(rows, {"files": 1.0}, 9, {normalized(given)}, np.random.default_rng(0))
+    result = made(rows, {"files": 1.0}, 9, HeldOut(NearCopies([given])), np.random.default_rng(0))
     assert result.rows == [(others[1], others[0])]
     assert result.held_out == 1
+
+
+def test_a_context_or_words_that_are_nearly_held_out_are_left_out() -> None:
+    context = "The ferry to the northern islands left the harbour an hour late, and some of the passengers went home."
+    near, other = context.replace("some", "many"), "Trains to the coast were on time all day."
+    held_out = HeldOut(NearCopies([context]))
+    pairs = Pool([("Why?", "Because.")], [("Who went home?", near), ("Who went home?", other)])
+    assert made(pairs, {"files": 1.0}, 9, held_out, np.random.default_rng(0)).rows == [("Who went home?", other)]
+    words = Pool([(("a", "b"),)], [(tuple(near.split()),), (tuple(other.split()),)])
+    assert made(words, {"files": 1.0}, 9, held_out, np.random.default_rng(0)).rows == [(tuple(other.split()),)]
+
+
+def test_texts_that_the_training_rows_share_with_held_out_rows_stay() -> None:
+    """Questions that are the same in all splits, and documents. The held-out rows themselves are left out, and so are
+    held-out texts that no training row has."""
+    questions = ("Who is the seller?", "When does the contract end?", "What is the price?")
+    documents = [f"The {a} {v} a {b}, and the contract ends soon." for a, b in itertools.pairwise(NAMES) for v in VERBS]
+    train = [(questions[n % 3], document) for n, document in enumerate(documents[:60])]
+    reported = [(questions[(n + 1) % 3], document) for n, document in enumerate(documents[:30])]
+    new = [(questions[n % 3], f"A clause that only reported rows have: number {n}.") for n in range(9)]
+    held_out = HeldOut(
+        NearCopies([text for row in [*reported, *new] for text in row]),
+        {key(row) for row in [*reported, *new]},
+        {normalized(text) for row in train for text in row},
+    )
+    result = made(Pool(train, files=new), {"files": 1.0, "pairs": 9.0}, 40, held_out, np.random.default_rng(0))
+    assert result.counts == {"pairs": 40}
+    assert {*result.rows} <= {(q, d) for q in questions for d in documents[:60]} - {*train, *reported}
+    assert result.held_out > len(new)
+    single = Pool([(text,) for _, text in train], files=[(reported[0][1],)])
+    alone = HeldOut(held_out.texts, known=held_out.known)
+    assert made(single, {"files": 1.0}, 9, alone, np.random.default_rng(0)).rows == []
+
+
+def test_each_text_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    copies = NearCopies(["something"])
+    monkeypatch.setattr(copies, "find", lambda texts: asked.extend(texts) or np.zeros(len(texts), np.bool_))
+    made(pool(), {"pairs": 1.0}, 200, HeldOut(copies), np.random.default_rng(0))
+    assert len(asked) == len({*asked}) > 0
 
 
 def test_spans_are_exchanged_for_others_of_their_type() -> None:
@@ -88,7 +131,7 @@ def test_spans_are_exchanged_for_others_of_their_type() -> None:
     characters = Pool([(text,) for text in texts], spans=spans)
     words = Pool([(tuple(text.split()),) for text in texts], spans=in_words)
     for pool in (characters, words):
-        rows = made(pool, {"spans": 1.0}, 20, set(), np.random.default_rng(0)).rows
+        rows = made(pool, {"spans": 1.0}, 20, NOTHING, np.random.default_rng(0)).rows
         found = [text if isinstance(text, str) else " ".join(text) for (text,) in rows]
         assert len({*found}) == 20
         assert all(pattern.fullmatch(text) for text in found), found
@@ -97,7 +140,7 @@ def test_spans_are_exchanged_for_others_of_their_type() -> None:
 
 def test_choices_are_mixed_and_a_question_keeps_their_number() -> None:
     own = [(f"Who {v} the {a}?", (f"the {a}", f"a {b}", v)) for a, b in itertools.pairwise(NAMES) for v in VERBS]
-    result = made(Pool(own), {"pairs": 1.0}, 50, set(), np.random.default_rng(0))
+    result = made(Pool(own), {"pairs": 1.0}, 50, NOTHING, np.random.default_rng(0))
     known, given = {choice for _, choices in own for choice in choices}, dict(own)
     assert len(result.rows) == 50
     for question, choices in result.rows:
@@ -107,9 +150,24 @@ def test_choices_are_mixed_and_a_question_keeps_their_number() -> None:
         assert not all(kept)
 
 
+@pytest.mark.parametrize("source", ["pairs", "edits"])
+def test_a_second_text_is_one_part_beside_all_choices(source: str) -> None:
+    rows = [
+        (a, f"So the {b}", (f"{v} it.", "does not.", f"waits for {a}."))
+        for a, b, v in zip(NAMES, NAMES[1:], VERBS * 3, strict=False)
+    ]
+    held_out = HeldOut(NearCopies([rows[2][1]]))
+    found = made(Pool(rows), {source: 1.0}, 30, held_out, np.random.default_rng(0)).rows
+    assert len(found) == 30
+    assert {len(row) for row in found} == {3}
+    assert all(isinstance(second, str) and normalized(second) != normalized(rows[2][1]) for _, second, _ in found)
+    if source == "pairs":
+        assert {row[:2] for row in found} <= {row[:2] for row in rows}
+
+
 def test_an_edited_text_in_words_stays_in_words() -> None:
     own = [(tuple(row[0].split()),) for row in OWN]
-    rows = made(Pool(own), {"edits": 1.0}, 30, set(), np.random.default_rng(0)).rows
+    rows = made(Pool(own), {"edits": 1.0}, 30, NOTHING, np.random.default_rng(0)).rows
     assert len(rows) == 30
     assert all(word and " " not in word for (words,) in rows for word in words)
 
