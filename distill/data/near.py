@@ -54,7 +54,8 @@ _KEPT = _Kept()
 def normalized(text: str) -> str:
     """A text without case, punctuation and spaces, by which copies are recognized: its letters, marks on letters, and
     digits. Other forms of the same letter, such as full-width ones, are that letter."""
-    return unicodedata.normalize("NFKC", text).casefold().translate(_KEPT)
+    letters = unicodedata.normalize("NFKC", text).casefold().translate(_KEPT)
+    return unicodedata.normalize("NFKC", letters)  # marks may be beside their letters now
 
 
 class NearCopies:

@@ -3,8 +3,8 @@
 A student that learns from the task's rows alone sees outputs on texts that the teacher was trained on, and few of them.
 More texts with the teacher's outputs help more than more steps: Hinton et al. 2015 (arXiv 1503.02531) call them the
 transfer set; Turc et al. 2019 (arXiv 1908.08962) take unlabelled texts of the domain, TinyBERT (Jiao et al. 2020, arXiv
-1909.10351) substitutes words. Dai and Adel 2020 (arXiv 2010.11683) exchange mentions of the same type. No text of a
-development or reported split, and no near copy of one, may be in it.
+1909.10351) substitutes words. Dai and Adel 2020 (arXiv 2010.11683) exchange mentions of the same type. `HeldOut` says
+which texts and rows of development and reported splits are kept out of it.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Sources:
     settings: Transfer
     tasks: Mapping[str, TaskData]
     held_out: frozenset[str]
-    """Normalized texts that no transfer set may have."""
+    """Normalized texts of development and reported splits."""
     unlabelled: Table | None
     """The rows of `transfer.files`."""
     texts: Callable[[], Iterable[str]]
@@ -66,7 +66,7 @@ class Sources:
 
     @cached_property
     def near(self) -> NearCopies:
-        """The held-out texts, of which no transfer set may have near copies. Made once for all tasks."""
+        """The held-out texts, of which near copies are found. Made once for all tasks."""
         return NearCopies(sorted(self.held_out))
 
 

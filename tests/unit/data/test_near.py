@@ -91,6 +91,12 @@ def test_blocks_of_any_size_find_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_array_equal(NearCopies(texts).find(queries), expected)
 
 
+@pytest.mark.parametrize("text", ["e\u200d\u0301t\u00e9", "\u0130stanbul", "\ufb01ne \u2460", "\u1e9e\u0345"])
+def test_normalized_texts_stay_as_they_are(text: str) -> None:
+    assert normalized(normalized(text)) == normalized(text)
+    assert NearCopies([normalized(text)]).find([text]).all()
+
+
 def test_no_texts() -> None:
     assert NearCopies([]).find(["a", "b"]).tolist() == [False, False]
     assert NearCopies(["a"]).find([]).shape == (0,)
