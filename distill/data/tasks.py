@@ -226,7 +226,7 @@ def check_files(settings: config.Config, head: Head | None) -> None:
             )
         got = unlabelled.rows.column_names
         making = {name: kind.layout.making for name, kind in kinds.items()}
-        least = {n: len(c) if (m := making.get(n)) is None else m.least_columns(c) for n, c in columns.items()}
+        least = {n: len(c) if (m := making.get(n)) is None else m.least_columns(len(c)) for n, c in columns.items()}
         if not any(len({*names} & {*got}) >= least[name] for name, names in columns.items()):
             raise DataError(
                 f"{', '.join(unlabelled.files)}: got columns {', '.join(got)}; must have the text columns of a task "

@@ -215,7 +215,7 @@ def _paired(firsts: Sequence[str], seconds: Sequence[str], index: Index, random:
     chosen = random.integers(len(seconds), size=len(firsts))
     near = np.flatnonzero(random.random(len(firsts)) < NEAR)
     if len(near):
-        chosen[near] = _one_of(index.nearest([firsts[n] for n in near], NEAREST), random)
+        chosen[near] = _one_of(index.nearest([firsts[n] for n in near.tolist()], NEAREST), random)
     return ((first, seconds[n]) for first, n in zip(firsts, chosen, strict=True))
 
 

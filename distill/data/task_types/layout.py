@@ -61,9 +61,9 @@ class Making:
     """Whether any two texts are a useful row, so that the texts of all other tasks, and of files with one column, are
     paired."""
 
-    def least_columns(self, columns: Sequence[str]) -> int:
-        """Number of the task's text columns that a file of rows must have."""
-        return 1 if self.any_texts else len(columns)
+    def least_columns(self, columns: int) -> int:
+        """Number of the task's text columns that a file of rows must have. `columns`: how many the task has."""
+        return 1 if self.any_texts else columns
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,7 @@ def _of_files(table: Table | None, columns: tuple[str, ...], making: Making, own
     """Rows of `transfer.files` for a task with these text columns and rows; empty if the files lack the columns. If
     any two texts are a row, one of the columns is enough, whose texts are paired. Only rows in words may be lists."""
     names = [] if table is None else [name for name in columns if name in table.rows.column_names]
-    if table is None or len(names) < making.least_columns(columns):
+    if table is None or len(names) < making.least_columns(len(columns)):
         return []
 
     def part(text: Any) -> Any:
