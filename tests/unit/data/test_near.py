@@ -87,7 +87,8 @@ def test_blocks_of_any_size_find_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     texts = [sentence(random, 12) for _ in range(40)]
     queries = [changed(text, random) for text in texts]
     expected = NearCopies(texts).find(queries)
-    monkeypatch.setattr(near, "_AT_ONCE", 200)
+    for name in ("_AT_ONCE", "_PAIRS", "_COMMON"):
+        monkeypatch.setattr(near, name, 200)
     np.testing.assert_array_equal(NearCopies(texts).find(queries), expected)
 
 
