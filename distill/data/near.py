@@ -72,7 +72,8 @@ class NearCopies:
         self._sizes = np.concatenate([np.zeros(0, np.int64), *(sizes for _, sizes in parts)])
         self._known, columns = np.unique(hashes, return_inverse=True)
         texts_of = _flags(columns, self._sizes, len(self._known)).T.tocsr()
-        self._common = np.argsort(-np.diff(texts_of.indptr), kind="stable")[:_COMMON]
+        most = min(_COMMON, 12 * _PAIRS // max(1, len(self._sizes)))
+        self._common = np.argsort(-np.diff(texts_of.indptr), kind="stable")[:most]
         self._dense = texts_of[self._common].toarray().astype(np.float32)
         rare = np.ones(len(self._known), np.int32)
         rare[self._common] = 0
