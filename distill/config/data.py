@@ -118,7 +118,7 @@ class Tasks(Task):
     they are read in windows of this length, of which consecutive ones share a third."""
 
 
-TRANSFER_SOURCES = ("files", "tasks", "corpus", "pairs", "edits")
+TRANSFER_SOURCES = ("files", "tasks", "corpus", "pairs", "spans", "edits")
 """Sources of rows without labels. Those that may run out come first."""
 
 
@@ -141,8 +141,9 @@ class Transfer:
     )
     """Source -> its share of the rows: files, tasks (rows of the run's other tasks, without their labels), corpus
     (sentences of the corpus that share rare words with the task's texts), pairs (the task's first texts, each with
-    another second text) and edits (the task's rows with words replaced, dropped and swapped). A source without rows
-    leaves its share to the others."""
+    another second text or other choices), spans (the task's rows with their spans exchanged for others of the same
+    type) and edits (the task's rows with words replaced, dropped and swapped). A source without rows leaves its share
+    to the others."""
     files: Any = field(default=None, metadata=TEXTS)
     """Your own rows without labels: CSV, TSV, JSON Lines or parquet with the task's text columns; a pattern, a URL, or
     a list. Of several tasks, the tasks that have these columns use them."""

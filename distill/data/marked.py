@@ -7,7 +7,8 @@ import pyarrow as pa
 from distill.data.task_types import Columns, Where
 from distill.data.task_types.offsets import Span, check, counted, moved, plain
 from distill.data.task_types.task_type import is_text
-from distill.data.task_types.token_classification import is_spans, words_of
+from distill.data.task_types.token_classification import is_spans
+from distill.data.task_types.words import words_of
 from distill.errors import DataError
 
 _SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("label", pa.string())]))

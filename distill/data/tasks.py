@@ -22,13 +22,13 @@ from distill.data.files import Table
 from distill.data.hub import newest, parted
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
+from distill.data.near import normalized
 from distill.data.questions import encode_questions
 from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, is_own, renamed
 from distill.data.task_types import TASK_TYPES, labelled, targets_in
 from distill.data.task_types.layout import Parts
 from distill.data.task_types.task_type import SOFT, as_list
-from distill.data.transfer import normalized
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
 
@@ -220,10 +220,20 @@ def check_files(settings: config.Config, head: Head | None) -> None:
     read = [read_task(name, settings, tasks, head, stand_in=False) for name, settings in own.items()]
     check_head(head, [rows.task for rows in read if rows is not None], "teacher.name")
     if (unlabelled := read_unlabelled(settings)) is not None:
+        kinds = {rows.task.name: rows.task.kind for rows in read if rows is not None}
+        without = {name: kind.name for name, kind in kinds.items() if not kind.layout.makes("files")}
         columns = {name: [task.text, *filter(None, [task.text_pair])] for name, task in every.items()}
         columns |= {rows.task.name: list(rows.task.columns) for rows in read if rows is not None}
+        if not (columns := {name: names for name, names in columns.items() if name not in without}):
+            raise ConfigError(
+                f"transfer.files: got {settings.transfer.files}; must be null for tasks of the kind "
+                f"{', '.join(dict.fromkeys(without.values()))}, whose rows without labels are not read from files; "
+                "leave it out"
+            )
         got = unlabelled.rows.column_names
-        if not any({*names} <= {*got} for names in columns.values()):
+        making = {name: kind.layout.making for name, kind in kinds.items()}
+        least = {n: len(c) if (m := making.get(n)) is None else m.least_columns(len(c)) for n, c in columns.items()}
+        if not any(len({*names} & {*got}) >= least[name] for name, names in columns.items()):
             raise DataError(
                 f"{', '.join(unlabelled.files)}: got columns {', '.join(got)}; must have the text columns of a task "
                 f"({' or '.join(', '.join(map(str, names)) for names in columns.values())}); rename them"

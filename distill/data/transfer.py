@@ -3,7 +3,8 @@
 A student that learns from the task's rows alone sees outputs on texts that the teacher was trained on, and few of them.
 More texts with the teacher's outputs help more than more steps: Hinton et al. 2015 (arXiv 1503.02531) call them the
 transfer set; Turc et al. 2019 (arXiv 1908.08962) take unlabelled texts of the domain, TinyBERT (Jiao et al. 2020, arXiv
-1909.10351) substitutes words. No text of a development or reported split may be in it.
+1909.10351) substitutes words. Dai and Adel 2020 (arXiv 2010.11683) exchange mentions of the same type. `HeldOut` says
+which texts and rows of development and reported splits are kept out of it.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, compress, islice
+from typing import Any
 
 import numpy as np
 
+from distill.data.near import NearCopies, normalized
 from distill.data.similar import Index
 
-Row = tuple[str, ...]
-"""One text, or the two of a pair."""
+Row = tuple[Any, ...]
+"""Parts of a row, as in `Making`: one text, the words of one, two texts, or one text or two and their choices."""
+
+Span = tuple[int, int, int]
+"""Start, end and type of a part of a text, in words of a text in words, else in characters."""
 
 NEAREST = 8
 """Texts among which one that is similar to another is drawn."""
@@ -33,12 +39,22 @@ with the next word."""
 TRIES = 4
 """Rows that a source may make for each that is wanted, before it counts as exhausted."""
 
+CHANGED = 0.5
+"""Share of the spans of a text, and of the choices of a question, that are exchanged; but at least one."""
+
+MOST_CHOICES = 50_000
+"""Choices that others are exchanged for, drawn at random from more."""
+
 _AT_ONCE = 512
+
+
+def _as_it_is(text: str) -> Any:
+    return text
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The sources of the rows of a transfer set. All rows have as many texts as the task's rows."""
+    """The sources of the rows of a transfer set. All rows have the parts of the task's rows."""
 
     own: Sequence[Row]
     """The task's training rows."""
@@ -50,6 +66,26 @@ class Pool:
     """Sentences of the corpus."""
     words: Mapping[str, Sequence[str]] | None = None
     """Word -> words with similar embeddings."""
+    spans: Sequence[Sequence[Span]] = ()
+    """The spans of each row of `own`; empty for tasks without spans."""
+    part: Callable[[str], Any] = _as_it_is
+    """A text -> the text as it is in rows of the task."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What no row of a transfer set may have.
+
+    Rows of several texts may share one with a held-out row by design: a fixed question, or a document that all splits
+    have. So texts that the task's training rows have too are allowed in them, but not together with the same others.
+    """
+
+    texts: NearCopies
+    """Texts of development and reported splits of all tasks."""
+    rows: Set[Row] = frozenset()
+    """Keys, as from `key`, of the development and reported rows of the task, if its rows have several texts."""
+    known: Set[str] = frozenset()
+    """Normalized texts of all training rows of the task, if its rows have several texts."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +97,28 @@ class Made:
     counts: dict[str, int]
     """Source -> number of its rows."""
     held_out: int
-    """Rows that were made, and left out because they have a text of a development or reported split."""
+    """Rows that were made, and left out because one of their texts is, or is nearly, a text of a development or
+    reported split, or all of them together are such a row."""
 
 
-def normalized(text: str) -> str:
-    """A text without case, punctuation and spaces, by which copies are recognized."""
-    return re.sub(r"[\W_]+", "", text.casefold())
+def texts_of(row: Row) -> list[str]:
+    """The texts of a row that are compared with held-out texts. Choices alone, such as yes and no, are none."""
+    first = row[0] if isinstance(row[0], str) else " ".join(row[0])
+    return [first, *(part for part in row[1:] if isinstance(part, str))]
 
 
-def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: Set[str], random: np.random.Generator) -> Made:
+def pieces(row: Row) -> list[str]:
+    """The texts of a row, one by one: also each of its words, or of its choices."""
+    return [text for part in row for text in ([part] if isinstance(part, str) else part)]
+
+
+def key(row: Row) -> Row:
+    """A row in a form that is equal for copies: its normalized texts, and its normalized choices as one part."""
+    choices = [tuple(map(normalized, part)) for part in row[1:] if not isinstance(part, str)]
+    return (*map(normalized, texts_of(row)), *choices)
+
+
+def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: HeldOut, random: np.random.Generator) -> Made:
     """At most `count` rows, all different and not in `pool.own`.
 
     A source that has fewer rows than its share leaves the rest to the sources after it in `SOURCES`, of which the last
@@ -77,28 +126,46 @@ def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: Set[str]
 
     Args:
         shares: source -> its share of the rows; they need not add up to 1.
-        held_out: normalized texts that no row may have.
     """
-    seen = {tuple(map(normalized, row)) for row in pool.own}
+    seen, verdicts = set(map(key, pool.own)), dict[str, bool]()
     rows: list[Row] = []
     counts, dropped = dict.fromkeys(SOURCES, 0), 0
     for number, source in enumerate(SOURCES):
         rest = sum(shares.get(name, 0) for name in list(SOURCES)[number:])
         wanted = round((count - len(rows)) * shares.get(source, 0) / rest) if rest else 0
-        for row in islice(SOURCES[source](pool, random), TRIES * wanted):
+        for part in _batches(islice(SOURCES[source](pool, random), TRIES * wanted)):
             if counts[source] >= wanted:
                 break
-            key = tuple(map(normalized, row))
-            if not all(key) or key in seen:
-                continue
-            seen.add(key)
-            if not held_out.isdisjoint(key):
-                dropped += 1
-                continue
-            rows.append(row)
-            counts[source] += 1
+            fresh = {k: row for k, row in zip(map(key, part), part, strict=True) if _is_text(k) and k not in seen}
+            texts = {k: _compared(k, row, held_out) for k, row in fresh.items()}
+            new = [text for text in dict.fromkeys(chain(*texts.values())) if text not in verdicts]
+            verdicts |= zip(new, held_out.texts.find(new).tolist(), strict=True)
+            for each, row in fresh.items():
+                held = each in held_out.rows or any(verdicts[text] for text in texts[each])
+                if counts[source] < wanted:
+                    seen.add(each)
+                    dropped += held
+                    rows += [] if held else [row]
+                    counts[source] += not held
     order = random.permutation(len(rows))
     return Made([rows[n] for n in order], {source: n for source, n in counts.items() if n}, dropped)
+
+
+def _is_text(normal: Row) -> bool:
+    """Whether the texts of a row, of which this is the key, have letters. Before choices, the second may have none."""
+    return all(normal) if len(normal) < 3 else bool(normal[0])
+
+
+def _compared(normal: Row, row: Row, held_out: HeldOut) -> list[str]:
+    """The texts of a row, of which `normal` is the key, that must not be near to a held-out text."""
+    allowed = held_out.known if len(row) > 1 else frozenset[str]()
+    return [text for text, letters in zip(texts_of(row), normal, strict=False) if letters not in allowed]
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    rest = iter(rows)
+    while part := list(islice(rest, _AT_ONCE)):
+        yield part
 
 
 def _shuffled(rows: Sequence[Row], random: np.random.Generator) -> Iterator[Row]:
@@ -118,16 +185,23 @@ def _corpus(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
     sentences = list(pool.corpus)
     if not sentences or not pool.own:
         return
-    firsts, index = [row[0] for row in pool.own], Index(sentences)
+    firsts, index = [texts_of(row)[0] for row in pool.own], Index(sentences)
     while True:
         drawn = [firsts[n] for n in random.integers(len(firsts), size=_AT_ONCE)]
         found = [sentences[n] for n in _one_of(index.nearest(drawn, NEAREST), random)]
-        yield from _paired(found, sentences, index, random) if len(pool.own[0]) == 2 else ((text,) for text in found)
+        yield from (
+            _paired(found, sentences, index, random)
+            if len(pool.own[0]) == 2
+            else ((pool.part(text),) for text in found)
+        )
 
 
 def _pairs(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
-    """First texts of the task's pairs, each with the second text of another pair."""
-    if not pool.own or len(pool.own[0]) != 2:
+    """First texts of the task's pairs, each with the second text of another pair, or with choices of others."""
+    if not pool.own or len(pool.own[0]) < 2:
+        return
+    if not isinstance(pool.own[0][-1], str):
+        yield from _mixed(pool.own, random)
         return
     firsts, seconds = (list(dict.fromkeys(column)) for column in zip(*pool.own, strict=True))
     index = Index(seconds)
@@ -138,10 +212,52 @@ def _pairs(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
 
 def _paired(firsts: Sequence[str], seconds: Sequence[str], index: Index, random: np.random.Generator) -> Iterator[Row]:
     """Each first text with one of `seconds`, which `index` has: a share `NEAR` with a similar one, others with any."""
-    similar = _one_of(index.nearest(firsts, NEAREST), random)
-    drawn = random.integers(len(seconds), size=len(firsts))
-    chosen = np.where(random.random(len(firsts)) < NEAR, similar, drawn)
+    chosen = random.integers(len(seconds), size=len(firsts))
+    near = np.flatnonzero(random.random(len(firsts)) < NEAR)
+    if len(near):
+        chosen[near] = _one_of(index.nearest([firsts[n] for n in near.tolist()], NEAREST), random)
     return ((first, seconds[n]) for first, n in zip(firsts, chosen, strict=True))
+
+
+def _mixed(own: Sequence[Row], random: np.random.Generator) -> Iterator[Row]:
+    """Rows with some of their choices exchanged for those of other rows, a share `NEAR` of them for similar ones."""
+    every = list(dict.fromkeys(choice for *_, choices in own for choice in choices))
+    if len(every) > MOST_CHOICES:
+        every = [every[n] for n in random.choice(len(every), MOST_CHOICES, replace=False)]
+    index = Index(every)
+    while True:
+        drawn = [own[n] for n in random.integers(len(own), size=_AT_ONCE)]
+        flags = [_some(len(choices), random) for *_, choices in drawn]
+        changed = [c for (*_, choices), new in zip(drawn, flags, strict=True) for c in compress(choices, new)]
+        others = (choice for _, choice in _paired(changed, every, index, random))
+        for (*texts, choices), new in zip(drawn, flags, strict=True):
+            mixed = tuple(next(others) if other else choice for choice, other in zip(choices, new, strict=True))
+            if len({*mixed}) == len(mixed):
+                yield (*texts, mixed)
+
+
+def _some(count: int, random: np.random.Generator) -> np.ndarray:
+    """[count] flags, of which a share `CHANGED`, but at least one, is true."""
+    flags = random.random(count) < CHANGED
+    flags[random.integers(count)] = True
+    return flags
+
+
+def _spans(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
+    """The task's rows with spans exchanged for others of the same type: mention replacement."""
+    known: dict[int, list[Any]] = {}
+    for (text,), spans in zip(pool.own, pool.spans, strict=False):
+        for start, end, kind in spans:
+            known.setdefault(kind, []).append(text[start:end])
+    rows = np.flatnonzero([len(spans) > 0 for spans in pool.spans])
+    while len(rows):
+        for number in random.permutation(rows):
+            (text,), spans = pool.own[number], pool.spans[number]
+            # From the end, so that the places of the spans before stay true.
+            for (start, end, kind), new in sorted(zip(spans, _some(len(spans), random), strict=True), reverse=True):
+                if new:
+                    text = text[:start] + known[kind][int(random.integers(len(known[kind])))] + text[end:]
+            yield (text,)
 
 
 def _one_of(numbers: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -150,8 +266,12 @@ def _one_of(numbers: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def _edits(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
-    """The task's rows with words replaced, dropped and swapped, in one of their texts or in both."""
-    vocabulary = [word for row in pool.own for text in row for word in re.findall(r"\w+", text)]
+    """The task's rows with words replaced, dropped and swapped, in one of their parts or in both."""
+
+    def change(text: str) -> str:
+        return edited(text, pool.words or {}, vocabulary, random)
+
+    vocabulary = [word for row in pool.own for text in pieces(row) for word in re.findall(r"\w+", text)]
     if not vocabulary:
         return
     while True:
@@ -159,9 +279,12 @@ def _edits(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
             row = pool.own[number]
             chosen = random.random(len(row)) < 0.75
             chosen[random.integers(len(row))] = True
+            if isinstance(row[0], tuple):
+                yield (tuple(change(" ".join(row[0])).split()),)
+                continue
             yield tuple(
-                edited(text, pool.words or {}, vocabulary, random) if change else text
-                for text, change in zip(row, chosen, strict=True)
+                part if not changed else change(part) if isinstance(part, str) else tuple(map(change, part))
+                for part, changed in zip(row, chosen, strict=True)
             )
 
 
@@ -207,6 +330,7 @@ SOURCES: dict[str, Callable[[Pool, np.random.Generator], Iterable[Row]]] = {
     "tasks": _tasks,
     "corpus": _corpus,
     "pairs": _pairs,
+    "spans": _spans,
     "edits": _edits,
 }
 """Name in `transfer.sources` -> function that makes its rows, in the order of `config.TRANSFER_SOURCES`."""

@@ -83,7 +83,8 @@ class TransferSet(Stored, frozen=True, kw_only=True):
     sources: dict[str, int]
     """Source -> number of rows."""
     held_out: int
-    """Number of rows that were left out because they have a text of a development or reported split."""
+    """Number of rows that were left out because one of their texts is, or is nearly, a text of a development or
+    reported split."""
     used: int | None = None
     """Number of rows that a training used; None for the set itself."""
 

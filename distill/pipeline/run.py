@@ -247,6 +247,8 @@ def _same_settings(folder: Path, config: Config) -> None:
                 f"{FORMAT}; set output=NEW_FOLDER"
             )
         before = {k: v for k, v in flatten(stored).items() if k not in FREE}
+        # A source of rows without labels that the version which began the run did not have made none.
+        before = dict.fromkeys((k for k in now if k.startswith("transfer.sources.")), 0.0) | before
         changed = sorted(k for k in now.keys() | before.keys() if now.get(k) != before.get(k))
         if changed:
             raise ConfigError(

@@ -17,7 +17,7 @@ from distill.data.questions import encode_questions
 from distill.data.task import Task
 from distill.data.task_model import load_for
 from distill.data.task_types import ABSENT, TASK_TYPES
-from distill.data.task_types.token_classification import words_of
+from distill.data.task_types.words import words_of
 from distill.inference.predict import predict
 from distill.inference.runners import torch_run
 from distill.losses import soft_targets, supervised

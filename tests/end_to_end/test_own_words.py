@@ -12,7 +12,7 @@ import pytest
 
 import distill
 from distill.cli.compare.comparison import compare
-from distill.data.task_types.token_classification import words_of
+from distill.data.task_types.words import words_of
 from distill.errors import ConfigError
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))

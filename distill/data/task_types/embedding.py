@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.task_types.layout import Layout, Parts
+from distill.data.task_types.layout import Layout, Making, Parts
 from distill.data.task_types.regression import REGRESSION
 from distill.models.families.record import ABSENT, VECTORS
 
@@ -119,6 +119,14 @@ EMBEDDING = replace(
     averaged=False,
     teacher_weight=1 / SCALE,
     scaled=True,
-    layout=Layout(VECTORS, columns=(2,), asked=1, sequences=_alone, several="texts", width=None),
+    layout=Layout(
+        VECTORS,
+        columns=(2,),
+        asked=1,
+        sequences=_alone,
+        several="texts",
+        width=None,
+        making=Making(("files", "tasks", "corpus", "pairs", "edits"), any_texts=True),
+    ),
     pipeline="sentence-similarity",
 )

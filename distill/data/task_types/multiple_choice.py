@@ -15,7 +15,7 @@ import numpy as np
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
 from distill.data.task_types.classification import CLASSIFICATION
-from distill.data.task_types.layout import SECONDS, Layout, Parts
+from distill.data.task_types.layout import SECONDS, Layout, Making, Parts
 from distill.data.task_types.task_type import (
     MISSING,
     PROBABILITIES,
@@ -232,6 +232,18 @@ def _brief(answer: dict[str, Any]) -> str:
     return f"{answer['choice']} {answer['score']:.2f}"
 
 
+def _read(*columns: Sequence[Any]) -> list[Parts]:
+    """(first text, second text if there is one, its choices without the second text)."""
+    cut = [0] * len(columns[0]) if len(columns) < 3 else [len(start) + 1 for start in columns[1]]
+    choices = [tuple(choice[size:] for choice in row) for row, size in zip(columns[-1], cut, strict=True)]
+    return list(zip(*columns[:-1], choices, strict=True))
+
+
+def _columns(names: Sequence[str], rows: Sequence[Parts]) -> dict[str, list[Any]]:
+    texts = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    return texts | {SECONDS: [_divide(row)[1] for row in rows]}
+
+
 MULTIPLE_CHOICE = TaskType(
     name="multiple_choice",
     summary="chooses one of several answers to a question",
@@ -256,6 +268,7 @@ MULTIPLE_CHOICE = TaskType(
         divide=_divide,
         sequences=_sequences,
         several="choices",
+        making=Making(("tasks", "pairs", "edits"), read=_read, columns=_columns),
         sample=("a", ["a", "b"]),
     ),
     pipeline="multiple-choice",

@@ -12,7 +12,7 @@ import numpy as np
 
 from distill.data import arrow as pa
 from distill.data.task_types.answers import COLUMNS, END, FIRST, NONE, PROBABILITY, grades, no_answer
-from distill.data.task_types.layout import Layout, Parts
+from distill.data.task_types.layout import Layout, Making, Parts
 from distill.data.task_types.task_type import (
     Columns,
     TaskType,
@@ -266,7 +266,14 @@ QUESTION_ANSWERING = TaskType(
     outputs=2,
     averaged=False,
     truth=_truth,
-    layout=Layout(ANSWERS, columns=(2,), asked=2, width=COLUMNS, sample=("a", "a")),
+    layout=Layout(
+        ANSWERS,
+        columns=(2,),
+        asked=2,
+        width=COLUMNS,
+        making=Making(("files", "tasks", "pairs", "edits")),
+        sample=("a", "a"),
+    ),
     pipeline="question-answering",
     prepare=_prepare,
     grade=grades,

@@ -42,16 +42,20 @@ def _loss_targets(targets: np.ndarray) -> np.ndarray:
     return np.where(targets > 0, np.arange(len(targets)), MISSING)  # NaN is not above 0
 
 
-def no_negatives(queries: np.ndarray, documents: np.ndarray, targets: np.ndarray) -> np.ndarray:
+def no_negatives(
+    queries: np.ndarray, documents: np.ndarray, targets: np.ndarray, made: np.ndarray | bool = False
+) -> np.ndarray:
     """[n, n] whether document j (column) must not be a negative for query i (row).
 
-    It must not if it is a copy of the query's own document, or relevant for the same query. The diagonal, each query's
-    own document, is False.
+    It must not if it is a copy of the query's own document, or relevant for the same query, or only in a transfer set:
+    it may be an edited copy, or relevant for a query that has no row with it. The diagonal, each query's own document,
+    is False.
 
-    queries, documents: [n] numbers, equal for equal texts; targets: [n] labels.
+    queries, documents: [n] numbers, equal for equal texts; targets: [n] labels; made: [n] whether a document is in no
+    row of the task itself.
     """
     same = documents[:, None] == documents
-    same |= (queries[:, None] == queries) & (targets > 0)
+    same |= (queries[:, None] == queries) & (targets > 0) | made
     np.fill_diagonal(same, False)
     return same
 

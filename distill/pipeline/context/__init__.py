@@ -141,7 +141,7 @@ class Context:
 
     @property
     def held_out(self) -> frozenset[str]:
-        """Normalized texts of all development and reported splits, which no transfer set may have."""
+        """Normalized texts of all development and reported splits, for transfer sets."""
         return self._loaded.held_out
 
     @property

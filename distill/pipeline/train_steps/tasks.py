@@ -255,13 +255,15 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
     bound_terms = bound(settings.terms, kind)
     paired = any(term.kind.paired for term in bound_terms.values())
     rows = rows_of(inputs, settings, runtime, data, paired)
-    data, encoded, groups = rows.data, rows.encoded, rows.groups
+    data, encoded, groups, own_rows = rows.data, rows.encoded, rows.groups, rows.own
     inside, began = any(term.kind.inside for term in bound_terms.values()), time.monotonic()
     teachers, learned = _teachers_or_logits(inputs.teacher, data, bound_terms, inside, tokenizer, runtime)
     seconds = time.monotonic() - began
 
     in_batch = kind.separate and kind.grouped and any(term.compare_with == "labels" for term in bound_terms.values())
     texts = [group_numbers(rows.rows[column]) for column in data.task.columns] if in_batch else None
+    # Numbers of documents that only rows of the transfer set have come after those of the task's own documents.
+    own_documents = 0 if texts is None else int(texts[1][:own_rows].max()) + 1
     if learned is not None and encoded.words is not None:
         # A teacher with another tokenizer may have truncated words that the student has.
         encoded = replace(encoded, words=encoded.words.only(np.asarray(learned.any(axis=1))))
@@ -288,7 +290,8 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
             width = padded["input_ids"].shape[1]
             batch["teacher_logits"] = learned[numbers] if encoded.spans is None else narrowed(learned[numbers], width)
         if texts is not None:
-            batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], encoded.labels[numbers])
+            labels, made = encoded.labels[numbers], texts[1][rows] >= own_documents
+            batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], labels, made)
         if groups is not None:
             batch["pairs"] = pairs(groups[rows])
         return batch

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from torch import nn
 
 from distill.data.task_model import load_for
 from distill.data.task_types import labelled
-from distill.data.tasks import TaskData, soft_outputs_of
+from distill.data.task_types.layout import SECONDS
+from distill.data.tasks import TaskData, soft_outputs_of, targets_of
 from distill.data.tokens import identity
 from distill.inference.mixture import average, fit
 from distill.inference.predict import in_windows, predict, window_logits
 from distill.models import families
+from distill.models.families.record import ABSENT
 from distill.pipeline.artefacts import Logits
 from distill.pipeline.context.checkpoints import Checkpoints
 from distill.pipeline.context.fingerprints import of_inputs
@@ -26,12 +29,16 @@ from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.context.keys import arithmetic
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.prepare import frozen
-from distill.pipeline.train_steps.transfer import makes
 from distill.runtime.machine import Machine
 from distill.runtime.storage import atomic, checksums, run_folder, store, structs
 from distill.training.feed import Arrays
 
 LOGITS = "logits.npy"
+
+ROWS = "rows.npy"
+"""File beside the logits with the hash of each training row that they are for."""
+
+_AT_ONCE = 10_000
 
 CROSS_FITTED = "cross_fitted.npy"
 """File beside a teacher's model with the logits for its training rows, each of a model that was not trained on it."""
@@ -55,10 +62,12 @@ class Labeller:
 
 
 def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.ndarray:
-    """Averaged logits [rows, C] of a task's teachers for its training rows, or [windows, 2 W] of their windows.
+    """Averaged logits [rows, C] of a task's teachers for its training rows, [words, C] of their words, or
+    [windows, 2 W] of their windows, of which there may be more.
 
     They are computed once and stored, because all epochs and all students use the same, and of a transfer set as many
-    rows as they need. For the task's own rows, a teacher with folds has the logits of `cross_fitted`.
+    rows as they need: a stage that needs more rows has only these labelled. For the task's own rows, a teacher with
+    folds has the logits of `cross_fitted`.
 
     Raises:
         UserError: files of a given teacher changed.
@@ -72,10 +81,13 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
     def waits(end: str) -> None:
         machine.log(f"{task}: the teacher labels the same rows for another run; waiting for it{end}")
 
+    count, hashes = len(data.train), row_hashes(data)
+
     def label(folder: Path) -> None:
-        stored = _stored(folder, fingerprint)
-        before = cross_fitted(teacher, task) if stored is None else stored
-        rows = data.train if before is None else data.train.select(list(range(missing_from(before), len(data.train))))
+        stored = _stored(folder, fingerprint, hashes)
+        before = cross_fitted(teacher, task) if stored is None else np.load(folder / LOGITS, mmap_mode="r")
+        known = stored if stored is not None else 0 if before is None else len(before)
+        rows = data.train.select(list(range(known, count))) if known else data.train
         parts = [] if before is None else [before]
         if len(rows):
             logits = [
@@ -84,22 +96,18 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
             ]
             parts.append(average(logits, weights))
         with atomic.writing(folder) as temporary:
-            new = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            np.save(temporary / LOGITS, new, allow_pickle=False)
+            np.save(temporary / LOGITS, _joined(parts, data.task.kind.extractive), allow_pickle=False)
+            np.save(temporary / ROWS, hashes, allow_pickle=False)
             structs.write(temporary / run_folder.MANIFEST, Logits(teachers=fingerprint))
         teacher.check()
 
-    def missing_from(labelled: np.ndarray) -> int:
-        """Number of the first row without logits. Only of a transfer set another stage may have used fewer rows."""
-        return len(labelled) if makes(data.task.kind) else len(data.train)
-
     key = None if runtime.limit.smoke else _key(fingerprint, models.tokenizers, data, machine)
     with machine.main_first():
-        stored = _stored(folder, fingerprint)
-        if machine.main and (stored is None or missing_from(stored) < len(data.train)):
+        stored = _stored(folder, fingerprint, hashes)
+        if machine.main and (stored is None or stored < count):
             store.get_or_make("logits", key, label, folder, waits)
     every = np.load(folder / LOGITS, mmap_mode="r")  # vectors of many rows may not fit into memory
-    return every[: len(data.train)] if makes(data.task.kind) else every
+    return _of_rows(every, data)
 
 
 def _key(teachers: str, tokenizers: list[Any], data: TaskData, machine: Machine) -> str:
@@ -109,15 +117,58 @@ def _key(teachers: str, tokenizers: list[Any], data: TaskData, machine: Machine)
         teachers: fingerprint of the teachers, their windows and lengths.
     """
     tokens = [identity(tokenizer) for tokenizer in tokenizers]
-    return checksums.fingerprint([teachers, of_inputs(data), tokens, arithmetic(machine)])
+    # With the name of a file that entries of older versions lack.
+    return checksums.fingerprint([teachers, of_inputs(data), tokens, arithmetic(machine), ROWS])
 
 
-def _stored(folder: Path, fingerprint: str) -> np.ndarray | None:
-    """The logits in a folder; None without logits of this teacher."""
-    if not folder.is_dir() or structs.read(folder / run_folder.MANIFEST, Logits).teachers != fingerprint:
+def row_hashes(data: TaskData) -> np.ndarray:
+    """[rows] hash of what a teacher reads of each training row."""
+    columns = [*data.task.columns, *data.task.kind.layout.hidden]
+    parts = data.train.select_columns(columns).with_format("arrow").iter(_AT_ONCE)
+    rows = (repr(row).encode("utf-8", "surrogatepass") for part in parts for row in part.to_pylist())
+    digests = (hashlib.blake2b(row, digest_size=8).digest() for row in rows)
+    return np.fromiter((int.from_bytes(digest, "little") for digest in digests), np.uint64, len(data.train))
+
+
+def stored_rows(folder: Path) -> int:
+    """Number of training rows whose logits are in a folder."""
+    file = folder / ROWS
+    return len(np.load(file, mmap_mode="r")) if file.is_file() else 0
+
+
+def _stored(folder: Path, fingerprint: str, hashes: np.ndarray) -> int | None:
+    """Number of training rows whose logits are in a folder: fewer or more rows of a transfer set than the rows with
+    these hashes. None without logits of this teacher for these rows."""
+    if not (folder / ROWS).is_file() or structs.read(folder / run_folder.MANIFEST, Logits).teachers != fingerprint:
         return None
-    stored: np.ndarray = np.load(folder / LOGITS, mmap_mode="r")
-    return stored
+    stored = np.load(folder / ROWS)
+    both = min(len(stored), len(hashes))
+    return len(stored) if (stored[:both] == hashes[:both]).all() else None
+
+
+def _joined(parts: Sequence[np.ndarray], halves: bool) -> np.ndarray:
+    """Logits of consecutive rows, with `ABSENT` where those of a part are narrower: of fewer choices or, in `halves`
+    for start and end, of shorter windows."""
+    if len(parts) == 1:
+        return parts[0]
+    split = [part.reshape(len(part), 2 if halves else 1, -1) for part in parts]
+    most = max(part.shape[2] for part in split)
+    result = np.full((sum(map(len, split)), split[0].shape[1], most), ABSENT, np.float32)
+    start = 0
+    for part in split:
+        result[start : start + len(part), :, : part.shape[2]] = part
+        start += len(part)
+    return result.reshape(len(result), -1)
+
+
+def _of_rows(logits: np.ndarray, data: TaskData) -> np.ndarray:
+    """The logits of the training rows, of logits of these rows and more; of windows all, those of other rows last."""
+    kind, rows = data.task.kind, data.train
+    if kind.extractive:
+        return logits
+    if kind.per_token:
+        return logits[: sum(map(len, targets_of(rows)))]
+    return logits[: len(rows), : max(map(len, rows[SECONDS][:])) if kind.choices else None]
 
 
 def cross_fitted(teacher: Labeller, task: str) -> np.ndarray | None:

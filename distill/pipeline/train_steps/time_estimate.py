@@ -24,6 +24,7 @@ from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.inputs import MemberInputs
 from distill.pipeline.train_steps.prepare import frozen
+from distill.pipeline.train_steps.teacher_logits import stored_rows
 from distill.pipeline.train_steps.transfer import makes
 from distill.runtime.machine import Machine
 from distill.training import batching
@@ -56,16 +57,16 @@ def _of_task(inputs: MemberInputs, settings: Train, runtime: Runtime, data: Task
     forward = _teacher_seconds(load_for(task, folder, pad_id=own.pad_token_id), own, encoded, timed, machine)
     if any(term.kind.inside for term in bound(settings.terms).values()):
         return total * (one + forward)
-    if (RunFolder(runtime.folder).teacher_logits(labeller.name) / task.name).is_dir():
-        return total * one
+    known = stored_rows(RunFolder(runtime.folder).teacher_logits(labeller.name) / task.name)
     transfer = None if inputs.transfer is None or not makes(task.kind) else inputs.transfer.settings
-    return total * one + forward * _labelled(transfer, len(data.train), total, len(batches))
+    return total * one + forward * _labelled(transfer, len(data.train), total, len(batches), known)
 
 
-def _labelled(transfer: Transfer | None, rows: int, steps: float, per_epoch: int) -> float:
-    """Batches that the teacher labels: the task's rows, and of its transfer set at most what the steps process."""
+def _labelled(transfer: Transfer | None, rows: int, steps: float, per_epoch: int, known: int) -> float:
+    """Batches that the teacher labels: the task's rows, and of its transfer set at most what the steps process, without
+    the rows that an earlier stage had labelled."""
     extra = 0.0 if transfer is None else min(transfer.times * rows, transfer.most, steps / per_epoch * rows)
-    return per_epoch * (1 + extra / rows)
+    return per_epoch * max(0.0, 1 + (extra - known) / rows)
 
 
 def _step_seconds(model: Any, tokenizer: Any, encoded: Encoded, batches: list[np.ndarray], machine: Machine) -> float:

@@ -6,25 +6,30 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from distill.config import Transfer
 from distill.data.files import Table
+from distill.data.near import NearCopies, normalized
 from distill.data.similar import similar_words
 from distill.data.task_model import load_for
 from distill.data.task_types import MISSING, TaskType
+from distill.data.task_types.layout import Making
 from distill.data.task_types.task_type import SOFT
-from distill.data.tasks import TaskData
-from distill.data.transfer import Pool, Row, made
-from distill.models.families.record import TEXTS
+from distill.data.tasks import TaskData, targets_of
+from distill.data.transfer import HeldOut, Pool, Row, key, made, pieces, texts_of
 from distill.pipeline.artefacts import TransferSet
 from distill.pipeline.context.folder import TRANSFER
 from distill.pipeline.runtime import Runtime
 from distill.runtime import progress
 from distill.runtime.storage import atomic, run_folder, structs
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 MOST_OWN = 50_000
 """Rows of each task from which transfer sets are made, drawn at random from more."""
@@ -49,7 +54,7 @@ class Sources:
     settings: Transfer
     tasks: Mapping[str, TaskData]
     held_out: frozenset[str]
-    """Normalized texts that no transfer set may have."""
+    """Normalized texts of development and reported splits."""
     unlabelled: Table | None
     """The rows of `transfer.files`."""
     texts: Callable[[], Iterable[str]]
@@ -59,10 +64,15 @@ class Sources:
     tokenizer: Any
     """Tokenizer of that teacher."""
 
+    @cached_property
+    def near(self) -> NearCopies:
+        """The held-out texts, of which near copies are found. Made once for all tasks."""
+        return NearCopies(sorted(self.held_out))
+
 
 def makes(kind: TaskType) -> bool:
-    """Whether transfer sets are made for a kind of task: one whose rows are texts or pairs."""
-    return kind.architecture == TEXTS
+    """Whether transfer sets are made for a kind of task."""
+    return kind.layout.making is not None
 
 
 def extended(sources: Sources, data: TaskData, count: int, runtime: Runtime) -> tuple[TaskData, TransferSet]:
@@ -75,11 +85,9 @@ def extended(sources: Sources, data: TaskData, count: int, runtime: Runtime) -> 
     from datasets import Dataset, concatenate_datasets
 
     schema = data.train.data.table.schema
-    columns: dict[str, Any] = {
-        name: pa.array(texts, schema.field(name).type)
-        for name, texts in zip(data.task.columns, zip(*rows, strict=True), strict=True)
-    }
-    for name in ("label", *([SOFT] if SOFT in schema.names else [])):
+    given = _making(data).columns(data.task.columns, rows)
+    columns: dict[str, Any] = {name: pa.array(values, schema.field(name).type) for name, values in given.items()}
+    for name in {"label", *([SOFT] if SOFT in schema.names else [])} - columns.keys():
         columns[name] = _missing(schema.field(name).type, len(rows))
     table = pa.table(columns)
     own = data.train.select_columns(table.column_names)
@@ -88,7 +96,9 @@ def extended(sources: Sources, data: TaskData, count: int, runtime: Runtime) -> 
 
 
 def _missing(kind: pa.DataType, count: int) -> pa.Array:
-    """Targets of rows without a label."""
+    """Targets of rows without a label. Lists of any length are empty."""
+    if pa.types.is_list(kind):
+        return pa.array([[]] * count, kind)
     if pa.types.is_fixed_size_list(kind):
         return pa.FixedSizeListArray.from_arrays(_missing(kind.value_type, count * kind.list_size), kind.list_size)
     return pa.array(np.full(count, np.nan if pa.types.is_floating(kind) else MISSING), kind)
@@ -103,13 +113,15 @@ def transfer_rows(sources: Sources, data: TaskData, runtime: Runtime) -> tuple[l
             count = min(round(settings.times * len(data.train)), settings.most)
             with progress.waiting(f"{name}: making rows without labels"):
                 pool, random = _pool(sources, data, runtime.seed), np.random.default_rng(runtime.seed)
-                result = made(pool, settings.sources, count, sources.held_out, random)
+                shares = {name: settings.sources.get(name, 0) for name in _making(data).sources}
+                result = made(pool, shares, count, _held_out(sources, data, pool), random)
             with atomic.writing(folder) as temporary:
                 atomic.write_json(temporary / ROWS, result.rows)
                 found = TransferSet(own=len(data.train), sources=result.counts, held_out=result.held_out)
                 structs.write(temporary / run_folder.MANIFEST, found)
             runtime.machine.log(described(name, found))
-    rows = [tuple(row) for row in atomic.read_json(folder / ROWS)]
+    stored = atomic.read_json(folder / ROWS)
+    rows = [tuple(tuple(part) if isinstance(part, list) else part for part in row) for row in stored]
     return rows, structs.read(folder / run_folder.MANIFEST, TransferSet)
 
 
@@ -121,51 +133,113 @@ def described(task: str, made: TransferSet) -> str:
         "tasks": "of the other tasks",
         "corpus": "of the corpus",
         "pairs": "of its texts paired anew",
+        "spans": "of its texts with other spans",
         "edits": "of its texts edited",
     }
     parts = ", ".join(f"{count:,} {named[source]}" for source, count in counts.items())
+    many = made.held_out > sum(counts.values())
     return (
         f"{task}: besides {made.own:,} training rows, there are {sum(counts.values()):,} rows without labels, "
         f"which the teacher labels for the student: {parts or 'none'}; {made.held_out:,} others are left out, "
-        "because they have a text of a development or reported split"
+        "because one of their texts is, or is nearly, a text of a development or reported split"
+        + (
+            ". These are more than are kept: the training rows and those splits have nearly the same texts, or "
+            "transfer.files has texts of the splits"
+            if many
+            else ""
+        )
     )
+
+
+def _held_out(sources: Sources, data: TaskData, pool: Pool) -> HeldOut:
+    """What no row of a task's transfer set may have. Only rows of several texts may have held-out texts."""
+    if not pool.own or len(pool.own[0]) == 1:
+        return HeldOut(sources.near)
+    parts = [*data.development.values(), *data.reported.values()]
+    rows = frozenset(key(row) for part in parts for row in _rows(data, part))
+    return HeldOut(sources.near, rows, frozenset(map(normalized, _texts(data))))
+
+
+def _texts(data: TaskData) -> set[str]:
+    """The texts of all training rows of a task."""
+    return {text for column in data.task.columns for text in data.train[column][:]}
+
+
+def _making(data: TaskData) -> Making:
+    making = data.task.kind.layout.making
+    assert making is not None
+    return making
 
 
 def _pool(sources: Sources, data: TaskData, seed: int) -> Pool:
     """The sources from which rows of a task are made."""
-    shares, count = sources.settings.sources, len(data.task.columns)
-    own = _rows(data, seed)
+    shares, making = sources.settings.sources, _making(data)
+    chosen = _chosen(data, seed)
+    own = _rows(data, chosen)
+
+    def part(text: str) -> Any:
+        return making.part(text, own)
+
     others = [other for other in sources.tasks.values() if other is not data and makes(other.task.kind)]
+    spans = making.spans is not None and making.spans(own, targets_of(chosen), data.task.labels)
     return Pool(
         own,
-        _of_files(sources.unlabelled, data.task.columns),
-        [row for other in others for row in _fitting(_rows(other, seed), count)],
-        _sentences(sources.texts()) if shares.get("corpus") else (),
+        _of_files(sources.unlabelled, data.task.columns, making, own),
+        [row for other in others for row in _fitting(_rows(other, _chosen(other, seed)), other, data, own)],
+        _sentences(sources.texts()) if shares.get("corpus") and data.task.kind.layout.makes("corpus") else (),
         _words(sources.teacher, sources.tokenizer, data, own) if shares.get("edits") else None,
+        spans or (),
+        part,
     )
 
 
-def _rows(data: TaskData, seed: int) -> list[Row]:
-    """Texts of a task's training rows, of a random part if there are very many."""
+def _chosen(data: TaskData, seed: int) -> Dataset:
+    """A task's training rows, or a random part if there are very many."""
     rows = data.train
     if len(rows) > MOST_OWN:
         rows = rows.select(np.sort(np.random.default_rng(seed).permutation(len(rows))[:MOST_OWN]))
-    return list(zip(*(rows[column][:] for column in data.task.columns), strict=True))
+    return rows
 
 
-def _fitting(rows: list[Row], count: int) -> list[Row]:
-    """Rows of `count` texts: pairs have no use of single texts, but each text of a pair is a text."""
-    if count == 1:
-        return [(text,) for text in dict.fromkeys(text for row in rows for text in row)]
-    return [row for row in rows if len(row) == count]
+def _rows(data: TaskData, rows: Dataset) -> list[Row]:
+    """The parts of rows of a task."""
+    return _making(data).read(*(rows[column][:] for column in (*data.task.columns, *data.task.kind.layout.hidden)))
 
 
-def _of_files(table: Table | None, columns: tuple[str, ...]) -> list[Row]:
-    """Rows of `transfer.files` for a task with these text columns; empty if the files lack them."""
-    if table is None or not {*columns} <= {*table.rows.column_names}:
+def _fitting(rows: list[Row], other: TaskData, data: TaskData, own: list[Row]) -> list[Row]:
+    """Rows of another task as rows of a task: each of their texts where a row is one text, else rows of the same parts.
+    Embedders learn from any two texts."""
+    making = _making(data)
+    texts = list(dict.fromkeys(text for row in rows for text in texts_of(row)))
+    if len(own[0]) == 1:
+        return [(making.part(text, own),) for text in texts]
+    if other.task.kind.architecture == data.task.kind.architecture:
+        return [row for row in rows if len(row) == len(own[0])]
+    return list(zip(texts[::2], texts[1::2], strict=False)) if making.any_texts else []
+
+
+def _of_files(table: Table | None, columns: tuple[str, ...], making: Making, own: list[Row]) -> list[Row]:
+    """Rows of `transfer.files` for a task with these text columns and rows; empty if the files lack the columns. If
+    any two texts are a row, one of the columns is enough, whose texts are paired. Only rows in words may be lists."""
+    names = [] if table is None else [name for name in columns if name in table.rows.column_names]
+    if table is None or len(names) < making.least_columns(len(columns)):
         return []
-    values = zip(*(table.rows[column].to_pylist() for column in columns), strict=True)
-    return [row for row in values if all(isinstance(text, str) and text.strip() for text in row)]
+
+    def part(text: Any) -> Any:
+        if isinstance(text, str) and text.strip():
+            return making.part(text, own)
+        return tuple(text) if making.spans is not None and _in_words(text) else None
+
+    values = zip(*(table.rows[name].to_pylist() for name in names), strict=True)
+    rows = [row for row in (tuple(map(part, row)) for row in values) if None not in row]
+    if len(names) == len(columns):
+        return rows
+    texts = [text for (text,) in rows]
+    return list(zip(texts[::2], texts[1::2], strict=False))
+
+
+def _in_words(text: Any) -> bool:
+    return isinstance(text, list) and all(isinstance(word, str) for word in text)
 
 
 def _sentences(texts: Iterable[str]) -> list[str]:
@@ -182,7 +256,7 @@ def _sentences(texts: Iterable[str]) -> list[str]:
 
 def _words(teacher: str, tokenizer: Any, data: TaskData, own: list[Row]) -> dict[str, list[str]]:
     """Word of the task -> words of the task with similar embeddings in the teacher; only words of a single token."""
-    counted = Counter(word for row in own for text in row for word in re.findall(r"[^\W\d_]{2,}", text))
+    counted = Counter(word for row in own for text in pieces(row) for word in re.findall(r"[^\W\d_]{2,}", text))
     words = [word for word, _ in counted.most_common(MOST_WORDS)]
     # With the space before a word, byte-level tokenizers encode it as inside a text.
     ids = tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]

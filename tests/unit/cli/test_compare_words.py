@@ -20,7 +20,7 @@ from distill.cli.compare import models, page
 from distill.cli.compare.comparison import compare
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.spans import TAGGED
-from distill.data.task_types.token_classification import words_of
+from distill.data.task_types.words import words_of
 from distill.deploy.export import record
 from distill.errors import UserError
 from distill.evaluation.metrics import METRICS

@@ -399,3 +399,9 @@ def test_drawn_labels_are_cosines_with_noise(tmp_path: Path) -> None:
     noise = torch.cat([part["labels"] for part in parts]) - cosines
     assert 0.5 * NOISE < noise.std() < 2 * NOISE
     assert torch.equal(parts[0]["labels"], subject.sample(32)[0]["labels"])
+
+
+def test_documents_of_a_transfer_set_are_no_negatives() -> None:
+    numbers, targets = np.arange(4), np.array([1, 0, np.nan, np.nan])
+    flags = no_negatives(numbers, numbers, targets, np.array([False, False, False, True]))
+    assert np.argwhere(flags).tolist() == [[0, 3], [1, 3], [2, 3]]

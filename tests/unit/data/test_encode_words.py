@@ -11,7 +11,7 @@ import pytest
 
 from distill.data.collate import pad, task_batch, word_positions
 from distill.data.encode import _first_tokens, encode_texts, encode_words
-from distill.data.task_types.token_classification import words_of
+from distill.data.task_types.words import words_of
 from distill.inference.predict import predict
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))

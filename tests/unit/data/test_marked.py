@@ -17,7 +17,7 @@ from distill.data.splits import Split, targets_of
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.offsets import UNITS
 from distill.data.task_types.spans import parted, types_of
-from distill.data.task_types.token_classification import words_of
+from distill.data.task_types.words import words_of
 from distill.data.tasks import load_tasks
 from distill.errors import UserError
 from distill.models.families.head import Head

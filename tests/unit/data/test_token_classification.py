@@ -12,7 +12,7 @@ import pytest
 from distill.data.task_types import MISSING, WORDS, Columns
 from distill.data.task_types.spans import codes, counts, spans
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION as KIND
-from distill.data.task_types.token_classification import from_words, words_of
+from distill.data.task_types.words import from_words, words_of
 from distill.errors import DataError
 from distill.evaluation.metrics import METRICS
 

@@ -248,3 +248,13 @@ def test_a_folder_of_another_version_is_refused_in_one_line(form: int | None, tm
     )
     (tmp_path / pipeline.SETTINGS).write_text(json.dumps({"format": pipeline.FORMAT} | asdict(settings)))
     pipeline._same_settings(tmp_path, settings)
+
+
+def test_a_source_of_transfer_rows_that_a_run_did_not_have_is_one_without_a_share(tmp_path: Path) -> None:
+    now = load_config(["recipe=prune", "tasks.train=x.csv", "transfer.sources.spans=0"])
+    stored = asdict(now) | {"format": pipeline.FORMAT}
+    del stored["transfer"]["sources"]["spans"]
+    (tmp_path / pipeline.SETTINGS).write_text(json.dumps(stored))
+    pipeline._same_settings(tmp_path, now)
+    with pytest.raises(ConfigError, match=r"transfer\.sources\.spans: got 1\.0; must be 0\.0 as when"):
+        pipeline._same_settings(tmp_path, load_config(["recipe=prune", "tasks.train=x.csv"]))

@@ -18,10 +18,12 @@ import pytest
 from distill import config
 from distill.config.plan import TEACHER, Step, resolve
 from distill.errors import UserError
+from distill.models.families.record import ABSENT
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import train
 from distill.pipeline.train_steps import teacher_logits
+from distill.pipeline.train_steps.time_estimate import _labelled
 from distill.runtime.storage import cache, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
@@ -179,3 +181,17 @@ def test_files_that_change_while_they_are_read_are_refused_and_stored_nowhere(
         logits(context(home, "second", "tasks.max_length=12"))
     assert {*(home / "shared" / "logits").iterdir()} == stored
     assert not list((home / "second").rglob(teacher_logits.LOGITS))
+
+
+def test_outputs_of_fewer_choices_and_of_shorter_windows_are_widened() -> None:
+    one, two = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0, 5.0, 6.0]])
+    found = teacher_logits._joined([one, two], halves=False)
+    np.testing.assert_array_equal(found, [[1, 2, ABSENT, ABSENT], [3, 4, 5, 6]])
+    found = teacher_logits._joined([one, two], halves=True)
+    np.testing.assert_array_equal(found, [[1, ABSENT, 2, ABSENT], [3, 4, 5, 6]])
+
+
+def test_the_estimate_leaves_out_rows_that_are_labelled() -> None:
+    settings = config.Transfer(times=2.0)
+    assert [_labelled(settings, 100, 30, 10, known) for known in (0, 100, 250, 300)] == [30, 20, 5, 0]
+    assert _labelled(None, 100, 30, 10, 0) == 10
