@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,10 @@ def serving(tokenizer: Any, checkpoint: Path, longest: int) -> Any:
         folder = Path(name)
         tokenizer.save_pretrained(folder)
         shutil.copy(checkpoint / "config.json", folder)
-        stated = proved(folder, [], longest)
-        return tokenizer if stated is None else tokens.read(folder, stated)
+        with suppress(UserError):  # such a folder is not served so
+            if (stated := proved(folder, [], longest)) is not None:
+                return tokens.read(folder, stated)
+    return tokenizer
 
 
 def _encoded(texts: Sequence[str], tokenizer: Any, length: int) -> list[Encoded]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
 from distill.config.loads import BATCH, SINGLE
 from distill.data.task_types import TASK_TYPES
@@ -190,3 +191,16 @@ sys.exit(", ".join(sorted(slow & sys.modules.keys())) or 0)
 def test_only_what_serves_is_imported(served: Path) -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTED, str(served)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_texts_are_timed_with_the_tokenizer_that_serves(copy: Path) -> None:
+    """The library alone where it makes the same tokens, else that of transformers."""
+    whole = AutoTokenizer.from_pretrained(copy)
+    served = tokenizer.serving(whole, copy, 40)
+    assert isinstance(served, tokens.Tokenizer)
+    expected = whole(TEXTS, truncation=True, max_length=40)["input_ids"]
+    assert served(TEXTS, truncation=True, max_length=40)["input_ids"] == expected
+    other = AutoTokenizer.from_pretrained(copy, split_special_tokens=True)
+    assert tokenizer.serving(other, copy, 40) is other
+    change(copy / "config.json", pad_token_id=None)
+    assert tokenizer.serving(whole, copy, 40) is whole
