@@ -16,10 +16,11 @@ from distill.config import Prune, Target, load_config
 from distill.config.backends import BACKENDS
 from distill.config.plan import Compared, resolve
 from distill.config.schemes import FLOAT, FLOAT_ONNX, SCHEMES, Form, file_of
-from distill.data.encode import Encoded
+from distill.data.asked import Asked
 from distill.deploy.export import untrained
 from distill.inference import runners, variants
 from distill.inference.timing import TASK_ROWS
+from distill.models.families.record import TEXTS
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import shape_search
 
@@ -31,7 +32,7 @@ TOGETHER = [FLOATS[0], ONNX[0], *(form for form in EVERY if form.key == "onnxrun
 QUICK = {"openvino", "onnxruntime", None}
 
 
-TOKENIZER = SimpleNamespace(pad_token_id=0, padding_side="right")
+TOKENIZER = TINY["tokenizer"]()
 
 
 def context(*given: str, device: str = "cpu") -> Any:
@@ -150,13 +151,12 @@ def test_speedups_are_over_all_teachers_of_an_ensemble(tmp_path: Path) -> None:
 def test_inputs_are_as_long_as_the_texts_of_the_tasks(
     target: list[str], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lengths = np.array([3, 5, 9])
-    encoded = Encoded(np.ones(lengths.sum(), np.int64), np.concatenate([[0], lengths.cumsum()]), None, None)
-    monkeypatch.setattr(shape_search, "_sample", lambda data, tokenizer, longest: (1, encoded))
+    texts = ["snow", "the small boat", "the small boat crossed the harbour"]
+    monkeypatch.setattr(shape_search, "_sample", lambda data: [Asked(TEXTS, (text,)) for text in texts])
     found = batches("target.speedup=null", *target)
     rows = np.concatenate([batch["attention_mask"].sum(1) for batch in found])
     assert len(rows) == TASK_ROWS
-    assert {*rows} <= {3, 5, 9}
+    assert {*rows} == {3, 5, 8}  # with [CLS] and [SEP]
     assert max(len(batch["input_ids"]) for batch in found) == most
     assert all(batch["input_ids"].max() < untrained.VOCABULARY for batch in found)
 
