@@ -19,10 +19,10 @@ from distill.data.asked import Asked
 from distill.data.class_names import classes_of, named
 from distill.data.encode import Encoded, alternating, encode_task
 from distill.data.files import Table
+from distill.data.held_out import Apart, apart
 from distill.data.hub import newest, parted
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
-from distill.data.near import normalized
 from distill.data.questions import encode_questions
 from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, is_own, renamed
@@ -124,8 +124,8 @@ class Loaded:
     """A row for every split, also if it is missing: {task, split, rows, official_rows, in_headline, limited}."""
     notes: list[str]
     """Which columns and labels were chosen and which rows were left out, in lines for the user."""
-    held_out: frozenset[str]
-    """Normalized texts of all development and reported splits of all tasks, for transfer sets; empty without them."""
+    held_out: Apart
+    """What the development and reported splits have, for transfer sets; empty without them."""
 
 
 def load_tasks(
@@ -178,19 +178,7 @@ def load_tasks(
             f"tasks.path: got {tasks.path}; must be a folder in the layout of nyu-mll/glue "
             "(<task>/<split>-*.parquet); set tasks.path=DIR"
         )
-    return Loaded(loaded, coverage, notes, _held_out(loaded) if transfer else frozenset())
-
-
-def _held_out(tasks: Mapping[str, TaskData]) -> frozenset[str]:
-    # All rows of a column are texts, or all are lists, of words or of choices.
-    return frozenset(
-        normalized(text)
-        for data in tasks.values()
-        for rows in (*data.development.values(), *data.reported.values())
-        for column in data.task.columns
-        for text in rows[column][:]
-        if isinstance(text, str)
-    )
+    return Loaded(loaded, coverage, notes, apart(loaded) if transfer else Apart())
 
 
 def _is_on_hub(settings: config.Task, tasks: config.Tasks) -> bool:

@@ -16,6 +16,7 @@ from rich.console import Console
 from distill.config import TRANSFER_SOURCES, Config, Limit, Transfer, load_config
 from distill.data import files
 from distill.data.collate import task_batch
+from distill.data.held_out import Apart, parts_of
 from distill.data.near import normalized
 from distill.data.task_model import load_for
 from distill.data.task_types import TASK_TYPES, labelled, tagged_rows
@@ -75,8 +76,8 @@ def settings_of(folder: Path, name: str, kind: str, start: int = 0, *more: str) 
     return load_config(["recipe=task", *own, *more])
 
 
-def load(folder: Path, name: str, kind: str, start: int = 0) -> tuple[TaskData, frozenset[str]]:
-    """A task with invented rows, and its held-out texts."""
+def load(folder: Path, name: str, kind: str, start: int = 0) -> tuple[TaskData, Apart]:
+    """A task with invented rows, and what is in its development and reported splits."""
     config = settings_of(folder, name, kind, start)
     loaded = load_tasks(config.tasks, config.limit, 0, transfer=True)
     return loaded.tasks[name], loaded.held_out
@@ -114,10 +115,10 @@ def test_rows_of_every_source_get_the_outputs_of_the_teacher_and_no_label(
     assert len(new) == 40
     assert longer.train.select(range(own)).to_dict() == data.train.select_columns(longer.train.column_names).to_dict()
     assert not labelled(targets_of(new)).any()
-    rows = transfer._rows(data, new)
-    assert held_out.isdisjoint(normalized(each) for row in rows for each in texts_of(row))
+    rows = parts_of(data, new)
+    assert held_out.texts.isdisjoint(normalized(each) for row in rows for each in texts_of(row))
     assert len({*rows}) == 40
-    assert {*map(shape, rows)} <= {*map(shape, transfer._rows(data, data.train))}
+    assert {*map(shape, rows)} <= {*map(shape, parts_of(data, data.train))}
 
     encoded = longer.encoded(longer.train, TOKENIZER, runtime.longest)
     first = len(data.encoded(data.train, TOKENIZER, runtime.longest))
@@ -189,7 +190,7 @@ def of_files(folder: Path, data: TaskData, rows: list[Any]) -> list[Row]:
     assert making is not None
     (folder / "more.jsonl").write_text("\n".join(map(json.dumps, rows)))
     table = files.read(str(folder / "more.jsonl"), "transfer.files", None)
-    found = transfer._of_files(table, data.task.columns, making, transfer._rows(data, data.train))
+    found = transfer._of_files(table, data.task.columns, making, parts_of(data, data.train))
     return [row for row in found if all(row)]
 
 

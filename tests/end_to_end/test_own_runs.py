@@ -66,7 +66,9 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     margins = ["stages.recover.terms.margins.weight=0.5"] * TASK_TYPES[kind].grouped
     file = write(tmp_path / "tickets.csv", columns)
     # Of these rows without labels, the copies are of training rows or of rows that are set aside.
-    texts = {name: [*values, *(f"{value}, again" for value in values)] for name, values in columns.items()}
+    texts = {
+        name: [*values, *(" ".join(f"{value}".split()[::-1]) for value in values)] for name, values in columns.items()
+    }
     unlabelled = write(tmp_path / "more.csv", {name: texts[name] for name in columns if name != "label"})
     more = [f"transfer.files={unlabelled}", "limit.steps=8", "stages.prune.dimensions=[layers]"]
     results = run(tmp_path, "prune", *SMALL, *margins, *more, f"tasks.train={file}")

@@ -12,6 +12,7 @@ from distill.config import Config, Train
 from distill.config.plan import SHARED_HEADS, STUDENT, TEACHER, Given, Plan, Source, Step, tokenizer_of
 from distill.data import align, corpus, encode, sequences
 from distill.data.files import Table
+from distill.data.held_out import Apart
 from distill.data.tasks import Loaded, TaskData, load_tasks, read_unlabelled
 from distill.errors import UserError
 from distill.models import teacher
@@ -140,8 +141,8 @@ class Context:
         return self._loaded.coverage
 
     @property
-    def held_out(self) -> frozenset[str]:
-        """Normalized texts of all development and reported splits, for transfer sets."""
+    def held_out(self) -> Apart:
+        """What the development and reported splits have, for transfer sets."""
         return self._loaded.held_out
 
     @property

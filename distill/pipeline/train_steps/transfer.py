@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from distill.config import Transfer
 from distill.data.files import Table
+from distill.data.held_out import Apart, parts_of
 from distill.data.near import NearCopies, normalized
 from distill.data.similar import similar_words
 from distill.data.task_model import load_for
@@ -21,7 +22,7 @@ from distill.data.task_types import MISSING, TaskType
 from distill.data.task_types.layout import Making
 from distill.data.task_types.task_type import SOFT
 from distill.data.tasks import TaskData, targets_of
-from distill.data.transfer import HeldOut, Pool, Row, key, made, pieces, texts_of
+from distill.data.transfer import HeldOut, Pool, Row, made, pieces, texts_of
 from distill.pipeline.artefacts import TransferSet
 from distill.pipeline.context.folder import TRANSFER
 from distill.pipeline.runtime import Runtime
@@ -53,8 +54,8 @@ class Sources:
 
     settings: Transfer
     tasks: Mapping[str, TaskData]
-    held_out: frozenset[str]
-    """Normalized texts of development and reported splits."""
+    held_out: Apart
+    """What development and reported splits have."""
     unlabelled: Table | None
     """The rows of `transfer.files`."""
     texts: Callable[[], Iterable[str]]
@@ -67,7 +68,7 @@ class Sources:
     @cached_property
     def near(self) -> NearCopies:
         """The held-out texts, of which near copies are found. Made once for all tasks."""
-        return NearCopies(sorted(self.held_out))
+        return NearCopies(sorted(self.held_out.texts))
 
 
 def makes(kind: TaskType) -> bool:
@@ -155,8 +156,7 @@ def _held_out(sources: Sources, data: TaskData, pool: Pool) -> HeldOut:
     """What no row of a task's transfer set may have. Only rows of several texts may have held-out texts."""
     if not pool.own or len(pool.own[0]) == 1:
         return HeldOut(sources.near)
-    parts = [*data.development.values(), *data.reported.values()]
-    rows = frozenset(key(row) for part in parts for row in _rows(data, part))
+    rows = sources.held_out.rows[data.task.name]
     return HeldOut(sources.near, rows, frozenset(map(normalized, _texts(data))))
 
 
@@ -175,7 +175,7 @@ def _pool(sources: Sources, data: TaskData, seed: int) -> Pool:
     """The sources from which rows of a task are made."""
     shares, making = sources.settings.sources, _making(data)
     chosen = _chosen(data, seed)
-    own = _rows(data, chosen)
+    own = parts_of(data, chosen)
 
     def part(text: str) -> Any:
         return making.part(text, own)
@@ -185,7 +185,7 @@ def _pool(sources: Sources, data: TaskData, seed: int) -> Pool:
     return Pool(
         own,
         _of_files(sources.unlabelled, data.task.columns, making, own),
-        [row for other in others for row in _fitting(_rows(other, _chosen(other, seed)), other, data, own)],
+        [row for other in others for row in _fitting(parts_of(other, _chosen(other, seed)), other, data, own)],
         _sentences(sources.texts()) if shares.get("corpus") and data.task.kind.layout.makes("corpus") else (),
         _words(sources.teacher, sources.tokenizer, data, own) if shares.get("edits") else None,
         spans or (),
@@ -199,11 +199,6 @@ def _chosen(data: TaskData, seed: int) -> Dataset:
     if len(rows) > MOST_OWN:
         rows = rows.select(np.sort(np.random.default_rng(seed).permutation(len(rows))[:MOST_OWN]))
     return rows
-
-
-def _rows(data: TaskData, rows: Dataset) -> list[Row]:
-    """The parts of rows of a task."""
-    return _making(data).read(*(rows[column][:] for column in (*data.task.columns, *data.task.kind.layout.hidden)))
 
 
 def _fitting(rows: list[Row], other: TaskData, data: TaskData, own: list[Row]) -> list[Row]:
