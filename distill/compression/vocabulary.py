@@ -92,7 +92,8 @@ def pruned_embeddings(model: Any, kept: Tensor, tokenizer: Any) -> Any:
     """A copy of `model`, in float32, with only the tokens `kept` [V'], for the tokenizer of `pruned_tokenizer`.
 
     Its outputs on new token ids equal the outputs of `model` on the old ones; a language model outputs the logits of
-    the kept tokens. Token ids in the config that are not kept become None.
+    the kept tokens. Token ids in the config that are not kept become those that the tokenizer has by the same name, or
+    None: the config of EuroBERT must have some.
 
     Raises:
         ConfigError: if `kept`, model and tokenizer do not belong together, or if the model's positions would change.
@@ -103,7 +104,8 @@ def pruned_embeddings(model: Any, kept: Tensor, tokenizer: Any) -> Any:
     config.vocab_size = len(new)
     for name, old in model.config.to_dict().items():
         if name.endswith("_token_id"):
-            setattr(config, name, [new[n] for n in old if n in new] if isinstance(old, list) else new.get(old))
+            own = getattr(tokenizer, name, None)
+            setattr(config, name, [new[n] for n in old if n in new] if isinstance(old, list) else new.get(old, own))
     smaller = type(model)(config)
     shapes = {key: value.shape for key, value in smaller.state_dict().items()}
     state = {
