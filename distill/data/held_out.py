@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from distill.data.near import normalized
+from distill.data.task import Task
 from distill.data.transfer import Row, key
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from distill.data.tasks import TaskData
+Splits = Mapping[str, tuple[Task, Sequence["Dataset"]]]
+"""Name of a task -> the task, and its development and reported rows."""
 
 
 @dataclass(frozen=True)
@@ -25,32 +27,27 @@ class Apart:
     """Task whose rows have several parts -> keys of its rows, as from `transfer.key`."""
 
 
-def parts_of(data: TaskData, rows: Dataset) -> list[Row]:
+def parts_of(task: Task, rows: Dataset) -> list[Row]:
     """The parts of rows of a task of whose kind transfer sets are made, as in `Making`."""
-    layout = data.task.kind.layout
+    layout = task.kind.layout
     assert layout.making is not None
-    return layout.making.read(*(rows[column][:] for column in (*data.task.columns, *layout.hidden)))
+    return layout.making.read(*(rows[column][:] for column in (*task.columns, *layout.hidden)))
 
 
-def apart(tasks: Mapping[str, TaskData]) -> Apart:
-    """What the development and reported splits of the tasks have."""
+def apart(splits: Splits) -> Apart:
+    """What the development and reported splits have."""
     # All rows of a column are texts, or all are lists, of words or of choices.
     texts = frozenset(
         normalized(text)
-        for data in tasks.values()
-        for rows in _splits(data)
-        for column in data.task.columns
+        for task, parts in splits.values()
+        for rows in parts
+        for column in task.columns
         for text in rows[column][:]
         if isinstance(text, str)
     )
-    return Apart(texts, {name: _rows(data) for name, data in tasks.items() if data.task.kind.layout.making is not None})
+    made = {name: each for name, each in splits.items() if each[0].kind.layout.making is not None}
+    return Apart(texts, {name: _keys(task, parts) for name, (task, parts) in made.items()})
 
 
-def _rows(data: TaskData) -> frozenset[Row]:
-    every = (row for rows in _splits(data) for row in parts_of(data, rows))
-    return frozenset(key(row) for row in every if len(row) > 1)
-
-
-def _splits(data: TaskData) -> Iterator[Dataset]:
-    yield from data.development.values()
-    yield from data.reported.values()
+def _keys(task: Task, parts: Sequence[Dataset]) -> frozenset[Row]:
+    return frozenset(key(row) for rows in parts for row in parts_of(task, rows) if len(row) > 1)

@@ -178,7 +178,8 @@ def load_tasks(
             f"tasks.path: got {tasks.path}; must be a folder in the layout of nyu-mll/glue "
             "(<task>/<split>-*.parquet); set tasks.path=DIR"
         )
-    return Loaded(loaded, coverage, notes, apart(loaded) if transfer else Apart())
+    splits = {name: (d.task, [*d.development.values(), *d.reported.values()]) for name, d in loaded.items()}
+    return Loaded(loaded, coverage, notes, apart(splits) if transfer else Apart())
 
 
 def _is_on_hub(settings: config.Task, tasks: config.Tasks) -> bool:

@@ -115,10 +115,10 @@ def test_rows_of_every_source_get_the_outputs_of_the_teacher_and_no_label(
     assert len(new) == 40
     assert longer.train.select(range(own)).to_dict() == data.train.select_columns(longer.train.column_names).to_dict()
     assert not labelled(targets_of(new)).any()
-    rows = parts_of(data, new)
+    rows = parts_of(data.task, new)
     assert held_out.texts.isdisjoint(normalized(each) for row in rows for each in texts_of(row))
     assert len({*rows}) == 40
-    assert {*map(shape, rows)} <= {*map(shape, parts_of(data, data.train))}
+    assert {*map(shape, rows)} <= {*map(shape, parts_of(data.task, data.train))}
 
     encoded = longer.encoded(longer.train, TOKENIZER, runtime.longest)
     first = len(data.encoded(data.train, TOKENIZER, runtime.longest))
@@ -190,7 +190,7 @@ def of_files(folder: Path, data: TaskData, rows: list[Any]) -> list[Row]:
     assert making is not None
     (folder / "more.jsonl").write_text("\n".join(map(json.dumps, rows)))
     table = files.read(str(folder / "more.jsonl"), "transfer.files", None)
-    found = transfer._of_files(table, data.task.columns, making, parts_of(data, data.train))
+    found = transfer._of_files(table, data.task.columns, making, parts_of(data.task, data.train))
     return [row for row in found if all(row)]
 
 

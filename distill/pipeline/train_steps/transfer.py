@@ -175,7 +175,7 @@ def _pool(sources: Sources, data: TaskData, seed: int) -> Pool:
     """The sources from which rows of a task are made."""
     shares, making = sources.settings.sources, _making(data)
     chosen = _chosen(data, seed)
-    own = parts_of(data, chosen)
+    own = parts_of(data.task, chosen)
 
     def part(text: str) -> Any:
         return making.part(text, own)
@@ -185,7 +185,7 @@ def _pool(sources: Sources, data: TaskData, seed: int) -> Pool:
     return Pool(
         own,
         _of_files(sources.unlabelled, data.task.columns, making, own),
-        [row for other in others for row in _fitting(parts_of(other, _chosen(other, seed)), other, data, own)],
+        [row for other in others for row in _fitting(parts_of(other.task, _chosen(other, seed)), other, data, own)],
         _sentences(sources.texts()) if shares.get("corpus") and data.task.kind.layout.makes("corpus") else (),
         _words(sources.teacher, sources.tokenizer, data, own) if shares.get("edits") else None,
         spans or (),
