@@ -88,7 +88,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.torch
 # transformers.js, where npm is found and has a registry; else its test is skipped. Scripts would download libraries for GPUs.
 .node/.installed:
 	mkdir -p .node
-	-npm install --prefix .node --ignore-scripts --no-audit --no-fund --silent --fetch-retries 0 @huggingface/transformers@4.3.2
+	-npm install --prefix .node --ignore-scripts --no-audit --no-fund --silent --fetch-retries 0 --fetch-timeout 30000 @huggingface/transformers@4.3.2
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
