@@ -1,4 +1,4 @@
-"""Spans of each type: exact ones, and those that are found in part.
+"""Exact and partial matches of the spans of each type.
 
 Exact spans are those of `span_f1` (Tjong Kim Sang and De Meulder 2003). Of the others, a span found with the right type
 at other words, and one found at the right words with another type, are kept apart, as in MUC and SemEval 2013 task 9.

@@ -16,7 +16,7 @@ from distill.report.table import Row, Table, number
 
 
 def detection_table(results: Results) -> Table | None:
-    """How well each label is told from the others, and what its threshold for few false positives gives."""
+    """ROC AUC and average precision of each label, and recall and false positives at its threshold."""
     columns: Row = ("Task", "Label", "Model", "Rows", "ROC AUC", "Avg. precision")
     columns += ("Threshold", "Chosen on", "Recall", "False positives")
     notes = [

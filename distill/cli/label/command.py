@@ -93,7 +93,7 @@ def _run(options: argparse.Namespace) -> None:
         from distill.runtime.machine import silence
 
         silence()
-    listen()  # so that a process that is told to end gives its unit back
+    listen()  # SIGTERM ends a process as Ctrl-C does, and it releases its lease
     folder = located(options.teacher)
     _check_out(options.out, folder)
     with cache.using():
