@@ -1,7 +1,8 @@
 """How much of a run is done, and how long the rest takes as far as earlier steps tell.
 
 A step is expected to take as long as the same step took before on this machine, with the same teacher and about as many
-rows, or as the step of another target took in this run.
+rows, or as the step of another target took in this run. Otherwise the time of a training is estimated from its number
+of tokens and from the tokens per second of the trainings in this run, from the first minute of the first one on.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
+
+from distill.config import Train
 from distill.config.plan import Step
+from distill.data.tasks import TaskData
 from distill.pipeline.context import Context
 from distill.pipeline.context.keys import needed
 from distill.runtime import progress
@@ -25,8 +30,26 @@ from distill.runtime.versions import processor
 
 PART, FILE = "seconds", "seconds.json"
 """Part of the cache with the seconds that steps took, and the file of an entry."""
+SAMPLE = 64
+"""Rows whose length in tokens is measured for an estimate."""
 SAME_ROWS = 4
 """Numbers of rows count as the same if they are nearest to the same of this many numbers between n and 2 n."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a training computes."""
+
+    role: str
+    steps: float
+    """Optimizer steps, of all tasks."""
+    tokens: float
+    """Tokens of an optimizer step."""
+
+    @property
+    def total(self) -> float:
+        """Tokens of the training."""
+        return self.steps * self.tokens
 
 
 class Remaining:
@@ -41,6 +64,11 @@ class Remaining:
         """
         self.ctx, self.steps, self.end = ctx, list(steps), end
         self.took: dict[Step, float] = {}
+        self.per_token: dict[str, float] = {}
+        """Role -> seconds in which a model of this role was trained on a token."""
+        self.seen: set[Step] = set()
+        """Trainings of which an optimizer step was seen: not of a model that is used as it is."""
+        self.works = {step: _work(ctx, step) for step in steps} if end is None and ctx.machine.main else {}
 
     @contextmanager
     def making(self, step: Step) -> Iterator[None]:
@@ -52,18 +80,24 @@ class Remaining:
         expected, began = [self._expected(each) for each in ahead], time.monotonic()
         resumed = self.ctx.folder.has_parts(step)
 
-        def now() -> str:
+        def now(per_update: float | None = None) -> str:
             if self.end is not None:
                 return f"step {len(self.took) + 1}, {_minutes(self.end - time.monotonic())} of the budget left"
-            first, gone = expected[0], time.monotonic() - began
-            first = None if first is None or gone > first else first - gone
-            return f"step {len(self.steps) - len(ahead) + 1} of {len(self.steps)}, {time_left([first, *expected[1:]])}"
+            self._learn(step, per_update)
+            rough = [self._rough(each) if known is None else None for each, known in zip(ahead, expected, strict=True)]
+            gone = time.monotonic() - began
+            first, *others = [None if each is None or gone > each else each - gone for each in (expected[0], rough[0])]
+            left = time_left([first, *expected[1:]], [*others, *rough[1:]])
+            return f"step {len(self.steps) - len(ahead) + 1} of {len(self.steps)}, {left}"
 
         self.ctx.machine.log(f"{step.folder}: {now()}")
         with progress.within(now):
             yield
         if (record := self.ctx.folder.record(step)) is not None:
             self.took[step] = record.cost.seconds or 0.0
+            work = self.works.get(step)
+            if step in self.seen and work is not None and not resumed:
+                self.per_token[work.role] = self.took[step] / work.total
             shortened = self.ctx.epochs.get(step.target, 1.0) < 1
             if not (resumed or record.reused or shortened or self.ctx.config.limit.smoke):
                 self._keep(step, self.took[step])
@@ -75,6 +109,21 @@ class Remaining:
             with suppress(OSError):  # another run may replace it just now
                 return float(atomic.read_json(kept / FILE))
         return fmean(alike) if alike else None
+
+    def _learn(self, step: Step, per_update: float | None) -> None:
+        """Learn from the seconds of an optimizer step, if this is the first training of a model of its role."""
+        work = self.works.get(step)
+        if work is not None and per_update is not None:
+            if all(self.works[other].role != work.role for other in self.seen if other is not step):
+                self.per_token[work.role] = per_update / work.tokens
+            self.seen.add(step)
+
+    def _rough(self, step: Step) -> float | None:
+        """Seconds that a training will take by its tokens; None for other steps, and before any training tells."""
+        work = self.works.get(step)
+        if work is None or not self.per_token:
+            return None
+        return work.total * self.per_token.get(work.role, max(self.per_token.values()))
 
     def _keep(self, step: Step, seconds: float) -> None:
         """Replace the entry of an earlier run, which may have had less in its cache."""
@@ -96,13 +145,49 @@ class Remaining:
         return fingerprint([step.folder, asdict(step.settings), goals, given, rows, arithmetic, machine.device.type])
 
 
-def time_left(seconds: Sequence[float | None]) -> str:
-    """The time that steps take, as a phrase. `seconds`: of each; None for a step of which nothing is known."""
+def _work(ctx: Context, step: Step) -> Work | None:
+    """What a training computes; None for other steps, and for passes over a whole corpus.
+
+    By how much a model is pruned is not known before. It changes the number of steps and their time in opposite
+    directions, and is left out.
+    """
+    settings = step.settings
+    if not isinstance(settings, Train):
+        return None
+    most = min(settings.steps or math.inf, ctx.config.limit.steps or math.inf)
+    if settings.data == "corpus":
+        return None if most == math.inf else Work(settings.role, most, settings.batch.tokens)
+    steps = tokens = 0.0
+    for data in ctx.step_tasks.values():
+        length = _length(ctx, data)
+        rows = min(settings.batch.examples or math.inf, settings.batch.tokens / length)
+        own = min(max(settings.epochs * len(data.train) / rows, settings.min_steps), most) * settings.folds
+        steps, tokens = steps + own, tokens + own * rows * length
+    return Work(settings.role, steps, tokens / steps) if steps else None
+
+
+def _length(ctx: Context, data: TaskData) -> float:
+    """Mean number of tokens of some training rows."""
+    rows = data.train.select(range(min(SAMPLE, len(data.train))))
+    return float(np.mean(data.encoded(rows, ctx.given.tokenizer, ctx.config.tasks.max_length).lengths))
+
+
+def time_left(seconds: Sequence[float | None], rough: Sequence[float | None] = ()) -> str:
+    """The time that steps take, as a phrase.
+
+    Args:
+        seconds: of each; None for a step of which nothing is known.
+        rough: estimates of trainings among the steps that are not known.
+    """
     known = [each for each in seconds if each is not None]
-    if not known:
+    estimated = [each for each in rough if each is not None]
+    if not known and not estimated:
         return "time left unknown"
-    minutes = _minutes(sum(known))
-    return f"about {minutes} left" if len(known) == len(seconds) else f"{minutes} or more left"
+    minutes = _minutes(sum(known) + sum(estimated))
+    unknown = len(seconds) - len(known) - len(estimated)
+    if estimated:
+        return f"roughly {minutes} {'of training ' if unknown else ''}left"
+    return f"{minutes} or more left" if unknown else f"about {minutes} left"
 
 
 def _minutes(seconds: float) -> str:

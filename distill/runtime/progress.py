@@ -25,19 +25,24 @@ PLAIN_SECONDS = 30.0
 LIVE_SECONDS = 0.1
 """Least time between two drawings of a live bar."""
 _console: ContextVar[Console | None] = ContextVar("_console", default=None)
-_whole: ContextVar[Callable[[], str] | None] = ContextVar("_whole", default=None)
+_whole: ContextVar[Callable[[float | None], str] | None] = ContextVar("_whole", default=None)
 
 
 class Bar:
     """Progress of one stage: steps, time remaining, and a text such as tokens/s and losses.
 
-    `console` None shows nothing; `done` steps were finished by an earlier run.
+    `console` None shows nothing. `done` steps were finished by an earlier run. `training`: they are optimizer
+    steps.
     """
 
-    def __init__(self, console: Console | None, name: str, total: int, done: int = 0) -> None:
+    def __init__(
+        self, console: Console | None, name: str, total: int, done: int = 0, *, training: bool = False
+    ) -> None:
         name = printable(name)  # may have the name of a task, or of a file
         self.console, self.name, self.total, self.whole = console, name, total, _whole.get()
-        self.first, self.began, self.shown = done, time.monotonic(), time.monotonic()
+        self.training = training
+        self.first = self.done = done
+        self.began = self.shown = time.monotonic()
         self.live: Progress | None = None
         if console is not None and console.is_terminal:
             self.live = Progress(
@@ -64,20 +69,24 @@ class Bar:
             self.live.stop()
 
     def _title(self) -> str:
-        return self.name if self.whole is None else f"[{self.whole()}] {self.name}"
+        per_step = self._per_step() if self.training else None
+        return self.name if self.whole is None else f"[{self.whole(per_step)}] {self.name}"
+
+    def _per_step(self) -> float | None:
+        """Seconds of a step; None before the first one."""
+        return (time.monotonic() - self.began) / (self.done - self.first) if self.done > self.first else None
 
     def update(self, done: int, text: str = "") -> None:
-        text = printable(text)
+        text, self.done = printable(text), done
         if self.live:
             due = done >= self.total or time.monotonic() - self.shown >= LIVE_SECONDS
             self.shown = time.monotonic() if due else self.shown
             self.live.update(self.task, description=self._title(), completed=done, text=text, refresh=due)
         elif self.console is not None and time.monotonic() - self.shown >= PLAIN_SECONDS:
             self.shown = time.monotonic()
-            seconds_per_step = (self.shown - self.began) / max(1, done - self.first)
-            remaining = max(0.0, seconds_per_step * (self.total - done))
+            remaining = (self._per_step() or 0.0) * max(0, self.total - done)
             parts = (f"step {done}/{self.total}", text, f"{remaining:.0f} s left")
-            self.console.print(f"{self.name}: {', '.join(filter(None, parts))}", highlight=False, markup=False)
+            self.console.print(f"{self._title()}: {', '.join(filter(None, parts))}", highlight=False, markup=False)
 
 
 @contextmanager
@@ -91,8 +100,11 @@ def shown_on(console: Console | None) -> Iterator[None]:
 
 
 @contextmanager
-def within(whole: Callable[[], str]) -> Iterator[None]:
-    """Show what `whole` returns, which is about a larger work, before the name of each live bar of the block."""
+def within(whole: Callable[[float | None], str]) -> Iterator[None]:
+    """Show what `whole` returns, which is about a larger work, before the name of each bar of the block.
+
+    It is given the seconds of an optimizer step; None before the first one, and for a bar of other work.
+    """
     token = _whole.set(whole)
     try:
         yield

@@ -137,7 +137,7 @@ def train(
 
     plan = batching.steps(lengths, settings.batch, seed=seed, total=total, start=done.steps, groups=groups)
     compute = partial(gradients, module, objective, weights=meter.weights, accelerator=accelerator, graphs=graphs)
-    with Bar(main, name, total, done.steps) as bar, _interruptible() as stop:
+    with Bar(main, name, total, done.steps, training=True) as bar, _interruptible() as stop:
         for planned in feed.ahead(plan):
             step, objective.progress = planned.step, planned.step / total
             fed, values = _in_memory(feed, planned, compute, partial(_step_seed, seed, step, rank), optimizer, log)

@@ -127,7 +127,7 @@ def grid(full: Shape, head: int, parts: int, *, layers: bool, hidden: bool, ffn:
     ]
 
 
-SIZES = 8
+SIZES = 5
 """Number of sizes of a dimension whose loss is measured; between them it is interpolated."""
 
 

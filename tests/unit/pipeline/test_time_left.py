@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 
 from distill.config import load_config
 from distill.config.plan import Step, resolve
@@ -16,8 +19,11 @@ from distill.pipeline.artefacts import Cost, Record, Trained
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.context.keys import Keys
 from distill.pipeline.time_left import Remaining, time_left
+from distill.runtime import progress
 from distill.runtime.storage import cache
 
+TOKENS = 20
+"""Tokens of each row."""
 OTHERS: dict[str, dict[str, Any]] = {"rows": {"rows": 1500}, "threads": {"threads": 4}}
 """Folder of a run -> what differs from the first run."""
 
@@ -31,7 +37,10 @@ class Run:
             main=True, log=self.said.append, device=torch.device("cpu"), threads=threads, shared_threads=2, precision=""
         )
         self.epochs: dict[str, float] = {}
-        self.plan, self.step_tasks = resolve(self.config), {"order": SimpleNamespace(train=range(rows))}
+        train = Dataset.from_dict({"row": list(range(rows))})
+        task = SimpleNamespace(train=train, encoded=lambda rows, *_: SimpleNamespace(lengths=[TOKENS] * len(rows)))
+        self.plan, self.step_tasks = resolve(self.config), {"order": task}
+        self.given = SimpleNamespace(tokenizer=None)
         machine: Any = self.machine
         self.keys = Keys(self.config, self.plan, machine, self.folder, {}, None, self.fingerprint)
 
@@ -77,6 +86,23 @@ def test_a_step_of_another_target_tells_and_what_was_not_made_does_not(tmp_path:
     assert said["recover/4x"].endswith("1 minute or more left")
     Run(tmp_path / "2").make(reused=True)
     assert Run(tmp_path / "3").make()[1].endswith("unknown")
+
+
+def test_a_training_takes_as_long_as_its_tokens_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Callable[[float | None], str]] = []
+    monkeypatch.setattr(progress, "within", lambda whole: nullcontext(shown.append(whole)))
+    sizes = ["stages.finetune_teacher.epochs=2", "stages.finetune_teacher.min_steps=0", "stages.recover.epochs=4"]
+    run = Run(tmp_path / "1", *sizes, "stages.recover.min_steps=0", "pipeline=[finetune_teacher,prune,recover]")
+    ctx: Any = run
+    remaining = Remaining(ctx, run.plan.steps)
+    with remaining.making(run.plan.steps[0]):
+        assert shown[0](None) == "step 1 of 3, time left unknown"
+        updates = (2 + 4) * 1000 / 32  # epochs, rows, and rows of an optimizer step
+        assert shown[0](2.0) == f"step 1 of 3, roughly {math.ceil(updates * 2 / 60)} minutes of training left"
+        run.finish(run.plan.steps[0], 60.0, reused=False)
+    with remaining.making(run.plan.steps[1]):
+        pass
+    assert run.said[-1] == "prune: step 2 of 3, roughly 2 minutes of training left"
 
 
 def test_with_a_budget_the_time_left_is_the_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

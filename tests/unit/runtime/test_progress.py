@@ -84,6 +84,6 @@ def test_every_timing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_live_bar_says_of_what_it_is_a_part() -> None:
     to, file = console(True)
-    with progress.shown_on(to), progress.within(lambda: "step 2 of 7"), progress.counted("timing", 4) as done:
+    with progress.shown_on(to), progress.within(lambda _: "step 2 of 7"), progress.counted("timing", 4) as done:
         done(4)
     assert "[step 2 of 7] timing" in file.getvalue()
