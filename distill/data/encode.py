@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -287,11 +288,22 @@ def _places(dataset: Dataset) -> list[NDArray[np.int64]]:
     return [places.reshape(-1, 2) for places in targets_in(dataset.with_format("arrow")[WORDS][:])]
 
 
+_separates: WeakKeyDictionary[Any, dict[tuple[int, int], bool]] = WeakKeyDictionary()
+"""Tokenizer -> numbers of special tokens around a text and around a pair -> whether some are between the texts."""
+
+
 def separates(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether the tokenizer puts a special token between the texts of a pair. Tokenizers of decoders do not."""
-    special = tokenizer("a", "a", return_special_tokens_mask=True)["special_tokens_mask"]
-    text = [index for index, flag in enumerate(special) if not flag]
-    return not text or any(special[text[0] : text[-1] + 1])
+    """Whether the tokenizer puts a special token between the texts of a pair. Tokenizers of decoders do not.
+
+    It is found once, because encoding a pair for it takes about as long as encoding a short text.
+    """
+    found = _separates.setdefault(tokenizer, {})
+    numbers = tokenizer.num_special_tokens_to_add(), tokenizer.num_special_tokens_to_add(True)
+    if numbers not in found:
+        special = tokenizer("a", "a", return_special_tokens_mask=True)["special_tokens_mask"]
+        text = [index for index, flag in enumerate(special) if not flag]
+        found[numbers] = not text or any(special[text[0] : text[-1] + 1])
+    return found[numbers]
 
 
 def offsets_of(lengths: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -52,7 +52,7 @@ class Encodings:
         return found
 
 
-@dataclass
+@dataclass(eq=False)
 class Tokenizer:
     """A tokenizer that encodes texts as the tokenizer of transformers does of which an export proved it."""
 
@@ -86,7 +86,8 @@ class Tokenizer:
             max_length: number of tokens, special ones included, to which sequences are cut.
             stride: number of tokens that consecutive parts of a text share.
             return_overflowing_tokens: whether what is cut off follows as further sequences.
-            outputs: `return_token_type_ids` and the like, which change nothing: every output is made when it is read.
+            outputs: without `return_offsets_mapping`, no places in texts are made. The like of it changes nothing:
+                every other output is made when it is read.
         """
         backend = self.backend_tokenizer
         if truncation:
@@ -99,7 +100,8 @@ class Tokenizer:
             rows: Sequence[Any] = [(texts, seconds)] if seconds else [texts]
         else:
             rows = list(texts) if seconds is None else list(zip(texts, seconds, strict=True))
-        parts = backend.encode_batch(rows, add_special_tokens=add_special_tokens)
+        encode = backend.encode_batch if outputs.get("return_offsets_mapping") else backend.encode_batch_fast
+        parts = encode(rows, add_special_tokens=add_special_tokens)
         if not return_overflowing_tokens:
             return Encodings(parts, range(len(parts)), single)
         every = [(number, each) for number, part in enumerate(parts) for each in (part, *part.overflowing)]
