@@ -86,7 +86,8 @@ class Bar:
             self.shown = time.monotonic()
             remaining = (self._per_step() or 0.0) * max(0, self.total - done)
             parts = (f"step {done}/{self.total}", text, f"{remaining:.0f} s left")
-            self.console.print(f"{self._title()}: {', '.join(filter(None, parts))}", highlight=False, markup=False)
+            line = f"{self._title()}: {', '.join(filter(None, parts))}"
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
