@@ -66,8 +66,10 @@ class Remaining:
         self.took: dict[Step, float] = {}
         self.per_token: dict[str, float] = {}
         """Role -> seconds in which a model of this role was trained on a token."""
-        self.seen: set[Step] = set()
-        """Trainings of which an optimizer step was seen: not of a model that is used as it is."""
+        self.seen: dict[str, Step] = {}
+        """Role -> the first training of a model of this role."""
+        self.trained: set[Step] = set()
+        """Steps that trained a model: of another it may be used as it is."""
         self.works = {step: _work(ctx, step) for step in steps} if end is None and ctx.machine.main else {}
 
     @contextmanager
@@ -96,7 +98,7 @@ class Remaining:
         if (record := self.ctx.folder.record(step)) is not None:
             self.took[step] = record.cost.seconds or 0.0
             work = self.works.get(step)
-            if step in self.seen and work is not None and not resumed:
+            if step in self.trained and work is not None and not resumed:
                 self.per_token[work.role] = self.took[step] / work.total
             shortened = self.ctx.epochs.get(step.target, 1.0) < 1
             if not (resumed or record.reused or shortened or self.ctx.config.limit.smoke):
@@ -114,9 +116,9 @@ class Remaining:
         """Learn from the seconds of an optimizer step, if this is the first training of a model of its role."""
         work = self.works.get(step)
         if work is not None and per_update is not None:
-            if all(self.works[other].role != work.role for other in self.seen if other is not step):
+            if self.seen.setdefault(work.role, step) is step:
                 self.per_token[work.role] = per_update / work.tokens
-            self.seen.add(step)
+            self.trained.add(step)
 
     def _rough(self, step: Step) -> float | None:
         """Seconds that a training will take by its tokens; None for other steps, and before any training tells."""
