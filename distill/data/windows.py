@@ -1,4 +1,5 @@
-"""Splits long texts into overlapping windows, for a teacher whose maximum length is below its student's."""
+"""Splits long texts into overlapping windows: of words that are classified, and for a teacher whose maximum length is
+below its student's."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from distill.data.encode import Encoded, special_tokens
 
 OVERLAP = 4
-"""Consecutive windows share 1/OVERLAP of their text, so that a sentence cut by one window is whole in the next."""
+"""Consecutive windows of a teacher share 1/OVERLAP of their text, so that a sentence cut by one window is whole in the
+next."""
 
 
 @dataclass(frozen=True)
@@ -67,24 +69,30 @@ def _row(ids: NDArray[np.int32], layout: Windows) -> Iterator[NDArray[np.int64]]
     before, body, after = np.split(every, [layout.before, len(ids) - layout.after])
     at = _find(ids[body], layout.between)
     if at is None:
-        for piece in _pieces(body, layout.size - len(before) - len(after)):
+        for piece in _averaged(body, layout.size - len(before) - len(after)):
             yield np.concatenate([before, piece, after])
         return
     first, between, second = np.split(body, [at, at + len(layout.between)])
     room = layout.size - len(before) - len(between) - len(after)
     if len(first) <= len(second):
         first = first[: room // 2]
-        pairs = [(first, piece) for piece in _pieces(second, room - len(first))]
+        pairs = [(first, piece) for piece in _averaged(second, room - len(first))]
     else:
         second = second[: room // 2]
-        pairs = [(piece, second) for piece in _pieces(first, room - len(second))]
+        pairs = [(piece, second) for piece in _averaged(first, room - len(second))]
     for first, second in pairs:
         yield np.concatenate([before, first, between, second, after])
 
 
-def _pieces(text: NDArray[np.int64], room: int) -> Iterator[NDArray[np.int64]]:
-    """Overlapping parts of `room` tokens (fewer if the text is shorter). The last part ends with the text."""
-    step = max(1, room - room // OVERLAP)
+def _averaged(text: NDArray[np.int64], room: int) -> Iterator[NDArray[np.int64]]:
+    """The parts of a text whose outputs are averaged."""
+    return pieces(text, room, room // OVERLAP)
+
+
+def pieces(text: NDArray[np.int64], room: int, overlap: int) -> Iterator[NDArray[np.int64]]:
+    """Parts of `room` tokens (fewer if the text is shorter), of which consecutive ones share at least `overlap`. The
+    last part ends with the text."""
+    step = max(1, room - overlap)
     for start in [*range(0, len(text) - room, step), max(0, len(text) - room)]:
         yield text[start : start + room]
 

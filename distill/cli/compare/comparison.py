@@ -105,8 +105,7 @@ def _described(model: Model, lengths: np.ndarray) -> dict[str, Any]:
         "backend": model.backend,
         "scheme": model.scheme,
         "max_length": model.max_length,
-        # Contexts are not truncated, but divided into windows.
-        "truncated_rows": 0 if model.kind.extractive else int((lengths > model.max_length).sum()),
+        "truncated_rows": 0 if model.kind.windowed else int((lengths > model.max_length).sum()),
     }
 
 

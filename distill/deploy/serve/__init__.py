@@ -72,7 +72,8 @@ def load(
         scheme: fp32, int8, ..., instead of the fastest.
         device: of torch: cpu, cuda or cuda:1.
         threads: of the CPU; all cores by default.
-        max_length: tokens to which a text is truncated; by default as in training.
+        max_length: tokens to which a text is truncated, or of the windows in which it is read, as for token
+            classification; by default as in training.
         load: the load under which the fastest artifact is meant: `batch` for texts in batches, or `single` for one text
             at a time; by default that of the run.
         say: gets each conclusion from a folder without a record, as a line; by default a warning.

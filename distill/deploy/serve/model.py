@@ -37,7 +37,8 @@ class Model:
     backend: str
     scheme: str
     max_length: int
-    """Number of tokens to which a text, or a pair of texts, is truncated."""
+    """Number of tokens to which a text, or a pair of texts, is truncated; for token classification and question
+    answering, of the windows in which longer ones are read."""
     threshold: float
     """Probability above which a label of multi-label classification is predicted."""
     columns: tuple[str, ...]
@@ -63,7 +64,7 @@ class Model:
     def outputs(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
         """Outputs float32 [n, outputs] of n texts or pairs, in their order. A batch has texts of similar length.
 
-        For token classification, n counts the words of all texts, and a word beyond `max_length` has zeros. For
+        For token classification, n counts the words of all texts, and a word without a token has zeros. For
         multiple choice, the outputs are the logits of the choices, with -10,000 for choices that a question lacks. For
         question answering, they are first character and end of the best span, its score, the score of no answer, and
         the span's probability.
@@ -85,7 +86,7 @@ class Model:
             return np.zeros((0, len(self.labels) or layout.width or 1), np.float32)
         with self.encoding:
             encoded = encode(layout.architecture, rows, self.tokenizer, self.max_length)
-        _check(encoded.lengths > 0, "no text", "a text with at least one token")
+        _check(encoded.whole_lengths > 0, "no text", "a text with at least one token")
         left, size = self.tokenizer.padding_side == "left", 1 if self.row_by_row else batch_size
         outputs = predict(self.run, encoded, pad_id=self.tokenizer.pad_token_id, left=left, rows=size)
         if not np.isfinite(outputs).all():
