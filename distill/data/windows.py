@@ -1,5 +1,5 @@
-"""Splits long texts into overlapping windows: of words that are classified, and for a teacher whose maximum length is
-below its student's."""
+"""Splits long texts into overlapping windows: of words that are classified, for a teacher whose maximum length is below
+its student's, and for vectors of whole texts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from distill.data.encode import Encoded, special_tokens
 
 OVERLAP = 4
-"""Consecutive windows of a teacher share 1/OVERLAP of their text, so that a sentence cut by one window is whole in the
-next."""
+"""Consecutive windows whose outputs are averaged share 1/OVERLAP of their text, so that a sentence cut by one window is
+whole in the next."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,16 @@ def split(encoded: Encoded, layout: Windows) -> tuple[Encoded, NDArray[np.int64]
     return Encoded(
         encoded.ids[index], offsets, segments, None if encoded.labels is None else encoded.labels[rows]
     ), rows
+
+
+def new_tokens(lengths: NDArray[np.int64], layout: Windows) -> NDArray[np.int64]:
+    """[W] number of tokens, without special ones, that each window of `split` has and none before it of its text, for
+    single texts of these lengths [n]; 1 for a text without tokens."""
+    counts, room = list[NDArray[np.int64]](), layout.size - layout.before - layout.after
+    for length in lengths:
+        ends = [part[-1:] + 1 for part in _averaged(np.arange(length - layout.before - layout.after), room)]
+        counts.append(np.diff(np.concatenate([[0], *ends])) if length > layout.before + layout.after else np.ones(1))
+    return np.concatenate([np.zeros(0), *counts]).astype(np.int64)
 
 
 def _row(ids: NDArray[np.int32], layout: Windows) -> Iterator[NDArray[np.int64]]:

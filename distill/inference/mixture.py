@@ -42,6 +42,27 @@ def average_by_text(logits: NDArray[np.float32], owner: NDArray[np.int64]) -> ND
     return _centred(largest + np.log(total / counts[:, None]))
 
 
+def mean_vector(
+    vectors: NDArray[np.float32], owner: NDArray[np.int64], weights: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """The mean [texts, D] of the vectors [W, D] of each text's windows, as long as they are in the mean.
+
+    Unit vectors become a unit vector; the vector of a single window is unchanged. As OpenAI's cookbook has it,
+    "Embedding texts that are longer than the model's maximum context length".
+
+    Args:
+        owner: [W] number of each window's text, ascending from 0.
+        weights: [W] weight of each window, above 0.
+    """
+    counts = np.bincount(owner)
+    starts = np.cumsum(counts) - counts
+    share = (weights / np.add.reduceat(weights, starts)[owner])[:, None]
+    mean = np.add.reduceat(share * vectors, starts)
+    length = np.add.reduceat(share * np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True), starts)
+    mean *= length / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    return np.where((counts == 1)[:, None], vectors[starts], mean).astype(np.float32)
+
+
 def fit(logits: Sequence[NDArray[np.float32]], labels: NDArray[np.int64] | NDArray[np.float32]) -> list[float]:
     """Weights, from 0 to 1 with sum 1, with which `average` has the least loss on rows with `labels` [N].
 

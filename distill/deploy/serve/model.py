@@ -14,10 +14,11 @@ from distill.data.asked import encode
 from distill.data.task_types import TaskType
 from distill.data.task_types.detecting import detectable, reached
 from distill.data.task_types.layout import Parts
+from distill.data.windows import Windows
 from distill.errors import ConfigError, DataError
-from distill.inference.predict import predict
+from distill.inference.predict import predict, whole_vectors
 from distill.inference.runners import Run
-from distill.models.families.record import CHOICES, TOKENS
+from distill.models.families.record import CHOICES, TOKENS, UNBOUNDED
 
 Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]] | Sequence[tuple[Any, ...]]
 """Texts, pairs of texts (for question answering a question and its context), for token classification also lists of the
@@ -58,6 +59,8 @@ class Model:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """Label -> probability, before temperature scaling, that at most 1% of the development rows without it reach;
     empty where none was chosen."""
+    windows: Windows | None = field(default=None, repr=False)
+    """The windows in which an embedder reads longer texts; None where they are truncated."""
     encoding: Lock = field(default_factory=Lock, repr=False, compare=False)
     """Held while texts are encoded: a tokenizer has one setting of truncation, for all threads of a service."""
 
@@ -84,11 +87,16 @@ class Model:
         layout = self.kind.layout
         if not rows:
             return np.zeros((0, len(self.labels) or layout.width or 1), np.float32)
+        longest = self.max_length if self.windows is None else UNBOUNDED
         with self.encoding:
-            encoded = encode(layout.architecture, rows, self.tokenizer, self.max_length)
+            encoded = encode(layout.architecture, rows, self.tokenizer, longest)
         _check(encoded.whole_lengths > 0, "no text", "a text with at least one token")
         left, size = self.tokenizer.padding_side == "left", 1 if self.row_by_row else batch_size
-        outputs = predict(self.run, encoded, pad_id=self.tokenizer.pad_token_id, left=left, rows=size)
+        pad_id = self.tokenizer.pad_token_id
+        if self.windows is None:
+            outputs = predict(self.run, encoded, pad_id=pad_id, left=left, rows=size)
+        else:
+            outputs = whole_vectors(self.run, encoded, self.windows, pad_id=pad_id, left=left, rows=size)
         if not np.isfinite(outputs).all():
             raise DataError(
                 f"{self.folder}: got outputs of {self.backend} {self.scheme} that are not finite; must be numbers; "
