@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ def window_logits(run: Run, encoded: Encoded, *, pad_id: int, tokens: int = 1638
 def whole_vectors(run: Run, encoded: Encoded, layout: Windows, *, pad_id: int, left: bool, rows: int) -> np.ndarray:
     """Vectors float32 [n, D] of texts of any length, of one sequence each: the mean over overlapping windows, weighted
     by the tokens that are new in each. `rows`: windows in a batch."""
-    parts, owner = split(encoded, layout)
+    parts, owner = split(encoded, replace(layout, between=layout.between[:0]))  # a separator is a part of the text
     vectors = predict(run, parts, pad_id=pad_id, left=left, rows=rows)
     return mean_vector(vectors, owner, new_tokens(encoded.lengths, layout))
 

@@ -67,6 +67,12 @@ def test_a_vector_is_the_mean_of_those_of_the_windows(normalized: bool, tmp_path
     assert [answer["vector"] for answer in whole.predict(TEXTS[:1])] == [pytest.approx(found[0].tolist(), abs=1e-5)]
 
 
+def test_a_separator_in_a_text_divides_no_pair(tmp_path: Path) -> None:
+    folder = embedder(tmp_path / "model", vectors.Vectors())
+    model: Any = distill.load(folder, max_length=SIZE, windows=True)
+    assert np.isfinite(model.outputs([f"goats [SEP] {TEXTS[-1]}"])).all()
+
+
 def test_new_tokens_are_all_tokens_once() -> None:
     lengths = np.array([2, *(count + 2 for count in LENGTHS)])
     layout = windows(tiny.tokenizer(), SIZE)
@@ -85,12 +91,12 @@ def test_models_are_compared_on_whole_texts(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(latency, "LEAST_MS", 0.1)
     folder, file = embedder(tmp_path / "model", vectors.Vectors()), tmp_path / "rows.jsonl"
     pairs = list(zip(TEXTS, TEXTS[::-1], strict=True))[:-1]
-    rows = [{"text": one, "other": two, "score": n} for n, (one, two) in enumerate(pairs)]
+    rows = [{"sentence1": one, "sentence2": two, "score": n} for n, (one, two) in enumerate(pairs)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     entries = (record.Entry("torch", "fp32", "."),)
-    record.write(folder, record.Record("own", TASK_TYPES["embedding"], (), ("text",), SIZE, entries))
+    record.write(folder, record.Record("own", TASK_TYPES["embedding"], (), ("sentence1",), SIZE, entries))
     found = {windows: compare(folder, folder, str(file), windows=windows) for windows in (True, False)}
-    assert [found[windows]["models"]["a"]["truncated_rows"] for windows in (True, False)] == [0, 2]
+    assert [found[windows]["models"]["a"]["truncated_rows"] for windows in (True, False)] == [0, 4]
     assert [IN_WINDOWS in found[windows]["notes"] for windows in (True, False)] == [True, False]
 
 
