@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distill.data.encode import Encoded, Words, batches
+from distill.data.questions import OVERLAP
 from distill.data.windows import Windows, pieces, windows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-OVERLAP = 3
-"""Consecutive windows share 1/OVERLAP of the maximum length, as those of questions do."""
 
 _Window = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Positions, in its text, of the tokens of a window, and the position, in the window, of each of its words."""
@@ -29,7 +27,7 @@ def encode_words(
 ) -> Encoded:
     """Encode texts as windows of at most `max_length` tokens, in order, and find the first token of each word.
 
-    Consecutive windows of a text overlap. A word is of the window in which it is farthest from an edge, which has its
+    Consecutive windows of a text share a third of `max_length`, as those of questions do. A word is of the window in which it is farthest from an edge, which has its
     label and its output; in the others it is context. A word of more tokens than windows share may be cut: it is then
     of the window that has its first token and the most of the others. Windows without words are left out.
 
@@ -103,7 +101,7 @@ def _divided(length: int, tokens: NDArray[np.int64], layout: Windows) -> list[_W
     kept = kept if len(kept) else np.zeros(1, np.int64)
     numbers = np.zeros(len(tokens), np.int64)
     numbers[tokens[:, 0] >= 0] = of_kept
-    numbers = np.maximum.accumulate(numbers)  # a word without a token comes after a word that has one
+    numbers = np.maximum.accumulate(numbers)  # a word without a token is with the word before it
     positions = np.where(tokens[:, 0] < 0, -1, tokens[:, 0] - starts[kept[numbers]] + len(before))
     return [
         (np.concatenate([before, parts[window], after]), positions[numbers == number])

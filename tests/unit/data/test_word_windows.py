@@ -21,7 +21,8 @@ from distill.config import Limit, Tasks
 from distill.data.asked import Asked
 from distill.data.collate import task_batch
 from distill.data.encode import Encoded, encode_texts
-from distill.data.encode_words import OVERLAP, encode_words
+from distill.data.encode_words import encode_words
+from distill.data.questions import OVERLAP
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.words import words_of
 from distill.data.tasks import TaskData, load_tasks
