@@ -27,9 +27,10 @@ def encode_words(
 ) -> Encoded:
     """Encode texts as windows of at most `max_length` tokens, in order, and find the first token of each word.
 
-    Consecutive windows of a text share a third of `max_length`, as those of questions do. A word is of the window in which it is farthest from an edge, which has its
-    label and its output; in the others it is context. A word of more tokens than windows share may be cut: it is then
-    of the window that has its first token and the most of the others. Windows without words are left out.
+    Consecutive windows of a text share a third of `max_length`, as those of questions do. A word is of the window in
+    which it is farthest from an edge, which has its label and its output; in the others it is context. A word of more
+    tokens than windows share may be cut: it is then of the window that has its first token and the most of the others.
+    Windows without words are left out.
 
     Args:
         places: [words, 2] first character and end of each word of each text.
