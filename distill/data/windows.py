@@ -66,8 +66,9 @@ def new_tokens(lengths: NDArray[np.int64], layout: Windows) -> NDArray[np.int64]
     counts, room = list[NDArray[np.int64]](), layout.size - layout.before - layout.after
     for length in lengths:
         ends = [part[-1:] + 1 for part in _averaged(np.arange(length - layout.before - layout.after), room)]
-        counts.append(np.diff(np.concatenate([[0], *ends])) if length > layout.before + layout.after else np.ones(1))
-    return np.concatenate([np.zeros(0), *counts]).astype(np.int64)
+        own = np.diff(np.concatenate([np.zeros(1, np.int64), *ends]))
+        counts.append(own if len(own) else np.ones(1, np.int64))
+    return np.concatenate([np.zeros(0, np.int64), *counts])
 
 
 def _row(ids: NDArray[np.int32], layout: Windows) -> Iterator[NDArray[np.int64]]:
