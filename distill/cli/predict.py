@@ -106,7 +106,8 @@ def _predict(options: argparse.Namespace) -> None:
 
         silence()
     asked = {name: getattr(options, name) for name in ("backend", "scheme", "load", "windows")}
-    model = serve.load(folder, **asked, say=say)
+    with reworded(lambda line: re.sub("^windows(?=:)", "--windows", line)):
+        model = serve.load(folder, **asked, say=say)
     done = 0
     with (
         _opened(output, form, source, not options.overwrite) as write,

@@ -42,6 +42,8 @@ class Words:
     """[n + 1] number of the first word of each row, and the number of all words."""
     owners: NDArray[np.int64]
     """[n] number of the text of each row, in ascending order from 0."""
+    tokens: NDArray[np.int64]
+    """[texts] number of tokens of each text, special tokens included. Windows share some of them."""
 
     def only(self, flags: NDArray[np.bool_]) -> Words:
         """The same words, of which words without a flag [W] have no token."""
@@ -86,12 +88,13 @@ class Encoded:
 
     @property
     def whole_lengths(self) -> NDArray[np.int64]:
-        """[texts] number of tokens of each text, or question with its context: the sum over all of its windows; of rows
-        that are not windows `lengths`."""
-        windows = self.words or self.spans
-        if windows is None:
+        """[texts] number of tokens of each text in words; of each question with its context, the sum over all of its
+        windows; of rows that are not windows `lengths`."""
+        if self.words is not None:
+            return self.words.tokens
+        if self.spans is None:
             return self.lengths
-        return np.bincount(windows.owners, weights=self.lengths).astype(np.int64)
+        return np.bincount(self.spans.owners, weights=self.lengths).astype(np.int64)
 
     @property
     def most(self) -> int:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distill.data.encode import Encoded, Words, batches
-from distill.data.questions import OVERLAP
-from distill.data.windows import Windows, pieces, windows
+from distill.data.windows import OVERLAP, Windows, pieces, windows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -35,7 +34,7 @@ def encode_words(
     Args:
         places: [words, 2] first character and end of each word of each text.
     """
-    ids, types, found, owners = list[Any](), list[Any](), list[_Window](), list[int]()
+    ids, types, found, owners, lengths = list[Any](), list[Any](), list[_Window](), list[int](), list[int]()
     layout: Windows | None = None
     for rows in batches(zip(texts, places, strict=True)):
         out = tokenizer(
@@ -60,6 +59,7 @@ def encode_words(
                 types.append(both[1][index])
             found += own
             owners += [owner] * len(own)
+            lengths.append(len(own_ids))
     positions = [part for _, part in found]
     words_before = np.cumsum([0, *map(len, positions)])
     return Encoded(
@@ -67,7 +67,12 @@ def encode_words(
         np.cumsum([0, *map(len, ids)]),
         np.concatenate([np.zeros(0, np.int8), *types]),
         None,
-        words=Words(np.concatenate([np.zeros(0, np.int64), *positions]), words_before, np.array(owners, np.int64)),
+        words=Words(
+            np.concatenate([np.zeros(0, np.int64), *positions]),
+            words_before,
+            np.array(owners, np.int64),
+            np.array(lengths, np.int64),
+        ),
     )
 
 

@@ -12,9 +12,13 @@ from numpy.typing import NDArray
 
 from distill.data.encode import Encoded, special_tokens
 
-OVERLAP = 4
-"""Consecutive windows whose outputs are averaged share 1/OVERLAP of their text, so that a sentence cut by one window is
-whole in the next."""
+OVERLAP = 3
+"""Consecutive windows in which an answer or the tags of words are found share 1/OVERLAP of the maximum length: 128 of
+384 tokens, as in transformers' run_qa.py."""
+
+AVERAGED_OVERLAP = 4
+"""Consecutive windows whose outputs are averaged share 1/AVERAGED_OVERLAP of their text, so that a sentence cut by one
+window is whole in the next."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +64,19 @@ def split(encoded: Encoded, layout: Windows) -> tuple[Encoded, NDArray[np.int64]
     ), rows
 
 
-def new_tokens(lengths: NDArray[np.int64], layout: Windows) -> NDArray[np.int64]:
-    """[W] number of tokens, without special ones, that each window of `split` has and none before it of its text, for
-    single texts of these lengths [n]; 1 for a text without tokens."""
-    counts, room = list[NDArray[np.int64]](), layout.size - layout.before - layout.after
-    for length in lengths:
-        ends = [part[-1:] + 1 for part in _averaged(np.arange(length - layout.before - layout.after), room)]
-        own = np.diff(np.concatenate([np.zeros(1, np.int64), *ends]))
-        counts.append(own if len(own) else np.ones(1, np.int64))
-    return np.concatenate([np.zeros(0, np.int64), *counts])
+def new_tokens(lengths: NDArray[np.int64], owner: NDArray[np.int64], layout: Windows) -> NDArray[np.int64]:
+    """[W] number of tokens, without special ones, that each window of `split` has and none before it of its text; 1 for
+    a text without tokens.
+
+    Args:
+        lengths: [n] of single texts, special tokens included.
+        owner: [W] as from `split`.
+    """
+    room, special = layout.size - layout.before - layout.after, layout.before + layout.after
+    number = np.arange(len(owner)) - np.searchsorted(owner, owner)  # of each window in its text
+    end = room + number * _step(room, room // AVERAGED_OVERLAP)
+    before = np.where(number > 0, end - _step(room, room // AVERAGED_OVERLAP), 0)
+    return np.maximum(np.minimum(end, lengths[owner] - special) - before, 1)
 
 
 def _row(ids: NDArray[np.int32], layout: Windows) -> Iterator[NDArray[np.int64]]:
@@ -97,15 +105,18 @@ def _row(ids: NDArray[np.int32], layout: Windows) -> Iterator[NDArray[np.int64]]
 
 def _averaged(text: NDArray[np.int64], room: int) -> Iterator[NDArray[np.int64]]:
     """The parts of a text whose outputs are averaged."""
-    return pieces(text, room, room // OVERLAP)
+    return pieces(text, room, room // AVERAGED_OVERLAP)
 
 
 def pieces(text: NDArray[np.int64], room: int, overlap: int) -> Iterator[NDArray[np.int64]]:
     """Parts of `room` tokens (fewer if the text is shorter), of which consecutive ones share at least `overlap`. The
     last part ends with the text."""
-    step = max(1, room - overlap)
-    for start in [*range(0, len(text) - room, step), max(0, len(text) - room)]:
+    for start in [*range(0, len(text) - room, _step(room, overlap)), max(0, len(text) - room)]:
         yield text[start : start + room]
+
+
+def _step(room: int, overlap: int) -> int:
+    return max(1, room - overlap)
 
 
 def _find(ids: NDArray[np.int32], pattern: NDArray[np.int32]) -> int | None:

@@ -45,7 +45,7 @@ def average_by_text(logits: NDArray[np.float32], owner: NDArray[np.int64]) -> ND
 def mean_vector(
     vectors: NDArray[np.float32], owner: NDArray[np.int64], weights: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """The mean [texts, D] of the vectors [W, D] of each text's windows, as long as they are in the mean.
+    """The mean [texts, D] of the vectors [W, D] of each text's windows, scaled to the weighted mean of their lengths.
 
     Unit vectors become a unit vector; the vector of a single window is unchanged. As OpenAI's cookbook has it,
     "Embedding texts that are longer than the model's maximum context length".

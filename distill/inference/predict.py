@@ -128,7 +128,7 @@ def whole_vectors(run: Run, encoded: Encoded, layout: Windows, *, pad_id: int, l
     by the tokens that are new in each. `rows`: windows in a batch."""
     parts, owner = split(encoded, replace(layout, between=layout.between[:0]))  # a separator is a part of the text
     vectors = predict(run, parts, pad_id=pad_id, left=left, rows=rows)
-    return mean_vector(vectors, owner, new_tokens(encoded.lengths, layout))
+    return mean_vector(vectors, owner, new_tokens(encoded.lengths, owner, layout))
 
 
 def in_windows(run: Run, tokenizer: Any, size: int | None) -> Run:

@@ -18,7 +18,10 @@ from distill.data.windows import Windows
 from distill.errors import ConfigError, DataError
 from distill.inference.predict import predict, whole_vectors
 from distill.inference.runners import Run
-from distill.models.families.record import CHOICES, TOKENS, UNBOUNDED
+from distill.models.families.record import CHOICES, TOKENS
+
+_UNCUT = 2**31 - 1
+"""Number of tokens that no text has."""
 
 Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]] | Sequence[tuple[Any, ...]]
 """Texts, pairs of texts (for question answering a question and its context), for token classification also lists of the
@@ -87,7 +90,7 @@ class Model:
         layout = self.kind.layout
         if not rows:
             return np.zeros((0, len(self.labels) or layout.width or 1), np.float32)
-        longest = self.max_length if self.windows is None else UNBOUNDED
+        longest = self.max_length if self.windows is None else _UNCUT
         with self.encoding:
             encoded = encode(layout.architecture, rows, self.tokenizer, longest)
         _check(encoded.whole_lengths > 0, "no text", "a text with at least one token")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 
 import distill
+from distill.cli import predict
 from distill.cli.compare import models
 from distill.cli.compare.comparison import IN_WINDOWS, compare
+from distill.data.encode import Encoded
 from distill.data.task_types import TASK_TYPES
-from distill.data.windows import new_tokens, windows
+from distill.data.windows import new_tokens, split, windows
 from distill.deploy.export import record
 from distill.errors import ConfigError, UserError
 from distill.inference import latency
@@ -39,12 +42,13 @@ def embedder(folder: Path, settings: vectors.Vectors) -> Path:
     return folder
 
 
-def expected(folder: Path) -> list[np.ndarray]:
+def expected(folder: Path, texts: list[str]) -> list[np.ndarray]:
     """Of each text, the mean of what sentence-transformers makes of its windows, weighted by their new words."""
     from sentence_transformers import SentenceTransformer
 
     model, found = SentenceTransformer(str(folder), device="cpu"), []
-    for text, count in zip(TEXTS, LENGTHS, strict=True):
+    for text in texts:
+        count = len(text.split())
         starts = [*range(0, count - ROOM, STEP), max(0, count - ROOM)]
         ends = [min(count, start + ROOM) for start in starts]
         own = np.asarray(model.encode([" ".join(text.split()[s:e]) for s, e in zip(starts, ends, strict=True)]))
@@ -57,7 +61,7 @@ def test_a_vector_is_the_mean_of_those_of_the_windows(normalized: bool, tmp_path
     folder = embedder(tmp_path / "model", vectors.Vectors(normalized=normalized))
     whole: Any = distill.load(folder, max_length=SIZE, windows=True)
     cut: Any = distill.load(folder, max_length=SIZE)
-    found, truncated, mean = whole.outputs(TEXTS, batch_size=3), cut.outputs(TEXTS), expected(folder)
+    found, truncated, mean = whole.outputs(TEXTS, batch_size=3), cut.outputs(TEXTS), expected(folder, TEXTS)
     for own, other in zip(found, mean, strict=True):
         np.testing.assert_allclose(own / np.linalg.norm(own), other / np.linalg.norm(other), atol=1e-5)
     if normalized:
@@ -70,13 +74,18 @@ def test_a_vector_is_the_mean_of_those_of_the_windows(normalized: bool, tmp_path
 def test_a_separator_in_a_text_divides_no_pair(tmp_path: Path) -> None:
     folder = embedder(tmp_path / "model", vectors.Vectors())
     model: Any = distill.load(folder, max_length=SIZE, windows=True)
-    assert np.isfinite(model.outputs([f"goats [SEP] {TEXTS[-1]}"])).all()
+    text = f"goats [SEP] {TEXTS[-1]}"
+    np.testing.assert_allclose(
+        model.outputs([text]), [own / np.linalg.norm(own) for own in expected(folder, [text])], atol=1e-5
+    )
 
 
 def test_new_tokens_are_all_tokens_once() -> None:
     lengths = np.array([2, *(count + 2 for count in LENGTHS)])
     layout = windows(tiny.tokenizer(), SIZE)
-    assert new_tokens(lengths, layout).tolist() == [1, 3, 22, 22, 1, 22, 17, 17, 4, 22, *[17] * 10, 8]
+    ids, offsets = np.full(lengths.sum(), 9, np.int32), np.cumsum([0, *lengths])
+    _, owner = split(Encoded(ids, offsets, None, None), replace(layout, between=layout.between[:0]))
+    assert new_tokens(lengths, owner, layout).tolist() == [1, 3, 22, 22, 1, 22, 17, 17, 4, 22, *[17] * 10, 8]
 
 
 def test_opposite_windows_have_no_direction() -> None:
@@ -107,9 +116,11 @@ def test_models_are_compared_on_whole_texts(monkeypatch: pytest.MonkeyPatch, tmp
         ("TokenClassification", "windows: got true; must be false for token_classification, whose long texts are read"),
     ],
 )
-def test_other_kinds_are_refused(head: str, message: str, tmp_path: Path) -> None:
+def test_other_kinds_are_refused(head: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tiny.save(tmp_path / "model", "bert", head, num_labels=3)
     with pytest.raises(ConfigError, match=message):
         distill.load(folder, windows=True)
     with pytest.raises(UserError, match=message.replace("windows:", "--windows, A:")):
         models.loaded([folder], [None], True, print)
+    assert predict.main([str(folder), "a text", "--windows"]) == 2
+    assert message.replace("windows:", "--windows:") in " ".join(capsys.readouterr().err.split())
