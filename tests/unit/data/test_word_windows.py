@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModelForTokenClassification, PreTrainedTokenizerFast, pipeline
 
 import distill
@@ -184,6 +184,36 @@ def test_every_word_is_trained_once(data: TaskData) -> None:
     ids = tiny.tokenizer().convert_tokens_to_ids([word for text in texts for word in text])
     assert at == ids
     np.testing.assert_array_equal(encoded.labels, np.concatenate([*data.train["label"]]))
+
+
+def of_characters() -> PreTrainedTokenizerFast:
+    special, letters = {"[CLS]": 0, "[PAD]": 1, "[SEP]": 2, "[UNK]": 3}, sorted({*"".join(tiny.SENTENCES)})
+    backend = Tokenizer(models.WordLevel(special | {letter: ord(letter) for letter in letters}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex("."), "isolated")]
+    )
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1", special_tokens=[("[CLS]", 0), ("[SEP]", 2)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]")
+
+
+def test_a_student_learns_of_a_word_what_a_teacher_with_another_tokenizer_outputs_for_it(data: TaskData) -> None:
+    teacher, student, reader = of_characters(), data.encoded(data.train, tiny.tokenizer(), 16), tiny.tokenizer()
+    read = data.encoded(data.train, teacher, 16)
+    assert len(read) > 2 * len(student)
+
+    def run(batch: dict[str, np.ndarray]) -> np.ndarray:
+        return batch["input_ids"][:, :, None].astype(np.float32)
+
+    learned, seen = predict(run, read, pad_id=1, tokens=256), 0
+    order = np.random.default_rng(0).permutation(len(student))
+    for start in range(0, len(order), 7):
+        batch, numbers = task_batch(student, order[start : start + 7], tiny.PADDING)
+        words = reader.convert_ids_to_tokens(batch["input_ids"].ravel()[batch["words"]].tolist())
+        assert learned[numbers, 0].tolist() == [ord(word[0]) for word in words]
+        seen += len(words)
+    assert seen == len(learned)
 
 
 def test_all_words_are_scored(data: TaskData) -> None:

@@ -14,6 +14,7 @@ from distill.compression.pruning.sensitivity import LESSON, Subject
 from distill.compression.quantization.quality_limits import source_of
 from distill.config import Limit, Tasks
 from distill.data.asked import Asked
+from distill.data.task_types.words import words_of
 from distill.data.tasks import TaskData, load_tasks
 from distill.inference import timing
 from distill.inference.runners import Batch, Runner, ensemble
@@ -76,7 +77,7 @@ def test_a_long_text_is_timed_in_parts_also_by_an_ensemble_of_two_tokenizers(mon
     runners = [ensemble("teacher", [read_by(seen, "1"), read_by(seen, "2")], [1, 1]), read_by(seen, "student")]
     of = {"teacher": [one, other], "student": [one]}
     texts = [" ".join(np.random.default_rng(n).choice(WORDS, 300)) for n in range(9)]
-    rows = [Asked(TOKENS, (text.split(),)) for text in texts]
+    rows = [Asked(TOKENS, (text, words_of(text))) for text in texts]
     found = timed(
         runners, Readers(of, [one, other], of), [[64, 16]], [rows], 16,
         repeats=1, requests=4, least_ms=0, meter="none", log=lambda text: None,
