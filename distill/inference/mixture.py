@@ -12,21 +12,21 @@ ROUNDS = 2000
 
 
 def average(logits: Sequence[NDArray[np.float32]], weights: Sequence[float] | None = None) -> NDArray[np.float32]:
-    """Logits [N, C] of the weighted mean of the probabilities of each [N, C] in `logits`.
+    """Logits [..., C] of the weighted mean of the probabilities of each [..., C] in `logits`.
 
     They are log probabilities, shifted to a mean of 0 in each row. A temperature applied later softens the mean, not
     the single outputs. The arithmetic mean of Hinton et al. 2015, arXiv 1503.02531, section 2. With one column
     (regression), the weighted mean of the outputs. Weights are normalized to sum to 1; None is equal weights. A single
-    [N, C] is returned unchanged.
+    element is returned unchanged.
     """
     if len(logits) == 1:
         return logits[0]
     share = np.ones(len(logits)) if weights is None else np.asarray(weights, np.float64)
     share = share / share.sum()
-    if logits[0].shape[1] == 1:
+    if logits[0].shape[-1] == 1:
         return np.tensordot(share, np.stack(logits).astype(np.float64), 1).astype(np.float32)
     with np.errstate(divide="ignore"):  # a weight may be 0
-        log_share = np.log(share)[:, None, None]
+        log_share = np.log(share).reshape(-1, *[1] * logits[0].ndim)
     return _log_sum(np.stack([log_probabilities(each) for each in logits]) + log_share)
 
 

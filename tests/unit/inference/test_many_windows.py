@@ -105,7 +105,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> TaskData:
 
 def texts_with(data: TaskData, windows: list[list[int]]) -> set[int]:
     """Numbers of the training texts that contain one of these windows of words, which are one token each."""
-    texts = [" ".join(words) for words in data.train["tokens"]]
+    texts = data.train["tokens"][:]
     reader = tiny.tokenizer()
     found = set()
     for window in windows:
