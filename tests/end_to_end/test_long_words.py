@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,11 @@ def test_long_texts_are_trained_scored_and_read_in_windows(
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     results = run(tmp_path, "prune", *SMALL, f"tasks.train={file}")
-    assert "100% of 48 training texts have more than 16 tokens" in (said := "".join(capfd.readouterr()))
-    assert "and are divided; to divide fewer" in " ".join(said.split())
+    said = " ".join("".join(capfd.readouterr()).split())
+    assert re.search(r"100% of \d+ training texts have more than 16 tokens, .* and are divided; to divide fewer", said)
     thirds = [third for model in results["models"] for third in model.get("by_length", {}).get("places", [])]
     assert thirds
-    assert min(third["from"] for third in thirds) > 40, "all windows of a text count"
+    assert min(third["from"] for third in thirds) > 40, "the whole text counts"
     folder = tmp_path / "out" / "export" / "places"
     texts = [words(n) for n in range(8)]
     for backend in ("torch", "onnxruntime"):
