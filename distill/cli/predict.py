@@ -52,6 +52,11 @@ def _parser(prog: str = PROG) -> Parser:
     parser.add_argument("--scheme", help="fp32, int8, ...; by default that of the fastest artifact")
     parser.add_argument("--load", metavar="LOAD", help="batch or single: the load of the fastest artifact")
     parser.add_argument(
+        "--windows",
+        action="store_true",
+        help="of an embedder: read long texts in windows, whose vectors are averaged, in place of truncating them",
+    )
+    parser.add_argument(
         "--detect",
         metavar="LABEL",
         action="append",
@@ -100,7 +105,9 @@ def _predict(options: argparse.Namespace) -> None:
         from distill.runtime.machine import silence
 
         silence()
-    model = serve.load(folder, backend=options.backend, scheme=options.scheme, load=options.load, say=say)
+    asked = {name: getattr(options, name) for name in ("backend", "scheme", "load", "windows")}
+    with reworded(lambda line: re.sub("^windows(?=:)", "--windows", line)):
+        model = serve.load(folder, **asked, say=say)
     done = 0
     with (
         _opened(output, form, source, not options.overwrite) as write,

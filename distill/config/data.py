@@ -115,7 +115,7 @@ class Tasks(Task):
     """Names of the tasks to use; all tasks when null."""
     max_length: int = field(default=128, metadata=at_least(8, "128 is the default"))
     """Maximum tokens in an example, special tokens included. Longer examples are truncated; for question_answering
-    they are read in windows of this length, of which consecutive ones share a third."""
+    and token_classification they are read in windows of this length, of which consecutive ones share a third."""
 
 
 TRANSFER_SOURCES = ("files", "tasks", "corpus", "pairs", "spans", "edits")

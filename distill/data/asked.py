@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.encode import Encoded, encode_choices, encode_texts, encode_words
+from distill.data.encode import Encoded, encode_choices, encode_texts
+from distill.data.encode_words import encode_words
 from distill.data.questions import encode_questions
 from distill.data.task_types.layout import Parts
 from distill.models.families.record import ANSWERS, CHOICES, TOKENS
@@ -24,7 +25,7 @@ class Asked:
 
 
 def encode(architecture: str, rows: Sequence[Parts], tokenizer: Any, max_length: int) -> Encoded:
-    """The tokens of rows, each cut to `max_length`; of questions with contexts, their windows."""
+    """The tokens of rows, each cut to `max_length`; of questions with contexts, and of texts in words, the windows."""
     return _ENCODED.get(architecture, _texts)(rows, tokenizer, max_length)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distill.data import arrow_compute as pc
-from distill.data.task_types import SECONDS, WORDS, flat, targets_in
+from distill.data.task_types import SECONDS, targets_in
 from distill.data.tokens import cutting, identity
 
 if TYPE_CHECKING:
@@ -33,17 +33,22 @@ STORED = 2048
 
 @dataclass(frozen=True)
 class Words:
-    """The W words of all rows. Those of row r are `offsets[r]` to `offsets[r + 1]`."""
+    """The W words of texts, in order. A row of `Encoded` is a window of a text: row r has the words `offsets[r]` to
+    `offsets[r + 1]`. A word is of one window, also where several contain it."""
 
     positions: NDArray[np.int64]
-    """[W] position, in its row, of the first token of each word; -1 for a word without a token, because it was
-    truncated or the tokenizer drops its characters."""
+    """[W] position, in its row, of the first token of each word; -1 for a word without a token, because the tokenizer
+    drops its characters."""
     offsets: NDArray[np.int64]
     """[n + 1] number of the first word of each row, and the number of all words."""
+    owners: NDArray[np.int64]
+    """[n] number of the text of each row, in ascending order from 0."""
+    tokens: NDArray[np.int64]
+    """[texts] number of tokens of each text, special tokens included. Windows share some of them."""
 
     def only(self, flags: NDArray[np.bool_]) -> Words:
         """The same words, of which words without a flag [W] have no token."""
-        return Words(np.where(flags, self.positions, -1), self.offsets)
+        return replace(self, positions=np.where(flags, self.positions, -1))
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Encoded:
     """[n] or [n, labels] targets of the kind of task (int64, or float32 for numbers); [W] of a task whose rows are
     words; [n, 2] first and last token of the answer in windows; None for a corpus."""
     words: Words | None = None
-    """The words of all rows, of a task whose rows are words."""
+    """The words of all rows, of a task whose rows are words. The rows are then windows of texts."""
     groups: NDArray[np.int64] | None = None
     """[n + 1] first sequence of each row, and the number of all sequences, of a task whose rows have several, such as a
     question with each of its choices. Sequence s is then `ids[offsets[s]:offsets[s + 1]]`. None for one in each row."""
@@ -81,6 +86,16 @@ class Encoded:
     def lengths(self) -> NDArray[np.int64]:
         """[n] number of tokens in each row."""
         return np.diff(self.offsets if self.groups is None else self.offsets[self.groups])
+
+    @property
+    def whole_lengths(self) -> NDArray[np.int64]:
+        """[texts] number of tokens of each text in words; of each question with its context, the sum over all of its
+        windows; of rows that are not windows `lengths`."""
+        if self.words is not None:
+            return self.words.tokens
+        if self.spans is None:
+            return self.lengths
+        return np.bincount(self.spans.owners, weights=self.lengths).astype(np.int64)
 
     @property
     def most(self) -> int:
@@ -103,11 +118,8 @@ def encode_task(
     `label` if it exists.
 
     `STORED` rows or more are memory-mapped from the user's cache, where they are stored by a hash of texts, tokenizer
-    (`tokens.identity`) and `max_length`; rows in words are not.
+    (`tokens.identity`) and `max_length`.
     """
-    if WORDS in dataset.column_names:
-        texts = list(chain.from_iterable(part[0] for part in _parts(dataset, columns)))
-        return replace(encode_words(texts, _places(dataset), tokenizer, max_length), labels=_labels(dataset))
 
     def tokens() -> Iterator[_Tokens]:
         return _tokens(_parts(dataset, columns, prompt), tokenizer, max_length)
@@ -154,53 +166,6 @@ def alternating(first: Encoded, second: Encoded) -> Encoded:
         if side.segments is not None:
             segments[index] = side.segments
     return Encoded(ids, offsets, segments, None, groups=np.arange(0, len(lengths) + 1, 2))
-
-
-def encode_words(
-    texts: Sequence[str],
-    places: Sequence[NDArray[np.int64]],
-    tokenizer: PreTrainedTokenizerBase,
-    max_length: int,
-) -> Encoded:
-    """Encode texts, as `encode_texts` does, and find the first token of each word.
-
-    places: [words, 2] first character and end of each word of each text.
-    """
-    positions: list[NDArray[np.int64]] = []
-
-    def parts() -> Iterator[_Tokens]:
-        for start in range(0, len(texts), _AT_ONCE):
-            out = tokenizer(
-                list(texts[start : start + _AT_ONCE]),
-                truncation=True,
-                max_length=max_length,
-                return_attention_mask=False,
-                return_token_type_ids=True,
-                return_offsets_mapping=True,
-            )
-            ids, lengths = flattened(out["input_ids"])
-            rows = zip(out["offset_mapping"], places[start : start + _AT_ONCE], strict=True)
-            positions.extend(_first_tokens(np.array(offsets).reshape(-1, 2), words) for offsets, words in rows)
-            yield ids, flattened(out["token_type_ids"])[0].astype(np.int8), lengths
-
-    with cutting(tokenizer):
-        encoded = _joined(parts())
-    offsets = np.cumsum([0, *map(len, positions)])
-    return replace(encoded, words=Words(np.concatenate([np.zeros(0, np.int64), *positions]), offsets))
-
-
-def _first_tokens(tokens: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[words] index of the first token that shares a character with each word; -1 without such a token.
-
-    Special tokens have no characters. Those of text may begin with the space before the word.
-    """
-    real = np.flatnonzero(tokens[:, 0] < tokens[:, 1])
-    if not len(real):
-        return np.full(len(words), -1)
-    first = np.searchsorted(tokens[real, 1], words[:, 0], side="right")
-    nearest = real[np.minimum(first, len(real) - 1)]
-    shares = (first < len(real)) & (tokens[nearest, 0] < words[:, 1])
-    return np.where(shares, nearest, -1)
 
 
 _Tokens = tuple[NDArray[np.int32], NDArray[np.int8], NDArray[np.int64]]
@@ -279,13 +244,8 @@ def _hash(dataset: Dataset, columns: Sequence[str], prompt: str) -> str:
 def _labels(dataset: Dataset) -> NDArray[Any] | None:
     if "label" not in dataset.column_names:
         return None
-    values = flat(targets_in(dataset.with_format("arrow")["label"][:]))
+    values = targets_in(dataset.with_format("arrow")["label"][:])
     return values.astype(np.float32 if values.dtype.kind == "f" else np.int64)
-
-
-def _places(dataset: Dataset) -> list[NDArray[np.int64]]:
-    """[words, 2] first character and end of each word of each row."""
-    return [places.reshape(-1, 2) for places in targets_in(dataset.with_format("arrow")[WORDS][:])]
 
 
 _separates: WeakKeyDictionary[Any, dict[tuple[int, int], bool]] = WeakKeyDictionary()

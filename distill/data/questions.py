@@ -13,12 +13,10 @@ from distill.data.encode import Encoded, Spans, flattened, separates
 from distill.data.task_types import MISSING
 from distill.data.task_types.answers import NONE
 from distill.data.tokens import cutting
+from distill.data.windows import OVERLAP
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-OVERLAP = 3
-"""Consecutive windows share 1/OVERLAP of the maximum length: 128 of 384 tokens, as in transformers' run_qa.py."""
 
 _AT_ONCE = 256
 """Questions per call of the tokenizer."""

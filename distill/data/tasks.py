@@ -18,6 +18,7 @@ from distill.data.about import About
 from distill.data.asked import Asked
 from distill.data.class_names import classes_of, named
 from distill.data.encode import Encoded, alternating, encode_task
+from distill.data.encode_words import encode_words
 from distill.data.files import Table
 from distill.data.held_out import Apart, apart
 from distill.data.hub import newest, parted
@@ -26,7 +27,7 @@ from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, is_own, renamed
-from distill.data.task_types import TASK_TYPES, labelled, targets_in
+from distill.data.task_types import TASK_TYPES, WORDS, flat, labelled, targets_in
 from distill.data.task_types.layout import Parts
 from distill.data.task_types.task_type import SOFT, as_list
 from distill.errors import ConfigError, DataError
@@ -58,10 +59,15 @@ class TaskData:
     splits are left out; the coverage lists them with 0 rows."""
 
     def encoded(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
-        """The tokens of rows, as from `encode_task`; of questions with contexts, their windows."""
+        """The tokens of rows, as from `encode_task`; of questions with contexts, and of texts in words, the windows."""
         if self.task.kind.extractive:
             question, context = (rows[column][:] for column in self.task.columns)
             return encode_questions(question, context, tokenizer, max_length, targets_of(rows))
+        if self.task.kind.per_token:
+            words, labels = (targets_in(rows.with_format("arrow")[name][:]) for name in (WORDS, "label"))
+            places = [each.reshape(-1, 2) for each in words]
+            encoded = encode_words(rows[self.task.columns[0]][:], places, tokenizer, max_length)
+            return replace(encoded, labels=flat(labels).astype(np.int64))
         if not self.task.kind.separate:
             return encode_task(rows, self.task.columns, tokenizer, max_length)
         first, second = (

@@ -1,4 +1,5 @@
-"""Splits long texts into overlapping windows, for a teacher whose maximum length is below its student's."""
+"""Splits long texts into overlapping windows: of words that are classified, for a teacher whose maximum length is below
+its student's, and for vectors of whole texts."""
 
 from __future__ import annotations
 
@@ -11,8 +12,13 @@ from numpy.typing import NDArray
 
 from distill.data.encode import Encoded, special_tokens
 
-OVERLAP = 4
-"""Consecutive windows share 1/OVERLAP of their text, so that a sentence cut by one window is whole in the next."""
+OVERLAP = 3
+"""Consecutive windows in which an answer or the tags of words are found share 1/OVERLAP of the maximum length: 128 of
+384 tokens, as in transformers' run_qa.py."""
+
+AVERAGED_OVERLAP = 4
+"""Consecutive windows whose outputs are averaged share 1/AVERAGED_OVERLAP of their text, so that a sentence cut by one
+window is whole in the next."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,21 @@ def split(encoded: Encoded, layout: Windows) -> tuple[Encoded, NDArray[np.int64]
     ), rows
 
 
+def new_tokens(lengths: NDArray[np.int64], owner: NDArray[np.int64], layout: Windows) -> NDArray[np.int64]:
+    """[W] number of tokens, without special ones, that each window of `split` has and none before it of its text; 1 for
+    a text without tokens.
+
+    Args:
+        lengths: [n] of single texts, special tokens included.
+        owner: [W] as from `split`.
+    """
+    room, special = layout.size - layout.before - layout.after, layout.before + layout.after
+    number = np.arange(len(owner)) - np.searchsorted(owner, owner)  # of each window in its text
+    end = room + number * _step(room, room // AVERAGED_OVERLAP)
+    before = np.where(number > 0, end - _step(room, room // AVERAGED_OVERLAP), 0)
+    return np.maximum(np.minimum(end, lengths[owner] - special) - before, 1)
+
+
 def _row(ids: NDArray[np.int32], layout: Windows) -> Iterator[NDArray[np.int64]]:
     """Positions, in one row, of the tokens of each window."""
     every = np.arange(len(ids))
@@ -67,26 +88,35 @@ def _row(ids: NDArray[np.int32], layout: Windows) -> Iterator[NDArray[np.int64]]
     before, body, after = np.split(every, [layout.before, len(ids) - layout.after])
     at = _find(ids[body], layout.between)
     if at is None:
-        for piece in _pieces(body, layout.size - len(before) - len(after)):
+        for piece in _averaged(body, layout.size - len(before) - len(after)):
             yield np.concatenate([before, piece, after])
         return
     first, between, second = np.split(body, [at, at + len(layout.between)])
     room = layout.size - len(before) - len(between) - len(after)
     if len(first) <= len(second):
         first = first[: room // 2]
-        pairs = [(first, piece) for piece in _pieces(second, room - len(first))]
+        pairs = [(first, piece) for piece in _averaged(second, room - len(first))]
     else:
         second = second[: room // 2]
-        pairs = [(piece, second) for piece in _pieces(first, room - len(second))]
+        pairs = [(piece, second) for piece in _averaged(first, room - len(second))]
     for first, second in pairs:
         yield np.concatenate([before, first, between, second, after])
 
 
-def _pieces(text: NDArray[np.int64], room: int) -> Iterator[NDArray[np.int64]]:
-    """Overlapping parts of `room` tokens (fewer if the text is shorter). The last part ends with the text."""
-    step = max(1, room - room // OVERLAP)
-    for start in [*range(0, len(text) - room, step), max(0, len(text) - room)]:
+def _averaged(text: NDArray[np.int64], room: int) -> Iterator[NDArray[np.int64]]:
+    """The parts of a text whose outputs are averaged."""
+    return pieces(text, room, room // AVERAGED_OVERLAP)
+
+
+def pieces(text: NDArray[np.int64], room: int, overlap: int) -> Iterator[NDArray[np.int64]]:
+    """Parts of `room` tokens (fewer if the text is shorter), of which consecutive ones share at least `overlap`. The
+    last part ends with the text."""
+    for start in [*range(0, len(text) - room, _step(room, overlap)), max(0, len(text) - room)]:
         yield text[start : start + room]
+
+
+def _step(room: int, overlap: int) -> int:
+    return max(1, room - overlap)
 
 
 def _find(ids: NDArray[np.int32], pattern: NDArray[np.int32]) -> int | None:

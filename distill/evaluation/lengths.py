@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from distill.data.encode import Encoded
 from distill.evaluation import metrics
 from distill.evaluation.results import OfLength
 
@@ -18,13 +17,6 @@ def terciles(lengths: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
     group = np.searchsorted(edges, lengths)
     rows: Sequence[np.ndarray] = [np.flatnonzero(group == number) for number in range(3)]
     return [(int(lengths[part].min()), int(lengths[part].max()), part) for part in rows if len(part)]
-
-
-def of_rows(encoded: Encoded) -> np.ndarray:
-    """[n] number of tokens of each row; for a question, the sum over all windows of its context."""
-    if encoded.spans is None:
-        return np.asarray(encoded.lengths)
-    return np.bincount(encoded.spans.owners, weights=encoded.lengths).astype(np.int64)
 
 
 def by_length(names: Sequence[str], predicted: np.ndarray, labels: np.ndarray, lengths: np.ndarray) -> list[OfLength]:

@@ -12,21 +12,21 @@ ROUNDS = 2000
 
 
 def average(logits: Sequence[NDArray[np.float32]], weights: Sequence[float] | None = None) -> NDArray[np.float32]:
-    """Logits [N, C] of the weighted mean of the probabilities of each [N, C] in `logits`.
+    """Logits [..., C] of the weighted mean of the probabilities of each [..., C] in `logits`.
 
     They are log probabilities, shifted to a mean of 0 in each row. A temperature applied later softens the mean, not
     the single outputs. The arithmetic mean of Hinton et al. 2015, arXiv 1503.02531, section 2. With one column
     (regression), the weighted mean of the outputs. Weights are normalized to sum to 1; None is equal weights. A single
-    [N, C] is returned unchanged.
+    element is returned unchanged.
     """
     if len(logits) == 1:
         return logits[0]
     share = np.ones(len(logits)) if weights is None else np.asarray(weights, np.float64)
     share = share / share.sum()
-    if logits[0].shape[1] == 1:
+    if logits[0].shape[-1] == 1:
         return np.tensordot(share, np.stack(logits).astype(np.float64), 1).astype(np.float32)
     with np.errstate(divide="ignore"):  # a weight may be 0
-        log_share = np.log(share)[:, None, None]
+        log_share = np.log(share).reshape(-1, *[1] * logits[0].ndim)
     return _log_sum(np.stack([log_probabilities(each) for each in logits]) + log_share)
 
 
@@ -40,6 +40,27 @@ def average_by_text(logits: NDArray[np.float32], owner: NDArray[np.int64]) -> ND
     largest = np.maximum.reduceat(values, starts)
     total = np.add.reduceat(np.exp(values - largest[owner]), starts)
     return _centred(largest + np.log(total / counts[:, None]))
+
+
+def mean_vector(
+    vectors: NDArray[np.float32], owner: NDArray[np.int64], weights: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """The mean [texts, D] of the vectors [W, D] of each text's windows, scaled to the weighted mean of their lengths.
+
+    Unit vectors become a unit vector; the vector of a single window is unchanged. As OpenAI's cookbook has it,
+    "Embedding texts that are longer than the model's maximum context length".
+
+    Args:
+        owner: [W] number of each window's text, ascending from 0.
+        weights: [W] weight of each window, above 0.
+    """
+    counts = np.bincount(owner)
+    starts = np.cumsum(counts) - counts
+    share = (weights / np.add.reduceat(weights, starts)[owner])[:, None]
+    mean = np.add.reduceat(share * vectors, starts)
+    length = np.add.reduceat(share * np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True), starts)
+    mean *= length / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    return np.where((counts == 1)[:, None], vectors[starts], mean).astype(np.float32)
 
 
 def fit(logits: Sequence[NDArray[np.float32]], labels: NDArray[np.int64] | NDArray[np.float32]) -> list[float]:

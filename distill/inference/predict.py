@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from distill.data.collate import characters, pad, task_batch, word_positions
 from distill.data.encode import Encoded
 from distill.data.task_types import ABSENT
 from distill.data.task_types.answers import COLUMNS, best_spans, gathered
-from distill.data.windows import split, windows
-from distill.inference.mixture import average_by_text
+from distill.data.windows import Windows, new_tokens, split, windows
+from distill.inference.mixture import average_by_text, mean_vector
 from distill.inference.runners import Batch, Run
 
 SCORED = 4096
@@ -120,6 +121,14 @@ def window_logits(run: Run, encoded: Encoded, *, pad_id: int, tokens: int = 1638
         logits = np.where(places[:, :, None] == 1, run(batch), np.float32(ABSENT))
         result[part, :, : places.shape[1]] = logits.transpose(0, 2, 1)
     return result.reshape(len(encoded), -1)
+
+
+def whole_vectors(run: Run, encoded: Encoded, layout: Windows, *, pad_id: int, left: bool, rows: int) -> np.ndarray:
+    """Vectors float32 [n, D] of texts of any length, of one sequence each: the mean over overlapping windows, weighted
+    by the tokens that are new in each. `rows`: windows in a batch."""
+    parts, owner = split(encoded, replace(layout, between=layout.between[:0]))  # a separator is a part of the text
+    vectors = predict(run, parts, pad_id=pad_id, left=left, rows=rows)
+    return mean_vector(vectors, owner, new_tokens(encoded.lengths, owner, layout))
 
 
 def in_windows(run: Run, tokenizer: Any, size: int | None) -> Run:

@@ -146,13 +146,18 @@ def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
 
 def ensemble(name: str, runners: Sequence[Runner], weights: Sequence[float]) -> Runner:
     """The weighted mean of the runners' probabilities. Each gets its own part of a `joined` batch. A single runner is
-    returned unchanged."""
+    returned unchanged.
+
+    Of outputs of different shapes, which are those of windows by different tokenizers, there is no mean: the first are
+    returned. Only timings, which read no outputs, have such batches.
+    """
     if len(runners) == 1:
         return runners[0]
 
     def run(batch: Batch) -> np.ndarray:
         own = [{k.removeprefix(start): v for k, v in batch.items() if k.startswith(start)} for start in starts]
-        return average([runner.run(part) for runner, part in zip(runners, own, strict=True)], weights)
+        outputs = [runner.run(part) for runner, part in zip(runners, own, strict=True)]
+        return average(outputs, weights) if len({each.shape for each in outputs}) == 1 else outputs[0]
 
     starts = [f"{number}." for number in range(len(runners))]
     return Runner(name, runners[0].backend, runners[0].scheme, run)

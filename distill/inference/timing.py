@@ -4,7 +4,7 @@ tokenizers."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import cycle, islice, zip_longest
 from typing import Any
@@ -16,11 +16,13 @@ from distill.data.asked import Asked, encode
 from distill.data.collate import pad
 from distill.inference import latency
 from distill.inference.energy import Meter, Missing
-from distill.inference.runners import Batch, Runner, joined
+from distill.inference.runners import Batch, Run, Runner, joined
 
 OWN = "own"
 """`target.shape` for texts as long as the tasks' own."""
 TASK_ROWS, TASK_BATCH = 32, 8
+AT_ONCE = 32
+"""Most sequences of texts in one call of a model, as in `distill.load`: one text may be hundreds of windows."""
 TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, at most {TASK_BATCH} at a time"
 
 MOST_SECONDS = 60.0
@@ -151,16 +153,17 @@ def timed(
     single, together = drawn(rows, requests), by_length(drawn(rows, TASK_ROWS), readers.every[0], longest)
     own = {TASK_LENGTHS: together, SINGLE_TEXTS: [[row] for row in single]}
     of_texts = {inputs: readers.batches(parts, longest) for inputs, parts in own.items()}
+    reading = [replace(runner, run=_in_parts(runner.run)) for runner in runners]
     inputs[TASK_LENGTHS] = of_texts[TASK_LENGTHS]
     times: Times = {name: {} for name in (*names, *(tokenizer.name for tokenizer in tokenizers))}
     for key, batches in inputs.items():
         log(f"timing {len(runners)} variants, {key}")
-        both = [*runners, *(tokenizers if key in of_texts else ())]
+        both = [*reading, *tokenizers] if key in of_texts else runners
         measured = latency.measure(both, {key: batches}, repeats=repeats, least_ms=least_ms, seconds=MOST_SECONDS)
         for (name, _), values in measured.items():
             times[name][key] = values
     log(f"timing {len(runners)} variants, {len(single)} single texts")
-    answered = latency.requests([*runners, *tokenizers], of_texts[SINGLE_TEXTS], rounds=repeats)
+    answered = latency.requests([*reading, *tokenizers], of_texts[SINGLE_TEXTS], rounds=repeats)
     for name, values in answered.items():
         times[name][SINGLE_TEXTS] = values
     of_variants = {name: {key: readers.tokenizing(name, times, key) for key in of_texts} for name in names}
@@ -169,7 +172,7 @@ def timed(
     if isinstance(meter, str):
         return Timed(found, of_variants, distinct, {}, meter)
     log(f"energy of {len(runners)} variants, {len(single)} single texts")
-    joules = {runner.name: _joules(meter, runner, of_texts[SINGLE_TEXTS][runner.name]) for runner in runners}
+    joules = {runner.name: _joules(meter, runner, of_texts[SINGLE_TEXTS][runner.name]) for runner in reading}
     return Timed(found, of_variants, distinct, joules, None)
 
 
@@ -207,10 +210,26 @@ def by_length(rows: Sequence[Asked], tokenizer: Any, longest: int) -> list[list[
 
 
 def tokenized(rows: Sequence[Asked], tokenizer: Any, longest: int) -> Batch:
-    """A batch of rows of one layout, as `distill.load` makes it: all sequences of all rows."""
+    """All sequences of all rows, which are of one layout."""
     encoded = encode(rows[0].architecture, [row.parts for row in rows], tokenizer, longest)
     sequences = range(len(encoded.offsets) - 1)
     return pad(encoded, sequences, tokenizer.pad_token_id, tokenizer.padding_side == "left")
+
+
+def divided(batch: Batch) -> list[Batch]:
+    """The batch in equal parts of at most `AT_ONCE` sequences. Each part of a `joined` batch has some of each model."""
+    count = -(-max(map(len, batch.values())) // AT_ONCE)
+    parts = {key: np.array_split(value, count) for key, value in batch.items()}
+    return [{key: values[number] for key, values in parts.items()} for number in range(count)]
+
+
+def _in_parts(run: Run) -> Run:
+    """`run` on the parts of a batch, one after the other. Its outputs, which timings do not read, are the last ones."""
+
+    def all_parts(batch: Batch) -> np.ndarray:
+        return [run(part) for part in divided(batch)][-1]
+
+    return all_parts
 
 
 def shapes(configured: Sequence[Sequence[int]], target: Sequence[int] | None) -> list[list[int]]:

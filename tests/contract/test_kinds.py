@@ -12,7 +12,8 @@ import torch
 
 import distill
 from distill.data.collate import task_batch
-from distill.data.encode import alternating, encode_choices, encode_texts, encode_words
+from distill.data.encode import alternating, encode_choices, encode_texts
+from distill.data.encode_words import encode_words
 from distill.data.questions import encode_questions
 from distill.data.task import Task
 from distill.data.task_model import load_for

@@ -44,6 +44,11 @@ def _parser(prog: str = PROG) -> Parser:
     parser.add_argument("--rows", metavar="N", type=count, default=10, help="rows to list where the models differ most")
     parser.add_argument("--batch-size", metavar="N", type=count, default=32, help="texts in a batch of predictions")
     parser.add_argument(
+        "--windows",
+        action="store_true",
+        help="of embedders: read long texts in windows, whose vectors are averaged, in place of truncating them",
+    )
+    parser.add_argument(
         "--backend",
         metavar="BACKEND",
         nargs="+",
@@ -71,7 +76,8 @@ def _run(options: argparse.Namespace) -> None:
     from distill.runtime.machine import silence
 
     columns = {name: getattr(options, name) for name in ("text", "text_pair", "choices", "label", "separator")}
-    own = told_apart(options.a, options.b, options.file, columns | {"backend": options.backend})
+    asked = {"backend": options.backend} | ({"windows": True} if options.windows else {})
+    own = told_apart(options.a, options.b, options.file, columns | asked)
     if options.output is not None:
         check(options.output, own, overwrite=options.overwrite)
     messages = Console(stderr=True)
@@ -84,6 +90,7 @@ def _run(options: argparse.Namespace) -> None:
         top=options.rows,
         batch_size=options.batch_size,
         backends=(backends[0], backends[-1]),
+        windows=options.windows,
         log=lambda line: messages.print(Text(printable(line), style="dim"), soft_wrap=True),
     )
     paths = write(comparison, options.output, own, overwrite=options.overwrite)

@@ -24,6 +24,11 @@ from distill.runtime.versions import hardware
 if TYPE_CHECKING:
     from distill.deploy.serve import Model
 
+IN_WINDOWS = (
+    "Texts of more than the maximum tokens are read in overlapping windows, whose vectors are averaged. By default "
+    "they are truncated, as in sentence-transformers."
+)
+
 
 def compare(
     a: str | Path,
@@ -34,6 +39,7 @@ def compare(
     top: int = 10,
     batch_size: int = 32,
     backends: tuple[str | None, str | None] = (None, None),
+    windows: bool = False,
     log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Two models of one kind and with the same labels, on the rows of a file, labelled or not.
@@ -43,6 +49,7 @@ def compare(
             For embedders, each text of a file with one text column is paired with that of the next row.
         top: number of rows to list, of those on which the models' outputs differ most.
         backends: of A and of B; None for the default of `distill.load`.
+        windows: as in `distill.load`, of both.
 
     Returns:
         The content of compare.json.
@@ -58,7 +65,7 @@ def compare(
     for note in rows.table.notes:
         log(printable(note))
     check_width(rows.text, columns, "model B")
-    models = loaded((a, b), backends, log)
+    models = loaded((a, b), backends, windows, log)
     check_width(rows.text, () if models[0].kind.separate else models[0].columns, "model A")
     kinds = kinds_of(models)
     kind = kinds[0]
@@ -93,7 +100,7 @@ def compare(
         **_scored(kind, models, outputs, rows, given, names, lengths, top),
         "latency": measured,
         "environment": hardware(cores()),
-        "notes": [*rows.notes, *given.notes],
+        "notes": [*rows.notes, *given.notes, *([IN_WINDOWS] if windows else [])],
     }
     return result | {"result": sentences(result)}
 
@@ -105,8 +112,7 @@ def _described(model: Model, lengths: np.ndarray) -> dict[str, Any]:
         "backend": model.backend,
         "scheme": model.scheme,
         "max_length": model.max_length,
-        # Contexts are not truncated, but divided into windows.
-        "truncated_rows": 0 if model.kind.extractive else int((lengths > model.max_length).sum()),
+        "truncated_rows": 0 if model.kind.windowed or model.windows else int((lengths > model.max_length).sum()),
     }
 
 

@@ -44,7 +44,9 @@ def columns_of(folder: str | Path) -> tuple[Sequence[str], Sequence[str], str]:
     return () if record.kind.separate else record.columns, record.choices, record.kind.architecture
 
 
-def loaded(folders: Sequence[str | Path], backends: Sequence[str | None], log: Callable[[str], None]) -> list[Model]:
+def loaded(
+    folders: Sequence[str | Path], backends: Sequence[str | None], windows: bool, log: Callable[[str], None]
+) -> list[Model]:
     """The models of A and B. UserError for a folder that cannot be loaded, or has several heads."""
     from distill.deploy.export.record import located, read
     from distill.deploy.serve import Model, load
@@ -53,7 +55,7 @@ def loaded(folders: Sequence[str | Path], backends: Sequence[str | None], log: C
     for name, folder, backend in zip("AB", folders, backends, strict=True):
         with _named(name):
             read(located(folder))  # refuses a folder with several heads
-            model = load(folder, backend=backend, say=log)
+            model = load(folder, backend=backend, windows=windows, say=log)
             assert isinstance(model, Model)
             models.append(model)
         log(f"{name}: {folder}, {model.backend} {model.scheme}")
@@ -62,8 +64,8 @@ def loaded(folders: Sequence[str | Path], backends: Sequence[str | None], log: C
 
 def _named(name: str) -> AbstractContextManager[None]:
     """Name the model and the options in errors about its folder."""
-    words = {"folder": name, "backend": f"--backend, {name}"}
-    return reworded(lambda line: re.sub("^(folder|backend)(?=:)", lambda found: words[found[0]], line))
+    words = {"folder": name, "backend": f"--backend, {name}", "windows": f"--windows, {name}"}
+    return reworded(lambda line: re.sub("^(folder|backend|windows)(?=:)", lambda found: words[found[0]], line))
 
 
 def kinds_of(models: Sequence[Model]) -> tuple[TaskType, TaskType]:

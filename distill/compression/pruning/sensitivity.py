@@ -88,18 +88,22 @@ class Subject:
     def sample(self, examples: int, then: int = 0) -> list[Batch]:
         """At most `examples` random training rows, at most half of all, in batches of similar lengths.
 
-        With `then` > 0: at most that many batches of `LESSON` rows from the other rows, in random order.
+        With `then` > 0: at most that many batches of `LESSON` rows from the other rows, in random order; of windows,
+        those of many rows.
         """
         train, tokenizer = self.data.train, self.tokenizer
         given = labelled(targets_of(train))
         train = train.select(np.flatnonzero(given)) if given.any() else train
-        drawn = np.random.default_rng(self.seed).permutation(len(train))
+        random = np.random.default_rng(self.seed)
+        drawn = random.permutation(len(train))
         count = min(examples, len(drawn) // 2)
         drawn = drawn[count : count + then * LESSON] if then else drawn[:count]
         encoded = self.data.encoded(train.select(drawn), tokenizer, self.max_length)
         assert encoded.labels is not None
-        sampled = []
-        lessons = [np.arange(len(encoded))[at : at + LESSON] for at in range(0, len(encoded), LESSON)]
+        sampled, order = [], np.arange(len(encoded))
+        if then and self.data.task.kind.windowed:
+            order = random.permutation(order)
+        lessons = [order[at : at + LESSON] for at in range(0, len(order), LESSON)][:then]
         for rows in lessons if then else batches(np.asarray(encoded.lengths), TOKENS):
             batch, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
             batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[numbers])

@@ -169,12 +169,17 @@ class Source:
 
 
 def source_of(folder: Path, tokenizer: Any, data: TaskData, examples: int, max_length: int, seed: int) -> Source:
-    """A task's checkpoint with at most `examples` training rows, drawn at random, and all development rows."""
-    count = min(examples, len(data.train))
-    drawn = np.random.default_rng(seed).permutation(len(data.train))[:count]
+    """A task's checkpoint with at most `examples` training rows, drawn at random, and all development rows.
+
+    Of windows at most `examples` are drawn from those of all drawn rows, not the many of a few long texts.
+    """
+    random, count = np.random.default_rng(seed), min(examples, len(data.train))
+    drawn = random.permutation(len(data.train))[:count]
     encoded = data.encoded(data.train.select(drawn), tokenizer, max_length)
-    left = tokenizer.padding_side == "left"
-    rows = [pad(encoded, [row], tokenizer.pad_token_id, left) for row in range(min(examples, len(encoded.sequences)))]
+    left, every = tokenizer.padding_side == "left", np.arange(len(encoded.sequences))
+    if data.task.kind.windowed and len(every) > examples:
+        every = np.sort(random.permutation(every)[:examples])
+    rows = [pad(encoded, [row], tokenizer.pad_token_id, left) for row in every[:examples].tolist()]
     return Source(folder, tokenizer, data, rows, data.scored(data.development, tokenizer, max_length))
 
 

@@ -216,6 +216,11 @@ class TaskType:
         return self.architecture == ANSWERS
 
     @property
+    def windowed(self) -> bool:
+        """Whether a row of more than the maximum length is read in overlapping windows, and not cut."""
+        return self.per_token or self.extractive
+
+    @property
     def separate(self) -> bool:
         """Whether both texts of a row are encoded separately, so that its outputs are the outputs of both, side by
         side."""

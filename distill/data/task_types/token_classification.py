@@ -295,7 +295,7 @@ def _truth(targets: np.ndarray, texts: Sequence[Sequence[str]], labels: Sequence
 
 
 def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
-    """Codes of tags. A word that was truncated has outputs of 0 and is outside of spans."""
+    """Codes of tags. A word without a token has outputs of 0 and is outside of spans."""
     return np.where((outputs == 0).all(axis=1), -1, codes(labels)[outputs.argmax(axis=1)])
 
 

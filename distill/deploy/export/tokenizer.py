@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.encode import Encoded, encode_texts, encode_words
+from distill.data.encode import Encoded, encode_texts
+from distill.data.encode_words import encode_words
 from distill.data.questions import encode_questions
+from distill.data.task_types.words import words_of
 from distill.deploy.export.record import Tokens
 from distill.deploy.serve import tokens, whole
 from distill.errors import UserError
@@ -92,7 +94,7 @@ def serving(tokenizer: Any, checkpoint: Path, longest: int) -> Any:
 def _encoded(texts: Sequence[str], tokenizer: Any, length: int) -> list[Encoded]:
     """The texts in every layout in which tasks encode them, cut to a length in tokens."""
     others = [*texts[1:], *texts[:1]]
-    places = [np.array([[0, len(text)], [len(text) // 2, len(text)]], np.int64) for text in texts]
+    places = [np.array(words_of(text), np.int64).reshape(-1, 2) for text in texts]
     beginnings = [text[: PART * length] for text in texts], [text[: PART * length] for text in others]
     return [
         encode_texts([texts], tokenizer, length),
@@ -110,6 +112,6 @@ def _arrays(encoded: Encoded) -> list[Any]:
     words, spans = encoded.words, encoded.spans
     return [
         *(encoded.ids, encoded.offsets, encoded.segments),
-        *([] if words is None else [words.positions, words.offsets]),
+        *([] if words is None else [words.positions, words.offsets, words.owners]),
         *([] if spans is None else [spans.owners, spans.characters]),
     ]

@@ -19,6 +19,7 @@ from distill.config.backends import BACKENDS
 from distill.config.loads import BATCH, LOADS
 from distill.config.schemes import SCHEMES
 from distill.data.collate import MULTIPLE
+from distill.data.windows import windows as layout_of
 from distill.deploy.export import cross_encoder
 from distill.deploy.export.record import FILE, Entry, Record, located, read, read_any
 from distill.deploy.export.record import Heads as HeadsRecord
@@ -54,6 +55,7 @@ def load(
     threads: int | None = None,
     max_length: int | None = None,
     load: str | None = None,
+    windows: bool = False,
     say: Callable[[str], None] = _warn,
 ) -> Model | Heads:
     """Load a model folder: an exported one, the folder that contains it, or any classifier of transformers.
@@ -72,9 +74,12 @@ def load(
         scheme: fp32, int8, ..., instead of the fastest.
         device: of torch: cpu, cuda or cuda:1.
         threads: of the CPU; all cores by default.
-        max_length: tokens to which a text is truncated; by default as in training.
+        max_length: tokens to which a text is truncated, or of the windows in which it is read, as for token
+            classification; by default as in training.
         load: the load under which the fastest artifact is meant: `batch` for texts in batches, or `single` for one text
             at a time; by default that of the run.
+        windows: whether an embedder reads a text of more than `max_length` tokens in overlapping windows of this
+            length, in place of truncating it as sentence-transformers does. Its vector is the mean of their vectors.
         say: gets each conclusion from a folder without a record, as a line; by default a warning.
 
     Raises:
@@ -93,9 +98,9 @@ def load(
         stored = _whole(folder).plain(folder, max_length, say)
     entry = chosen(stored.artifacts, backend, scheme, device, load or stored.load, meant=load is not None)
     if not isinstance(stored, HeadsRecord):
-        return _model(folder, stored, None, entry, device, threads, max_length)
+        return _model(folder, stored, None, entry, device, threads, max_length, windows)
     records = [_of_head(folder / head) for head in stored.heads]
-    model = _model(folder, records[0], stored, entry, device, threads, max_length)
+    model = _model(folder, records[0], stored, entry, device, threads, max_length, windows)
     heads = {
         name: Head(r.kind, r.labels, r.threshold, r.artifacts[0].temperature or 1.0)
         for name, r in zip(stored.heads, records, strict=True)
@@ -120,8 +125,14 @@ def _model(
     device: str,
     threads: int | None,
     max_length: int | None,
+    windows: bool,
 ) -> Model:
     """The model of a folder. `several`: the record of several heads, of which the first has config and tokenizer."""
+    if windows and not stored.kind.separate:
+        anyway = "are read in windows anyway" if stored.kind.windowed else "are truncated"
+        raise ConfigError(
+            f"windows: got true; must be false for {stored.kind.name}, whose long texts {anyway}; leave it out"
+        )
     part = folder if several is None else folder / several.heads[0]
     tokenizer, longest = _tokenizer(part, stored, entry)
     record = replace(stored, max_length=_length(stored.max_length, max_length, longest))
@@ -149,6 +160,7 @@ def _model(
         _prompt(folder, record),
         _activation(folder, record, not (folder / FILE).is_file()),
         thresholds=entry.thresholds or {},
+        windows=layout_of(tokenizer, record.max_length) if windows else None,
     )
     if several is None:
         _check_outputs(model, folder / entry.path, _expected(model))

@@ -14,10 +14,14 @@ from distill.data.asked import encode
 from distill.data.task_types import TaskType
 from distill.data.task_types.detecting import detectable, reached
 from distill.data.task_types.layout import Parts
+from distill.data.windows import Windows
 from distill.errors import ConfigError, DataError
-from distill.inference.predict import predict
+from distill.inference.predict import predict, whole_vectors
 from distill.inference.runners import Run
 from distill.models.families.record import CHOICES, TOKENS
+
+_UNCUT = 2**31 - 1
+"""Number of tokens that no text has."""
 
 Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]] | Sequence[tuple[Any, ...]]
 """Texts, pairs of texts (for question answering a question and its context), for token classification also lists of the
@@ -37,7 +41,8 @@ class Model:
     backend: str
     scheme: str
     max_length: int
-    """Number of tokens to which a text, or a pair of texts, is truncated."""
+    """Number of tokens to which a text, or a pair of texts, is truncated; for token classification and question
+    answering, of the windows in which longer ones are read."""
     threshold: float
     """Probability above which a label of multi-label classification is predicted."""
     columns: tuple[str, ...]
@@ -57,13 +62,15 @@ class Model:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """Label -> probability, before temperature scaling, that at most 1% of the development rows without it reach;
     empty where none was chosen."""
+    windows: Windows | None = field(default=None, repr=False)
+    """The windows in which an embedder reads longer texts; None where they are truncated."""
     encoding: Lock = field(default_factory=Lock, repr=False, compare=False)
     """Held while texts are encoded: a tokenizer has one setting of truncation, for all threads of a service."""
 
     def outputs(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
         """Outputs float32 [n, outputs] of n texts or pairs, in their order. A batch has texts of similar length.
 
-        For token classification, n counts the words of all texts, and a word beyond `max_length` has zeros. For
+        For token classification, n counts the words of all texts, and a word without a token has zeros. For
         multiple choice, the outputs are the logits of the choices, with -10,000 for choices that a question lacks. For
         question answering, they are first character and end of the best span, its score, the score of no answer, and
         the span's probability.
@@ -83,11 +90,16 @@ class Model:
         layout = self.kind.layout
         if not rows:
             return np.zeros((0, len(self.labels) or layout.width or 1), np.float32)
+        longest = self.max_length if self.windows is None else _UNCUT
         with self.encoding:
-            encoded = encode(layout.architecture, rows, self.tokenizer, self.max_length)
-        _check(encoded.lengths > 0, "no text", "a text with at least one token")
+            encoded = encode(layout.architecture, rows, self.tokenizer, longest)
+        _check(encoded.whole_lengths > 0, "no text", "a text with at least one token")
         left, size = self.tokenizer.padding_side == "left", 1 if self.row_by_row else batch_size
-        outputs = predict(self.run, encoded, pad_id=self.tokenizer.pad_token_id, left=left, rows=size)
+        pad_id = self.tokenizer.pad_token_id
+        if self.windows is None:
+            outputs = predict(self.run, encoded, pad_id=pad_id, left=left, rows=size)
+        else:
+            outputs = whole_vectors(self.run, encoded, self.windows, pad_id=pad_id, left=left, rows=size)
         if not np.isfinite(outputs).all():
             raise DataError(
                 f"{self.folder}: got outputs of {self.backend} {self.scheme} that are not finite; must be numbers; "

@@ -22,7 +22,6 @@ from distill.data.development_split import aside
 from distill.data.tasks import TaskData
 from distill.deploy.export import tokenizer
 from distill.evaluation import disagreements, model_results
-from distill.evaluation.lengths import of_rows
 from distill.evaluation.results import Coverage, Disagreement
 from distill.inference import energy, latency, runners, timing, variants
 from distill.inference.variants import Variant
@@ -87,7 +86,7 @@ def run(inputs: EvaluateInputs, settings: Evaluate, runtime: Runtime) -> Evaluat
         for name, split, logits, labels in predictions(loader, inputs.tokenizers, data, splits, failed):
             (outputs if split in data.reported else development)[name][task, split] = (logits, labels)
         encoded = data.scored(data.reported, inputs.tokenizers[0], runtime.longest)
-        lengths |= {(task, split): of_rows(rows) for split, rows in encoded.items()}
+        lengths |= {(task, split): rows.whole_lengths for split, rows in encoded.items()}
     shapes = timing.shapes(settings.shapes, inputs.shape)
     working = [variant for variant in all_variants if variant.name not in failed]
     timed = _times(loader, inputs.tokenizers, settings, shapes, working, failed)

@@ -129,7 +129,8 @@ def batches(inputs: SearchInputs, longest: int) -> list[Batch]:
     rows = timing.drawn([_sample(data) for data in inputs.tasks.values()], timing.TASK_ROWS)
     one = load_of(inputs.goal) == SINGLE
     parts = [[row] for row in rows] if one else timing.by_length(rows, tokenizer, longest)
-    return untrained.random_tokens([timing.tokenized(part, tokenizer, longest) for part in parts])
+    whole = [timing.tokenized(part, tokenizer, longest) for part in parts]
+    return untrained.random_tokens(whole if one else [part for batch in whole for part in timing.divided(batch)])
 
 
 def _sample(data: TaskData) -> list[Asked]:

@@ -265,7 +265,7 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
     # Numbers of documents that only rows of the transfer set have come after those of the task's own documents.
     own_documents = 0 if texts is None else int(texts[1][:own_rows].max()) + 1
     if learned is not None and encoded.words is not None:
-        # A teacher with another tokenizer may have truncated words that the student has.
+        # A teacher with another tokenizer may have no token for words that the student has.
         encoded = replace(encoded, words=encoded.words.only(np.asarray(learned.any(axis=1))))
         rows = replace(rows, encoded=encoded)
 

@@ -270,7 +270,7 @@ def long_texts(tasks: Tasks, tokenizer: Any, most: int) -> Iterator[str]:
         sample = data.train.select(range(min(SAMPLE, len(data.train))))
         lengths = data.encoded(sample, tokenizer, UNBOUNDED).sequences.lengths
         if (share := float((lengths > most).mean())) >= SHARE_CUT:
-            action = "divided; to divide fewer" if data.task.kind.extractive else "cut; to keep more of them"
+            action = "divided; to divide fewer" if data.task.kind.windowed else "cut; to keep more of them"
             yield (
                 f"{name}: {100 * share:.0f}% of {len(sample):,} training texts have more than {most} tokens, at most "
                 f"{lengths.max():,}, and are {action}, set tasks.max_length"

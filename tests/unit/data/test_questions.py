@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from distill.data.collate import MULTIPLE, characters, task_batch
-from distill.data.questions import OVERLAP, encode_questions
+from distill.data.questions import encode_questions
 from distill.data.task_types import ABSENT, MISSING
 from distill.data.task_types.answers import BEST, COLUMNS, END, FIRST, LONGEST, NONE, NULL, narrowed
 from distill.data.task_types.question_answering import QUESTION_ANSWERING as KIND
+from distill.data.windows import OVERLAP
 from distill.inference.predict import predict, window_logits
 from distill.inference.runners import torch_run
 from distill.losses import soft_targets, supervised

@@ -6,7 +6,7 @@ import numpy as np
 
 from distill.data.encode import Encoded, Spans
 from distill.data.task_types.spans import TAGGED
-from distill.evaluation.lengths import by_length, of_rows, terciles
+from distill.evaluation.lengths import by_length, terciles
 from distill.evaluation.results import OfLength
 
 
@@ -39,6 +39,6 @@ def test_words_belong_to_their_texts() -> None:
 def test_a_question_is_as_long_as_its_windows() -> None:
     ids, offsets = np.zeros(12, np.int32), np.array([0, 3, 5, 12])
     spans = Spans(np.array([0, 0, 1]), np.full((12, 2), -1, np.int32))
-    assert of_rows(Encoded(ids, offsets, None, None, spans=spans)).tolist() == [5, 7]
-    assert of_rows(Encoded(ids, offsets, None, None)).tolist() == [3, 2, 7]
-    assert of_rows(Encoded(ids, offsets, None, None, groups=np.array([0, 2, 3]))).tolist() == [5, 7]
+    assert Encoded(ids, offsets, None, None, spans=spans).whole_lengths.tolist() == [5, 7]
+    assert Encoded(ids, offsets, None, None).whole_lengths.tolist() == [3, 2, 7]
+    assert Encoded(ids, offsets, None, None, groups=np.array([0, 2, 3])).whole_lengths.tolist() == [5, 7]
