@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distill import config
 from distill.data.columns import columns_of, text_columns
 from distill.data.files import Table
 from distill.data.task_types import TASK_TYPES, Columns
+from distill.data.task_types.task_type import one_array
 from distill.models.families.head import Head
 from distill.models.families.record import VECTORS
 
@@ -43,15 +45,29 @@ def completed(
         if columns.kind.grouped:  # two texts that stand one after the other are no query and document
             return columns, tables
         known = replace(settings, text=settings.text if settings.text in rows.column_names else None, text_pair=None)
-        rows = _paired(rows, text_columns(known, rows, key, train.files[0])[0], columns)
+        soft = settings.soft_label if settings.soft_label in rows.column_names else None
+        texts = rows if soft is None else rows.drop_columns([soft])
+        rows = _paired(rows, text_columns(known, texts, key, train.files[0])[0], columns, soft)
     if columns.label[0] not in rows.column_names:
         values = np.full(rows.num_rows, 1.0 if columns.kind.grouped else np.nan)
         rows = rows.append_column(columns.label[0], pa.array(values, from_pandas=True))
     return columns, {**tables, "train": replace(train, rows=rows)}
 
 
-def _paired(rows: pa.Table, text: str, columns: Columns) -> pa.Table:
-    """Half as many rows, of two texts each, without labels. A last text without another is left out."""
-    texts = rows[text].combine_chunks()
-    even = pa.array(np.arange(0, len(texts) // 2 * 2, 2))
-    return pa.table({columns.text[0]: texts.take(even), columns.text[1]: texts.take(pa.array(np.asarray(even) + 1))})
+def _paired(rows: pa.Table, text: str, columns: Columns, soft: str | None) -> pa.Table:
+    """Half as many rows, of two texts each, without labels. A last text without another is left out.
+
+    soft: column of the texts' vectors. A pair has the vectors of both texts, or null if one of them has none.
+    """
+    texts, count = rows[text].combine_chunks(), len(rows) // 2
+    even = np.arange(0, 2 * count, 2)
+    paired = pa.table({column: texts.take(pa.array(even + n)) for n, column in enumerate(columns.text)})
+    if soft is None:
+        return paired
+    vectors = one_array(rows[soft].slice(0, 2 * count))
+    missing = np.asarray(pc.is_null(vectors)).reshape(count, 2).any(axis=1)
+    # Lists of the vectors of each pair: those of a pair that is null are left out.
+    values = vectors.take(pa.array(np.flatnonzero(np.repeat(~missing, 2))))
+    ends = np.concatenate([[0], np.cumsum(np.where(missing, 0, 2))]).astype(np.int64)
+    lists = pa.LargeListArray.from_arrays(pa.array(ends), values, mask=pa.array(missing))
+    return paired.append_column(soft, lists)

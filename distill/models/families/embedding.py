@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,26 @@ _SET = ("num_labels", "problem_type", "legacy", "trust_remote_code")
 
 
 def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
-    """One vector per text [B, H] of hidden states [B, L, H]: their mean, the first token's (cls) or the maximum (max).
+    """One vector per text [B, H] of hidden states [B, L, H], as the Pooling of sentence-transformers 6 computes it.
 
-    mask: 1 at tokens, 0 at padding [B, L].
+    mask: 1 at tokens, 0 at padding [B, L], which may stand on either side.
+    how: the first token's vector (cls), the last token's (lasttoken), the maximum (max), the mean, the sum over the
+        root of the number of tokens (mean_sqrt_len_tokens), or the mean with the weights 1, 2, ... from the first token
+        to the last (weightedmean: Muennighoff 2022, arXiv 2202.08904, equation 4).
     """
+    rows = torch.arange(len(hidden), device=hidden.device)
     if how == "cls":
-        return hidden[torch.arange(len(hidden), device=hidden.device), mask.argmax(1)]
+        return hidden[rows, mask.argmax(1)]
+    if how == "lasttoken":
+        return hidden[rows, (mask * torch.arange(mask.shape[1], device=mask.device)).amax(1)]
     real = mask[:, :, None].bool()
     if how == "max":
         return hidden.masked_fill(~real, -torch.inf).amax(1)
-    return (hidden * real).sum(1) / real.sum(1)
+    if how == "weightedmean":
+        weights = (mask.cumsum(1) * mask).float()  # float16 cannot hold the sum of those of a long text
+        return (hidden * (weights / weights.sum(1, keepdim=True))[:, :, None].to(hidden.dtype)).sum(1)
+    count = real.sum(1)
+    return (hidden * real).sum(1) / (count**0.5 if how == "mean_sqrt_len_tokens" else count)
 
 
 class EncoderForVectors(nn.Module):
@@ -58,6 +69,8 @@ class EncoderForVectors(nn.Module):
         self.config = config
         self.vectors = files.of_config(config)
         files.into_config(config, self.vectors)
+        if family_of(config).layer is None and getattr(config, "use_cache", False):
+            config.use_cache = False  # keys and values that are not used
         self.base_model_prefix = family_of(config).encoder
         setattr(
             self,
@@ -172,12 +185,24 @@ class EncoderForVectors(nn.Module):
         )
         model = cls(encoder.config, encoder)
         if stored is not None and stored.width is not None:
-            weights = load_file(files.dense_file(folder), device="cpu")
             dense = getattr(model, DENSE)
-            dense.load_state_dict({name.removeprefix("linear."): value for name, value in weights.items()})
+            dense.load_state_dict(_linear(files.dense_files(folder)))
             dense.to(encoder.device, settings.get("dtype"))
         model.eval()
         return (model, info) if output_loading_info else model
+
+
+def _linear(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """`weight` [D, H] and `bias` [D] of linear layers, which follow each other, as one."""
+    first, *others = (load_file(path, device="cpu") for path in paths)
+    result = {name.removeprefix("linear."): value for name, value in first.items()}
+    for weights in others:
+        matrix = weights["linear.weight"].double()
+        whole = {name: matrix @ value.double() for name, value in result.items()}
+        if "linear.bias" in weights:
+            whole["bias"] = weights["linear.bias"] + whole.get("bias", 0)
+        result = {name: value.to(weights["linear.weight"].dtype) for name, value in whole.items()}
+    return result
 
 
 def keeping_width(model: Any) -> Any:

@@ -19,6 +19,7 @@ from distill.deploy.export import cross_encoder
 from distill.errors import Line, Problem
 from distill.models import families, teacher
 from distill.models.families import sentence
+from distill.models.families.embedding import width_of
 from distill.models.families.head import stored_head
 from distill.models.families.record import TEXTS, UNBOUNDED
 from distill.models.families.vectors import check_cosines
@@ -63,6 +64,8 @@ def problems(tasks: Tasks, models: Models, config: Config, plan: Plan, steps: Se
     yield from _unlabelled(tasks, models, steps)
     if config.teacher.kind == NO_TEACHER:
         yield from _without_soft_labels(tasks)
+    else:
+        yield from _other_width(tasks, models)
 
 
 def _unfit_for_kind(kind: TaskType, models: Models, config: Config, plan: Plan) -> Iterator[Line]:
@@ -207,6 +210,20 @@ def _without_soft_labels(tasks: Tasks) -> Iterator[Line]:
                 f"{without:,} of {len(soft):,} training rows of {name} without one",
                 "be in each row with teacher=none",
                 "add them, leave these rows out, or set teacher.name=FOLDER",
+            )
+
+
+def _other_width(tasks: Tasks, models: Models) -> Iterator[Line]:
+    """Stored vectors must be of the teacher's width where it is scored beside them, and embeds the rows without."""
+    for name, data in tasks.items():
+        soft = soft_outputs_of(data.train.select([0])) if data.task.kind.separate else None
+        stored = None if soft is None else soft.shape[1] // 2
+        if stored is not None and stored != (width := width_of(models.teachers[0].folder)):
+            yield Problem(
+                "tasks.soft_label",
+                f"vectors of {stored} numbers in {name}",
+                f"be of {width}, as those of the teacher, which embeds the rows without one",
+                "name the model that made them as the teacher, or set teacher=none student.name=FOLDER",
             )
 
 

@@ -1,0 +1,241 @@
+"""Embedders that are teachers: every pooling, decoders, several linear layers; sentence-transformers is the oracle."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import distill
+from distill.deploy.export.reload import vectors as reloaded
+from distill.errors import ConfigError, DataError
+from distill.models import families, teacher
+from distill.models.families import vectors
+from distill.models.families.embedding import EncoderForVectors, pooled
+from distill.models.families.head import stored_head
+from distill.runtime.storage import atomic, run_folder
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+TEXTS = [*TINY["SENTENCES"], "goats", " ".join(TINY["SENTENCES"][:2])]
+POOLINGS = list(vectors.POOLING)
+DECODERS = ("qwen2", "qwen3", "gemma2", "gemma3_text")
+
+
+def saved(folder: Path, *after: Any, family: str = "bert", how: str = "mean", side: str = "right", **given: Any) -> Path:
+    """A random embedder, as sentence-transformers writes it."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    settings = {key: given.pop(key) for key in [*given] if key not in ("prompts", "default_prompt_name")}
+    encoder = TINY["save"](folder / "encoder", family, "", std=0.3, **settings)
+    first = Transformer(str(encoder), max_seq_length=24)
+    first.tokenizer.padding_side = side
+    pooling = Pooling(first.get_embedding_dimension(), how)
+    SentenceTransformer(modules=[first, pooling, *after], device="cpu", **given).save_pretrained(str(folder / "made"))
+    return folder / "made"
+
+
+def there(folder: Path, **settings: Any) -> np.ndarray:
+    """What sentence-transformers makes of the texts, in one batch."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    return np.asarray(model.encode(TEXTS, show_progress_bar=False, **settings))
+
+
+@torch.no_grad()
+def here(folder: Path, side: str = "right", prompt: str = "") -> np.ndarray:
+    """The same of `EncoderForVectors`, with padding on one side."""
+    tokenizer = teacher.load_tokenizer(folder)
+    tokenizer.padding_side = side
+    texts = [prompt + text for text in TEXTS]
+    batch = dict(tokenizer(texts, padding=True, truncation=True, max_length=24, return_tensors="pt"))
+    model = EncoderForVectors.from_pretrained(folder)
+    return families.logits(model, batch).numpy()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_every_pooling_is_that_of_the_library(side: str, tmp_path: Path) -> None:
+    """The formulas alone, on hidden states with gaps of other lengths on one side."""
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    hidden = torch.randn(4, 7, 5, generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(7) < torch.tensor([[7], [1], [4], [6]])).long()
+    mask = mask.flip(1) if side == "left" else mask
+    for how in POOLINGS:
+        expected = Pooling(5, how)({"token_embeddings": hidden, "attention_mask": mask})  # type: ignore[arg-type]
+        torch.testing.assert_close(pooled(hidden, mask, how), expected["sentence_embedding"])
+        spoilt = hidden.masked_fill(mask[:, :, None] == 0, 9.0)
+        torch.testing.assert_close(pooled(spoilt, mask, how), expected["sentence_embedding"])
+
+
+def test_weights_of_a_long_text_do_not_overflow_in_half_precision() -> None:
+    hidden = torch.ones(1, 600, 2, dtype=torch.float16)
+    found = pooled(hidden, torch.ones(1, 600, dtype=torch.long), "weightedmean")
+    assert found.dtype == torch.float16
+    torch.testing.assert_close(found, torch.ones(1, 2, dtype=torch.float16), atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("how", "side"),
+    [("lasttoken", "left"), *(pytest.param(h, s, marks=pytest.mark.slow) for h in POOLINGS for s in ("left", "right"))],
+)
+def test_a_folder_of_every_pooling_is_read_written_and_exported(how: str, side: str, tmp_path: Path) -> None:
+    from sentence_transformers.base.modules import Normalize
+
+    from distill.deploy.export.onnx import export_onnx, onnx_parity
+
+    folder = saved(tmp_path, Normalize(), how=how, side=side)
+    expected = there(folder)
+    np.testing.assert_allclose(here(folder, side), expected, atol=1e-5)
+    assert teacher.pooling(folder) == how
+    head = stored_head(folder)
+    assert head is not None
+    assert head.outputs == 16
+    again = tmp_path / "again"
+    EncoderForVectors.from_pretrained(folder).save_pretrained(again)
+    tokenizer = teacher.load_tokenizer(folder)
+    tokenizer.padding_side = side
+    tokenizer.save_pretrained(again)
+    vectors.finish(again, 24, vectors.Vectors())
+    assert vectors.read(again) == vectors.Vectors(how)
+    np.testing.assert_allclose(there(again), expected, atol=1e-5)
+    alone = np.array(reloaded(str(again), [[text] for text in TEXTS[:4]], False))
+    rights = np.array([row["vector"] for row in distill.load(folder).predict(TEXTS[:4])])
+    np.testing.assert_allclose(alone, rights, atol=1e-5)
+    if how == "lasttoken":
+        export_onnx(again, tmp_path / "model.onnx")
+        assert onnx_parity(again, tmp_path / "model.onnx") < 1e-4
+
+
+DECODED = [
+    *[pytest.param(name, {}, marks=[pytest.mark.slow] * (name != "qwen3")) for name in DECODERS],
+    ("gemma3_text", {"use_bidirectional_attention": True, "sliding_window": 8}),
+]
+
+
+@pytest.mark.parametrize(("family", "settings"), DECODED)
+def test_the_vectors_of_a_decoder_are_those_of_the_library(
+    family: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    from sentence_transformers.base.modules import Normalize
+
+    prompts = {"query": "the old ", "document": ""}
+    how = "mean" if settings else "lasttoken"
+    folder = saved(tmp_path, Normalize(), family=family, how=how, side="left", prompts=prompts, **settings)
+    expected = there(folder)
+    np.testing.assert_allclose(here(folder, "left"), expected, atol=2e-5)
+    np.testing.assert_allclose(here(folder, "right"), expected, atol=1e-4)  # positions are relative
+    np.testing.assert_allclose(here(folder, "left", "the old "), there(folder, prompt_name="query"), atol=2e-5)
+    np.testing.assert_allclose([r["vector"] for r in distill.load(folder).predict(TEXTS)], expected, atol=1e-4)
+    assert np.ptp(expected, axis=0).min() > 0
+    head = stored_head(folder)
+    assert head is not None
+    assert head.prompts == ("the old ", "")
+    again = tmp_path / "again"
+    EncoderForVectors.from_pretrained(folder).save_pretrained(again)
+    teacher.load_tokenizer(folder).save_pretrained(again)
+    np.testing.assert_allclose(here(again, "left"), expected, atol=2e-5)
+
+
+def test_a_decoder_reads_both_ways_only_where_its_config_says_so(tmp_path: Path) -> None:
+    both = {"family": "gemma3_text", "sliding_window": 8}
+    one = here(saved(tmp_path / "one", **both))
+    two = here(saved(tmp_path / "two", use_bidirectional_attention=True, **both))
+    assert np.abs(one - two).max() > 1e-3
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_a_decoder_that_reads_both_ways_in_another_way_is_refused(family: str, tmp_path: Path) -> None:
+    folder = TINY["save"](tmp_path / "given", family, "")
+    settings = atomic.read_json(folder / "config.json")
+    atomic.write_json(folder / "config.json", settings | {"is_causal": True})
+    teacher.read_config(folder)
+    atomic.write_json(folder / "config.json", settings | {"is_causal": False})
+    with pytest.raises(DataError, match=r"config.json: got is_causal False; must be true, because transformers 5 then"):
+        teacher.read_config(folder)
+
+
+def test_two_linear_layers_are_read_as_one(tmp_path: Path) -> None:
+    from sentence_transformers.base.modules import Dense, Normalize
+
+    torch.manual_seed(0)
+    identity = torch.nn.Identity()
+    layers = Dense(16, 24, activation_function=identity), Dense(24, 12, bias=False, activation_function=identity)
+    folder = saved(tmp_path, *layers, Normalize())
+    expected = there(folder)
+    assert expected.shape == (len(TEXTS), 12)
+    np.testing.assert_allclose(here(folder), expected, atol=1e-5)
+    assert vectors.read(folder) == vectors.Vectors(width=12, bias=True, prompts={"query": "", "document": ""})
+    EncoderForVectors.from_pretrained(folder).save_pretrained(tmp_path / "again")
+    teacher.load_tokenizer(folder).save_pretrained(tmp_path / "again")
+    np.testing.assert_allclose(there(tmp_path / "again"), expected, atol=1e-5)
+
+
+def test_linear_layers_that_are_not_one_are_refused(tmp_path: Path) -> None:
+    from sentence_transformers.base.modules import Dense
+
+    identity = torch.nn.Identity()
+    folder = saved(tmp_path, Dense(16, 24), Dense(24, 12, activation_function=identity))
+    with pytest.raises(DataError, match=r"3_Dense/config.json: got a Dense after one with .*Tanh; must be after one"):
+        vectors.read(folder)
+    for name, value in (("activation_function", "torch.nn.modules.linear.Identity"), ("out_features", 20)):
+        file = folder / "2_Dense" / "config.json"
+        atomic.write_json(file, atomic.read_json(file) | {name: value})
+    with pytest.raises(DataError, match=r"model.safetensors: got "):
+        vectors.read(folder)
+
+
+def judged(number: int) -> dict[str, Any]:
+    query, document = TINY["SENTENCES"][number // 8], TINY["SENTENCES"][number % 8]
+    return {"query": f"{query} {number // 8}", "document": document, "relevance": int(query == document)}
+
+
+SMALL = ("limit=smoke", "limit.repeats=1", "tasks.max_length=24", "output=out", "teacher=hub")
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(judged(number)) + "\n" for number in range(64)))
+    return tmp_path / "texts.jsonl"
+
+
+@pytest.fixture
+def decoder(tmp_path: Path) -> Path:
+    from sentence_transformers.base.modules import Normalize
+
+    prompts = {"query": "the old ", "document": ""}
+    return saved(tmp_path / "teacher", Normalize(), family="qwen3", how="lasttoken", hidden_size=32, prompts=prompts)
+
+
+def test_a_decoder_is_not_pruned(decoder: Path, rows: Path, run: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"teacher.name: got a model of type qwen3; must be one of bert, "):
+        run(tmp_path, "prune", *SMALL, f"teacher.name={decoder}", f"tasks.train={rows}", "target.speedup=1.05")
+    assert not (tmp_path / "out" / "finetune_teacher").exists()
+
+
+@pytest.mark.slow
+def test_a_decoder_teaches_an_encoder_whose_queries_search_its_index(
+    decoder: Path, rows: Path, run: Any, tmp_path: Path
+) -> None:
+    small = TINY["save"](tmp_path / "small", "bert", "", std=0.2, length=34)
+    stages = ["pipeline=[finetune_teacher,finetune,evaluate]", "stages.evaluate.baseline=null", "limit.steps=3"]
+    stages += ["stages.evaluate.quantized=null", "stages.evaluate.shapes=[[1,16]]"]
+    given = [f"teacher.name={decoder}", f"student.name={small}", f"tasks.train={rows}"]
+    results = run(tmp_path, "task", *SMALL, *stages, *given)
+    made = tmp_path / "out" / "finetune" / "texts"
+    described = atomic.read_json(made / "2_Dense" / "config.json")
+    assert (described["in_features"], described["out_features"]) == (16, 32)
+    assert atomic.read_json(made / run_folder.MANIFEST)["log"][-1]["terms"].keys() >= {"soft_targets", "vectors"}
+    copied = tmp_path / "out" / "finetune_teacher" / "texts"
+    np.testing.assert_allclose(there(copied), there(decoder), atol=1e-5)
+    found = {model["role"]: model for model in results["models"] if model["scores"]}
+    assert found["student"]["teachers_index"]["texts"].keys() == found["student"]["scores"]["texts"].keys()
+    reference = next(model for model in results["models"] if (model["role"], model["scheme"]) == ("teacher", "fp32"))
+    assert not reference.get("teachers_index")
