@@ -13,7 +13,7 @@ from distill import config
 from distill.data.columns import columns_of, text_columns
 from distill.data.files import Table
 from distill.data.task_types import TASK_TYPES, Columns
-from distill.data.task_types.task_type import one_array
+from distill.data.task_types.task_type import is_text, one_array
 from distill.models.families.head import Head
 from distill.models.families.record import VECTORS
 
@@ -26,8 +26,8 @@ def completed(
     Returns these columns, and the tables with the completed training rows. Returns None and the unchanged tables for
     other tasks, and for training rows that have all columns.
 
-    A missing label is null for embedding, whose rows are then distilled alone, and 1 for retrieval, where a pair is a
-    query and a document that answers it.
+    A missing label is null, so that the rows are distilled alone. It is 1 for pairs of retrieval, which are a query and
+    a document that answers it; not for texts that are paired here.
 
     Args:
         head: the teacher's head; None without.
@@ -40,16 +40,17 @@ def completed(
     columns, train = columns_of(settings, others[0].rows, head, key, others[0].files[0]), tables["train"]
     if not columns.kind.separate or {*columns.text, *columns.label} <= {*train.rows.column_names}:
         return None, tables
-    rows = train.rows
-    if not {*columns.text} <= {*rows.column_names}:
-        if columns.kind.grouped:  # two texts that stand one after the other are no query and document
-            return columns, tables
+    rows, given = train.rows, {*columns.text} <= {*train.rows.column_names}
+    if not given:
         known = replace(settings, text=settings.text if settings.text in rows.column_names else None, text_pair=None)
         soft = settings.soft_label if settings.soft_label in rows.column_names else None
         texts = rows if soft is None else rows.drop_columns([soft])
+        # Two columns may be queries and documents under other names.
+        if columns.kind.grouped and known.text is None and sum(is_text(field.type) for field in texts.schema) != 1:
+            return columns, tables
         rows = _paired(rows, text_columns(known, texts, key, train.files[0])[0], columns, soft)
     if columns.label[0] not in rows.column_names:
-        values = np.full(rows.num_rows, 1.0 if columns.kind.grouped else np.nan)
+        values = np.full(rows.num_rows, 1.0 if columns.kind.grouped and given else np.nan)
         rows = rows.append_column(columns.label[0], pa.array(values, from_pandas=True))
     return columns, {**tables, "train": replace(train, rows=rows)}
 
