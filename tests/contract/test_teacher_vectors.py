@@ -69,7 +69,7 @@ def test_every_pooling_is_that_of_the_library(side: str, tmp_path: Path) -> None
     mask = (torch.arange(7) < torch.tensor([[7], [1], [4], [6]])).long()
     mask = mask.flip(1) if side == "left" else mask
     for how in POOLINGS:
-        expected = Pooling(5, how)({"token_embeddings": hidden, "attention_mask": mask})  # type: ignore[arg-type]
+        expected = Pooling(5, how)({"token_embeddings": hidden, "attention_mask": mask})
         torch.testing.assert_close(pooled(hidden, mask, how), expected["sentence_embedding"])
         spoilt = hidden.masked_fill(mask[:, :, None] == 0, 9.0)
         torch.testing.assert_close(pooled(spoilt, mask, how), expected["sentence_embedding"])
@@ -235,7 +235,7 @@ def test_a_decoder_teaches_an_encoder_whose_queries_search_its_index(
     assert atomic.read_json(made / run_folder.MANIFEST)["log"][-1]["terms"].keys() >= {"soft_targets", "vectors"}
     copied = tmp_path / "out" / "finetune_teacher" / "texts"
     np.testing.assert_allclose(there(copied), there(decoder), atol=1e-5)
-    found = {model["role"]: model for model in results["models"] if model["scores"]}
+    found = {model["role"]: model for model in results["models"] if model.get("scores")}
     assert found["student"]["teachers_index"]["texts"].keys() == found["student"]["scores"]["texts"].keys()
     reference = next(model for model in results["models"] if (model["role"], model["scheme"]) == ("teacher", "fp32"))
     assert not reference.get("teachers_index")

@@ -52,10 +52,11 @@ def _at_once(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray] | None:
     vectors = pc.list_flatten(column)
     sizes, numbers = pc.list_value_length(vectors), pc.list_flatten(vectors)
     pairs = pc.drop_null(pc.list_value_length(column))
-    alike = len(pc.unique(sizes)) == 1 and pc.unique(pairs).to_pylist() == [2]
+    given = np.flatnonzero(pc.is_valid(column).to_numpy())
+    alike = len(pc.unique(sizes)) == 1 and pc.unique(pairs).to_pylist() == [2] and len(vectors) == 2 * len(given)
     if not alike or sizes.null_count or numbers.null_count or not len(numbers):
         return None
-    given, values = np.flatnonzero(pc.is_valid(column).to_numpy()), numbers.to_numpy()
+    values = numbers.to_numpy()
     # Vectors of many rows may not fit into memory twice.
     return given, (values if values.dtype == np.float32 else values.astype(np.float64)).reshape(len(given), 2, -1)
 

@@ -61,7 +61,7 @@ def problems(tasks: Tasks, models: Models, config: Config, plan: Plan, steps: Se
     yield from _other_scale(tasks, models, steps)
     yield from few_rows(tasks, len(models.teachers), config, steps)
     yield from undivided(tasks, steps)
-    yield from _unlabelled(tasks, models, steps)
+    yield from _unlabelled(tasks, models, steps, config.teacher.kind == NO_TEACHER)
     if config.teacher.kind == NO_TEACHER:
         yield from _without_soft_labels(tasks)
     else:
@@ -181,13 +181,18 @@ def undivided(tasks: Tasks, steps: Sequence[Step]) -> Iterator[Line]:
                 yield Problem(key, got, must, f"set it to {most}")
 
 
-def _unlabelled(tasks: Tasks, models: Models, steps: Sequence[Step]) -> Iterator[Line]:
-    """Stages on tasks of embedders must have a teacher or labels to train on."""
+def _unlabelled(tasks: Tasks, models: Models, steps: Sequence[Step], stored: bool) -> Iterator[Line]:
+    """Stages on tasks of embedders must have a teacher or labels to train on.
+
+    stored: whether soft labels stand in for the teacher, so that they train the model at full size too.
+    """
     every = [data for data in tasks.values() if data.task.kind.separate]
     without = [data.task for data in every if not labelled(targets_of(data.train)).any()]
     head = stored_head(models.teachers[0].folder) if without else None
     for step in steps:
         if not without or not isinstance(step.settings, Train) or step.on_corpus or step.teacher is not None:
+            continue
+        if stored and step.settings.role == "teacher":
             continue
         as_it_is = head is not None and head.architecture == without[0].kind.architecture
         if not (step.settings.skip_if_head and as_it_is):
