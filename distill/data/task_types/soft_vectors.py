@@ -31,7 +31,8 @@ def unit_vectors(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Whe
     given, values = _by_row(column, where, name) if found is None else found
     if not len(given):
         raise DataError(f"{where(0)}: got no vector in {name}; must be in one row or more; name another column")
-    lengths = np.linalg.norm(values, axis=2)
+    with np.errstate(over="ignore"):  # refused below
+        lengths = np.linalg.norm(values, axis=2)
     bad = ~(np.isfinite(lengths) & (lengths > 0)).all(axis=1)
     if bad.any():
         row = int(given[np.flatnonzero(bad)[0]])
