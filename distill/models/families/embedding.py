@@ -39,7 +39,7 @@ def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
     mask: 1 at tokens, 0 at padding [B, L], which may stand on either side.
     how: the first token's vector (cls), the last token's (lasttoken), the maximum (max), the mean, the sum over the
         root of the number of tokens (mean_sqrt_len_tokens), or the mean with the weights 1, 2, ... from the first token
-        to the last (weightedmean: Muennighoff 2022, arXiv 2202.08904, equation 4).
+        to the last (weightedmean: Muennighoff 2022, arXiv 2202.08904).
     """
     rows = torch.arange(len(hidden), device=hidden.device)
     if how == "cls":
