@@ -26,7 +26,9 @@ POOLINGS = list(vectors.POOLING)
 DECODERS = ("qwen2", "qwen3", "gemma2", "gemma3_text")
 
 
-def saved(folder: Path, *after: Any, family: str = "bert", how: str = "mean", side: str = "right", **given: Any) -> Path:
+def saved(
+    folder: Path, *after: Any, family: str = "bert", how: str = "mean", side: str = "right", **given: Any
+) -> Path:
     """A random embedder, as sentence-transformers writes it."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Transformer

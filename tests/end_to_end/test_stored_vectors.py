@@ -64,7 +64,13 @@ def test_a_student_learns_the_stored_vectors(given: Path, run: Any, tmp_path: Pa
     rows = [pair(number) for number in range(64)]
     rows = [row | {"vectors": [vector(row["sentence1"]), vector(row["sentence2"])]} for row in rows]
     train = written(tmp_path / "texts.jsonl", rows)
-    settings = ["teacher=none", f"student.name={given}", f"tasks.train={train}", "tasks.kind=embedding", "tasks.text=sentence1"]
+    settings = [
+        "teacher=none",
+        f"student.name={given}",
+        f"tasks.train={train}",
+        "tasks.kind=embedding",
+        "tasks.text=sentence1",
+    ]
     settings += ["tasks.text_pair=sentence2", "tasks.label=score", "tasks.soft_label=vectors", "limit.steps=60"]
     run(tmp_path, "prune", *SMALL, *settings, "pipeline=[finetune_teacher]")
     folder = tmp_path / "out" / "finetune_teacher" / "texts"
@@ -80,7 +86,15 @@ def test_a_student_learns_the_stored_vectors(given: Path, run: Any, tmp_path: Pa
 def test_vectors_of_another_width_than_the_teachers_are_refused(given: Path, run: Any, tmp_path: Path) -> None:
     rows = [pair(number) for number in range(64)]
     train = written(tmp_path / "texts.jsonl", [row | {"vectors": [vector("a"), vector("b")]} for row in rows])
-    settings = ["teacher=hub", f"teacher.name={given}", f"tasks.train={train}", "tasks.kind=embedding", "tasks.text=sentence1"]
+    settings = [
+        "teacher=hub",
+        f"teacher.name={given}",
+        f"tasks.train={train}",
+        "tasks.kind=embedding",
+        "tasks.text=sentence1",
+    ]
     settings += ["tasks.text_pair=sentence2", "tasks.label=score", "tasks.soft_label=vectors"]
-    with pytest.raises(UserError, match=r"tasks.soft_label: got vectors of 24 numbers in texts; must be of 16, as those"):
+    with pytest.raises(
+        UserError, match=r"tasks.soft_label: got vectors of 24 numbers in texts; must be of 16, as those"
+    ):
         run(tmp_path, "prune", *SMALL, *settings, "pipeline=[finetune_teacher,prune,recover]")

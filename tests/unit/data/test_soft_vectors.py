@@ -62,10 +62,16 @@ def test_rows_without_vectors_are_nan() -> None:
 
 
 WRONG: list[tuple[list[Any], str]] = [
-    ([[[1.0, 2.0], [1.0, 2.0]], [[1.0, 2.0], [1.0]]], "row 2: got a vector of 1 numbers in vectors; must be of 2, as in"),
+    (
+        [[[1.0, 2.0], [1.0, 2.0]], [[1.0, 2.0], [1.0]]],
+        "row 2: got a vector of 1 numbers in vectors; must be of 2, as in",
+    ),
     ([[[1.0, 2.0], [1.0, 2.0]], [[1.0], [1.0]]], "row 2: got a vector of 1 numbers in vectors; must be of 2"),
     ([[[1.0, 2.0], [0.0, 0.0]]], "row 1: got a vector in vectors of zeros, or with a number that is not finite; must"),
-    ([None, [[1.0, float("nan")], [1.0, 1.0]]], "row 2: got a vector in vectors of zeros, or with a number that is not"),
+    (
+        [None, [[1.0, float("nan")], [1.0, 1.0]]],
+        "row 2: got a vector in vectors of zeros, or with a number that is not",
+    ),
     ([[[1.0, float("inf")], [1.0, 1.0]]], "row 1: got a vector in vectors of zeros, or with a number that is not fini"),
     ([[[1.0, 2.0]]], "must be two lists of numbers, the vectors of both texts, or of rows with one text a list of n"),
     ([[1.0, 2.0]], "row 1: got [1.0, 2.0] in vectors; must be two lists of numbers"),
@@ -96,7 +102,9 @@ WORDS = ["goats sleep", "snow falls", "plums are ripe", "the clock ticks", "boat
 
 
 def loaded(tmp_path: Path, train: pa.Table, kind: str = "embedding") -> Any:
-    held = [{"sentence1": f"{a} now", "sentence2": f"{b} now", "label": n % 3} for n, (a, b) in enumerate(pairwise(WORDS))]
+    held = [
+        {"sentence1": f"{a} now", "sentence2": f"{b} now", "label": n % 3} for n, (a, b) in enumerate(pairwise(WORDS))
+    ]
     (tmp_path / "held.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
     pq.write_table(train, tmp_path / "train.parquet")
     given: dict[str, Any] = {"train": str(tmp_path / "train.parquet"), "validation": str(tmp_path / "held.jsonl")}
