@@ -46,7 +46,7 @@ KINDS = {TEXTS: "texts", TOKENS: "words", CHOICES: "multiple choice", ANSWERS: "
 TEACHERS = """Models of a type in this table can only be teachers of tasks: `recipe=task` fine-tunes them with their
 classification head, and a student of a type above, with its own tokenizer, is trained on their logits. Sentence
 embedders of these types, such as Qwen3-Embedding and EmbeddingGemma, are used as they are; texts are read from left to
-right, or both ways where the config has `use_bidirectional_attention`.
+right, or both ways where the config has `use_bidirectional_attention`, or `is_causal` false.
 
 | Family | Tasks on | Padding | Exports to ONNX |
 | --- | --- | --- | --- |

@@ -19,8 +19,8 @@ class Needed:
     shown: str
     """The value that a message names."""
     why: str
-    encoders: bool | None = None
-    """Whether only encoders need it, whose families have records of layers, or only the others; None for all."""
+    encoders: bool = False
+    """Whether only encoders need it, whose families have records of layers."""
 
 
 POSITIONS, ROTARY = "position_embedding_type", ("rope", "rotary", "sans_pos")
@@ -33,9 +33,6 @@ NEEDED = {
         (None, False), "false", "because a decoder does not see the words after a word", encoders=True
     ),
     "add_cross_attention": Needed((None, False), "false", "because an encoder has no second input", encoders=True),
-    "is_causal": Needed(
-        (None, True), "true", "because transformers 5 then reads both ways only in batches with padding", encoders=False
-    ),
 }
 """Setting -> the values that it may have."""
 
@@ -72,7 +69,7 @@ def check_settings(file: Path, config: Mapping[str, Any]) -> None:
         rotary = record is not None and record.rotary
         if name == POSITIONS and rotary and got in ROTARY:
             continue
-        if got not in needed.values and needed.encoders in (None, encoder):
+        if got not in needed.values and (encoder or not needed.encoders):
             shown = "rotary" if name == POSITIONS and rotary else needed.shown
             other = "one trained without it"
             if name == POSITIONS and got in ROTARY:
