@@ -93,9 +93,10 @@ def test_a_folder_of_every_pooling_is_read_written_and_exported(how: str, side: 
 
     from distill.deploy.export.onnx import export_onnx, onnx_parity
 
-    folder = saved(tmp_path, Normalize(), how=how, side=side)
+    # Its positions are relative, so that it does not matter where the library pads.
+    folder = saved(tmp_path, Normalize(), family="modernbert", how=how, side=side)
     expected = there(folder)
-    np.testing.assert_allclose(here(folder, side), expected, atol=1e-5)
+    np.testing.assert_allclose(here(folder, side), expected, atol=1e-4)
     assert teacher.pooling(folder) == how
     head = stored_head(folder)
     assert head is not None
@@ -107,7 +108,7 @@ def test_a_folder_of_every_pooling_is_read_written_and_exported(how: str, side: 
     tokenizer.save_pretrained(again)
     vectors.finish(again, 24, vectors.Vectors())
     assert vectors.read(again) == vectors.Vectors(how)
-    np.testing.assert_allclose(there(again), expected, atol=1e-5)
+    np.testing.assert_allclose(there(again), expected, atol=1e-4)
     alone = np.array(reloaded(str(again), [[text] for text in TEXTS[:4]], False))
     rights = np.array([row["vector"] for row in distill.load(folder).predict(TEXTS[:4])])
     np.testing.assert_allclose(alone, rights, atol=1e-5)
