@@ -48,6 +48,7 @@ def test_plain_texts_with_vectors_train_a_student_without_a_teacher(given: Path,
     settings = ["teacher=none", f"student.name={given}", f"tasks.train={train}", f"tasks.validation={held}"]
     settings += ["tasks.kind=embedding", "tasks.soft_label=vector", "student.num_hidden_layers=1"]
     settings += ["stages.export.quantized=null", "stages.export.evaluated=null"]
+    settings.append("limit.steps=3")
     run(tmp_path, "prune", *SMALL, *settings, "pipeline=[finetune_teacher,prune,recover,export]")
     for stage in ("finetune_teacher", "recover"):
         folder = tmp_path / "out" / stage / "texts"
