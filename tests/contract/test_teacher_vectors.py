@@ -227,21 +227,14 @@ def test_a_decoder_is_not_pruned(decoder: Path, rows: Path, run: Any, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_decoder_teaches_an_encoder_whose_queries_search_its_index(
-    decoder: Path, rows: Path, run: Any, tmp_path: Path
-) -> None:
+def test_a_decoder_teaches_an_encoder(decoder: Path, rows: Path, run: Any, tmp_path: Path) -> None:
     small = TINY["save"](tmp_path / "small", "bert", "", std=0.2, length=34)
-    stages = ["pipeline=[finetune_teacher,finetune,evaluate]", "stages.evaluate.baseline=null", "limit.steps=3"]
-    stages += ["stages.evaluate.quantized=null", "stages.evaluate.shapes=[[1,16]]"]
+    stages = ["pipeline=[finetune_teacher,finetune]", "limit.steps=3"]
     given = [f"teacher.name={decoder}", f"student.name={small}", f"tasks.train={rows}"]
-    results = run(tmp_path, "task", *SMALL, *stages, *given)
+    run(tmp_path, "task", *SMALL, *stages, *given)
     made = tmp_path / "out" / "finetune" / "texts"
     described = atomic.read_json(made / "2_Dense" / "config.json")
     assert (described["in_features"], described["out_features"]) == (16, 32)
     assert atomic.read_json(made / run_folder.MANIFEST)["log"][-1]["terms"].keys() >= {"soft_targets", "vectors"}
     copied = tmp_path / "out" / "finetune_teacher" / "texts"
     np.testing.assert_allclose(there(copied), there(decoder), atol=1e-5)
-    found = {model["role"]: model for model in results["models"] if model.get("scores")}
-    assert found["student"]["teachers_index"]["texts"].keys() == found["student"]["scores"]["texts"].keys()
-    reference = next(model for model in results["models"] if (model["role"], model["scheme"]) == ("teacher", "fp32"))
-    assert not reference.get("teachers_index")
