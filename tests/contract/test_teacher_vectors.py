@@ -237,4 +237,4 @@ def test_a_decoder_teaches_an_encoder(decoder: Path, rows: Path, run: Any, tmp_p
     assert (described["in_features"], described["out_features"]) == (16, 32)
     assert atomic.read_json(made / run_folder.MANIFEST)["log"][-1]["terms"].keys() >= {"soft_targets", "vectors"}
     copied = tmp_path / "out" / "finetune_teacher" / "texts"
-    np.testing.assert_allclose(there(copied), there(decoder), atol=1e-5)
+    np.testing.assert_allclose(there(copied), there(decoder), atol=1e-4)  # padding stands on the other side
