@@ -41,16 +41,15 @@ def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
         root of the number of tokens (mean_sqrt_len_tokens), or the mean with the weights 1, 2, ... from the first token
         to the last (weightedmean: Muennighoff 2022, arXiv 2202.08904).
     """
-    rows = torch.arange(len(hidden), device=hidden.device)
     if how == "cls":
-        return hidden[rows, mask.argmax(1)]
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), mask.argmax(1)]  # len() is not exported
+    real, order = mask[:, :, None].bool(), mask.cumsum(1)
     if how == "lasttoken":
-        return hidden[rows, (mask * torch.arange(mask.shape[1], device=mask.device)).amax(1)]
-    real = mask[:, :, None].bool()
+        return (hidden * (real & (order == order[:, -1:])[:, :, None])).sum(1)
     if how == "max":
         return hidden.masked_fill(~real, -torch.inf).amax(1)
     if how == "weightedmean":
-        weights = (mask.cumsum(1) * mask).float()  # float16 cannot hold the sum of those of a long text
+        weights = (order * mask).float()  # float16 cannot hold the sum of those of a long text
         return (hidden * (weights / weights.sum(1, keepdim=True))[:, :, None].to(hidden.dtype)).sum(1)
     count = real.sum(1)
     return (hidden * real).sum(1) / (count**0.5 if how == "mean_sqrt_len_tokens" else count)
