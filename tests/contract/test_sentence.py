@@ -313,7 +313,7 @@ def other_modules() -> dict[str, Callable[[Path, Path], Path]]:
         return folder
 
     def without_prompt(encoder: Path, folder: Path) -> Path:
-        edit(saved(encoder, folder) / "1_Pooling" / "config.json", include_prompt=False)
+        edit(saved(encoder, folder, prompts={"query": "ask: "}) / "1_Pooling" / "config.json", include_prompt=False)
         return folder
 
     return {

@@ -200,7 +200,7 @@ MODULE = "sentence_transformers.models."
         (
             "1_Pooling/config.json",
             {"pooling_mode": ["mean", "cls"]},
-            "must be one of mean, cls, max, mean_sqrt_len_tokens, weightedmean, lasttoken, with the prompt",
+            "must be one of mean, cls, max, mean_sqrt_len_tokens, weightedmean, lasttoken; ",
         ),
         (
             "2_Dense/config.json",

@@ -64,7 +64,7 @@ def _at_once(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray] | None:
 
 def _by_row(column: pa.ChunkedArray, where: Where, name: str) -> tuple[np.ndarray, np.ndarray]:
     """The same, of any column. Raises DataError for the first row without two vectors of the usual size."""
-    given, result = list[int](), list[list[list[float]]]()
+    given, result = list[int](), list[np.ndarray]()
     for row, cell in enumerate(column):
         value = _parsed(cell.as_py())
         if value is None:
@@ -77,15 +77,24 @@ def _by_row(column: pa.ChunkedArray, where: Where, name: str) -> tuple[np.ndarra
                 f"{where(row)}: got {value!r}"[:200] + f" in {name}; must be two lists of numbers, the vectors of both "
                 "texts, or of rows with one text a list of numbers; correct the row"
             )
-        size = len(result[0][0]) if result else len(pair[0])
+        size = result[0].shape[1] if result else len(pair[0])
         if wrong := [len(vector) for vector in pair if len(vector) != size]:
             raise DataError(
                 f"{where(row)}: got a vector of {wrong[0]} numbers in {name}; must be of {size}, as in the rows before "
                 "it; embed all texts with one model"
             )
         given.append(row)
-        result.append(pair)
-    return np.array(given, np.int64), np.array(result, np.float64)
+        result.append(_numbers(pair))
+    return np.array(given, np.int64), np.stack(result) if result else np.zeros((0, 2, 0), np.float32)
+
+
+def _numbers(pair: list[list[float]]) -> np.ndarray:
+    """[2, D]; infinite where float32 cannot hold a number."""
+    try:
+        with np.errstate(over="ignore"):
+            return np.asarray(pair, np.float32)
+    except OverflowError:  # an integer that no float can hold
+        return np.full((2, len(pair[0])), np.inf, np.float32)
 
 
 def _parsed(value: Any) -> Any:
@@ -94,7 +103,7 @@ def _parsed(value: Any) -> Any:
         return value
     try:
         return json.loads(value) if value.strip() else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
 
 

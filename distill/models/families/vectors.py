@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -141,12 +141,14 @@ def _read(folder: Path) -> Vectors | None:
         return None
     _check_modules(folder, stored, names, paths)
     check_pickled_head(folder)
-    vectors = Vectors(_pooling(folder / paths[1] / "config.json"), lower=reading(folder).lower)
+    file = folder / paths[1] / "config.json"
+    vectors = _with_prompts(Vectors(_pooling(file), lower=reading(folder).lower), stored, folder / MODEL)
+    _check_prompted(file, vectors.prompts.values())
     for name, path in modules:
         vectors = _with_dense(vectors, folder / path) if name == "Dense" else vectors
     if "Normalize" in names:
         _check_input(folder / paths[-1] / "config.json")
-    return _with_prompts(replace(vectors, normalized="Normalize" in names), stored, folder / MODEL)
+    return replace(vectors, normalized="Normalize" in names)
 
 
 def _check_modules(folder: Path, stored: Mapping[str, Any], names: tuple[str, ...], paths: list[str]) -> None:
@@ -185,11 +187,26 @@ def _pooling(file: Path) -> str:
     settings = settings_in(file)
     stated = settings.get("pooling_mode") or [how for how, key in POOLING.items() if settings.get(key)] or "mean"
     modes = [stated] if isinstance(stated, str) else list(stated)
-    prompt = settings.get("include_prompt", True)
-    if len(modes) != 1 or modes[0] not in POOLING or not prompt:
-        got = f"the pooling {', '.join(map(str, modes))}{'' if prompt else ' without the prompt'}"
-        raise DataError(f"{file}: got {got}; must be one of {', '.join(POOLING)}, with the prompt; {ALONE}")
+    if len(modes) != 1 or modes[0] not in POOLING:
+        got = f"the pooling {', '.join(map(str, modes))}"
+        raise DataError(f"{file}: got {got}; must be one of {', '.join(POOLING)}; {ALONE}")
     return str(modes[0])
+
+
+def check_prompted(folder: str | Path, prompts: Iterable[str]) -> None:
+    """Raise DataError for an embedder that leaves the tokens of its prompt out of the pooling, if a prompt is put
+    before texts."""
+    if embeds(folder):
+        path = next(path for name, path in modules_of(Path(folder) / MODULES) if name == "Pooling")
+        _check_prompted(Path(folder) / path / "config.json", prompts)
+
+
+def _check_prompted(file: Path, prompts: Iterable[str]) -> None:
+    if any(prompts) and not settings_in(file).get("include_prompt", True):
+        raise DataError(
+            f"{file}: got include_prompt false, and a prompt before texts; must be true, because a prompt is pooled as "
+            f"any other text is; {ALONE}"
+        )
 
 
 def _with_dense(vectors: Vectors, folder: Path) -> Vectors:
