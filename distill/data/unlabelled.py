@@ -46,8 +46,10 @@ def completed(
         known = replace(settings, text=settings.text if settings.text in rows.column_names else None, text_pair=None)
         soft = settings.soft_label if settings.soft_label in rows.column_names else None
         texts = rows if soft is None else rows.drop_columns([soft])
+        besides = [name for name in _texts(texts) if name != known.text]
         # Labelled rows, and two columns of texts, may be queries and documents under other names.
-        if columns.kind.grouped and (columns.label[0] in rows.column_names or len(_texts(texts)) > 1):
+        judged = columns.label[0] in rows.column_names or len(besides) > (known.text is None)
+        if columns.kind.grouped and judged:
             return columns, tables, []
         text = text_columns(known, texts, key, train.files[0])[0]
         remarks.append(f"train: {len(rows):,} texts of {text} taken in pairs, without labels")
@@ -71,7 +73,7 @@ def check_prompts(settings: config.Task, prompts: Sequence[str], key: str) -> No
         raise ConfigError(
             f"{key}.prompts: got nothing, with vectors of single texts in {settings.soft_label} and a teacher with the "
             f"prompts {' and '.join(map(repr, prompts))}; must be the two that the vectors were made with; set "
-            f"'{key}.prompts=[\"\",\"\"]' for none, or store the vectors of pairs of a query and a document"
+            f'\'{key}.prompts=["",""]\' for none, or store the vectors of pairs of a query and a document'
         )
 
 

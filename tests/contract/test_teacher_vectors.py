@@ -12,11 +12,12 @@ import pytest
 import torch
 
 import distill
+from distill.deploy.export.reload import embedder
 from distill.deploy.export.reload import vectors as reloaded
 from distill.errors import ConfigError, DataError
 from distill.models import families, teacher
 from distill.models.families import vectors
-from distill.models.families.embedding import EncoderForVectors, pooled
+from distill.models.families.embedding import EncoderForVectors, _linear, pooled
 from distill.models.families.head import stored_head
 from distill.runtime.storage import atomic, run_folder
 
@@ -82,6 +83,28 @@ def test_weights_of_a_long_text_do_not_overflow_in_half_precision() -> None:
     found = pooled(hidden, torch.ones(1, 600, dtype=torch.long), "weightedmean")
     assert found.dtype == torch.float16
     torch.testing.assert_close(found, torch.ones(1, 2, dtype=torch.float16), atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("how", POOLINGS)
+def test_a_text_without_a_token_has_a_finite_vector(how: str) -> None:
+    hidden, mask = torch.ones(2, 3, 4), torch.tensor([[0, 0, 0], [1, 1, 0]])
+    assert torch.isfinite(pooled(hidden, mask, how)).all()
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("how", POOLINGS)
+def test_a_folder_is_verified_with_the_vectors_of_the_model(how: str, side: str, tmp_path: Path) -> None:
+    """The pooling that is written out for new processes is that of the model, with padding on either side."""
+    folder = TINY["save"](tmp_path / "made", "modernbert", "", std=0.3)
+    vectors.write(folder, vectors.Vectors(how), 16, {})
+    tokenizer = teacher.load_tokenizer(folder)
+    tokenizer.padding_side = side
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    model = EncoderForVectors.from_pretrained(folder)
+    assert model.vectors.pooling == how
+    with torch.no_grad():
+        found = embedder(str(folder), {})(**batch)["logits"]
+        torch.testing.assert_close(found, families.logits(model, dict(batch)), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -191,10 +214,40 @@ def test_linear_layers_that_are_not_one_are_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path, Dense(16, 24), Dense(24, 12, activation_function=identity))
     with pytest.raises(DataError, match=r"3_Dense/config.json: got a Dense after one with .*Tanh; must be after one"):
         vectors.read(folder)
-    for name, value in (("activation_function", "torch.nn.modules.linear.Identity"), ("out_features", 20)):
-        file = folder / "2_Dense" / "config.json"
-        atomic.write_json(file, atomic.read_json(file) | {name: value})
-    with pytest.raises(DataError, match=r"model.safetensors: got "):
+    changed = {"2_Dense": {"activation_function": "torch.nn.modules.linear.Identity"}, "3_Dense": {"in_features": 20}}
+    for name, values in changed.items():
+        file = folder / name / "config.json"
+        atomic.write_json(file, atomic.read_json(file) | values)
+    with pytest.raises(DataError, match=r"3_Dense/config.json: got in_features 20; must be 24, the width of the Dense"):
+        vectors.read(folder)
+
+
+def test_the_product_of_linear_layers_in_half_precision_is_not_rounded(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    generator = torch.Generator().manual_seed(0)
+    layers = [torch.randn(5, 4, generator=generator).half(), torch.randn(3, 5, generator=generator).half()]
+    for number, weight in enumerate(layers):
+        save_file({"linear.weight": weight, "linear.bias": weight[:, 0].clone()}, tmp_path / f"{number}")
+    found = _linear([tmp_path / "0", tmp_path / "1"])
+    one, two = (weight.double() for weight in layers)
+    torch.testing.assert_close(found["weight"], (two @ one).float())
+    torch.testing.assert_close(found["bias"], (two @ one[:, 0] + two[:, 0]).float())
+
+
+def test_a_prompt_that_is_not_pooled_is_refused_where_there_is_one(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    file = folder / "1_Pooling" / "config.json"
+    atomic.write_json(file, atomic.read_json(file) | {"include_prompt": False})
+    np.testing.assert_allclose(here(folder), there(folder), atol=1e-5)
+    vectors.check_prompted(folder, ["", ""])
+    vectors.check_prompted(tmp_path / "encoder", ["query: "])
+    message = r"1_Pooling/config.json: got include_prompt false, and a prompt before texts; must be true"
+    with pytest.raises(DataError, match=message):
+        vectors.check_prompted(folder, ["query: ", ""])
+    model = folder / "config_sentence_transformers.json"
+    atomic.write_json(model, atomic.read_json(model) | {"prompts": {"query": "ask: "}})
+    with pytest.raises(DataError, match=message):
         vectors.read(folder)
 
 

@@ -254,4 +254,13 @@ def _of_encoder(quantizer: Any, prefix: str) -> Any:
     return result
 
 
-__all__ = ["DENSE", "KEY", "EncoderForVectors", "dense_width", "encoder_arguments", "keeping_width", "pooled", "width_of"]
+__all__ = [
+    "DENSE",
+    "KEY",
+    "EncoderForVectors",
+    "dense_width",
+    "encoder_arguments",
+    "keeping_width",
+    "pooled",
+    "width_of",
+]

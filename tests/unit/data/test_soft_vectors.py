@@ -17,6 +17,8 @@ from distill.data.task_types import TASK_TYPES, embedding
 from distill.data.task_types.soft_vectors import unit_vectors
 from distill.data.tasks import load_tasks, soft_outputs_of
 from distill.errors import ConfigError, DataError
+from distill.models.families.head import Head
+from distill.models.families.record import VECTORS
 
 PAIRS = np.random.default_rng(0).normal(size=(6, 2, 4))
 WANTED = (PAIRS / np.linalg.norm(PAIRS, axis=2, keepdims=True)).reshape(6, 8)
@@ -78,6 +80,9 @@ WRONG: list[tuple[list[Any], str]] = [
     ([[[], []]], "must be two lists of numbers"),
     (["[[1, true], [1, 2]]"], "must be two lists of numbers"),
     (['[[1, "a"], [1, 2]]'], "must be two lists of numbers"),
+    ([f"[[1{'0' * 400}, 1], [1, 2]]"], "row 1: got a vector in vectors of zeros, or with a number that is not finite"),
+    (["[[1e300, 1], [1, 2]]"], "row 1: got a vector in vectors of zeros, or with a number that is not finite"),
+    (["[" * 100_000], "row 1: got '[[[["),
     (["far away"], "row 1: got 'far away' in vectors; must be two lists of numbers"),
     ([1.5], "row 1: got 1.5 in vectors; must be two lists of numbers"),
     ([None, None], "row 1: got no vector in vectors; must be in one row or more"),
@@ -101,15 +106,16 @@ def test_kinds_of_vectors_have_them() -> None:
 WORDS = ["goats sleep", "snow falls", "plums are ripe", "the clock ticks", "boats cross", "bread rises", "a door opens"]
 
 
-def loaded(tmp_path: Path, train: pa.Table, kind: str = "embedding") -> Any:
+def loaded(tmp_path: Path, train: pa.Table, kind: str = "embedding", **settings: Any) -> Any:
     held = [
         {"sentence1": f"{a} now", "sentence2": f"{b} now", "label": n % 3} for n, (a, b) in enumerate(pairwise(WORDS))
     ]
     (tmp_path / "held.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
     pq.write_table(train, tmp_path / "train.parquet")
     given: dict[str, Any] = {"train": str(tmp_path / "train.parquet"), "validation": str(tmp_path / "held.jsonl")}
-    tasks = config.Tasks(kind=kind, soft_label="vector", name="own", **given)
-    return load_tasks(tasks, config.Limit(), 0)
+    head = settings.pop("head", None)
+    tasks = config.Tasks(kind=kind, name="own", **{"soft_label": "vector", **given, **settings})
+    return load_tasks(tasks, config.Limit(), 0, head)
 
 
 def test_texts_with_a_vector_each_are_paired_with_both_vectors(tmp_path: Path) -> None:
@@ -166,5 +172,58 @@ def test_plain_texts_of_retrieval_are_not_relevant_for_each_other(tmp_path: Path
     assert len(train) == 10
     assert np.isnan(train["label"][:]).all()
     two = pa.table({"ask": texts, "answer": texts[::-1], "vector": vectors})
-    with pytest.raises(DataError, match=r"got columns ask, answer, vector; must have sentence1, sentence2, label"):
+    wanted = "must have sentence1, sentence2, label, as the validation rows do, or one column of texts alone; add or"
+    with pytest.raises(DataError, match=rf"got columns ask, answer, vector; {wanted}"):
         loaded(tmp_path, two, "retrieval")
+
+
+TWENTY = [f"{word} {number}" for number in range(3) for word in WORDS][:20]
+VECTORS_OF_20 = np.random.default_rng(3).normal(size=(20, 3)).tolist()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"sentence1": TWENTY, "doc": TWENTY[::-1], "label": [n % 2 for n in range(20)]},
+        {"sentence1": TWENTY, "doc": TWENTY[::-1]},
+        {"sentence1": TWENTY, "doc": list(range(20)), "label": [n % 2 for n in range(20)]},
+    ],
+)
+def test_judged_rows_with_a_column_of_another_name_are_not_read_as_texts_alone(
+    columns: dict[str, Any], tmp_path: Path
+) -> None:
+    for settings in ({}, {"text": "sentence1", "text_pair": "sentence2"}):
+        with pytest.raises(
+            DataError, match=r"train.parquet: got columns sentence1, doc.*; must have sentence2(, label)?,"
+        ):
+            loaded(tmp_path, pa.table(columns), "retrieval", soft_label=None, **settings)
+
+
+def test_ids_and_numbers_stand_beside_texts_alone(tmp_path: Path) -> None:
+    columns = {"doc_id": [f"d{n}" for n in range(20)], "passage": TWENTY, "length": list(range(20))}
+    found = loaded(tmp_path, pa.table(columns), "retrieval", soft_label=None)
+    assert found.tasks["own"].train["sentence2"][:] == TWENTY[1::2]
+    assert "own: train: 20 texts of passage taken in pairs, without labels" in found.notes
+
+
+def test_messages_name_the_row_of_the_first_text_of_a_pair(tmp_path: Path) -> None:
+    vectors: list[Any] = [*VECTORS_OF_20]
+    vectors[7] = [0.0, 0.0, 0.0]
+    with pytest.raises(DataError, match=r"train.parquet, row 7: got a vector in vector of zeros"):
+        loaded(tmp_path, pa.table({"sentence": TWENTY, "vector": vectors}))
+    texts = [" " if number in (12, 13) else text for number, text in enumerate(TWENTY)]
+    with pytest.raises(DataError, match=r"train.parquet, row 13: got no text in sentence1 or sentence2"):
+        loaded(tmp_path, pa.table({"sentence": texts}), soft_label=None)
+
+
+def test_vectors_of_single_texts_are_not_learned_with_two_prompts_that_nobody_chose(tmp_path: Path) -> None:
+    head = Head(3, (), None, VECTORS, ("query: ", "passage: "))
+    train = pa.table({"sentence": TWENTY, "vector": VECTORS_OF_20})
+    with pytest.raises(
+        ConfigError, match=r"tasks.prompts: got nothing, with vectors of single texts in vector and a te"
+    ):
+        loaded(tmp_path, train, "retrieval", head=head)
+    assert loaded(tmp_path, train, "retrieval", head=head, prompts=["a: ", "b: "]).tasks["own"].task.prompts
+    alike = Head(3, (), None, VECTORS, ("text: ", "text: "))
+    assert loaded(tmp_path, train, "retrieval", head=alike).tasks["own"].task.prompts == ("text: ", "text: ")
+    assert loaded(tmp_path, train.drop_columns(["vector"]), "retrieval", head=head, soft_label=None).tasks

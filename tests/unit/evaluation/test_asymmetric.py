@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+from datasets import Dataset
 
+from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.retrieval import JUDGED, grades
+from distill.data.tasks import TaskData
+from distill.evaluation import retained
 from distill.evaluation.asymmetric import on_index
+from distill.evaluation.model_results import Measured, Outputs, teachers_index
+from distill.inference.timing import Timed
+from distill.inference.variants import REFERENCE
 
 RETRIEVAL = TASK_TYPES["retrieval"]
 KEY = ("judged", "validation")
@@ -50,3 +57,27 @@ def test_other_kinds_other_widths_and_missing_rows_have_none() -> None:
     assert on_index({KEY: (one, truth())}, {}, {"judged": RETRIEVAL}) == {}
     for kind in ("embedding", "reranking", "classification"):
         assert on_index({KEY: (one, truth())}, {KEY: (one, truth())}, {"judged": TASK_TYPES[kind]}) == {}
+
+
+def measured(kind: str, labels: np.ndarray) -> Measured:
+    """A teacher whose documents are in another order than its student's."""
+    task = Task("judged", TASK_TYPES[kind], ("query", "document"), (), TASK_TYPES[kind].metrics)
+    data = TaskData(task, Dataset.from_dict({"query": ["a"], "document": ["b"], "label": [1.0]}), {}, {})
+    queries = [[1.0, 0.1], [-1.0, 0.1]]
+    every: dict[str, Outputs] = {
+        REFERENCE: {KEY: (outputs(queries, DOCUMENTS), labels)},
+        "student": {KEY: (outputs(queries, DOCUMENTS[::-1]), labels)},
+        "timed": {},
+    }
+    return Measured({"judged": data}, [], every, Timed({}, {}, 5, {}, "none"), {}, False, "batch", {})
+
+
+def test_the_index_is_scored_with_the_metrics_of_the_task_in_percent() -> None:
+    of_retrieval = measured("retrieval", truth())
+    graded = {KEY: (RETRIEVAL.grade(of_retrieval.outputs["student"][KEY][0], truth()), truth())}
+    found, own = teachers_index("student", of_retrieval), retained.scores(graded, of_retrieval.names)
+    assert {task: each.keys() for task, each in found.items()} == {"judged": own["judged"].keys()}
+    assert found["judged"]["mrr_at_10"] == 100.0 > own["judged"]["mrr_at_10"]
+    assert teachers_index(REFERENCE, of_retrieval) == {}
+    assert teachers_index("timed", of_retrieval) == {}
+    assert teachers_index("student", measured("embedding", np.linspace(0, 1, 6, dtype=np.float32))) == {}
