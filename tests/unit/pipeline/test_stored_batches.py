@@ -50,7 +50,7 @@ def test_a_batch_has_the_vectors_of_its_texts(kind: str, tmp_path: Path) -> None
     inputs: Any = SimpleNamespace(
         tokenizer=TOKENIZER, teacher=None, holds_out=False, window=None, transfer=None, length=Length(1.0, 1, None)
     )
-    found = training_data(inputs, config.stages["finetune_teacher"], runtime, data)
+    found = training_data(inputs, config.stages["recover"], runtime, data)
     texts = [(data.train["sentence1"][n], data.train["sentence2"][n]) for n in range(len(data.train))]
     assert texts == list(zip(TEXTS[::2], TEXTS[1::2], strict=True))
     for chosen in (np.arange(20), np.random.default_rng(0).permutation(20)[:7]):
