@@ -78,7 +78,8 @@ class Task:
     soft_label: str | None = None
     """Column of `train` with soft labels, which stand in for the teacher's outputs: for classification and multi_label
     the probability of each label, as a list in the order of `labels` or by name; for regression and reranking a number,
-    as the model should output it. Rows without one are compared with the teacher."""
+    as the model should output it; for embedding and retrieval the vectors of both texts, or the vector of a text that
+    stands alone. Rows without one are compared with the teacher."""
     separator: str | None = None
     """Character between the columns of a CSV file; a comma when null."""
     metrics: list[str] | None = None

@@ -187,6 +187,11 @@ def _choices(settings: config.Task, table: pa.Table, head: Head | None, key: str
     return ()
 
 
+def about_rows(name: str) -> bool:
+    """Whether a column is most likely about a row, such as its id."""
+    return _ASIDE.fullmatch(name) is not None
+
+
 def named_columns(settings: config.Task) -> set[str | None]:
     """The columns that the settings name, and perhaps None."""
     texts = (settings.text, settings.text_pair, settings.soft_label)

@@ -35,7 +35,7 @@ from distill.data.task_types.question_answering import ALWAYS, answerable
 from distill.data.task_types.task_type import OPTIONS, SOFT, check_texts, is_list
 from distill.data.task_types.written import names as label_names
 from distill.data.task_types.written import whole
-from distill.data.unlabelled import completed
+from distill.data.unlabelled import check_prompts, completed
 from distill.data.vectors import prompts_of, said, scaled
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
@@ -85,14 +85,16 @@ def labelled_rows(
     """
     meant = as_meant(name, settings, tables)
     first = next(iter(meant.tables.values()))
-    known, tables = completed(settings, meant.tables, head, key)
+    known, tables, paired = completed(settings, meant.tables, head, key)
     columns = known or columns_of(settings, first.rows, head, key, first.files[0], first.classes)
     prompts = tuple(settings.prompts or ()) or prompts_of(columns.kind, head)
     prompted = said(name, columns.text, prompts, settings.prompts is not None)
     head = None if head is None or head.architecture == VECTORS else head  # an embedder has no labels
     _check_settings(settings, columns.kind, key)
-    for table in tables.values():
-        _check_columns(table, columns, key)
+    for split, table in tables.items():
+        _check_columns(table, columns, key, split == "train" and known is not None)
+    if paired:
+        check_prompts(settings, prompts, key)
     ready = {split: prepared(table, columns) for split, table in tables.items()}
     marked = [f"{split}: {line}" for split, (_, said) in ready.items() for line in said]
     tables = {split: table for split, (table, _) in ready.items()}
@@ -117,7 +119,7 @@ def labelled_rows(
                 f"{name}: soft labels from {settings.soft_label} for {given:,} of {len(soft):,} rows of train"
             )
         splits[split] = Split(content, usable_rows(table, columns.text))
-    remarks = [f"{name}: {remark}" for remark in (*_lists(columns, meant.lists), *marked, *remarks)]
+    remarks = [f"{name}: {remark}" for remark in (*_lists(columns, meant.lists), *paired, *marked, *remarks)]
     described = _described(name, settings, columns, labels)
     notes = [*meant.notes, *described, *prompted, *remarks, *labels.notes, *softened]
     splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
@@ -213,14 +215,15 @@ def _check_labels(names: Sequence[str], columns: Columns, table: Table, key: str
         )
 
 
-def _check_columns(table: Table, columns: Columns, key: str) -> None:
+def _check_columns(table: Table, columns: Columns, key: str, alone: bool = False) -> None:
+    """`alone`: whether the table may have single texts."""
     wanted = (*columns.text, *columns.choices, *columns.label)
     missing = [name for name in wanted if name not in table.rows.column_names]
     where = ", ".join(table.files)
     if missing:
         raise DataError(
             f"{where}: got columns {', '.join(table.rows.column_names)}; must have {', '.join(missing)}, as the "
-            "training rows do; add or rename it"
+            f"{'validation rows do, or one column of texts alone' if alone else 'training rows do'}; add or rename it"
         )
     for name in columns.label:
         task_type = TASK_TYPES["classification"] if columns.flagged else columns.kind

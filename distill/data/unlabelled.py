@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import columns_of, text_columns
+from distill.data.columns import about_rows, columns_of, text_columns
 from distill.data.files import Table
 from distill.data.task_types import TASK_TYPES, Columns
+from distill.data.task_types.task_type import is_text, one_array
+from distill.errors import ConfigError
 from distill.models.families.head import Head
 from distill.models.families.record import VECTORS
 
 
 def completed(
     settings: config.Task, tables: Mapping[str, Table], head: Head | None, key: str
-) -> tuple[Columns | None, Mapping[str, Table]]:
+) -> tuple[Columns | None, Mapping[str, Table], list[str]]:
     """Complete the training rows of an embedder that lack columns of its validation or test rows.
 
-    Returns these columns, and the tables with the completed training rows. Returns None and the unchanged tables for
-    other tasks, and for training rows that have all columns.
+    Returns these columns, the tables with the completed training rows, and what is to be said if single texts were
+    paired. Returns None and the unchanged tables for other tasks, and for training rows that have all columns.
 
-    A missing label is null for embedding, whose rows are then distilled alone, and 1 for retrieval, where a pair is a
-    query and a document that answers it.
+    A missing label is null, so that the rows are distilled alone. It is 1 for pairs of retrieval, which are a query and
+    a document that answers it; not for texts that are paired here.
 
     Args:
         head: the teacher's head; None without.
@@ -34,24 +37,60 @@ def completed(
     others = [table for split, table in tables.items() if split != "train"]
     embeds = TASK_TYPES[settings.kind].separate if settings.kind else head is not None and head.architecture == VECTORS
     if "train" not in tables or not others or not embeds:
-        return None, tables
+        return None, tables, []
     columns, train = columns_of(settings, others[0].rows, head, key, others[0].files[0]), tables["train"]
     if not columns.kind.separate or {*columns.text, *columns.label} <= {*train.rows.column_names}:
-        return None, tables
-    rows = train.rows
-    if not {*columns.text} <= {*rows.column_names}:
-        if columns.kind.grouped:  # two texts that stand one after the other are no query and document
-            return columns, tables
+        return None, tables, []
+    rows, given, remarks = train.rows, {*columns.text} <= {*train.rows.column_names}, list[str]()
+    if not given:
         known = replace(settings, text=settings.text if settings.text in rows.column_names else None, text_pair=None)
-        rows = _paired(rows, text_columns(known, rows, key, train.files[0])[0], columns)
+        soft = settings.soft_label if settings.soft_label in rows.column_names else None
+        texts = rows if soft is None else rows.drop_columns([soft])
+        besides = [name for name in _texts(texts) if name != known.text]
+        # Labelled rows, and two columns of texts, may be queries and documents under other names.
+        judged = columns.label[0] in rows.column_names or len(besides) > (known.text is None)
+        if columns.kind.grouped and judged:
+            return columns, tables, []
+        text = text_columns(known, texts, key, train.files[0])[0]
+        remarks.append(f"train: {len(rows):,} texts of {text} taken in pairs, without labels")
+        numbers = np.arange(len(rows)) if train.kept is None else train.kept
+        rows, train = _paired(rows, text, columns, soft), replace(train, kept=numbers[: len(rows) // 2 * 2 : 2])
     if columns.label[0] not in rows.column_names:
-        values = np.full(rows.num_rows, 1.0 if columns.kind.grouped else np.nan)
+        values = np.full(rows.num_rows, 1.0 if columns.kind.grouped and given else np.nan)
         rows = rows.append_column(columns.label[0], pa.array(values, from_pandas=True))
-    return columns, {**tables, "train": replace(train, rows=rows)}
+    return columns, {**tables, "train": replace(train, rows=rows)}, remarks
 
 
-def _paired(rows: pa.Table, text: str, columns: Columns) -> pa.Table:
-    """Half as many rows, of two texts each, without labels. A last text without another is left out."""
-    texts = rows[text].combine_chunks()
-    even = pa.array(np.arange(0, len(texts) // 2 * 2, 2))
-    return pa.table({columns.text[0]: texts.take(even), columns.text[1]: texts.take(pa.array(np.asarray(even) + 1))})
+def _texts(rows: pa.Table) -> list[str]:
+    """The columns of texts, without ids."""
+    return [field.name for field in rows.schema if is_text(field.type) and not about_rows(field.name)]
+
+
+def check_prompts(settings: config.Task, prompts: Sequence[str], key: str) -> None:
+    """Raise ConfigError where stored vectors of single texts, which are paired, would be learned with two different
+    prompts, of which nothing tells that the vectors were made with them."""
+    if settings.soft_label is not None and settings.prompts is None and len({*prompts}) > 1:
+        raise ConfigError(
+            f"{key}.prompts: got nothing, with vectors of single texts in {settings.soft_label} and a teacher with the "
+            f"prompts {' and '.join(map(repr, prompts))}; must be the two that the vectors were made with; set "
+            f'\'{key}.prompts=["",""]\' for none, or store the vectors of pairs of a query and a document'
+        )
+
+
+def _paired(rows: pa.Table, text: str, columns: Columns, soft: str | None) -> pa.Table:
+    """Half as many rows, of two texts each, without labels. A last text without another is left out.
+
+    soft: column of the texts' vectors. A pair has the vectors of both texts, or null if one of them has none.
+    """
+    texts, count = rows[text].combine_chunks(), len(rows) // 2
+    even = np.arange(0, 2 * count, 2)
+    paired = pa.table({column: texts.take(pa.array(even + n)) for n, column in enumerate(columns.text)})
+    if soft is None:
+        return paired
+    vectors = one_array(rows[soft].slice(0, 2 * count))
+    missing = np.asarray(pc.is_null(vectors)).reshape(count, 2).any(axis=1)
+    # Lists of the vectors of each pair: those of a pair that is null are left out.
+    values = vectors.take(pa.array(np.flatnonzero(np.repeat(~missing, 2))))
+    ends = np.concatenate([[0], np.cumsum(np.where(missing, 0, 2))]).astype(np.int64)
+    lists = pa.LargeListArray.from_arrays(pa.array(ends), values, mask=pa.array(missing))
+    return paired.append_column(soft, lists)

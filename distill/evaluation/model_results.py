@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from distill.config.loads import SINGLE, SINGLE_TEXTS
 from distill.config.schemes import COMPILED
 from distill.data.tasks import TaskData
-from distill.evaluation import calibration, chance, detection, resamples, retained, significance
+from distill.evaluation import asymmetric, calibration, chance, detection, resamples, retained, significance
 from distill.evaluation.entities import entities
 from distill.evaluation.lengths import by_length
 from distill.evaluation.results import (
@@ -168,6 +168,7 @@ def row(
         **(_statistics(variant.name, measured) if scores else {}),
         recall=_recall(own, measured.tasks),
         **of_kinds(variant.name, measured),
+        teachers_index=teachers_index(variant.name, measured),
         retained=_retained(variant.name, measured) if scores and variant.name != REFERENCE else None,
         speedup=speedup(variant, measured),
     )
@@ -215,6 +216,15 @@ def of_kinds(name: str, measured: Measured) -> dict[str, Any]:
         "detection": detection.every(*told),
         "entities": spans,
     }
+
+
+def teachers_index(name: str, measured: Measured) -> dict[str, dict[str, float]]:
+    """Task -> metrics of a variant's queries against the documents of the teacher in float32; empty for that."""
+    if name == REFERENCE:
+        return {}
+    kinds = {task: data.task.kind for task, data in measured.tasks.items()}
+    mixed = asymmetric.on_index(measured.outputs[name], measured.outputs[REFERENCE], kinds)
+    return retained.scores(_graded(measured, mixed), measured.names)
 
 
 def _told(outputs: Outputs, tasks: dict[str, TaskData]) -> dict[str, list[dict[str, detection.Rows]]]:

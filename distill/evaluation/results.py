@@ -190,6 +190,8 @@ class Model(Identity, frozen=True):
     """Task -> label -> percent."""
     beside: Scores = {}
     """Task -> metrics that its kind shows beside those of its score."""
+    teachers_index: Scores = {}
+    """Task of queries and documents -> metrics of the queries' vectors among the teacher's vectors of the documents."""
     detection: dict[str, dict[str, Detection]] = {}
     """Task -> label -> how well it is detected; of tasks with two classes or with labels."""
     entities: dict[str, dict[str, Entities]] = {}

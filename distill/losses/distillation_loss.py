@@ -37,7 +37,8 @@ class DistillationLoss(nn.Module):
         layer_map: the teacher's layer that each layer of the student was copied from, for `layers="uniform"`. If it is
             None, layer m of M is compared with the teacher's layer at the same relative depth (Jiao et al. 2020, arXiv
             1909.10351, section 3.1).
-        pooling: how `terms.Pooled` makes one vector of the hidden states of a text: mean, cls or max.
+        pooling: how `terms.Pooled` makes one vector of the hidden states of a text: mean, cls, max,
+            mean_sqrt_len_tokens, weightedmean or lasttoken.
         kind: name of the kind of task, one of `distill.data.task_types.TASK_TYPES`, such as reranking, where the config
             of the student cannot tell it from another kind with the same head. With None it is the kind for which
             transformers trains such a model.

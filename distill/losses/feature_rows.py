@@ -27,7 +27,7 @@ class Part:
     heads: int
     """Number of relation heads that queries, keys and values are split into."""
     pooling: str
-    """How the hidden states of a text become one vector: mean, cls or max."""
+    """How the hidden states of a text become one vector, as for `pooled`."""
 
 
 def _hidden(part: Part) -> list[Tensor]:

@@ -77,7 +77,7 @@ class Objective(nn.Module):
     flat positions `words` `[W]`, the outputs at these positions are compared, `[W, outputs]`.
 
     Args:
-        pooling: how the hidden states of a text become one vector: mean, cls or max.
+        pooling: how the hidden states of a text become one vector, as for `families.embedding.pooled`.
         weights: weight of each teacher.
         gates: masks parts of the student (`gates.on(student, progress)`) and adds a term (`gates.cost(progress)`). The
             training loop sets `progress`, the share of training steps that are done.

@@ -1,4 +1,5 @@
-"""Tables that only some kinds of tasks have: detection of labels, spans by type, and metrics beside the score."""
+"""Tables that only some kinds of tasks have: detection of labels, spans by type, metrics beside the score, and queries
+on the teacher's index."""
 
 from __future__ import annotations
 
@@ -88,6 +89,23 @@ def beside_table(results: Results) -> Table | None:
     return _table(results, "Metrics of rankings", columns, 3, [note], rows)
 
 
+def index_table(results: Results) -> Table | None:
+    """Scores of queries against the documents of the same model, and against those of the teacher."""
+    columns = ("Task", "Metric", "Model", "Own documents", "Teacher's documents")
+
+    def rows(model: Model) -> Iterator[Row]:
+        for task, scores in model.teachers_index.items():
+            own = (model.scores or {}).get(task, {})
+            for metric, value in scores.items():
+                yield (task, metric, named(model), number(own.get(metric)), number(value))
+
+    note = (
+        "In percent. Teacher's documents: the model embeds the queries alone, and the documents are searched with the "
+        "vectors of the teacher in float32, as in an index that exists already."
+    )
+    return _table(results, "Queries on the teacher's index", columns, 3, [note], rows)
+
+
 def _whole(metrics: Collection[str]) -> bool:
     """Whether a task's own metrics are all those that its kind shows beside each other."""
     return any(kind.beside and {*kind.beside} <= {*metrics} for kind in TASK_TYPES.values())
@@ -111,4 +129,4 @@ def _table(
 
 def tables(results: Results) -> list[Table | None]:
     """All tables of this module, in the order of the report."""
-    return [detection_table(results), entities_table(results), beside_table(results)]
+    return [detection_table(results), entities_table(results), beside_table(results), index_table(results)]

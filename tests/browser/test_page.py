@@ -211,6 +211,7 @@ def test_texts_stay_texts(opened: Opened, run: Run) -> None:
     panel = page.locator("#panel").inner_text()
     for part in (
         f"{EVIL}, beside the score",
+        f"{EVIL}, on the teacher's documents",
         "Detection of labels, in percent",
         "0.999999877",
         "Spans by type",

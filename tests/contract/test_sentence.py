@@ -312,9 +312,12 @@ def other_modules() -> dict[str, Callable[[Path, Path], Path]]:
         SparseEncoder(modules=modules, device="cpu").save_pretrained(str(folder))
         return folder
 
+    def without_prompt(encoder: Path, folder: Path) -> Path:
+        edit(saved(encoder, folder, prompts={"query": "ask: "}) / "1_Pooling" / "config.json", include_prompt=False)
+        return folder
+
     return {
-        "weightedmean": lambda encoder, folder: saved(encoder, folder, how="weightedmean"),
-        "lasttoken": lambda encoder, folder: saved(encoder, folder, how="lasttoken"),
+        "without its prompt": without_prompt,
         "concatenated": lambda encoder, folder: saved(encoder, folder, how=("cls", "mean")),  # type: ignore[arg-type]
         "LayerNorm": lambda encoder, folder: saved(encoder, folder, LayerNorm(16)),
         "two Dense": lambda encoder, folder: saved(encoder, folder, Dense(16, 8), Dense(8, 4)),

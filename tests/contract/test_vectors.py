@@ -196,11 +196,11 @@ MODULE = "sentence_transformers.models."
             [{"type": f"{MODULE}{name}", "path": ""} for name in ("Transformer", "Pooling", "CNN")],
             "got the modules Transformer, Pooling, CNN; must be Transformer, Pooling or Transformer, Pooling, Norm",
         ),
-        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "must be one of mean, cls, max, with the prompt"),
+        ("1_Pooling/config.json", {"pooling_mode": "median"}, "must be one of mean, cls, max, mean_sqrt_len_tokens, "),
         (
             "1_Pooling/config.json",
             {"pooling_mode": ["mean", "cls"]},
-            "must be one of mean, cls, max, with the prompt",
+            "must be one of mean, cls, max, mean_sqrt_len_tokens, weightedmean, lasttoken; ",
         ),
         (
             "2_Dense/config.json",

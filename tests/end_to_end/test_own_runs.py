@@ -224,7 +224,7 @@ def test_what_a_run_without_a_teacher_needs(run: Any, tmp_path: Path) -> None:
     file = write(tmp_path / "tickets.csv", {"body": SUBJECTS, "queue": labels, "soft": soft})
     given, own = TINY["save"](tmp_path / "given", "bert", ""), f"tasks.train={file}"
     [message] = problems(own, f"student.name={given}")
-    assert message.startswith("tasks.soft_label: got nothing for tickets; must be a column of probabilities with teach")
+    assert message.startswith("tasks.soft_label: got nothing for tickets; must be a column of soft labels with teacher")
     [message] = problems(own, "tasks.soft_label=soft", "limit=none")
     assert message.startswith("student.name: got nothing; must be the model that is trained on the soft labels with te")
     settings = [own, f"student.name={given}", "tasks.label=queue", "tasks.soft_label=soft"]

@@ -60,7 +60,7 @@ def check(kind: TaskType, labels: Sequence[str]) -> None:
     """Raise ConfigError for a teacher whose outputs cannot be soft labels."""
     if kind.name not in SOFT or kind.soft is None:
         raise ConfigError(
-            f"TEACHER: got a model for {kind.name}; must be for {', '.join(SOFT)}, whose outputs can be read as soft "
+            f"TEACHER: got a model for {kind.name}; must be for {', '.join(SOFT)}, whose outputs are written as soft "
             "labels; use the model itself as the teacher of a run (teacher.name)"
         )
     if len({label.strip() for label in labels}) < len(labels):

@@ -114,13 +114,17 @@ class Subject:
 
 @torch.no_grad()
 def drawn_labels(subject: Subject, batch: Batch) -> Tensor:
-    """Labels [R] of an embedder's rows without labels: its own cosines with normal noise.
+    """Labels [R] of an embedder's rows without labels: its own cosines with normal noise or, for queries and documents,
+    documents of the batch with its own probabilities.
 
     With labels drawn from the model itself, squared gradients estimate the Fisher information (Kunstner et al. 2019,
     arXiv 1905.12558, section 2), and the loss of a smaller model grows with the distance from the cosines.
     """
-    cosines = subject.data.task.kind.on_labels(working(outputs_of(subject.model, batch)))[:, 0]
-    generator = torch.Generator().manual_seed(subject.seed)
+    kind, generator = subject.data.task.kind, torch.Generator().manual_seed(subject.seed)
+    logits = kind.on_labels(working(outputs_of(subject.model, batch)))
+    if kind.grouped:
+        return torch.multinomial(logits.softmax(-1).cpu(), 1, generator=generator)[:, 0].to(logits.device)
+    cosines = logits[:, 0]
     return cosines + NOISE * torch.randn(len(cosines), generator=generator).to(cosines)
 
 

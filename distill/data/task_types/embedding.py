@@ -14,6 +14,7 @@ import numpy as np
 
 from distill.data.task_types.layout import Layout, Making, Parts
 from distill.data.task_types.regression import REGRESSION
+from distill.data.task_types.soft_vectors import unit_vectors
 from distill.models.families.record import ABSENT, VECTORS
 
 SCALE = 20.0
@@ -114,8 +115,8 @@ EMBEDDING = replace(
     difference=difference,
     measure="absolute, of the cosines of the two texts",
     brief=brief,
-    settings=("range", "prompts"),
-    soft=None,
+    settings=("range", "prompts", "soft_label"),
+    soft=unit_vectors,
     averaged=False,
     teacher_weight=1 / SCALE,
     scaled=True,

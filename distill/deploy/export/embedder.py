@@ -25,7 +25,7 @@ PROJECTION = "projection"
 
 @dataclass(frozen=True)
 class Embedder:
-    """A language model whose hidden states are pooled (mean, cls or max), projected and scaled to length 1.
+    """A language model whose hidden states are pooled, projected and scaled to length 1.
 
     The length is not used, because the loss compares directions only.
     """

@@ -117,13 +117,17 @@ def embedder(path: str, given: dict[str, Any]) -> Callable[..., dict[str, Any]]:
     tanh = "Dense" in folders and read(folders["Dense"] / "config.json")["activation_function"].endswith("Tanh")
 
     def run(**batch: Any) -> dict[str, Any]:
-        hidden, mask = encoder(**batch).last_hidden_state.float(), batch["attention_mask"][:, :, None].bool()
+        hidden, mask = encoder(**batch).last_hidden_state.float(), batch["attention_mask"][:, :, None]
+        order = mask.cumsum(1)
         if pooling == "pooling_mode_cls_token":
-            result = hidden[:, 0]
+            result = hidden[torch.arange(len(hidden)), mask[:, :, 0].argmax(1)]
         elif pooling == "pooling_mode_max_tokens":
-            result = hidden.masked_fill(~mask, -torch.inf).amax(1)
+            result = hidden.masked_fill(mask == 0, -torch.inf).amax(1)
         else:
-            result = (hidden * mask).sum(1) / mask.sum(1)
+            by = {"pooling_mode_weightedmean_tokens": order, "pooling_mode_lasttoken": order == order[:, -1:]}
+            shares = mask * by.get(pooling, 1)
+            total = shares.sum(1).clamp(min=1)
+            result = (hidden * shares).sum(1) / (total**0.5 if "sqrt" in pooling else total)
         if weights:
             result = torch.nn.functional.linear(result, weights["linear.weight"], weights.get("linear.bias"))
         result = result.tanh() if tanh else result

@@ -13,6 +13,7 @@ from distill.deploy.export.record import Entry, Record
 from distill.errors import ConfigError, DataError
 from distill.inference.runners import Run, one_pass
 from distill.models import families, teacher
+from distill.models.families import vectors
 from distill.models.families.head import stored_head
 from distill.models.families.record import UNBOUNDED
 from distill.models.families.settings import quantizer_of
@@ -41,7 +42,8 @@ def tokenizer(folder: Path, config: Any) -> Any:
     """The tokenizer of a folder, which pads on the side that the model's family needs, whatever was stored."""
     found = teacher.load_tokenizer(folder)
     teacher.check_vocabulary(found, config, "folder")
-    if getattr(config, "pad_token_id", None) is None:
+    # The head of a decoder finds the last token by it; an embedder by the mask.
+    if getattr(config, "pad_token_id", None) is None and not vectors.embeds(folder):
         raise ConfigError(f"folder: got {folder}, whose config has no pad_token_id; must have one; set it and save it")
     found.padding_side = "left" if families.family_of(config).pads_left else "right"
     return found

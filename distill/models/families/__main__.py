@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from distill.models.families import FAMILIES, STUDENTS, Family
-from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS
+from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
 
 HEAD = """# Families
 
@@ -40,11 +40,13 @@ TAIL = """
   refused.
 
 """
-KINDS = {TEXTS: "texts", TOKENS: "words", CHOICES: "multiple choice", ANSWERS: "question answering"}
+KINDS = {TEXTS: "texts", TOKENS: "words", CHOICES: "multiple choice", ANSWERS: "question answering", VECTORS: "vectors"}
 """Architecture -> what its models are for, in the pages."""
 
 TEACHERS = """Models of a type in this table can only be teachers of tasks: `recipe=task` fine-tunes them with their
-classification head, and a student of a type above, with its own tokenizer, is trained on their logits.
+classification head, and a student of a type above, with its own tokenizer, is trained on their logits. Sentence
+embedders of these types, such as Qwen3-Embedding and EmbeddingGemma, are used as they are; texts are read from left to
+right, or both ways where the config has `use_bidirectional_attention`, or `is_causal` false.
 
 | Family | Tasks on | Padding | Exports to ONNX |
 | --- | --- | --- | --- |

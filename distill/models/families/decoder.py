@@ -7,11 +7,11 @@ from dataclasses import replace
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS, Family
 
 QWEN2 = Family(
-    name="qwen2", encoder="model", layers="layers", embeddings="embed_tokens", head="score", without=(CHOICES, VECTORS)
+    name="qwen2", encoder="model", layers="layers", embeddings="embed_tokens", head="score", without=(CHOICES,)
 )
 QWEN3 = replace(QWEN2, name="qwen3")
-GEMMA2 = replace(QWEN2, name="gemma2", recordable=False, attention=("eager",), without=(CHOICES, ANSWERS, VECTORS))
-GEMMA3 = replace(QWEN2, name="gemma3_text", recordable=False, without=(TOKENS, CHOICES, ANSWERS, VECTORS))
+GEMMA2 = replace(QWEN2, name="gemma2", recordable=False, attention=("eager",), without=(CHOICES, ANSWERS))
+GEMMA3 = replace(QWEN2, name="gemma3_text", recordable=False, without=(TOKENS, CHOICES, ANSWERS))
 PRIVACY_FILTER = replace(
     QWEN2,
     name="openai_privacy_filter",

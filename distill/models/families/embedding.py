@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,26 @@ _SET = ("num_labels", "problem_type", "legacy", "trust_remote_code")
 
 
 def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
-    """One vector per text [B, H] of hidden states [B, L, H]: their mean, the first token's (cls) or the maximum (max).
+    """One vector per text [B, H] of hidden states [B, L, H], as the Pooling of sentence-transformers 6 computes it.
 
-    mask: 1 at tokens, 0 at padding [B, L].
+    mask: 1 at tokens, 0 at padding [B, L], which may stand on either side.
+        A text without a token gets zeros; in sentence-transformers too, but for max.
+    how: the first token's vector (cls), the last token's (lasttoken), the maximum (max), the mean, the sum over the
+        root of the number of tokens (mean_sqrt_len_tokens), or the mean with the weights 1, 2, ... from the first token
+        to the last (weightedmean: Muennighoff 2022, arXiv 2202.08904).
     """
     if how == "cls":
-        return hidden[torch.arange(len(hidden), device=hidden.device), mask.argmax(1)]
-    real = mask[:, :, None].bool()
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), mask.argmax(1)]  # len() is not exported
+    real, order = mask[:, :, None].bool(), mask.cumsum(1)
+    if how == "lasttoken":
+        return (hidden * (real & (order == order[:, -1:])[:, :, None])).sum(1)
     if how == "max":
-        return hidden.masked_fill(~real, -torch.inf).amax(1)
-    return (hidden * real).sum(1) / real.sum(1)
+        return hidden.masked_fill(~real, -torch.inf).amax(1).masked_fill(~real.any(1), 0.0)
+    if how == "weightedmean":
+        weights = (order * mask).float()  # float16 cannot hold the sum of those of a long text
+        return (hidden * (weights / weights.sum(1, keepdim=True).clamp(min=1))[:, :, None].to(hidden.dtype)).sum(1)
+    count = real.sum(1).clamp(min=1)
+    return (hidden * real).sum(1) / (count**0.5 if how == "mean_sqrt_len_tokens" else count)
 
 
 class EncoderForVectors(nn.Module):
@@ -58,6 +69,8 @@ class EncoderForVectors(nn.Module):
         self.config = config
         self.vectors = files.of_config(config)
         files.into_config(config, self.vectors)
+        if family_of(config).layer is None and getattr(config, "use_cache", False):
+            config.use_cache = False  # keys and values that are not used
         self.base_model_prefix = family_of(config).encoder
         setattr(
             self,
@@ -172,12 +185,24 @@ class EncoderForVectors(nn.Module):
         )
         model = cls(encoder.config, encoder)
         if stored is not None and stored.width is not None:
-            weights = load_file(files.dense_file(folder), device="cpu")
             dense = getattr(model, DENSE)
-            dense.load_state_dict({name.removeprefix("linear."): value for name, value in weights.items()})
+            dense.load_state_dict(_linear(files.dense_files(folder)))
             dense.to(encoder.device, settings.get("dtype"))
         model.eval()
         return (model, info) if output_loading_info else model
+
+
+def _linear(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """`weight` [D, H] and `bias` [D] of linear layers, which follow each other, as one."""
+    first, *others = (load_file(path, device="cpu") for path in paths)
+    result = {name.removeprefix("linear."): value for name, value in first.items()}
+    for weights in others:
+        matrix = weights["linear.weight"].double()
+        result = {name: matrix @ value.double() for name, value in result.items()}
+        if "linear.bias" in weights:
+            result["bias"] = weights["linear.bias"].double() + result.get("bias", 0)
+    # The product of two matrices in half precision has more digits than these.
+    return {name: value.float() for name, value in result.items()}
 
 
 def keeping_width(model: Any) -> Any:
@@ -196,7 +221,12 @@ def keeping_width(model: Any) -> Any:
 def width_of(folder: str | Path) -> int:
     """Number of components of the vectors of an embedder, or of the mean-pooled vectors of any other model."""
     config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
-    return int((files.read(folder) or Vectors()).width or config.hidden_size)
+    return int(dense_width(folder) or config.hidden_size)
+
+
+def dense_width(folder: str | Path) -> int | None:
+    """Number of outputs of the linear layer of an embedder; None without one, and for any other model."""
+    return (files.read(folder) or Vectors()).width
 
 
 def _class(config: Any) -> Any:
@@ -224,4 +254,13 @@ def _of_encoder(quantizer: Any, prefix: str) -> Any:
     return result
 
 
-__all__ = ["DENSE", "KEY", "EncoderForVectors", "encoder_arguments", "keeping_width", "pooled", "width_of"]
+__all__ = [
+    "DENSE",
+    "KEY",
+    "EncoderForVectors",
+    "dense_width",
+    "encoder_arguments",
+    "keeping_width",
+    "pooled",
+    "width_of",
+]

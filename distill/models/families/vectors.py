@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,23 @@ from distill.runtime.storage.atomic import read_json, write_json
 KEY = "sentence_embedding"
 """Setting in the config of an embedder's encoder that has the fields of `Vectors`. transformers ignores it."""
 
-POOLING = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
-"""Pooling -> its key in the settings of sentence-transformers."""
-
-OTHER_POOLING = {
+POOLING = {
+    "mean": "pooling_mode_mean_tokens",
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
     "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-"""Poolings that are not supported -> their keys."""
+"""Pooling -> its key in the settings of sentence-transformers."""
+
+_ALWAYS = ("mean", "cls", "max", "mean_sqrt_len_tokens")
+"""Poolings that have a key in every file: version 2.0 knows no others."""
 
 ORDERS = tuple(
-    ("Transformer", "Pooling", *dense, *normalize) for dense in ((), ("Dense",)) for normalize in ((), ("Normalize",))
+    ("Transformer", "Pooling", *["Dense"] * dense, *normalize)
+    for dense in range(3)
+    for normalize in ((), ("Normalize",))
 )
 """Modules of the embedders that are supported, in their order."""
 
@@ -55,7 +60,7 @@ class Vectors:
     """The modules after the encoder, and what is done to texts before it."""
 
     pooling: str = "mean"
-    """How the hidden states of a text become one vector: mean, cls or max."""
+    """How the hidden states of a text become one vector: a key of `POOLING`."""
     width: int | None = None
     """Number of outputs D of the linear layer after the pooling; None without such a layer."""
     bias: bool = False
@@ -136,12 +141,14 @@ def _read(folder: Path) -> Vectors | None:
         return None
     _check_modules(folder, stored, names, paths)
     check_pickled_head(folder)
-    vectors = Vectors(_pooling(folder / paths[1] / "config.json"), lower=reading(folder).lower)
-    if "Dense" in names:
-        vectors = _with_dense(vectors, folder / paths[names.index("Dense")])
+    file = folder / paths[1] / "config.json"
+    vectors = _with_prompts(Vectors(_pooling(file), lower=reading(folder).lower), stored, folder / MODEL)
+    _check_prompted(file, vectors.prompts.values())
+    for name, path in modules:
+        vectors = _with_dense(vectors, folder / path) if name == "Dense" else vectors
     if "Normalize" in names:
         _check_input(folder / paths[-1] / "config.json")
-    return _with_prompts(replace(vectors, normalized="Normalize" in names), stored, folder / MODEL)
+    return replace(vectors, normalized="Normalize" in names)
 
 
 def _check_modules(folder: Path, stored: Mapping[str, Any], names: tuple[str, ...], paths: list[str]) -> None:
@@ -177,38 +184,64 @@ def check_cosines(folder: str | Path) -> None:
 
 def _pooling(file: Path) -> str:
     """The one pooling of the settings in a file, read as sentence-transformers 6 reads them."""
-    settings, flags = settings_in(file), POOLING | OTHER_POOLING
-    stated = settings.get("pooling_mode") or [how for how, key in flags.items() if settings.get(key)] or "mean"
+    settings = settings_in(file)
+    stated = settings.get("pooling_mode") or [how for how, key in POOLING.items() if settings.get(key)] or "mean"
     modes = [stated] if isinstance(stated, str) else list(stated)
-    prompt = settings.get("include_prompt", True)
-    if len(modes) != 1 or modes[0] not in POOLING or not prompt:
-        got = f"the pooling {', '.join(map(str, modes))}{'' if prompt else ' without the prompt'}"
-        raise DataError(f"{file}: got {got}; must be one of {', '.join(POOLING)}, with the prompt; {ALONE}")
+    if len(modes) != 1 or modes[0] not in POOLING:
+        got = f"the pooling {', '.join(map(str, modes))}"
+        raise DataError(f"{file}: got {got}; must be one of {', '.join(POOLING)}; {ALONE}")
     return str(modes[0])
 
 
+def check_prompted(folder: str | Path, prompts: Iterable[str]) -> None:
+    """Raise DataError for an embedder that leaves the tokens of its prompt out of the pooling, if a prompt is put
+    before texts."""
+    if embeds(folder):
+        path = next(path for name, path in modules_of(Path(folder) / MODULES) if name == "Pooling")
+        _check_prompted(Path(folder) / path / "config.json", prompts)
+
+
+def _check_prompted(file: Path, prompts: Iterable[str]) -> None:
+    if any(prompts) and not settings_in(file).get("include_prompt", True):
+        raise DataError(
+            f"{file}: got include_prompt false, and a prompt before texts; must be true, because a prompt is pooled as "
+            f"any other text is; {ALONE}"
+        )
+
+
 def _with_dense(vectors: Vectors, folder: Path) -> Vectors:
-    """The vectors with the linear layer of a folder, with the defaults of sentence-transformers."""
+    """The vectors with the linear layer of a folder, with the defaults of sentence-transformers.
+
+    Two linear layers without an activation between them are one.
+    """
     file, settings = folder / "config.json", settings_in(folder / "config.json")
     activation = settings.get("activation_function", _TANH)
     name = str(activation).rpartition(".")[2] if str(activation).startswith("torch.nn.") else ""
     if name not in ("Identity", "Tanh") or settings.get("use_residual"):
         raise DataError(f"{file}: got {activation}; must be {_LINEAR} or {_TANH}, without a residual; {ALONE}")
+    if vectors.tanh:
+        raise DataError(f"{file}: got a Dense after one with {_TANH}; must be after one with {_LINEAR}; {ALONE}")
     _check_input(file)
     width, bias = settings.get("out_features"), bool(settings.get("bias", True))
+    inputs = settings.get("in_features")
+    if vectors.width not in (None, inputs):
+        raise DataError(
+            f"{file}: got in_features {inputs}; must be {vectors.width}, the width of the Dense before it; copy or "
+            "download the folder again"
+        )
     weights, shapes = folder / "model.safetensors", dict[str, list[int]]()
     if not weights.is_file():
         raise DataError(f"{weights}: got no such file; must have the weights of the Dense; {save_again(folder.parent)}")
     check_inside(folder.parent, weights)
     with opened(weights) as tensors:
         shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}
-    wanted: dict[str, list[Any]] = {"linear.weight": [width, settings.get("in_features")]}
+    wanted: dict[str, list[Any]] = {"linear.weight": [width, inputs]}
     wanted |= {"linear.bias": [width]} if bias else {}
     if shapes != wanted:
         raise DataError(
             f"{weights}: got {_shown(shapes)}; must be {_shown(wanted)}, as {file} states; copy or download both again"
         )
-    return replace(vectors, width=width, bias=bias, tanh=name == "Tanh")
+    return replace(vectors, width=width, bias=bias or vectors.bias, tanh=name == "Tanh")
 
 
 def _shown(shapes: Mapping[str, list[int]]) -> str:
@@ -240,10 +273,10 @@ def _with_prompts(vectors: Vectors, stored: Mapping[str, Any], file: Path) -> Ve
     return replace(vectors, prompts=prompts, default_prompt=default, similarity=str(similarity))
 
 
-def dense_file(folder: str | Path) -> Path:
-    """The weights of the linear layer of an embedder that has one."""
-    path = next(path for name, path in modules_of(Path(folder) / MODULES) if name == "Dense")
-    return Path(folder) / path / "model.safetensors"
+def dense_files(folder: str | Path) -> list[Path]:
+    """The weights of each linear layer of an embedder."""
+    paths = [path for name, path in modules_of(Path(folder) / MODULES) if name == "Dense"]
+    return [Path(folder) / path / "model.safetensors" for path in paths]
 
 
 def write(folder: Path, vectors: Vectors, hidden: int, encoder_arguments: Mapping[str, Any]) -> None:
@@ -254,9 +287,7 @@ def write(folder: Path, vectors: Vectors, hidden: int, encoder_arguments: Mappin
         encoder_arguments: arguments of the encoder's class, such as that it has no pooler.
     """
     modules: list[tuple[str, str, dict[str, Any] | None]] = [("", "Transformer", None)]
-    modes = {key: name == vectors.pooling for name, key in POOLING.items()} | {
-        "pooling_mode_mean_sqrt_len_tokens": False
-    }
+    modes = {POOLING[name]: name == vectors.pooling for name in dict.fromkeys([*_ALWAYS, vectors.pooling])}
     modules.append(("1_Pooling", "Pooling", {"word_embedding_dimension": hidden} | modes))
     if vectors.width is not None:
         sizes: dict[str, Any] = {"in_features": hidden, "out_features": vectors.width, "bias": vectors.bias}

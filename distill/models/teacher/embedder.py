@@ -17,7 +17,7 @@ _CAPITALS = "AÄЯ"
 
 
 def pooling(path: str | Path) -> str:
-    """Pooling of a sentence embedder from its settings: mean, cls or max; mean for any other model.
+    """Pooling of a sentence embedder from its settings, as for `families.embedding.pooled`; mean for any other model.
 
     Raises:
         DataError: for modules that are not supported, and for settings that cannot be read.

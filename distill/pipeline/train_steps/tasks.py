@@ -25,7 +25,7 @@ from distill.data.task_model import load_for
 from distill.data.task_types import labelled
 from distill.data.task_types.answers import narrowed
 from distill.data.task_types.retrieval import no_negatives
-from distill.data.task_types.task_type import group_numbers
+from distill.data.task_types.task_type import SOFT, group_numbers
 from distill.data.tasks import TaskData, soft_outputs_of
 from distill.data.windows import split, windows
 from distill.losses.objective import Objective
@@ -97,8 +97,8 @@ def _fitted(
     tokenizer, log = inputs.tokenizer, runtime.machine.log
     torch.manual_seed(inputs.seed)
     model = prepared(_start(inputs, data), settings, runtime, inputs.build, inputs.average)
-    if data.task.kind.separate and settings.role != "teacher":
-        model.to_width(width_of(inputs.given))
+    if data.task.kind.separate and (settings.role != "teacher" or SOFT in data.train.column_names):
+        model.to_width(_width(inputs, data))
     of_task = training_data(inputs, settings, runtime, data)
     gates = None if goal is None else gates_for(settings.gates.kind, model, goal)
     if goal is not None and gates is None:
@@ -313,6 +313,12 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
         )
 
     return TrainingData(rows, collate, objective, seconds, global_batch)
+
+
+def _width(inputs: MemberInputs, data: TaskData) -> int:
+    """Number of components of the vectors that are learned: of stored ones or, without these, of the teacher's."""
+    soft = soft_outputs_of(data.train.select([0]))
+    return width_of(inputs.given) if soft is None else soft.shape[1] // len(data.task.columns)
 
 
 def _start(inputs: MemberInputs, data: TaskData) -> Any:

@@ -19,9 +19,10 @@ from distill.deploy.export import cross_encoder
 from distill.errors import Line, Problem
 from distill.models import families, teacher
 from distill.models.families import sentence
+from distill.models.families.embedding import dense_width, width_of
 from distill.models.families.head import stored_head
 from distill.models.families.record import TEXTS, UNBOUNDED
-from distill.models.families.vectors import check_cosines
+from distill.models.families.vectors import check_cosines, check_prompted
 from distill.pipeline.train_steps.folds import texts
 from distill.pipeline.train_steps.teacher_logits import APART
 from distill.pipeline.validation.models import Models, found, same_tokens
@@ -60,9 +61,10 @@ def problems(tasks: Tasks, models: Models, config: Config, plan: Plan, steps: Se
     yield from _other_scale(tasks, models, steps)
     yield from few_rows(tasks, len(models.teachers), config, steps)
     yield from undivided(tasks, steps)
-    yield from _unlabelled(tasks, models, steps)
+    yield from _unlabelled(tasks, models, steps, config)
     if config.teacher.kind == NO_TEACHER:
         yield from _without_soft_labels(tasks)
+    yield from _other_width(tasks, models, config.teacher.kind == NO_TEACHER)
 
 
 def _unfit_for_kind(kind: TaskType, models: Models, config: Config, plan: Plan) -> Iterator[Line]:
@@ -178,13 +180,16 @@ def undivided(tasks: Tasks, steps: Sequence[Step]) -> Iterator[Line]:
                 yield Problem(key, got, must, f"set it to {most}")
 
 
-def _unlabelled(tasks: Tasks, models: Models, steps: Sequence[Step]) -> Iterator[Line]:
-    """Stages on tasks of embedders must have a teacher or labels to train on."""
+def _unlabelled(tasks: Tasks, models: Models, steps: Sequence[Step], config: Config) -> Iterator[Line]:
+    """Stages on tasks of embedders must have a teacher or labels to train on, or soft labels that stand in for the
+    teacher, so that they train the model at full size too."""
     every = [data for data in tasks.values() if data.task.kind.separate]
     without = [data.task for data in every if not labelled(targets_of(data.train)).any()]
     head = stored_head(models.teachers[0].folder) if without else None
     for step in steps:
         if not without or not isinstance(step.settings, Train) or step.on_corpus or step.teacher is not None:
+            continue
+        if config.teacher.kind == NO_TEACHER and step.settings.role == "teacher":
             continue
         as_it_is = head is not None and head.architecture == without[0].kind.architecture
         if not (step.settings.skip_if_head and as_it_is):
@@ -192,8 +197,18 @@ def _unlabelled(tasks: Tasks, models: Models, steps: Sequence[Step]) -> Iterator
                 f"stages.{step.stage}.teacher",
                 f"null, and training rows of {without[0].name} without labels",
                 "be a stage, or rows with labels",
-                "leave the stage out of pipeline, or add labels",
+                f"{_left_out(step, steps, config)}add labels",
             )
+
+
+def _left_out(step: Step, steps: Sequence[Step], config: Config) -> str:
+    """The settings that leave a stage out, if no other stage needs its model."""
+    named = [(other, key) for other in steps for key, of in other.sources.items() if step in of]
+    if any(key != "baseline" for _, key in named):
+        return ""
+    kept = [stage for stage in config.pipeline if stage != step.stage]
+    settings = [f"'pipeline=[{','.join(kept)}]'", *dict.fromkeys(f"stages.{s.stage}.{key}=null" for s, key in named)]
+    return f"set {' '.join(settings)}, or "
 
 
 def _without_soft_labels(tasks: Tasks) -> Iterator[Line]:
@@ -207,6 +222,27 @@ def _without_soft_labels(tasks: Tasks) -> Iterator[Line]:
                 f"{without:,} of {len(soft):,} training rows of {name} without one",
                 "be in each row with teacher=none",
                 "add them, leave these rows out, or set teacher.name=FOLDER",
+            )
+
+
+def _other_width(tasks: Tasks, models: Models, alone: bool) -> Iterator[Line]:
+    """Stored vectors must be of the teacher's width where it is scored beside them, and embeds the rows without.
+
+    alone: whether they stand in for a teacher. They must then be of the width of a model's Dense, if it has one.
+    """
+    for name, data in tasks.items():
+        soft = soft_outputs_of(data.train.select([0])) if data.task.kind.separate else None
+        stored = None if soft is None else soft.shape[1] // 2
+        for each in [*models.teachers, *filter(None, [models.student])] if stored is not None and alone else ():
+            if (width := dense_width(each.folder)) not in (None, stored):
+                must = f"have {stored}, those of the vectors in tasks.soft_label, or no Dense after its pooling"
+                yield Problem("student.name", f"an embedder of {width} dimensions", must, "choose another")
+        if stored is not None and not alone and stored != (width := width_of(models.teachers[0].folder)):
+            yield Problem(
+                "tasks.soft_label",
+                f"vectors of {stored} numbers in {name}",
+                f"be of {width}, as those of the teacher, which embeds the rows without one",
+                "name the model that made them as the teacher, or set teacher=none student.name=FOLDER",
             )
 
 
@@ -225,6 +261,7 @@ def of_embedders(tasks: Tasks, models: Models, config: Config, steps: Sequence[S
     if exported or any(kind.separate for kind in kinds):
         for each in [*models.teachers, *([] if models.student is None else [models.student])]:
             check_cosines(each.folder)
+            check_prompted(each.folder, [prompt for data in tasks.values() for prompt in data.task.prompts])
         used = {"tasks.max_length": config.tasks.max_length} if kinds else {}
         if any(step.on_corpus for step in steps):
             used["corpus.max_length"] = config.corpus.max_length

@@ -58,7 +58,7 @@ def _without_teacher(config: Config) -> Iterator[Line]:
             yield Problem(
                 "tasks.soft_label",
                 f"nothing for {name}",
-                "be a column of probabilities with teacher=none, where soft labels stand in for a teacher",
+                "be a column of soft labels with teacher=none, where soft labels stand in for a teacher",
                 "set tasks.soft_label=COLUMN, or teacher.name=FOLDER",
             )
     for stage in dict.fromkeys(step.stage for step in resolve(config).steps if step.on_corpus):

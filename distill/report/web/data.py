@@ -35,6 +35,7 @@ _DETAILS = (
     "from_text",
     "recall",
     "beside",
+    "teachers_index",
     "detection",
     "entities",
     "score_ci95",

@@ -369,8 +369,11 @@ def test_pairs_without_labels_are_distilled_alone_and_documents_are_relevant() -
             "pairs.jsonl: got 0 labelled train rows; mu",
         ),
         (
-            {"train": table([{"text": "a"}] * 20), "validation": table([row | {"relevance": 1} for row in QUERIES])},
-            "pairs.jsonl: got columns text; must have query, document, relevance, as",
+            {
+                "train": table([{"ask": "a", "text": "b"}] * 20),
+                "validation": table([row | {"relevance": 1} for row in QUERIES]),
+            },
+            "pairs.jsonl: got columns ask, text; must have query, document, relevance, as",
         ),
     ],
 )
