@@ -116,6 +116,7 @@ EMBEDDING = replace(
     brief=brief,
     settings=("range", "prompts"),
     soft=None,
+    soft_column=None,
     averaged=False,
     teacher_weight=1 / SCALE,
     scaled=True,
