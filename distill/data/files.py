@@ -195,12 +195,13 @@ def _checked_separator(separator: str | None) -> str | None:
     return character
 
 
-def _extension(file: str) -> tuple[str, bool]:
+def extension(file: str) -> tuple[str, bool]:
+    """As from `formats.extension`, of a path or a URL."""
     return formats.extension(urlsplit(file).path if "://" in file else file)
 
 
 def _check_extension(file: str, key: str) -> None:
-    suffix, compressed = _extension(file)
+    suffix, compressed = extension(file)
     wanted = f"must end with {', '.join(_PLAIN)} or .csv.gz"
     if suffix not in {*formats.TEXT, *formats.BINARY}:
         mend = _MENDS.get(suffix, "export it as CSV, or rename it")
@@ -280,7 +281,7 @@ def _write(rows: Path, opened: Callable[[], BinaryIO], file: str, separator: str
     while True:
         try:
             with _readable(opened, file) as source:
-                batches = _limited(_batches(source, file, separator, schema), file, _most(source))
+                batches = streamed(source, file, separator, schema)
                 first = next(batches)
                 with pa.OSFile(str(rows), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
                     for batch in chain([first], batches):
@@ -288,6 +289,27 @@ def _write(rows: Path, opened: Callable[[], BinaryIO], file: str, separator: str
             return
         except Wider as wider:
             schema = wider.schema
+
+
+@contextmanager
+def opened(file: str, key: str) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
+    """(what depends on the content of a file alone, function that opens it), for one who reads it part by part.
+
+    Raises:
+        ConfigError: about the setting `key`, for a file of another form.
+        DataError: for a file that cannot be read.
+    """
+    _check_extension(file, key)
+    with _source(file, key) as (state, open_file):
+        place = file if "://" in file else os.path.abspath(file)
+        yield state.removeprefix(place).strip(), lambda: _readable(open_file, file)
+
+
+def streamed(
+    source: BinaryIO, file: str, separator: str | None = None, schema: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of an open file, part by part, as from `formats.batches`."""
+    return _limited(_batches(source, file, _checked_separator(separator), schema), file, _most(source))
 
 
 def _readable(opened: Callable[[], BinaryIO], file: str) -> BinaryIO:
@@ -299,7 +321,7 @@ def _readable(opened: Callable[[], BinaryIO], file: str) -> BinaryIO:
 
 def _batches(source: BinaryIO, file: str, separator: str | None, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     try:
-        yield from formats.batches(source, file, _extension(file), separator, schema, _most(source))
+        yield from formats.batches(source, file, extension(file), separator, schema, _most(source))
     except (UserError, Wider):
         raise
     except Exception as error:
