@@ -90,6 +90,8 @@ class Source:
     names: tuple[str, ...]
     """Of all its columns."""
     units: tuple[Part, ...]
+    types: str = ""
+    """Of the columns of lines, which some of the lines do not show: an Arrow schema, in base64."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ def _decoded(found: dict[str, Any]) -> Plan:
         "labels": tuple(found["labels"]),
         "columns": Columns(**{name: tuple(v) if isinstance(v, list) else v for name, v in columns.items()}),
         "sources": tuple(
-            Source(each["name"], each["content"], each["way"], tuple(each["names"]), tuple(map(tuple, each["units"])))
+            Source(**each | {"names": tuple(each["names"]), "units": tuple(map(tuple, each["units"]))})
             for each in found["sources"]
         ),
     }

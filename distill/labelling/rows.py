@@ -5,6 +5,7 @@ A file in another form (CSV, one JSON value, compressed) is parsed once into the
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +37,12 @@ _Opened = Callable[[], BinaryIO]
 
 def head(file: str, separator: str | None) -> Table:
     """The first rows of a file, by which columns are chosen."""
-    with files.opened(file, KEY) as (_, opened), opened() as source:
+    with files.opened(file, KEY) as (_, opened):
+        return _head(opened, file, separator)
+
+
+def _head(opened: _Opened, file: str, separator: str | None) -> Table:
+    with opened() as source:
         return _table(next(files.streamed(source, file, separator)), file, 0)
 
 
@@ -62,11 +68,11 @@ def scan(
         DataError: for a row without a text that a run can use.
     """
     with files.opened(file, KEY) as (content, opened):
-        if (way := _way(file, columns, kind, separator)) != TABLE:
-            names, total = _through(opened, file, columns, kind, separator, log)
-            parts = _PARTS[way](opened, total, most)
-            if parts is not None:
-                return Source(file, content, way, names, tuple(parts))
+        if (way := _way(opened, file, columns, kind, separator)) != TABLE:
+            schema, total = _through(opened, file, columns, kind, separator, log)
+            types = base64.b64encode(schema.serialize()).decode() if way == LINES else ""
+            if (parts := _PARTS[way](opened, total, most)) is not None:
+                return Source(file, content, way, tuple(schema.names), tuple(parts), types)
         table = as_lists(files.read([file], KEY, separator), columns.text, kind)
         for note in table.notes:
             log(note)
@@ -76,11 +82,11 @@ def scan(
         )
 
 
-def _way(file: str, columns: Columns, kind: TaskType, separator: str | None) -> str:
+def _way(opened: _Opened, file: str, columns: Columns, kind: TaskType, separator: str | None) -> str:
     way = {(".parquet", False): GROUPS, (".jsonl", False): LINES, (".ndjson", False): LINES}.get(files.extension(file))
     if way is None:
         return TABLE
-    first = head(file, separator)
+    first = _head(opened, file, separator)
     read = as_lists(first, columns.text, kind)
     return way if read is first else TABLE  # whether text is lists depends on all of its rows
 
@@ -92,8 +98,8 @@ def _through(
     kind: TaskType,
     separator: str | None,
     log: Callable[[str], object],
-) -> tuple[tuple[str, ...], int]:
-    """(names of the columns, number of rows) of a file whose rows are checked."""
+) -> tuple[pa.Schema, int]:
+    """(types of the columns, number of rows) of a file whose rows are checked."""
     schema: pa.Schema | None = None
     while True:
         try:
@@ -108,7 +114,7 @@ def _through(
         assert schema is not None  # a file without rows is refused
         for note in about(schema).notes:
             log(f"{file}: {note}")
-        return tuple(schema.names), row
+        return schema.remove_metadata(), row
 
 
 def _table(batch: pa.RecordBatch, file: str, before: int) -> Table:
@@ -190,7 +196,7 @@ class Reader:
             self._open(source)
             try:
                 rows = self._read(source, unit)
-            except UserError:
+            except (UserError, jsonl.Wider):
                 if _state(source.name) == self._state:
                     raise
             else:
@@ -223,7 +229,7 @@ class Reader:
         if source.way == GROUPS:
             return _of_group(self._opened, unit, self._columns.copied)
         if source.way == LINES:
-            return _of_lines(self._opened, unit)
+            return _of_lines(self._opened, unit, source.types)
         if self._table is None:
             table = files.read([source.name], KEY, self._separator)
             self._table = as_lists(table, self._columns.text, self._kind)
@@ -255,16 +261,11 @@ def _of_group(opened: _Opened, unit: Unit, columns: Sequence[str]) -> pa.Table:
     return pa.concat_tables(parts).replace_schema_metadata(None)
 
 
-def _of_lines(opened: _Opened, unit: Unit) -> pa.Table:
+def _of_lines(opened: _Opened, unit: Unit, types: str) -> pa.Table:
     first, end = unit.place_in_file
     with opened() as source:
         source.seek(first)
         lines = source.read(end - first)
-    schema: pa.Schema | None = None
-    while True:
-        try:
-            batches = [*jsonl.batches(decoded(io.BytesIO(lines)), unit.source, "lines", schema)]
-        except jsonl.Wider as wider:
-            schema = wider.schema
-        else:
-            return pa.Table.from_batches(batches).replace_schema_metadata(None)
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(types)))
+    batches = jsonl.batches(decoded(io.BytesIO(lines)), unit.source, "lines", schema)
+    return pa.Table.from_batches([*batches]).replace_schema_metadata(None)

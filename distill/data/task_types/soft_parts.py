@@ -128,7 +128,7 @@ def _same_sizes(values: np.ndarray, sizes: np.ndarray, where: Where, name: str, 
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
-            f"{where(row)}: got {given[row]} entries in {name} and {sizes[row]} {parts}; must be {rule}; correct the row"
+            f"{where(row)}: got a list of {given[row]} in {name} for {sizes[row]} {parts}; must have {rule}; correct the row"
         )
 
 
