@@ -4,9 +4,9 @@
 
 The rows are made from a seed, half of them in parquet and half in JSON Lines, and the teacher is a random model of one
 narrow layer, so that most of the work is that of reading, tokenizing and writing. Each size is labelled into a new
-folder, with a new cache. At evenly spaced moments a process is ended by SIGKILL, and another one started. At the end all
-labels are read, in order: each row must be there once, with its own text and with probabilities. The memory of a process
-is the peak of its resident memory, as the kernel counts it; if it is flat, it is the same at all sizes.
+folder, with a new cache. At evenly spaced moments a process is ended by SIGKILL, and another one started. At the end
+all labels are read, in order: each row must be there once, with its own text and with probabilities. The memory of a
+process is the peak of its resident memory, as the kernel counts it; if it is flat, it is the same at all sizes.
 """
 
 from __future__ import annotations
@@ -110,9 +110,8 @@ class Workers:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "distill.label", *self._words]
-        self.running.append(
-            subprocess.Popen(command, cwd=ROOT, env=self._environment, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-        )
+        nothing: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.running.append(subprocess.Popen(command, cwd=ROOT, env=self._environment, **nothing))
 
     def kill(self, draw: random.Random) -> None:
         process = draw.choice(self.running)

@@ -179,7 +179,8 @@ def _outside(names: Sequence[str], out: Path, log: Log) -> list[str]:
             f"{rows.KEY}: got only files in {out}, the folder of label.out; must be other files; name them"
         )
     if left := len(names) - len(found):
-        log(f"{out}: {plans.counted(left, 'file')} in it {'is' if left == 1 else 'are'} not labelled: it has the labels")
+        are = "is" if left == 1 else "are"
+        log(f"{out}: {plans.counted(left, 'file')} in it {are} not labelled, as it is the folder of the labels")
     return found
 
 

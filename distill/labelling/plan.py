@@ -152,7 +152,8 @@ def stored(folder: Path) -> Plan | None:
     if not file.is_file():
         if folder.exists() and (not folder.is_dir() or any(path.name != INSIDE for path in folder.iterdir())):
             raise ConfigError(
-                f"label.out: got {folder}, which this command has not begun; must be a new or empty folder; choose another"
+                f"label.out: got {folder}, which this command has not begun; must be a new or empty folder; choose "
+                "another"
             )
         return None
     found = read_json(file)
@@ -226,9 +227,11 @@ def _difference(known: Plan, plan: Plan) -> str | None:
             same = " as it was before it changed" if one.name == other.name else ""
             return f"the file {one.name}{same}, where {other.name} is given; must be of the same rows"
         if one.units != other.units:
-            return f"{counted(len(one.units), 'unit')} of {one.name}, and not {len(other.units)}; must be the same label.rows"
+            units = counted(len(one.units), "unit")
+            return f"{units} of {one.name}, and not {len(other.units)}; must be the same label.rows"
     if len(known.sources) != len(plan.sources):
-        return f"{counted(len(known.sources), 'file')}, and not {len(plan.sources)}; must be of the same files in the same order"
+        before = counted(len(known.sources), "file")
+        return f"{before}, and not {len(plan.sources)}; must be of the same files in the same order"
     return None
 
 

@@ -77,9 +77,8 @@ def scan(
         for note in table.notes:
             log(note)
         _check(table, columns, kind, file)
-        return Source(
-            file, content, TABLE, tuple(table.rows.column_names), tuple((n, 0, 0) for n in _sizes(len(table.rows), most))
-        )
+        units = tuple((size, 0, 0) for size in _sizes(table.rows.num_rows, most))
+        return Source(file, content, TABLE, tuple(table.rows.column_names), units)
 
 
 def _way(opened: _Opened, file: str, columns: Columns, kind: TaskType, separator: str | None) -> str:

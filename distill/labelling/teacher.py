@@ -56,7 +56,9 @@ def loaded(folder: Path, options: Options, known: Plan | None, say: Callable[[st
         say=say,
     )
     if not isinstance(found, Model):
-        raise ConfigError(f"label.teacher: got {folder}, a model with several heads; must be one head; name a folder in it")
+        raise ConfigError(
+            f"label.teacher: got {folder}, a model with several heads; must be one head; name a folder in it"
+        )
     _check(found.kind, found.labels)
     return found if half is None else _in_half(found, half, options)
 

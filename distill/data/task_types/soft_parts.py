@@ -71,8 +71,8 @@ def of_spans(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, 
         spans = _json(value) if isinstance(value, str) else value
         if spans is not None and not isinstance(spans, list):
             raise DataError(
-                f"{where(row)}: got {str(spans)[:80]!r} in {name}; must be a list of objects with start, end and score; "
-                "correct the row"
+                f"{where(row)}: got {str(spans)[:80]!r} in {name}; must be a list of objects with start, end and "
+                "score; correct the row"
             )
         triples += [_triple(span, where(row), name) for span in spans or ()]
         counts.append(len(spans or ()))
@@ -117,8 +117,8 @@ def fit_context(values: np.ndarray, rows: pa.Table, text: Sequence[str], where: 
         end = int(spans[:, 1].max(initial=0))
         if end and end > (length := len(context.as_py())):
             raise DataError(
-                f"{where(row)}: got a span that ends at {end} in {name}; must lie in the context's {length} characters; "
-                "correct the row"
+                f"{where(row)}: got a span that ends at {end} in {name}; must lie in the context's {length} "
+                "characters; correct the row"
             )
 
 
@@ -128,7 +128,8 @@ def _same_sizes(values: np.ndarray, sizes: np.ndarray, where: Where, name: str, 
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
-            f"{where(row)}: got a list of {given[row]} in {name} for {sizes[row]} {parts}; must have {rule}; correct the row"
+            f"{where(row)}: got a list of {given[row]} in {name} for {sizes[row]} {parts}; must have {rule}; correct the "
+            "row"
         )
 
 

@@ -211,7 +211,8 @@ def _check_windows(data: Any, found: np.ndarray, encoded: Any, missing: np.ndarr
         last = max(n for n, place in enumerate(places) if place[1] == len(context))
         assert by_end[last] == pytest.approx(0.25, abs=1e-5)
         assert len(ids) == len(places)
-        assert by_end[next(n for n, place in enumerate(places) if place[1] == len(first))] == pytest.approx(0.625, abs=1e-5)
+        ends = next(n for n, place in enumerate(places) if place[1] == len(first))
+        assert by_end[ends] == pytest.approx(0.625, abs=1e-5)
 
 
 def test_a_window_without_the_whole_span_has_no_answer(tmp_path: Path) -> None:

@@ -152,9 +152,8 @@ def test_candidates_are_the_best_spans_with_their_probabilities(tmp_path: Path) 
     for label, (out, offsets, sequences) in zip(soft, asked(tmp_path, "QuestionAnswering", *texts), strict=True):
         start, end = out.start_logits[0].tolist(), out.end_logits[0].tolist()
         inside = [n for n, sequence in enumerate(sequences) if sequence == 1]
-        every = [
-            (start[a] + end[b], int(offsets[a][0]), int(offsets[b][1])) for a in inside for b in inside if a <= b < a + 30
-        ]
+        pairs = [(a, b) for a in inside for b in inside if a <= b < a + 30]
+        every = [(start[a] + end[b], int(offsets[a][0]), int(offsets[b][1])) for a, b in pairs]
         best = [*sorted(every, key=lambda one: -one[0])[:20], (start[0] + end[0], None, None)]
         shares = softmax([score for score, *_ in best])
         assert [(each["start"], each["end"]) for each in label] == [(a, b) for _, a, b in best]
