@@ -129,14 +129,16 @@ def _of_windows(soft: np.ndarray, encoded: Encoded) -> np.ndarray:
     width = -(-int(encoded.lengths.max()) // MULTIPLE) * MULTIPLE
     found = np.full((len(encoded), 2, width), ABSENT, np.float32)
     for window, owner in enumerate(encoded.spans.owners.tolist()):
+        if not len(soft[owner]):
+            found[window] = np.nan
+            continue
         start, end = encoded.offsets[window], encoded.offsets[window + 1]
         characters, shares = encoded.spans.characters[start:end], np.zeros((2, int(end - start)))
         for span in soft[owner]:
             shares[[0, 1], tokens_of(span[:2], characters)] += span[2]
         places = characters[:, 0] != NONE
         places[0] = True
-        values = logarithms(shares) if len(soft[owner]) else np.full_like(shares, np.nan)
-        found[window, :, : end - start] = np.where(places, values, ABSENT)
+        found[window, :, : end - start] = np.where(places, logarithms(shares), ABSENT)
     return found.reshape(len(encoded), -1)
 
 

@@ -208,9 +208,7 @@ def _texts(
     return text, choices
 
 
-def _source(
-    name: str, columns: Columns, options: Options, model: Model, stored: Plan | None, log: Log
-) -> Source:
+def _source(name: str, columns: Columns, options: Options, model: Model, stored: Plan | None, log: Log) -> Source:
     """A file and its units: as the folder was begun, if the content of the file is the same; else it is scanned."""
     if stored is not None and stored.most == options.rows and _reads_alike(stored.columns, columns):
         if same := {source.content: source for source in stored.sources}:

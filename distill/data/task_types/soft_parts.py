@@ -128,8 +128,8 @@ def _same_sizes(values: np.ndarray, sizes: np.ndarray, where: Where, name: str, 
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
-            f"{where(row)}: got a list of {given[row]} in {name} for {sizes[row]} {parts}; must have {rule}; correct the "
-            "row"
+            f"{where(row)}: got a list of {given[row]} in {name} for {sizes[row]} {parts}; must have {rule}; "
+            "correct the row"
         )
 
 
@@ -161,9 +161,7 @@ def _json(text: str) -> Any:
         return text
 
 
-def _totals(
-    values: np.ndarray, rows: np.ndarray, sizes: np.ndarray, where: Where, name: str, more: str
-) -> np.ndarray:
+def _totals(values: np.ndarray, rows: np.ndarray, sizes: np.ndarray, where: Where, name: str, more: str) -> np.ndarray:
     """[n] sums of the values of each row. Raises DataError for the first row with values that do not sum to 1."""
     totals = np.bincount(rows, values, len(sizes))
     wrong = np.flatnonzero((sizes > 0) & (np.abs(totals - 1) > SUM_TOLERANCE))
