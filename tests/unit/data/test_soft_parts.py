@@ -253,3 +253,26 @@ def test_lists_of_words_need_the_labels_in_their_order(tmp_path: Path) -> None:
     tasks = config.Tasks(train=str(file), soft_label="soft")
     with pytest.raises(UserError, match=r"tasks\.labels: got nothing; must be the labels in the order of the prob"):
         load_tasks(tasks, config.Limit(), 0)
+
+
+@pytest.mark.parametrize("kind", ["token_classification", "multiple_choice", "question_answering"])
+def test_what_soft_labels_do_not_give_is_the_teachers(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The teacher may have labelled more rows, in longer windows."""
+    from distill.pipeline.train_steps import teacher_logits
+
+    data: Any = load(tmp_path, rows_of(kind), kind)
+    encoded, none = data.encoded(data.train, TINY["tokenizer"](), 32), Any
+    soft = teacher_logits.soft_outputs(data, encoded)
+    assert soft is not None
+    halves = 2 if kind == "question_answering" else 1
+    wider = soft.shape[1] // halves + (8 if halves == 2 else 0)
+    of_teacher = np.random.default_rng(0).normal(size=(len(soft) + (halves - 1), halves, wider)).astype(np.float32)
+    monkeypatch.setattr(teacher_logits, "teacher_logits", lambda *_: of_teacher.reshape(len(of_teacher), -1))
+    learned = teacher_logits.learned_outputs(none, data, none, encoded)
+    missing = np.isnan(soft).any(axis=1)
+    assert 0 < missing.sum() < len(missing)
+    np.testing.assert_array_equal(learned[~missing], soft[~missing])
+    own = of_teacher[: len(soft), :, : soft.shape[1] // halves].reshape(len(soft), -1)
+    np.testing.assert_array_equal(learned[missing], own[missing])
