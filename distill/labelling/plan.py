@@ -165,10 +165,12 @@ def stored(folder: Path) -> Plan | None:
 
 
 def _decoded(found: dict[str, Any]) -> Plan:
-    columns = found["columns"]
+    columns: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in found["columns"].items()
+    }
     lists = {
         "labels": tuple(found["labels"]),
-        "columns": Columns(**{name: tuple(v) if isinstance(v, list) else v for name, v in columns.items()}),
+        "columns": Columns(**columns),
         "sources": tuple(
             Source(**each | {"names": tuple(each["names"]), "units": tuple(map(tuple, each["units"]))})
             for each in found["sources"]
