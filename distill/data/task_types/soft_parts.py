@@ -84,8 +84,10 @@ def of_spans(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, 
 
 
 def _triple(span: Any, where: str, name: str) -> tuple[int, int, float]:
-    given = span if isinstance(span, dict) else {}
-    start, end, score = (given.get(key) for key in ("start", "end", "score"))
+    given: dict[str, Any] = span if isinstance(span, dict) else {}
+    start: Any = given.get("start")
+    end: Any = given.get("end")
+    score: Any = given.get("score")
     if not is_probability(score):
         raise DataError(f"{where}: got score {score!r} in {name}; must be a number from 0 to 1; correct the row")
     if start is None and end is None:
