@@ -6,7 +6,8 @@ The rows are made from a seed, half of them in parquet and half in JSON Lines, a
 narrow layer, so that most of the work is that of reading, tokenizing and writing. Each size is labelled into a new
 folder, with a new cache. At evenly spaced moments a process is ended by SIGKILL, and another one started. At the end
 all labels are read, in order: each row must be there once, with its own text and with probabilities. The memory of a
-process is the peak of its resident memory, as the kernel counts it; if it is flat, it is the same at all sizes.
+process is the peak of its resident memory, as the kernel counts it; if it is flat, it is the same at all sizes, also
+with `--group 10000000`, where a parquet file is one row group.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from distill.runtime.versions import hardware
 ROOT = Path(__file__).resolve().parents[1]
 TINY = runpy.run_path(str(ROOT / "tests" / "tiny.py"))
 WORDS = sorted({word for sentence in TINY["SENTENCES"] for word in sentence.split()})
-BLOCK, FILE, GROUP = 10_000, 500_000, 50_000
-"""Rows that are made at once, of a file, and of a row group."""
+BLOCK, FILE = 10_000, 500_000
+"""Rows that are made at once, and of a file."""
 LEASE = 2
 """Seconds of a lease, so that the unit of a killed process is soon taken over."""
 
@@ -44,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Label many rows by processes of which some are killed.")
     parser.add_argument("--rows", type=int, nargs="+", default=[200_000, 2_000_000], metavar="N", help="sizes")
     parser.add_argument("--unit", type=int, default=BLOCK, metavar="N", help="most rows of a unit")
+    parser.add_argument("--group", type=int, default=50_000, metavar="N", help="most rows of a row group")
     parser.add_argument("--processes", type=int, default=2, metavar="N")
     parser.add_argument("--kills", type=int, default=6, metavar="N", help="processes that are killed at each size")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
@@ -73,7 +75,7 @@ def texts(seed: int, first: int, end: int) -> Iterator[list[str]]:
         yield block(seed, start // BLOCK, min(BLOCK, end - start))
 
 
-def write(folder: Path, rows: int, seed: int) -> list[Path]:
+def write(folder: Path, rows: int, seed: int, group: int) -> list[Path]:
     """The files, in the order of their rows: parquet and JSON Lines in turn."""
     files = []
     size = min(FILE, -(-rows // 2 // BLOCK) * BLOCK)
@@ -85,16 +87,9 @@ def write(folder: Path, rows: int, seed: int) -> list[Path]:
                 for part in parts:
                     to.writelines(f'{{"text": "{text}", "label": "a"}}\n' for text in part)
         else:
-            every = GROUP // BLOCK
-            with pq.ParquetWriter(file, pa.schema([("text", pa.string()), ("label", pa.string())])) as writer:
-                group: list[str] = []
-                for count, part in enumerate(parts, 1):
-                    group += part
-                    if count % every == 0:
-                        writer.write_table(pa.table({"text": group, "label": ["a"] * len(group)}))
-                        group = []
-                if group:
-                    writer.write_table(pa.table({"text": group, "label": ["a"] * len(group)}))
+            every = [text for part in parts for text in part]
+            table = pa.table({"text": every, "label": ["a"] * len(every)})
+            pq.write_table(table, file, row_group_size=group)
         files.append(file)
     return files
 
@@ -102,16 +97,17 @@ def write(folder: Path, rows: int, seed: int) -> list[Path]:
 class Workers:
     """Processes of one labelling, and the peaks of their memory."""
 
-    def __init__(self, words: list[str], environment: dict[str, str]) -> None:
-        self._words, self._environment = words, environment
+    def __init__(self, words: list[str], environment: dict[str, str], errors: Path) -> None:
+        self._words, self._environment, self.errors = words, environment, errors
         self.running: list[subprocess.Popen[bytes]] = []
         self.peaks: dict[int, float] = {}
         self.codes: list[int] = []
 
     def start(self) -> None:
         command = [sys.executable, "-m", "distill.label", *self._words]
-        nothing: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.running.append(subprocess.Popen(command, cwd=ROOT, env=self._environment, **nothing))
+        nothing: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        with self.errors.open("ab") as errors:
+            self.running.append(subprocess.Popen(command, cwd=ROOT, env=self._environment, stderr=errors, **nothing))
 
     def kill(self, draw: random.Random) -> None:
         process = draw.choice(self.running)
@@ -136,10 +132,11 @@ class Workers:
 def labelled(folder: Path, rows: int, options: argparse.Namespace) -> dict[str, Any]:
     """Label rows into a folder; their number, times, memory and kills."""
     teacher = TINY["save"](folder / "teacher", "bert", "SequenceClassification", num_labels=3, num_hidden_layers=1)
-    files, out = write(folder, rows, options.seed), folder / "labels"
+    files, out = write(folder, rows, options.seed, options.group), folder / "labels"
     words = [str(teacher), *map(str, files), "--out", str(out), "--text", "text", "--label", "label", "--threads", "1"]
     words += ["--rows", str(options.unit), "--lease", str(LEASE)]
-    workers = Workers(words, {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)})
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
+    workers = Workers(words, environment, folder / "errors.txt")
     draw, killed, began, units = random.Random(options.seed), 0, time.monotonic(), -(-rows // options.unit)
     for _ in range(options.processes):
         workers.start()
@@ -154,11 +151,14 @@ def labelled(folder: Path, rows: int, options: argparse.Namespace) -> dict[str, 
             killed += 1
         time.sleep(0.05)
     ended = time.monotonic()
-    assert workers.codes == [0] * options.processes, workers.codes
+    assert workers.codes == [0] * options.processes, f"{workers.codes} {workers.errors.read_text()[-2000:]}"
+    if killed < options.kills:
+        print(f"{killed} of {options.kills} processes were killed, as the others had ended", file=sys.stderr)
     check(out, rows, options.seed)
     cache = sum(file.stat().st_size for file in (folder / "cache").rglob("*") if file.is_file())
     return {
         "rows": rows,
+        "rows_of_a_group": options.group,
         "units": len(list(out.glob("*.parquet"))),
         "processes": options.processes,
         "killed": killed,

@@ -240,6 +240,16 @@ def _found(file: str, key: str, stack: ExitStack) -> tuple[str, Callable[[], Bin
     return f"{file} {found}", lambda: file_hashes.again(copy)
 
 
+def version(url: str, key: str) -> str | None:
+    """What is stated now about a file at a URL and changes with its content; None where `opened` copies it."""
+    system, path = _file_system(url, key)
+    try:
+        system.invalidate_cache()
+        return file_hashes.version(system.info(path))
+    except Exception as error:  # every file system raises errors of its own
+        raise _unreadable(url, error) from error
+
+
 def _state(file: str) -> str:
     return f"{os.path.abspath(file)} {file_hashes.sha256(Path(file))}"
 
@@ -261,7 +271,7 @@ def _table(file: str, key: str, separator: str | None) -> pa.Table:
                 )
 
         try:
-            entry = store.get_or_make("tables", fingerprint([_readers(), state, separator]), make) / _ROWS
+            entry = store.get_or_make("tables", fingerprint([readers(), state, separator]), make) / _ROWS
         except OSError as error:
             raise UserError(
                 f"{error.filename or 'cache.dir'}: got {error.strerror or error}; must be writable, on a disk with "
@@ -270,7 +280,7 @@ def _table(file: str, key: str, separator: str | None) -> pa.Table:
         return pa.ipc.open_file(pa.memory_map(str(entry))).read_all()
 
 
-def _readers() -> list[str]:
+def readers() -> list[str]:
     """The versions on which the rows of a file depend: the code of this package, readers from outside of distill, and
     the library by which files are read."""
     return [file_hashes.of_code(Path(__file__).parent), outside.code(), pa.__version__]

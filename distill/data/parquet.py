@@ -6,7 +6,7 @@ known before its values are repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -25,6 +25,8 @@ AT_ONCE = 1 << 26
 """Bytes of rows that are in memory at once."""
 LARGEST = 1 << 28
 """Bytes that a single row may take."""
+_PIECE = 1 << 20
+"""Bytes of a column that are read at once of a row group, which may be the whole file."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12, "BYTE_ARRAY": 4}
 """Physical type -> bytes of a value in memory, without the bytes of a text."""
 _DELTA = "DELTA_BYTE_ARRAY"
@@ -39,11 +41,11 @@ def batches(
     most: int | None,
     group: int | None = None,
     columns: Sequence[str] | None = None,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """The rows of a file. Raises DataError if it is malformed, or its rows take more bytes than `most`.
 
     Args:
-        group: number of the only row group that is read, if it is one.
+        group: number of the only row group that is read, if it is one. Of its columns, pieces are in memory.
         columns: the only columns that are read, if they are some.
     """
     magic = bytes(file.read(4))
@@ -57,7 +59,9 @@ def batches(
         metadata = pq.read_metadata(file)
         file.seek(0)
         _check(metadata, name, most)
-        with pq.ParquetFile(file, pre_buffer=False, read_dictionary=_texts(metadata)) as source:
+        buffer = 0 if group is None else _PIECE
+        texts = _texts(metadata)
+        with pq.ParquetFile(file, pre_buffer=False, read_dictionary=texts, buffer_size=buffer) as source:
             yield from _named(source, name, group, columns)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         problem = str(error).strip().splitlines()[0][:200]
@@ -111,11 +115,12 @@ def _at_once(metadata: pq.FileMetaData) -> int:
 def _named(
     source: pq.ParquetFile, name: str, group: int | None, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    stored, row = source.metadata.schema.to_arrow_schema(), 0
+    stored, sizes = source.metadata.schema.to_arrow_schema(), _sizes(source.metadata)
+    row = 0 if group is None else sum(sizes[:group])
+    end = row + (sum(sizes) if group is None else sizes[group])
     features = features_of(stored, name)
     fields = [field for field in stored if columns is None or field.name in columns]
     schema = pa.schema([(field.name, named_type(field.type, features.get(field.name))) for field in fields])
-    total = source.metadata.num_rows if group is None else source.metadata.row_group(group).num_rows
     parts = source.iter_batches(
         batch_size=_at_once(source.metadata),
         row_groups=None if group is None else [group],
@@ -123,14 +128,20 @@ def _named(
     )
     schema = with_about(schema, About(classes=classes_of(features)))
     for whole in parts:
-        for batch in _parts(whole, name, row):
+        # pyarrow takes names for paths: `a` is also read as all of `a.b`.
+        for batch in _parts(whole if columns is None else whole.select(schema.names), name, row):
             table = named(pa.Table.from_batches([batch]), features, name, row)
             for part in table.combine_chunks().to_batches():
                 _check_utf8(part, name, row + 1)
                 row += part.num_rows
                 yield part.cast(schema)
-    if row != total:
-        raise OSError(f"{row} rows, and {total} in the footer")
+    if row != end:
+        raise OSError(f"{row} rows, and {end} in the footer")
+
+
+def _sizes(metadata: pq.FileMetaData) -> list[int]:
+    """The number of rows of each row group."""
+    return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
 
 
 def _parts(batch: pa.RecordBatch, name: str, row: int) -> Iterator[pa.RecordBatch]:

@@ -62,10 +62,11 @@ def soft_outputs(
 def _has_lists(column: pa.ChunkedArray, *, inside: bool) -> bool:
     """Whether the probabilities are lists. `inside`: of the words in each list."""
     if is_text(column.type):
-        pattern = r"^\s*\[\s*\[" if inside else r"^\s*\["
+        pattern = r"[\[,]\s*\[" if inside else r"^\s*\["
         return bool(pc.any(pc.match_substring_regex(column, pattern)).as_py())
-    data_type = column.type.value_type if inside and is_list(column.type) else column.type
-    return is_list(data_type) and not pa.types.is_map(data_type)
+    if not inside or not is_list(column.type):
+        return is_list(column.type)
+    return _has_lists(pa.chunked_array([one_array(column).flatten()]), inside=False)
 
 
 def soft_column(soft: np.ndarray) -> pa.Array:
@@ -91,16 +92,16 @@ def of_column(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def without(soft: np.ndarray) -> np.ndarray:
-    """[n] whether a row has no soft label."""
+    """[n] whether a row has no soft label, nor any of its words."""
     if soft.dtype == object:
-        return np.array([not len(parts) for parts in soft], np.bool_)
+        return np.array([bool(np.isnan(parts).all()) for parts in soft], np.bool_)
     flags: np.ndarray = np.isnan(soft).any(axis=1)
     return flags
 
 
 def aligned(architecture: str, soft: np.ndarray, encoded: Encoded) -> np.ndarray:
     """Soft labels as outputs of a model for these rows: [n, outputs], [words, labels] of all texts, [n, most choices]
-    with `ABSENT` where a row has fewer, or [windows, 2 W] of start and end. NaN for rows without."""
+    with `ABSENT` where a row has fewer, or [windows, 2 W] of start and end. NaN for rows, and for words, without."""
     return _ALIGNED[architecture](soft, encoded) if soft.dtype == object else soft
 
 
@@ -108,7 +109,7 @@ def _of_words(soft: np.ndarray, encoded: Encoded) -> np.ndarray:
     assert encoded.words is not None
     sizes, parts = np.diff(encoded.words.offsets), np.concatenate(list(soft))
     found = np.full((int(sizes.sum()), parts.shape[1]), np.nan, np.float32)
-    found[np.repeat(~without(soft), sizes)] = parts
+    found[np.repeat([len(each) > 0 for each in soft], sizes)] = parts
     return found
 
 

@@ -45,7 +45,7 @@ class Labelled:
 
 def label(
     teacher: str | Path,
-    paths: str | Sequence[str],
+    paths: str | Path | Sequence[str | Path],
     out: str | Path,
     options: Options | None = None,
     *,
@@ -75,7 +75,8 @@ def label(
     """
     try:
         with cache.using():
-            return _labelled(located(teacher), paths, Path(out), options or Options(), log, progress)
+            given = [paths] if isinstance(paths, str | Path) else paths
+            return _labelled(located(teacher), [*map(str, given)], Path(out), options or Options(), log, progress)
     except OSError as error:
         if (line := disk_errors.problem(error)) is None:
             raise
@@ -84,7 +85,7 @@ def label(
 
 def _labelled(
     teacher: Path,
-    paths: str | Sequence[str],
+    paths: Sequence[str],
     out: Path,
     options: Options,
     log: Log,
@@ -104,15 +105,13 @@ def _labelled(
         done += unit.rows
         progress(done, total, form)
 
-    run(work, labeller(model, plan, options.tokens, options.separator, log), told, log)
+    run(work, labeller(model, plan, options.tokens, log), told, log)
     if poison := finish(work):
         raise UserError(_failed(work, poison))
     return Labelled(out, total, len(plan.units), done - at_first, dict(_settings(out, plan)), unnamed(plan.labels))
 
 
-def _begun(
-    teacher: Path, paths: str | Sequence[str], out: Path, options: Options, log: Log
-) -> tuple[Model, Plan, Plan]:
+def _begun(teacher: Path, paths: Sequence[str], out: Path, options: Options, log: Log) -> tuple[Model, Plan, Plan]:
     """(teacher, what this call labels, the same as the folder of labels was begun)."""
     stored = plans.stored(out)
     model = loaded(teacher, options, stored, log)
@@ -139,7 +138,7 @@ def _failed(work: Work, poison: list[dict[str, Any]]) -> str:
 
 def _plan(
     teacher: Path,
-    paths: str | Sequence[str],
+    paths: Sequence[str],
     out: Path,
     options: Options,
     model: Model,
@@ -168,6 +167,7 @@ def _plan(
         options.rows,
         columns,
         sources,
+        options.separator,
     )
 
 
@@ -214,7 +214,7 @@ def _source(name: str, columns: Columns, options: Options, model: Model, stored:
         if same := {source.content: source for source in stored.sources}:
             with files.opened(name, rows.KEY) as (content, _):
                 if content in same:
-                    return replace(same[content], name=name)
+                    return replace(same[content], name=name, readers=rows.readers(same[content].way))
     return rows.scan(name, columns, model.kind, options.separator, options.rows, log)
 
 
@@ -249,8 +249,11 @@ def _label(options: Options, model: Model, sources: Sequence[Source], columns: C
 
 def _check_names(columns: Columns) -> None:
     if (twice := next((name for name in columns.names if columns.names.count(name) > 1), None)) is not None:
+        named: dict[str, Sequence[str]] = {"soft_label": [columns.soft], "label": [columns.label]}
+        named["choices"] = columns.choices
+        setting = next((setting for setting, names in named.items() if twice in names), "text_pair")
         raise ConfigError(
-            f"label.soft_label: got {twice}, which stands for two columns; must be different names; name {twice} once"
+            f"label.{setting}: got {twice}, which stands for two columns; must be different names; name {twice} once"
         )
 
 

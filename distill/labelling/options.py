@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from distill.errors import ConfigError
+
+_COUNTS = ("threads", "max_length", "tokens", "rows", "tries", "lease")
+
 
 @dataclass(frozen=True)
 class Options:
-    """What a labelling may choose besides its teacher, its files and its folder. None stands for the default."""
+    """What a labelling may choose besides its teacher, its files and its folder. None stands for the default.
+
+    Raises:
+        ConfigError: for a number below 1, and for choices that are a text.
+    """
 
     text: str | None = None
     """Column of the texts; that of the teacher's task, or a likely one."""
@@ -39,3 +47,13 @@ class Options:
     """Processes that try a unit before it is given up; 3, or as the folder was begun."""
     lease: int = 60
     """Seconds until a unit is taken over from a process that stands still."""
+
+    def __post_init__(self) -> None:
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"label.{name}: got {value}; must be 1 or more; correct it")
+        if isinstance(self.choices, str):
+            raise ConfigError(
+                f"label.choices: got {self.choices!r}; must be a tuple of names of columns; write ({self.choices!r},)"
+            )

@@ -92,6 +92,8 @@ class Source:
     units: tuple[Part, ...]
     types: str = ""
     """Of the columns of lines, which some of the lines do not show: an Arrow schema, in base64."""
+    readers: str = ""
+    """Of a file that is parsed as a whole: hash of the code that decides how, and thus which rows a unit has."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ class Plan:
     """Rows of a unit."""
     columns: Columns
     sources: tuple[Source, ...]
+    separator: str | None = None
+    """Between the values of a CSV; None for the usual one."""
 
     @property
     def text(self) -> str:
@@ -220,14 +224,19 @@ def _difference(known: Plan, plan: Plan) -> str | None:
     """How a folder was begun where a plan differs, and what must be so; None for the same."""
     if known.teacher != plan.teacher:
         return "another teacher, or before its files changed; must have the labels of one teacher"
-    for name in ("backend", "scheme", "max_length", "kind", "labels", "tries", "columns"):
+    for name in ("backend", "scheme", "max_length", "kind", "labels", "tries", "separator", "columns"):
         before, now = getattr(known, name), getattr(plan, name)
         if before != now:
             return f"{name} {_shown(before)}, and not {_shown(now)}; must be the same"
     for one, other in zip(known.sources, plan.sources, strict=False):
         if one.content != other.content:
             same = " as it was before it changed" if one.name == other.name else ""
-            return f"the file {one.name}{same}, where {other.name} is given; must be of the same rows"
+            return (
+                f"the file {one.name}{same}, where {other.name} is given; must be the same bytes, from the same kind "
+                "of place"
+            )
+        if one.readers != other.readers:
+            return f"{one.name} as another version of distill or of pyarrow reads it; must be the same versions"
         if one.units != other.units:
             units = counted(len(one.units), "unit")
             return f"{units} of {one.name}, and not {len(other.units)}; must be the same label.rows"

@@ -101,8 +101,8 @@ def _check(kind: TaskType, labels: Sequence[str]) -> None:
     if kind.soft is None or kind.soft_column is None:
         fit = (name for name, each in TASK_TYPES.items() if each.soft is not None and each.soft_column is not None)
         raise ConfigError(
-            f"label.teacher: got a model for {kind.name}; must be for {', '.join(fit)}, whose outputs can be read as "
-            "soft labels; use the model itself as the teacher of a run (teacher.name)"
+            f"label.teacher: got a model for {kind.name}; must be for one of {', '.join(fit)}, whose outputs can be "
+            "read as soft labels; use the model itself as the teacher of a run (teacher.name)"
         )
     if len({label.strip() for label in labels}) < len(labels):
         raise ConfigError(
@@ -110,16 +110,14 @@ def _check(kind: TaskType, labels: Sequence[str]) -> None:
         )
 
 
-def labeller(
-    model: Model, plan: Plan, tokens: int, separator: str | None, said: Callable[[str], object]
-) -> Callable[[Unit], pa.Table]:
+def labeller(model: Model, plan: Plan, tokens: int, said: Callable[[str], object]) -> Callable[[Unit], pa.Table]:
     """A function from a unit to its rows with soft labels. It raises Changed for a file that has changed.
 
     Args:
         tokens: most tokens of a batch.
         said: gets a line for a unit of which some rows have no soft label.
     """
-    columns, reader = plan.columns, Reader(plan.sources, plan.columns, model.kind, separator)
+    columns, reader = plan.columns, Reader(plan.sources, plan.columns, model.kind, plan.separator)
 
     def label(unit: Unit) -> pa.Table:
         rows = reader.rows(unit)
@@ -158,9 +156,9 @@ def _outputs(
     parts = [layout.divide(row) for row in asked(rows, columns.text, columns.choices)]
     encoded = encode(layout.architecture, parts, model.tokenizer, model.max_length)
     if len(empty := np.flatnonzero(encoded.lengths == 0)):
+        row = int(empty[0] if encoded.spans is None else encoded.spans.owners[empty[0]])
         raise DataError(
-            f"{file}, row {first + int(empty[0]) + 1}: got no text; must be a token; leave it out, and set another "
-            "label.out"
+            f"{file}, row {first + row + 1}: got no text; must be a token; leave it out, and set another label.out"
         )
     if encoded.spans is not None:
         return _candidates(model, encoded, tokens)

@@ -103,9 +103,9 @@ def _best_of(logits: np.ndarray, places: np.ndarray) -> list[tuple[float, tuple[
     """Score, first character and end of the best spans of a window, of logits [2, W]."""
     inside = np.flatnonzero(places[:, 0] != NONE)
     start, end = logits[:, inside]
-    first, last = np.triu_indices(len(inside))
-    short = last - first < LONGEST
-    first, last = first[short], last[short]
+    sizes = np.minimum(LONGEST, len(inside) - np.arange(len(inside)))
+    first = np.repeat(np.arange(len(inside)), sizes)
+    last = first + np.arange(len(first)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     scores = start[first] + end[last]
     best = np.argpartition(-scores, CANDIDATES)[:CANDIDATES] if len(scores) > CANDIDATES else np.arange(len(scores))
     characters = places[inside]

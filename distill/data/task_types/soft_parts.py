@@ -22,8 +22,8 @@ from distill.errors import DataError
 
 
 def of_words(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
-    """[n] arrays [words, labels] of logarithms of probabilities, as from `log_probabilities`; zeros, which stand for
-    nothing, for a word that has none (null).
+    """[n] arrays [words, labels] of logarithms of probabilities, as from `log_probabilities`; NaN for a word that has
+    none (null).
 
     Args:
         column: for each row a list, with a list or an object for each word; or the JSON text of one.
@@ -35,9 +35,7 @@ def of_words(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, 
         row = int(rows[word])
         return f"{where(row)}, word {word - int(firsts[row]) + 1}"
 
-    values = log_probabilities(words, numbers, place, name, "")
-    values[np.isnan(values).any(axis=1)] = 0.0
-    return _divided(values, sizes)
+    return _divided(log_probabilities(words, numbers, place, name, ""), sizes)
 
 
 def of_choices(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
@@ -45,6 +43,7 @@ def of_choices(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where
 
     Args:
         column: for each row a list of the probabilities of its choices, in their order; or the JSON text of one.
+        numbers: unused, as choices have no labels.
     """
     entries, sizes = _flat(column, where, name, "a probability for each choice")
     rows = np.repeat(np.arange(len(sizes)), sizes)
@@ -65,6 +64,7 @@ def of_spans(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, 
 
     Args:
         column: for each row a list of objects with `start`, `end` and `score`; start and end are null for no answer.
+        numbers: unused, as spans have no labels.
     """
     triples, counts = list[tuple[int, int, float]](), list[int]()
     for row, value in enumerate(column.to_pylist()):

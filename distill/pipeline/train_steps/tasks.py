@@ -349,7 +349,10 @@ def _teachers_or_logits(
     """
     outputs = any(term.kind.head and term.compare_with == "teacher" for term in bound_terms.values())
     if labeller is None:
-        return [], soft_outputs(data, encoded) if outputs else None
+        soft = soft_outputs(data, encoded) if outputs else None
+        if soft is not None and encoded.words is not None:
+            soft[np.isnan(soft)] = 0.0  # words that nothing labels are trained on as little as those cut off
+        return [], soft
     if inside:
         others = soft_outputs(data, encoded), cross_fitted(labeller, data.task.name)
         differ = outputs and any(part is not None for part in others)

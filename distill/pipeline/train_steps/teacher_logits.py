@@ -182,15 +182,15 @@ def cross_fitted(teacher: Labeller, task: str) -> np.ndarray | None:
 
 
 def soft_outputs(data: TaskData, encoded: Encoded) -> np.ndarray | None:
-    """The soft labels of the training rows of a task as outputs, [rows, C] as from `teacher_logits`; NaN for rows
-    without. None if no row has them. `encoded`: the rows."""
+    """The soft labels of the training rows of a task as outputs, [rows, C] as from `teacher_logits`; NaN for rows, and
+    for words, without. None if no row has them. `encoded`: the rows."""
     soft = soft_outputs_of(data.train)
     return None if soft is None else aligned(data.task.kind.architecture, soft, encoded)
 
 
 def learned_outputs(teacher: Labeller, data: TaskData, runtime: Runtime, encoded: Encoded) -> np.ndarray:
     """Outputs [rows, C] from which a student learns, for the training rows of a task: the soft label of a row or, for
-    rows without one, the teachers' logits from `teacher_logits`. `encoded`: the rows."""
+    rows and words without one, the teachers' logits from `teacher_logits`. `encoded`: the rows."""
     soft = soft_outputs(data, encoded)
     if soft is None:
         return teacher_logits(teacher, data, runtime)

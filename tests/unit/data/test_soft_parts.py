@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from scipy.special import softmax
 
 from distill import config
 from distill.data.soft_labels import aligned, of_column, soft_column, without
-from distill.data.task_types import ABSENT, TASK_TYPES
+from distill.data.task_types import ABSENT, TASK_TYPES, answers
 from distill.data.tasks import load_tasks, soft_outputs_of
 from distill.errors import UserError
 
@@ -62,11 +63,12 @@ def test_every_form_of_words_is_the_same() -> None:
                 np.testing.assert_allclose(softmax(row, axis=1), given, atol=1e-6)
 
 
-def test_a_word_without_probabilities_is_zeros() -> None:
-    """Its outputs are those of a word that a model did not read, which no term compares."""
-    (found,) = read("token_classification", column([[[1.0, 0.0, 0.0], None]]))
-    assert found[0].tolist() == [0, ABSENT, ABSENT]
-    assert found[1].tolist() == [0, 0, 0]
+def test_a_word_without_probabilities_is_nan_and_a_row_of_such_words_has_no_soft_label() -> None:
+    given = read("token_classification", column([[[1.0, 0.0, 0.0], None], [None, None], None]))
+    for found in (given, of_column(pa.chunked_array([soft_column(given)]))):
+        assert found[0][0].tolist() == [0, ABSENT, ABSENT]
+        assert np.isnan(found[0][1]).all()
+        assert without(found).tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("form", [column, text])
@@ -247,9 +249,20 @@ def test_soft_labels_of_other_parts_are_refused(kind: str, soft: Any, message: s
     assert message in str(caught.value)
 
 
-def test_lists_of_words_need_the_labels_in_their_order(tmp_path: Path) -> None:
+FORMS: dict[str, Any] = {
+    "lists": lambda words: words,
+    "text": json.dumps,
+    "texts": lambda words: [json.dumps(word) for word in words],
+    "text that begins with null": lambda words: json.dumps([None, *words[1:]]),
+    "text that begins with an object": lambda words: json.dumps([{"O": 1.0}, *words[1:]]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_lists_of_words_need_the_labels_in_their_order(form: str, tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows_of("token_classification")))
+    rows = [row | {"soft": row["soft"] and FORMS[form](row["soft"])} for row in rows_of("token_classification")]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     tasks = config.Tasks(train=str(file), soft_label="soft")
     with pytest.raises(UserError, match=r"tasks\.labels: got nothing; must be the labels in the order of the prob"):
         load_tasks(tasks, config.Limit(), 0)
@@ -276,3 +289,49 @@ def test_what_soft_labels_do_not_give_is_the_teachers(
     np.testing.assert_array_equal(learned[~missing], soft[~missing])
     own = of_teacher[: len(soft), :, : soft.shape[1] // halves].reshape(len(soft), -1)
     np.testing.assert_array_equal(learned[missing], own[missing])
+
+
+def test_a_word_without_a_soft_label_is_the_teachers_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distill.pipeline.train_steps import tasks, teacher_logits
+    from distill.pipeline.validation.data import _without_soft_labels
+
+    rows = [row | {"soft": row["soft"] or [None] * len(row["tokens"])} for row in rows_of("token_classification")]
+    for row in rows:
+        row["soft"][1] = None
+    data: Any = load(tmp_path, rows, "token_classification")
+    encoded, none = data.encoded(data.train, TINY["tokenizer"](), 32), Any
+    (problem,) = _without_soft_labels({"t": data})
+    assert f"{sum(not any(row['soft']) for row in rows)} of {len(rows)} training rows" in str(problem)
+
+    of_teacher = np.random.default_rng(0).normal(size=(len(encoded.words.positions), 3)).astype(np.float32)
+    monkeypatch.setattr(teacher_logits, "teacher_logits", lambda *_: of_teacher)
+    soft = teacher_logits.soft_outputs(data, encoded)
+    learned = teacher_logits.learned_outputs(none, data, none, encoded)
+    assert soft is not None
+    second = encoded.words.offsets[:-1] + 1
+    np.testing.assert_array_equal(learned[second], of_teacher[second])
+    missing = np.isnan(soft).any(axis=1)
+    assert missing[second].all()
+    assert not missing.all()
+    np.testing.assert_array_equal(learned[~missing], soft[~missing])
+
+    term = SimpleNamespace(kind=SimpleNamespace(head=True), compare_with="teacher")
+    _, alone = tasks._teachers_or_logits(None, data, {"a": term}, False, encoded, none, none)
+    assert alone is not None
+    np.testing.assert_array_equal(alone.any(axis=1), ~missing)
+
+
+@pytest.mark.parametrize("length", [1, 5, 29, 30, 31, 70])
+def test_candidates_of_a_window_are_the_best_of_all_pairs(length: int) -> None:
+    """Pairs of tokens at most 30 long, listed by loops."""
+    draw = np.random.default_rng(length)
+    places = np.full((length + 2, 2), -1)
+    places[1:-1] = np.arange(length)[:, None] * 3 + [0, 2]
+    logits = draw.normal(size=(1, 2, length + 2))
+    found, sizes = answers.candidates(logits.reshape(1, -1), [places], np.zeros(1, np.int64))
+    pairs = [(a, b) for a in range(length) for b in range(a, min(a + 30, length))]
+    best = sorted(pairs, key=lambda pair: -logits[0, 0, pair[0] + 1] - logits[0, 1, pair[1] + 1])[:20]
+    assert sizes.tolist() == [len(best) + 1]
+    assert found[:, :2].tolist() == [*([3 * a, 3 * b + 2] for a, b in best), [-1, -1]]

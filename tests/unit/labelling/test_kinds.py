@@ -109,7 +109,7 @@ def test_a_word_that_is_cut_off_has_no_soft_label(tmp_path: Path) -> None:
     folder = teacher(tmp_path, "token_classification")
     (tmp_path / "t.jsonl").write_text(json.dumps({"tokens": SENTENCES[0].split() * 4}) + "\n")
     options = labelling.Options(max_length=12, text="tokens")
-    found = labelling.label(folder, str(tmp_path / "t.jsonl"), tmp_path / "out", options)
+    found = labelling.label(folder, tmp_path / "t.jsonl", tmp_path / "out", options)
     assert (found.rows, found.units) == (1, 1)
     (soft,) = soft_of(tmp_path / "out")
     assert [word is None for word in soft] == [False] * 10 + [True] * (len(SENTENCES[0].split()) * 4 - 10)
@@ -216,3 +216,52 @@ def test_wrong_choices_and_words_are_refused_with_their_row(tmp_path: Path) -> N
         file.write_text("".join(json.dumps({"tokens": each}) + "\n" for each in (["a"], words)))
         with pytest.raises(UserError, match=message):
             labelling.label(tagger, str(file), tmp_path / "out")
+
+
+def test_a_folder_is_not_gone_on_with_another_reading_of_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distill.data import files
+
+    folder = TINY["save"](tmp_path / "model", "bert", "SequenceClassification", num_labels=2)
+    (tmp_path / "t.csv").write_text("text;label,x\n" + "".join(f"{sentence};a,b\n" for sentence in SENTENCES))
+
+    def label(**options: Any) -> labelling.Labelled:
+        return labelling.label(folder, [tmp_path / "t.csv"], tmp_path / "out", labelling.Options(**options))
+
+    assert label(text="text", separator=";").made == len(SENTENCES)
+    assert label(text="text", separator=";").made == 0
+    with pytest.raises(UserError, match=r"which was begun with separator ;, and not None; must be the same"):
+        label(text="text")
+    monkeypatch.setattr(files, "readers", lambda: ["another"])
+    with pytest.raises(
+        UserError, match=r"t\.csv as another version of distill or of pyarrow reads it; must be"
+    ):
+        label(text="text", separator=";")
+
+
+def test_options_that_are_no_numbers_of_anything_are_refused() -> None:
+    for name in ("threads", "max_length", "tokens", "rows", "tries", "lease"):
+        with pytest.raises(UserError, match=rf"label\.{name}: got 0; must be 1 or more"):
+            labelling.Options(**{name: 0})
+    choices: Any = "ab"
+    with pytest.raises(UserError, match=r"label\.choices: got 'ab'; must be a tuple of names of columns"):
+        labelling.Options(choices=choices)
+
+
+@pytest.mark.parametrize(
+    ("setting", "options"),
+    [
+        ("soft_label", {"soft_label": "text"}),
+        ("label", {"label": "b", "text_pair": "b"}),
+        ("text_pair", {"text_pair": "text"}),
+    ],
+)
+def test_a_name_of_two_columns_is_refused_by_its_setting(setting: str, options: dict[str, str]) -> None:
+    from distill.labelling.engine import _check_names
+    from distill.labelling.plan import Columns
+
+    given = {"text": "text", "label": "c", "soft_label": "soft"} | options
+    text = tuple(filter(None, (given["text"], given.get("text_pair"))))
+    with pytest.raises(UserError, match=rf"label\.{setting}: got (text|b), which stands for two columns"):
+        _check_names(Columns(text, given["label"], given["soft_label"]))

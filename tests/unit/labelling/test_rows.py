@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
+import subprocess
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distill.data import files
+from distill.data import files, parquet
 from distill.data.task_types import TASK_TYPES
-from distill.errors import UserError
+from distill.errors import ConfigError, DataError, UserError
 from distill.labelling import rows as reading
 from distill.labelling.plan import Changed, Columns, Plan, Source, Unit
 
@@ -72,6 +76,119 @@ def test_row_groups_of_classes_and_of_several_columns_with_dots(tmp_path: Path) 
     file = tmp_path / "a.parquet"
     pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(features)}), file, row_group_size=16)
     check(scan(file), files.read([str(file)], "f").rows)
+
+
+def test_columns_that_pyarrow_takes_for_paths_of_others(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "body.raw": [{"x": i} for i in range(40)],
+            "body": [f"text {i}" for i in range(40)],
+            "queue.id": range(40),
+            "queue": ["billing"] * 40,
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=16)
+    check(scan(tmp_path / "a.parquet"), table)
+
+
+def test_a_row_group_is_read_once_for_units_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if other processes have some of them."""
+    wanted, read = pa.Table.from_pylist(values(300)), list[int | None]()
+    pq.write_table(wanted, tmp_path / "a.parquet", row_group_size=150)
+    source, whole = scan(tmp_path / "a.parquet"), parquet.batches
+    monkeypatch.setattr(parquet, "batches", lambda *given: read.append(given[3]) or whole(*given))
+    reader = reading.Reader([source], COLUMNS, KIND, None)
+    for unit in units_of(source)[::3]:
+        assert reader.rows(unit)["body"].to_pylist() == wanted["body"].to_pylist()[unit.start :][: unit.rows]
+    assert read == [0, 1]
+
+
+def test_memory_does_not_grow_with_a_row_group(tmp_path: Path) -> None:
+    """A unit of a row group with 64 MiB of texts, which do not repeat, takes some pieces of it."""
+    draw, rows = random.Random(0), 8192
+    bodies = [draw.randbytes(4096).hex() for _ in range(rows)]
+    pq.write_table(pa.table({"body": bodies, "queue": ["a"] * rows}), tmp_path / "a.parquet", compression="none")
+    del bodies
+    source = scan(tmp_path / "a.parquet", 64)
+    code = (
+        "import json, sys, pyarrow as pa\n"
+        "from distill.data.task_types import TASK_TYPES\n"
+        "from distill.labelling.plan import Columns, Source, Unit\n"
+        "from distill.labelling.rows import Reader\n"
+        "source = Source(**json.loads(sys.argv[1]))\n"
+        "reader = Reader([source], Columns(('body',), 'queue', 'soft'), TASK_TYPES['classification'], None)\n"
+        "print(reader.rows(Unit('0', source.name, 0, 64, (0, 0))).num_rows, pa.default_memory_pool().max_memory())"
+    )
+    words = [sys.executable, "-c", code, json.dumps(asdict(source))]
+    found = subprocess.run(words, capture_output=True, text=True, check=True, cwd=Path(reading.__file__).parents[2])
+    number, most = map(int, found.stdout.split())
+    assert number == 64
+    assert most < 2**25
+
+
+def test_wrong_lines_are_named_by_their_rows_in_the_file(tmp_path: Path) -> None:
+    """Those of a file that was written anew with the same state, as on some mounted servers."""
+    (tmp_path / "a.jsonl").write_text('{"body": "x"}\n')
+    source = scan(tmp_path / "a.jsonl")
+    unit = Unit("0", "a.jsonl", 5, 1, (0, 100))
+    for line, message in (
+        ('{"body": 1}', "a.jsonl, row 6: got 1 in column 'body'; must be text"),
+        ('{"body"', "a.jsonl, row 6: "),
+        ('{"body": "x", "more": 1}', "a.jsonl, rows 6 to 6: got values of other types than when the labelling began"),
+    ):
+        with pytest.raises(DataError) as caught:
+            reading._of_lines(lambda line=line: io.BytesIO(line.encode()), unit, source.types)
+        assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.csv"])
+def test_the_letters_of_a_text_are_no_choices(name: str, tmp_path: Path) -> None:
+    rows = [{"body": f"text {i}", "options": "one or two"} for i in range(8)]
+    file = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    elif name == "a.csv":
+        file.write_text("body,options\n" + "".join(f"{row['body']},{row['options']}\n" for row in rows))
+    else:
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for choices, message in (
+        ("options", "label.choices: got options, a column of string in"),
+        ("more", "label.choices: got more; must be a column of"),
+    ):
+        columns = Columns(("body",), "queue", "soft", (choices,))
+        with pytest.raises(ConfigError) as caught:
+            reading.scan(str(file), columns, TASK_TYPES["multiple_choice"], None, 7, str)
+        assert message in str(caught.value)
+
+
+def test_a_file_at_a_url_that_changes_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system states a version, so that no copy is made."""
+    import fsspec
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    system = fsspec.filesystem("memory")
+    whole = MemoryFileSystem.info
+    monkeypatch.setattr(
+        MemoryFileSystem,
+        "info",
+        lambda self, path, **more: whole(self, path, **more) | {"generation": hash(system.cat_file(path))},
+    )
+    rows = values(30)
+    content = "".join(json.dumps(row) + "\n" for row in rows)
+    url = "memory://labelled/a.jsonl"
+    system.pipe_file("/labelled/a.jsonl", content.encode())
+    try:
+        source = reading.scan(url, COLUMNS, KIND, None, 7, str)
+        check(source, pa.Table.from_pylist(rows))
+        reader, (first, *_, last) = reading.Reader([source], COLUMNS, KIND, None), units_of(source)
+        assert reader.rows(first).num_rows == first.rows
+        system.pipe_file("/labelled/a.jsonl", content.replace("billing", "b1lling").encode())
+        with pytest.raises(Changed, match="got other rows than those with which the labelling began"):
+            reader.rows(last)
+        system.pipe_file("/labelled/a.jsonl", content.encode())
+        assert reader.rows(last).num_rows == last.rows
+    finally:
+        system.rm("/labelled", recursive=True)
 
 
 @pytest.mark.parametrize("most", [1, 7, 50, 1000])
