@@ -234,9 +234,7 @@ def test_a_folder_is_not_gone_on_with_another_reading_of_the_same_bytes(
     with pytest.raises(UserError, match=r"which was begun with separator ;, and not None; must be the same"):
         label(text="text")
     monkeypatch.setattr(files, "readers", lambda: ["another"])
-    with pytest.raises(
-        UserError, match=r"t\.csv as another version of distill or of pyarrow reads it; must be"
-    ):
+    with pytest.raises(UserError, match=r"t\.csv as another version of distill or of pyarrow reads it; must be"):
         label(text="text", separator=";")
 
 
