@@ -14,8 +14,10 @@ from distill.errors import listen
 from distill.runtime import quoting
 
 PROG = "python -m distill.label"
-OPTIONS = ("teacher", "files", "out", "text", "text_pair", "choices", "label", "separator", "soft_label", "backend")
-OPTIONS += ("scheme", "device", "threads", "max_length", "tokens", "rows", "tries", "lease")
+OPTIONS = (
+    "teacher", "files", "out", "text", "text_pair", "choices", "label", "separator", "soft_label", "backend", "scheme",
+    "device", "threads", "max_length", "tokens", "rows", "tries", "lease",
+)  # fmt: skip
 """Settings in messages of distill.data and distill.labelling, which are options here."""
 
 

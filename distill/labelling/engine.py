@@ -24,7 +24,7 @@ from distill.labelling.teacher import labeller, loaded
 from distill.labelling.work import Work, finish, run
 from distill.runtime.storage import cache, disk_errors
 
-Log = Callable[[str], object]
+Log = Callable[[str], None]
 _TRIES = 3
 
 
@@ -105,7 +105,8 @@ def _labelled(
         done += unit.rows
         progress(done, total, form)
 
-    run(work, labeller(model, plan, options.tokens, log), told, log)
+    with labeller(model, plan, options.tokens, log) as label_of:
+        run(work, label_of, told, log)
     if poison := finish(work):
         raise UserError(_failed(work, poison))
     return Labelled(out, total, len(plan.units), done - at_first, dict(_settings(out, plan)), unnamed(plan.labels))

@@ -224,7 +224,7 @@ class Reader:
             else:
                 if _state(source.name) == self._state:
                     break
-            self._close()  # it was changed, or touched, while it was read
+            self.close()  # it was changed, or touched, while it was read
         if rows.num_rows != unit.rows:
             raise DataError(f"{unit.place}: got {rows.num_rows} rows; must be {unit.rows}; write the file again")
         return self._columns.of(rows)
@@ -233,7 +233,7 @@ class Reader:
         """Raise Changed unless the content of a file is that with which the labelling began."""
         if self._source == source.name and _state(source.name) == self._state:
             return
-        self._close()
+        self.close()
         self._state = _state(source.name)
         try:
             content, self._opened = self._stack.enter_context(files.opened(source.name, KEY))
@@ -246,7 +246,8 @@ class Reader:
             )
         self._source = source.name
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the files that are open. What is read after it is opened again."""
         if self._group is not None:
             self._group.close()
         self._source, self._table, self._group = "", None, None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,14 +111,18 @@ def _check(kind: TaskType, labels: Sequence[str]) -> None:
         )
 
 
-def labeller(model: Model, plan: Plan, tokens: int, said: Callable[[str], object]) -> Callable[[Unit], pa.Table]:
+@contextmanager
+def labeller(
+    model: Model, plan: Plan, tokens: int, said: Callable[[str], object]
+) -> Iterator[Callable[[Unit], pa.Table]]:
     """A function from a unit to its rows with soft labels. It raises Changed for a file that has changed.
 
     Args:
         tokens: most tokens of a batch.
         said: gets a line for a unit of which some rows have no soft label.
     """
-    columns, reader = plan.columns, Reader(plan.sources, plan.columns, model.kind, plan.separator)
+    columns = plan.columns
+    reader = Reader(plan.sources, columns, model.kind, plan.separator)
 
     def label(unit: Unit) -> pa.Table:
         rows = reader.rows(unit)
@@ -136,7 +141,8 @@ def labeller(model: Model, plan: Plan, tokens: int, said: Callable[[str], object
             said(f"{unit.place}: {labels.null_count:,} rows have no soft label (null): {wrong}")
         return rows.append_column(columns.soft, labels)
 
-    return label
+    with closing(reader):
+        yield label
 
 
 def _labels(model: Model, rows: pa.Table, columns: Columns, tokens: int, first: int, file: str) -> pa.Array:

@@ -182,7 +182,7 @@ def test_another_teacher_and_other_rows_are_refused(
     )
     assert "4 units of a.parquet, and not 8" in refused(str(teacher), *FILES, "--out", "out", "--rows", "5")
     assert "begun with 2 files, and not 1" in refused(str(teacher), "a.parquet", *words[2:])
-    assert "must be of the same rows" in refused(str(teacher), "b.jsonl", "a.parquet", *words[2:])
+    assert "must be the same bytes" in refused(str(teacher), "b.jsonl", "a.parquet", *words[2:])
     Path("b.jsonl").write_text(Path("b.jsonl").read_text().replace("goats", "cows"))
     assert "the file b.jsonl as it was before it changed" in refused(str(teacher), *words)
     assert read(rows / "out") == kept

@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,11 @@ def check(source: Source, wanted: pa.Table) -> None:
     """All units, in a random order."""
     units = units_of(source)
     assert sum(unit.rows for unit in units) == wanted.num_rows
-    reader = reading.Reader([source], COLUMNS, KIND, None)
-    for unit in random.Random(1).sample(units, len(units)):
-        found = reader.rows(unit)
-        assert found.column_names == ["body", "queue"]
-        assert found.to_pylist() == wanted.select(["body", "queue"]).slice(unit.start, unit.rows).to_pylist()
+    with closing(reading.Reader([source], COLUMNS, KIND, None)) as reader:
+        for unit in random.Random(1).sample(units, len(units)):
+            found = reader.rows(unit)
+            assert found.column_names == ["body", "queue"]
+            assert found.to_pylist() == wanted.select(["body", "queue"]).slice(unit.start, unit.rows).to_pylist()
 
 
 @pytest.mark.parametrize("most", [1, 7, 50, 1000])
@@ -96,9 +97,9 @@ def test_a_row_group_is_read_once_for_units_in_order(tmp_path: Path, monkeypatch
     pq.write_table(wanted, tmp_path / "a.parquet", row_group_size=150)
     source, whole = scan(tmp_path / "a.parquet"), parquet.batches
     monkeypatch.setattr(parquet, "batches", lambda *given: read.append(given[3]) or whole(*given))
-    reader = reading.Reader([source], COLUMNS, KIND, None)
-    for unit in units_of(source)[::3]:
-        assert reader.rows(unit)["body"].to_pylist() == wanted["body"].to_pylist()[unit.start :][: unit.rows]
+    with closing(reading.Reader([source], COLUMNS, KIND, None)) as reader:
+        for unit in units_of(source)[::3]:
+            assert reader.rows(unit)["body"].to_pylist() == wanted["body"].to_pylist()[unit.start :][: unit.rows]
     assert read == [0, 1]
 
 
@@ -118,8 +119,8 @@ def test_memory_does_not_grow_with_a_row_group(tmp_path: Path) -> None:
         "columns, kind = Columns(('body',), 'queue', 'soft'), TASK_TYPES['classification']\n"
         "source = scan(sys.argv[1], columns, kind, None, 64, print)\n"
         "unit = Unit('0', source.name, 4096, 64, (0, 4096))\n"
-        "rows = Reader([source], columns, kind, None).rows(unit)\n"
-        "print(rows.num_rows, pa.default_memory_pool().max_memory())"
+        "reader = Reader([source], columns, kind, None)\n"
+        "print(reader.rows(unit).num_rows, pa.default_memory_pool().max_memory())"
     )
     words = [sys.executable, "-c", code, str(tmp_path / "a.parquet")]
     found = subprocess.run(words, capture_output=True, text=True, check=True, cwd=Path(reading.__file__).parents[2])
