@@ -6,8 +6,8 @@ The rows are made from a seed, half of them in parquet and half in JSON Lines, a
 narrow layer, so that most of the work is that of reading, tokenizing and writing. Each size is labelled into a new
 folder, with a new cache. At evenly spaced moments a process is ended by SIGKILL, and another one started. At the end
 all labels are read, in order: each row must be there once, with its own text and with probabilities. The memory of a
-process is the peak of its resident memory, as the kernel counts it; if it is flat, it is the same at all sizes, also
-with `--group 10000000`, where a parquet file is one row group.
+process is the peak of its resident memory, as the kernel counts it; if it is flat, it is the same at all sizes. With
+`--group 10000000` each parquet file is one row group, of which a process may have all texts in memory.
 """
 
 from __future__ import annotations

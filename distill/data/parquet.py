@@ -25,8 +25,6 @@ AT_ONCE = 1 << 26
 """Bytes of rows that are in memory at once."""
 LARGEST = 1 << 28
 """Bytes that a single row may take."""
-_PIECE = 1 << 23
-"""Bytes of a column that are read at once, because a row group may be the whole file."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12, "BYTE_ARRAY": 4}
 """Physical type -> bytes of a value in memory, without the bytes of a text."""
 _DELTA = "DELTA_BYTE_ARRAY"
@@ -59,8 +57,7 @@ def batches(
         metadata = pq.read_metadata(file)
         file.seek(0)
         _check(metadata, name, most)
-        texts = _texts(metadata)
-        with pq.ParquetFile(file, pre_buffer=False, read_dictionary=texts, buffer_size=_PIECE) as source:
+        with pq.ParquetFile(file, pre_buffer=False, read_dictionary=_texts(metadata)) as source:
             yield from _named(source, name, group, columns)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         problem = str(error).strip().splitlines()[0][:200]

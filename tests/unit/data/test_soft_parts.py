@@ -303,7 +303,7 @@ def test_a_word_without_a_soft_label_is_the_teachers_or_nothing(
     data: Any = load(tmp_path, rows, "token_classification")
     encoded, none = data.encoded(data.train, TINY["tokenizer"](), 32), Any
     (problem,) = _without_soft_labels({"t": data})
-    empty = sum(int(words[-1]) % 4 == 3 for words in data.train["tokens"])
+    empty = sum(int(text.split()[-1]) % 4 == 3 for text in data.train["tokens"])
     assert f"{empty} of {len(data.train)} training rows" in str(problem)
 
     of_teacher = np.random.default_rng(0).normal(size=(len(encoded.words.positions), 3)).astype(np.float32)

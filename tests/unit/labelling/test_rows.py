@@ -6,8 +6,6 @@ import io
 import json
 import os
 import random
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -101,32 +99,6 @@ def test_a_row_group_is_read_once_for_units_in_order(tmp_path: Path, monkeypatch
         for unit in units_of(source)[::3]:
             assert reader.rows(unit)["body"].to_pylist() == wanted["body"].to_pylist()[unit.start :][: unit.rows]
     assert read == [0, 1]
-
-
-def test_memory_does_not_grow_with_a_row_group(tmp_path: Path) -> None:
-    """A row group with 64 MiB of texts, which do not repeat, is read in pieces."""
-    draw, rows = random.Random(0), 8192
-    bodies = [draw.randbytes(4096).hex() for _ in range(rows)]
-    pq.write_table(pa.table({"body": bodies, "queue": ["a"] * rows}), tmp_path / "a.parquet", compression="none")
-    del bodies
-    code = (
-        "import sys, pyarrow as pa\n"
-        "from distill.data import parquet\n"
-        "from distill.data.task_types import TASK_TYPES\n"
-        "from distill.labelling.plan import Columns, Unit\n"
-        "from distill.labelling.rows import Reader, scan\n"
-        "parquet.AT_ONCE = 2**20\n"
-        "columns, kind = Columns(('body',), 'queue', 'soft'), TASK_TYPES['classification']\n"
-        "source = scan(sys.argv[1], columns, kind, None, 64, print)\n"
-        "unit = Unit('0', source.name, 4096, 64, (0, 4096))\n"
-        "reader = Reader([source], columns, kind, None)\n"
-        "print(reader.rows(unit).num_rows, pa.default_memory_pool().max_memory())"
-    )
-    words = [sys.executable, "-c", code, str(tmp_path / "a.parquet")]
-    found = subprocess.run(words, capture_output=True, text=True, check=True, cwd=Path(reading.__file__).parents[2])
-    number, most = map(int, found.stdout.split())
-    assert number == 64
-    assert most < 2**25
 
 
 def test_wrong_lines_are_named_by_their_rows_in_the_file(tmp_path: Path) -> None:
