@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from distill.cli.label.command import main
+from distill.cli.label import main
 from distill.runtime import streams
 
 __all__ = ["main"]

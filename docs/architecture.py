@@ -18,7 +18,7 @@ SWEEPS = 24
 
 ROOMS = (
     *("errors", "runtime", "config", "models", "data", "losses", "training", "inference", "evaluation"),
-    *("compression", "deploy", "report", "api", "pipeline", "cli"),
+    *("compression", "deploy", "report", "api", "labelling", "pipeline", "cli"),
 )
 """The rooms, which are folders or files of distill/. A module imports only from its room and from rooms before it."""
 COMMANDS = ("__main__", "predict", "label", "compare", "advise")

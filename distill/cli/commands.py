@@ -28,7 +28,7 @@ RUN = "run"
 COMMANDS = {
     RUN: Command("distill.cli.run", "make a smaller model by a recipe, and measure it; the word run may be left out"),
     "predict": Command("distill.cli.predict", "predictions of a model folder for texts, or for the rows of a file"),
-    "label": Command("distill.cli.label.command", "a teacher's outputs for any number of rows, as soft labels"),
+    "label": Command("distill.cli.label", "a teacher's outputs for any number of rows, as soft labels"),
     "compare": Command("distill.cli.compare.command", "two models on the rows of a file: agreement, scores, latency"),
     "report": Command("distill.report.__main__", "one page on all runs below a folder, or the variant to ship"),
     "advise": Command("distill.cli.advise", "how fast a model can get on this machine, before anything is trained"),

@@ -182,17 +182,10 @@ def _listed(value: str, table: Table) -> list[str]:
     return [value] if value in table.rows.column_names else value.split(",")
 
 
-def asked(part: pa.Table, text: Sequence[str], choices: Sequence[str] = ()) -> list[Any]:
-    """What `Model.predict` takes for the rows of a table: texts, pairs of texts, lists of words, or texts with
-    choices."""
-    from distill.data.task_types.multiple_choice import choices_of
-
-    lists = [part[name].to_pylist() for name in text] + ([choices_of(part, choices)] if choices else [])
-    return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
-
-
 def _of_file(table: Table, read: Table, text: Sequence[str], choices: Sequence[str]) -> Iterator[Row]:
     """The rows of a table, shown as they are in it, and asked as they are in `read`."""
+    from distill.data.asked import asked
+
     for start in range(0, table.rows.num_rows, _AT_ONCE):
         part = table.rows.slice(start, _AT_ONCE)
         shown = zip(*(_values(part, name, table.where(start)) for name in part.column_names), strict=True)

@@ -77,9 +77,11 @@ class Task:
     names in the files, sorted."""
     soft_label: str | None = None
     """Column of `train` with soft labels, which stand in for the teacher's outputs: for classification and multi_label
-    the probability of each label, as a list in the order of `labels` or by name; for regression and reranking a number,
-    as the model should output it; for embedding and retrieval the vectors of both texts, or the vector of a text that
-    stands alone. Rows without one are compared with the teacher."""
+    the probability of each label, as a list in the order of `labels` or by name; for token_classification a list of
+    these, one for each word; for multiple_choice a list of the probabilities of the choices; for question_answering a
+    list of spans with start, end and score, where null as start and end is no answer; for regression and reranking a
+    number, as the model should output it; for embedding and retrieval the vectors of both texts, or the vector of a
+    text that stands alone. Rows and words without one are compared with the teacher."""
     separator: str | None = None
     """Character between the columns of a CSV file; a comma when null."""
     metrics: list[str] | None = None

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from distill.data import arrow as pa
 from distill.data.encode import Encoded, encode_choices, encode_texts
 from distill.data.encode_words import encode_words
 from distill.data.questions import encode_questions
 from distill.data.task_types.layout import Parts
+from distill.data.task_types.multiple_choice import choices_of
 from distill.models.families.record import ANSWERS, CHOICES, TOKENS
 
 
@@ -22,6 +24,13 @@ class Asked:
     architecture: str
     """Of the model, as in `Layout`."""
     parts: Parts
+
+
+def asked(part: pa.Table, text: Sequence[str], choices: Sequence[str] = ()) -> list[Any]:
+    """What `Model.predict` takes for the rows of a table: texts, pairs of texts, lists of words, or texts with
+    choices."""
+    lists = [part[name].to_pylist() for name in text] + ([choices_of(part, choices)] if choices else [])
+    return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
 
 
 def encode(architecture: str, rows: Sequence[Parts], tokenizer: Any, max_length: int) -> Encoded:

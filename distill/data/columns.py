@@ -18,6 +18,7 @@ from distill.data.task_types.task_type import as_list, distinct, is_list, is_tex
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
 from distill.data.task_types.written import names as label_names
 from distill.errors import ConfigError, DataError
+from distill.models.families import record
 from distill.models.families.head import Head
 from distill.runtime.quoting import setting
 
@@ -54,6 +55,9 @@ PAIRS = (
 
 WORD_LISTS = ("tokens", "words")
 """Usual names of columns with a list of words for each text."""
+
+LABELS_OF = {record.TOKENS: (*LABELS, *TAGS), record.CHOICES: ANSWERS, record.ANSWERS: FOUND}
+"""Architecture -> usual names of the label column, if they are not `LABELS`."""
 
 TEXTS = (
     "text", "sentence", "content", "body", "message", "review", "comment", "document", "utterance", "description",

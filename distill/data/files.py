@@ -195,12 +195,13 @@ def _checked_separator(separator: str | None) -> str | None:
     return character
 
 
-def _extension(file: str) -> tuple[str, bool]:
+def extension(file: str) -> tuple[str, bool]:
+    """As from `formats.extension`, of a path or a URL."""
     return formats.extension(urlsplit(file).path if "://" in file else file)
 
 
 def _check_extension(file: str, key: str) -> None:
-    suffix, compressed = _extension(file)
+    suffix, compressed = extension(file)
     wanted = f"must end with {', '.join(_PLAIN)} or .csv.gz"
     if suffix not in {*formats.TEXT, *formats.BINARY}:
         mend = _MENDS.get(suffix, "export it as CSV, or rename it")
@@ -239,6 +240,16 @@ def _found(file: str, key: str, stack: ExitStack) -> tuple[str, Callable[[], Bin
     return f"{file} {found}", lambda: file_hashes.again(copy)
 
 
+def version(url: str, key: str) -> str | None:
+    """What is stated now about a file at a URL and changes with its content; None where `opened` copies it."""
+    system, path = _file_system(url, key)
+    try:
+        system.invalidate_cache()
+        return file_hashes.version(system.info(path))
+    except Exception as error:  # every file system raises errors of its own
+        raise _unreadable(url, error) from error
+
+
 def _state(file: str) -> str:
     return f"{os.path.abspath(file)} {file_hashes.sha256(Path(file))}"
 
@@ -260,7 +271,7 @@ def _table(file: str, key: str, separator: str | None) -> pa.Table:
                 )
 
         try:
-            entry = store.get_or_make("tables", fingerprint([_readers(), state, separator]), make) / _ROWS
+            entry = store.get_or_make("tables", fingerprint([readers(), state, separator]), make) / _ROWS
         except OSError as error:
             raise UserError(
                 f"{error.filename or 'cache.dir'}: got {error.strerror or error}; must be writable, on a disk with "
@@ -269,7 +280,7 @@ def _table(file: str, key: str, separator: str | None) -> pa.Table:
         return pa.ipc.open_file(pa.memory_map(str(entry))).read_all()
 
 
-def _readers() -> list[str]:
+def readers() -> list[str]:
     """The versions on which the rows of a file depend: the code of this package, readers from outside of distill, and
     the library by which files are read."""
     return [file_hashes.of_code(Path(__file__).parent), outside.code(), pa.__version__]
@@ -280,7 +291,7 @@ def _write(rows: Path, opened: Callable[[], BinaryIO], file: str, separator: str
     while True:
         try:
             with _readable(opened, file) as source:
-                batches = _limited(_batches(source, file, separator, schema), file, _most(source))
+                batches = streamed(source, file, separator, schema)
                 first = next(batches)
                 with pa.OSFile(str(rows), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
                     for batch in chain([first], batches):
@@ -288,6 +299,27 @@ def _write(rows: Path, opened: Callable[[], BinaryIO], file: str, separator: str
             return
         except Wider as wider:
             schema = wider.schema
+
+
+@contextmanager
+def opened(file: str, key: str) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
+    """(what depends on the content of a file alone, function that opens it), for one who reads it part by part.
+
+    Raises:
+        ConfigError: about the setting `key`, for a file of another form.
+        DataError: for a file that cannot be read.
+    """
+    _check_extension(file, key)
+    with _source(file, key) as (state, open_file):
+        place = file if "://" in file else os.path.abspath(file)
+        yield state.removeprefix(place).strip(), lambda: _readable(open_file, file)
+
+
+def streamed(
+    source: BinaryIO, file: str, separator: str | None = None, schema: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of an open file, part by part, as from `formats.batches`."""
+    return _limited(_batches(source, file, _checked_separator(separator), schema), file, _most(source))
 
 
 def _readable(opened: Callable[[], BinaryIO], file: str) -> BinaryIO:
@@ -299,7 +331,7 @@ def _readable(opened: Callable[[], BinaryIO], file: str) -> BinaryIO:
 
 def _batches(source: BinaryIO, file: str, separator: str | None, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     try:
-        yield from formats.batches(source, file, _extension(file), separator, schema, _most(source))
+        yield from formats.batches(source, file, extension(file), separator, schema, _most(source))
     except (UserError, Wider):
         raise
     except Exception as error:

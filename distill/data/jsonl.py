@@ -39,16 +39,19 @@ class Wider(Exception):
 
 
 def batches(
-    text: io.TextIOWrapper, name: str, form: scanner.Form, schema: pa.Schema | None
+    text: io.TextIOWrapper, name: str, form: scanner.Form, schema: pa.Schema | None, before: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a file of this form in batches of one schema.
+
+    Args:
+        before: rows of the file before those of `text`, for messages.
 
     Raises:
         DataError: for a malformed file.
         Wider: unless `schema`, or the first batch, has the types of all rows.
     """
-    row, notes = 0, list[str]()
-    for chunk in chunks(_numbered(text, name, form, notes), itemgetter(1)):
+    row, notes = before, list[str]()
+    for chunk in chunks(_numbered(text, name, form, notes, before), itemgetter(1)):
         objects = [value for value, _ in chunk]
         batch = _batch(objects, schema or pa.schema([]), name, row + 1)
         if schema is not None and batch.schema != schema:
@@ -56,15 +59,14 @@ def batches(
         schema = with_about(batch.schema, About(tuple(notes)))
         row += len(objects)
         yield batch.replace_schema_metadata(schema.metadata)
-    if not row:
+    if row == before:
         raise no_rows(name)
 
 
 def _numbered(
-    text: io.TextIOWrapper, name: str, form: scanner.Form, notes: list[str]
+    text: io.TextIOWrapper, name: str, form: scanner.Form, notes: list[str], row: int
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """(object, characters) of every row. DataError names the row."""
-    row = 0
+    """(object, characters) of every row, of which the first is row `row`, from 0. DataError names the row."""
     try:
         for pair in scanner.rows(text, form, notes):
             yield pair

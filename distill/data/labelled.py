@@ -17,7 +17,7 @@ from distill.data.kind_of import stated_of
 from distill.data.labels import Labels, labels_of
 from distill.data.marked import with_places
 from distill.data.meant import as_meant
-from distill.data.soft_labels import soft_outputs
+from distill.data.soft_labels import soft_column, soft_outputs, without
 from distill.data.splits import (
     DEVELOPMENT,
     Split,
@@ -95,7 +95,7 @@ def labelled_rows(
         _check_columns(table, columns, key, split == "train" and known is not None)
     if paired:
         check_prompts(settings, prompts, key)
-    ready = {split: prepared(table, columns) for split, table in tables.items()}
+    given, ready = tables, {split: prepared(table, columns) for split, table in tables.items()}
     marked = [f"{split}: {line}" for split, (_, said) in ready.items() for line in said]
     tables = {split: table for split, (table, _) in ready.items()}
     for table in tables.values():
@@ -111,12 +111,12 @@ def labelled_rows(
         _check_range(settings.range, targets, table)
         content = table.rows.select([*columns.text, *columns.kind.layout.hidden])
         content = content.append_column("label", _column(targets))
-        soft = soft_outputs(settings, columns.kind, labels, table, key) if split == "train" else None
+        soft = soft_outputs(settings, columns, labels, given[split], table, key) if split == "train" else None
         if soft is not None:
-            content = content.append_column(SOFT, _column(soft))
-            given = int((~np.isnan(soft[:, 0])).sum())
+            content = content.append_column(SOFT, soft_column(soft))
+            count = int((~without(soft)).sum())
             softened.append(
-                f"{name}: soft labels from {settings.soft_label} for {given:,} of {len(soft):,} rows of train"
+                f"{name}: soft labels from {settings.soft_label} for {count:,} of {len(soft):,} rows of train"
             )
         splits[split] = Split(content, usable_rows(table, columns.text))
     remarks = [f"{name}: {remark}" for remark in (*_lists(columns, meant.lists), *paired, *marked, *remarks)]

@@ -6,7 +6,7 @@ known before its values are repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -33,8 +33,19 @@ _FEWEST = 8
 """Rows that are read at once where a value may repeat the one before it."""
 
 
-def batches(file: BinaryIO, name: str, most: int | None) -> Iterator[pa.RecordBatch]:
-    """The rows of a file. Raises DataError if it is malformed, or its rows take more bytes than `most`."""
+def batches(
+    file: BinaryIO,
+    name: str,
+    most: int | None,
+    group: int | None = None,
+    columns: Sequence[str] | None = None,
+) -> Generator[pa.RecordBatch, None, None]:
+    """The rows of a file. Raises DataError if it is malformed, or its rows take more bytes than `most`.
+
+    Args:
+        group: number of the only row group that is read, if it is one.
+        columns: the only columns that are read, if they are some.
+    """
     magic = bytes(file.read(4))
     file.seek(0)
     if magic == b"PARE":
@@ -47,7 +58,7 @@ def batches(file: BinaryIO, name: str, most: int | None) -> Iterator[pa.RecordBa
         file.seek(0)
         _check(metadata, name, most)
         with pq.ParquetFile(file, pre_buffer=False, read_dictionary=_texts(metadata)) as source:
-            yield from _named(source, name)
+            yield from _named(source, name, group, columns)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         problem = str(error).strip().splitlines()[0][:200]
         raise DataError(f"{name}: got {problem!r}; must be a whole parquet file; copy or fetch it again") from error
@@ -97,20 +108,36 @@ def _at_once(metadata: pq.FileMetaData) -> int:
     return rows
 
 
-def _named(source: pq.ParquetFile, name: str) -> Iterator[pa.RecordBatch]:
-    stored, row = source.metadata.schema.to_arrow_schema(), 0
+def _named(
+    source: pq.ParquetFile, name: str, group: int | None, columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
+    stored, sizes = source.metadata.schema.to_arrow_schema(), _sizes(source.metadata)
+    row = 0 if group is None else sum(sizes[:group])
+    end = row + (sum(sizes) if group is None else sizes[group])
     features = features_of(stored, name)
-    schema = pa.schema([(field.name, named_type(field.type, features.get(field.name))) for field in stored])
+    fields = [field for field in stored if columns is None or field.name in columns]
+    schema = pa.schema([(field.name, named_type(field.type, features.get(field.name))) for field in fields])
+    parts = source.iter_batches(
+        batch_size=_at_once(source.metadata),
+        row_groups=None if group is None else [group],
+        columns=None if columns is None else schema.names,
+    )
     schema = with_about(schema, About(classes=classes_of(features)))
-    for whole in source.iter_batches(batch_size=_at_once(source.metadata)):
-        for batch in _parts(whole, name, row):
+    for whole in parts:
+        # pyarrow takes names for paths: `a` is also read as all of `a.b`.
+        for batch in _parts(whole if columns is None else whole.select(schema.names), name, row):
             table = named(pa.Table.from_batches([batch]), features, name, row)
             for part in table.combine_chunks().to_batches():
                 _check_utf8(part, name, row + 1)
                 row += part.num_rows
                 yield part.cast(schema)
-    if row != source.metadata.num_rows:
-        raise OSError(f"{row} rows, and {source.metadata.num_rows} in the footer")
+    if row != end:
+        raise OSError(f"{row} rows, and {end} in the footer")
+
+
+def _sizes(metadata: pq.FileMetaData) -> list[int]:
+    """The number of rows of each row group."""
+    return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
 
 
 def _parts(batch: pa.RecordBatch, name: str, row: int) -> Iterator[pa.RecordBatch]:

@@ -93,8 +93,17 @@ def _label(target: NDArray[np.int64], characters: NDArray[np.int32]) -> NDArray[
     """[2] tokens at which the first answer starts and ends in a window."""
     if not len(target):
         return np.full(2, MISSING)
+    return tokens_of(target[:2], characters)
+
+
+def tokens_of(span: NDArray[Any], characters: NDArray[np.int32]) -> NDArray[np.int64]:
+    """[2] tokens of a window at which a span starts and ends: the first token twice if it does not contain the whole
+    span, or for no answer.
+
+    span: [2] first character and end in the context. characters: [tokens, 2] those of each token.
+    """
     inside = np.flatnonzero(characters[:, 0] != NONE)
-    first, end = target[:2]
+    first, end = span
     if first == NONE or not len(inside) or first < characters[inside[0], 0] or end > characters[inside[-1], 1]:
         return np.zeros(2, np.int64)
     start = np.searchsorted(characters[inside, 1], first, side="right")

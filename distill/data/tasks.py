@@ -25,6 +25,7 @@ from distill.data.hub import newest, parted
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
 from distill.data.questions import encode_questions
+from distill.data.soft_labels import of_column
 from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, is_own, renamed
 from distill.data.task_types import TASK_TYPES, WORDS, flat, labelled, targets_in
@@ -111,11 +112,9 @@ class TaskData:
 
 
 def soft_outputs_of(rows: Dataset) -> np.ndarray | None:
-    """[n, outputs] soft labels of rows, which stand in for a teacher's outputs; NaN for rows without. None if no row
-    has them."""
-    if SOFT not in rows.column_names:
-        return None
-    return targets_in(rows.with_format("arrow")[SOFT][:]).reshape(len(rows), -1)
+    """[n, outputs] soft labels of rows, which stand in for a teacher's outputs; NaN for rows without. Of rows with
+    parts, [n] arrays, for `soft_labels.aligned`. None if no row has them."""
+    return of_column(rows.with_format("arrow")[SOFT][:]) if SOFT in rows.column_names else None
 
 
 def targets_of(rows: Dataset) -> np.ndarray:

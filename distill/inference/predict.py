@@ -118,8 +118,9 @@ def window_logits(run: Run, encoded: Encoded, *, pad_id: int, tokens: int = 1638
         places = batch.pop("places")
         if not result.size:
             result = np.full((len(encoded), 2, places.shape[1]), ABSENT, np.float32)
-        logits = np.where(places[:, :, None] == 1, run(batch), np.float32(ABSENT))
-        result[part, :, : places.shape[1]] = logits.transpose(0, 2, 1)
+        logits = run(batch)  # may lack columns of padding
+        inside = places[:, : logits.shape[1], None] == 1
+        result[part, :, : logits.shape[1]] = np.where(inside, logits, np.float32(ABSENT)).transpose(0, 2, 1)
     return result.reshape(len(encoded), -1)
 
 

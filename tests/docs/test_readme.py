@@ -16,9 +16,8 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
-from distill.cli import advise, predict
+from distill.cli import advise, label, predict
 from distill.cli.compare import command as compare
-from distill.cli.label import command as label
 from distill.config import load_config
 from distill.config.feature_kinds import FEATURE_KINDS
 from distill.deploy import serve

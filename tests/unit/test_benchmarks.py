@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import runpy
 import shutil
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +20,7 @@ from accelerate.state import AcceleratorState
 from rich.console import Console
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from benchmarks import bert_base, embedders, frameworks, onnx_export, quantize, removal, step
+from benchmarks import bert_base, embedders, frameworks, label_scale, onnx_export, quantize, removal, step
 from benchmarks.results_table import quantize_table, step_table
 from distill.config import Train
 from distill.config.schemes import SCHEMES
@@ -216,3 +218,17 @@ def test_a_doubled_teacher_outputs_the_same(labelled: Path) -> None:
     assert (large.config.num_hidden_layers, large.config.hidden_size) == (8, 2 * teacher.config.hidden_size)
     ours, theirs = (frameworks._logits(model, labelled, rows) for model in (large, teacher))
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_labelling_with_a_kill_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a parquet file with two row groups, and of lines."""
+    output = tmp_path / "found.json"
+    monkeypatch.setattr(label_scale, "BLOCK", 100)
+    words = ["--rows", "300", "--unit", "20", "--group", "120", "--kills", "1", "--output", str(output)]
+    monkeypatch.setattr(sys, "argv", ["label_scale", *words])
+    label_scale.main()
+    (found,) = json.loads(output.read_text())["sizes"]
+    assert (found["rows"], found["processes"]) == (300, 2)
+    assert found["units"] == 6 + 4 + 5
+    assert found["peak_mib_of_a_process"] > 10

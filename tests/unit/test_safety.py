@@ -46,7 +46,6 @@ UNDER_WRITING = {
     ("runtime/streams.py", "_to_nothing"): "to nowhere, once a stream is lost",
     ("runtime/streams.py", "opened"): "to nowhere, in place of a closed stream",
     ("compression/pruning/importance.py", "write"): "into a folder of `write_model`, or of a measurement",
-    ("cli/label/plan.py", "_groups"): "reads the metadata of a parquet file",
     ("compression/quantization/quantize.py", "_with_transformers"): "into the temporary folder of the quantize stage",
     (
         "compression/quantization/quantize.py",
@@ -83,8 +82,8 @@ REMOVED = {
     ("runtime/storage/run_folder.py", "sweep"): "links with temporary names, which killed runs left",
     ("runtime/machine.py", "check_shared"): "the file that it wrote before",
     ("pipeline/sweep.py", "failures"): "the failures of this sweep, in a folder of its own",
-    ("cli/label/work.py", "finish"): "leases and temporary folders of units that are labelled, and the list of others",
-    ("cli/label/work.py", "_sick"): "the tries that this process noted",
+    ("labelling/work.py", "finish"): "leases and temporary folders of units that are labelled, and the list of others",
+    ("labelling/work.py", "_sick"): "the tries that this process noted",
     ("runtime/storage/leases.py", "release"): "a lease of this process",
     ("runtime/storage/leases.py", "_created"): "a lease that this process could not write",
     ("runtime/storage/leases.py", "_removed"): "a lease that expired, under a name of this process",

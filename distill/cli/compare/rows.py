@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.cli.options import as_options
-from distill.cli.texts import asked
 from distill.data import columns as usual
+from distill.data.asked import asked
 from distill.data.columns import columns_of, label_columns, texts_of
 from distill.data.files import Table, read
 from distill.data.labelled import label_column, prepared, read_labels, usable_rows

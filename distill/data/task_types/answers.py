@@ -24,6 +24,9 @@ NONE = -1
 LONGEST = 30
 """Maximum tokens of a span, as in transformers' run_qa.py."""
 
+CANDIDATES = 20
+"""Spans whose probabilities are soft labels, as `n_best_size` in transformers' run_qa.py."""
+
 Reference = tuple[str, tuple[tuple[int, int], ...]]
 """A context, and first character and end of each accepted answer in it; empty where the context has no answer."""
 
@@ -65,6 +68,48 @@ def _log_sum(values: np.ndarray) -> np.ndarray:
     largest = values.max(axis=1, keepdims=True)
     total: np.ndarray = largest[:, 0] + np.log(np.exp(values - largest).sum(axis=1))
     return total
+
+
+def candidates(logits: np.ndarray, places: Sequence[np.ndarray], owners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(candidates for the answers to n questions [S, 3]: first character, end and probability, the most probable first
+    and no answer last, with `NONE` for its characters; number of candidates of each question [n]).
+
+    Probabilities are the softmax of the scores of the `CANDIDATES` best spans of all windows and of the least score of
+    no answer, as in transformers' run_qa.py. They are NaN if an output of a window is.
+
+    Args:
+        logits: [windows, 2 W] of start, then of end; `ABSENT` where there is no answer.
+        places: first character and end of each token of each window [tokens, 2]; `NONE` for other tokens.
+        owners: [windows] question of each window, in ascending order from 0.
+    """
+    found, sizes = list[np.ndarray](), list[int]()
+    both = logits.reshape(len(logits), 2, -1).astype(np.float64)
+    starts = np.flatnonzero(np.diff(owners, prepend=-1))
+    for first, end in zip(starts, [*starts[1:], len(owners)], strict=True):
+        scores = dict[tuple[int, int], float]()
+        for window in range(first, end):
+            for score, span in _best_of(both[window], places[window]):
+                scores[span] = max(score, scores.get(span, -np.inf))
+        best = sorted(scores.items(), key=lambda item: -item[1])[:CANDIDATES]
+        spans = [*(span for span, _ in best), (NONE, NONE)]
+        values = np.array([*(score for _, score in best), both[first:end, :, 0].sum(axis=1).min()])
+        shares = np.exp(values - values.max()) if np.isfinite(both[first:end]).all() else np.full(len(values), np.nan)
+        found.append(np.column_stack([np.array(spans, np.float64), shares / shares.sum()]))
+        sizes.append(len(spans))
+    return np.concatenate([np.zeros((0, 3)), *found]), np.array(sizes, np.int64)
+
+
+def _best_of(logits: np.ndarray, places: np.ndarray) -> list[tuple[float, tuple[int, int]]]:
+    """Score, first character and end of the best spans of a window, of logits [2, W]."""
+    inside = np.flatnonzero(places[:, 0] != NONE)
+    start, end = logits[:, inside]
+    sizes = np.minimum(LONGEST, len(inside) - np.arange(len(inside)))
+    first = np.repeat(np.arange(len(inside)), sizes)
+    last = first + np.arange(len(first)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    scores = start[first] + end[last]
+    best = np.argpartition(-scores, CANDIDATES)[:CANDIDATES] if len(scores) > CANDIDATES else np.arange(len(scores))
+    characters = places[inside]
+    return [(float(scores[n]), (int(characters[first[n], 0]), int(characters[last[n], 1]))) for n in best]
 
 
 def gathered(windows: np.ndarray, owners: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from distill.data import arrow_compute as pc
 from distill.data.task_types.detecting import OF_TWO
 from distill.data.task_types.layout import Parts
 from distill.data.task_types.soft import log_probabilities
+from distill.data.task_types.soft_written import softmax
 from distill.data.task_types.task_type import (
     MISSING,
     PROBABILITIES,
@@ -99,5 +100,6 @@ CLASSIFICATION = TaskType(
     recalled=recalled,
     detecting=OF_TWO,
     soft=log_probabilities,
+    soft_column=softmax,
     read=read_names,
 )

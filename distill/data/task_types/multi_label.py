@@ -13,6 +13,7 @@ from distill.data.task_types.detecting import OF_EACH
 from distill.data.task_types.layout import Parts
 from distill.data.task_types.sets import read_sets
 from distill.data.task_types.soft import log_odds
+from distill.data.task_types.soft_written import sigmoid
 from distill.data.task_types.task_type import (
     MISSING,
     PROBABILITIES,
@@ -149,5 +150,6 @@ MULTI_LABEL = TaskType(
     detecting=OF_EACH,
     averaged=False,
     soft=log_odds,
+    soft_column=sigmoid,
     read=read_sets,
 )

@@ -14,8 +14,10 @@ import numpy as np
 
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
+from distill.data.task_types import soft_written
 from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.layout import SECONDS, Layout, Making, Parts
+from distill.data.task_types.soft_parts import fit_choices, of_choices
 from distill.data.task_types.task_type import (
     MISSING,
     PROBABILITIES,
@@ -260,7 +262,10 @@ MULTIPLE_CHOICE = TaskType(
     brief=_brief,
     same=CLASSIFICATION.same,
     shown=_shown,
-    settings=("choices",),
+    settings=("choices", "soft_label"),
+    soft=of_choices,
+    soft_fits=fit_choices,
+    soft_column=soft_written.choices,
     layout=Layout(
         CHOICES,
         hidden=(SECONDS,),

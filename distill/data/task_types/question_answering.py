@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from distill.data import arrow as pa
+from distill.data.task_types import soft_written
 from distill.data.task_types.answers import COLUMNS, END, FIRST, NONE, PROBABILITY, grades, no_answer
 from distill.data.task_types.layout import Layout, Making, Parts
+from distill.data.task_types.soft_parts import fit_context, of_spans
 from distill.data.task_types.task_type import (
     Columns,
     TaskType,
@@ -262,7 +264,10 @@ QUESTION_ANSWERING = TaskType(
     brief=_brief,
     same=equal_rows,
     shown=_shown,
-    settings=("threshold",),
+    settings=("threshold", "soft_label"),
+    soft=of_spans,
+    soft_fits=fit_context,
+    soft_column=soft_written.spans,
     outputs=2,
     averaged=False,
     truth=_truth,

@@ -9,6 +9,7 @@ import numpy as np
 
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
+from distill.data.task_types import soft_written
 from distill.data.task_types.numerals import PLAIN, read_numbers
 from distill.data.task_types.task_type import TaskType, Where, Words, is_number, is_text
 from distill.errors import DataError
@@ -94,5 +95,6 @@ REGRESSION = TaskType(
     brief=_brief,
     settings=("range", "soft_label"),
     soft=_soft,
+    soft_column=soft_written.numbers,
     read=read_numbers,
 )

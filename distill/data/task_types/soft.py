@@ -11,7 +11,7 @@ import numpy as np
 
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
-from distill.data.task_types.task_type import Where
+from distill.data.task_types.task_type import Where, is_list, one_array
 from distill.errors import DataError
 from distill.models.families.record import ABSENT
 
@@ -19,7 +19,12 @@ SUM_TOLERANCE = 1e-3
 """By how much the sum of a row's probabilities may differ from 1: probabilities may be rounded."""
 
 
-def log_probabilities(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
+OTHER_KIND = ", or choose the kind multi_label if labels do not exclude each other"
+
+
+def log_probabilities(
+    column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str, more: str = OTHER_KIND
+) -> np.ndarray:
     """[n, labels] logarithms of probabilities that sum to 1 in each row, float32; NaN for a row that has none (null).
 
     The softmax of the result is the probabilities, 0 included: its logarithm is `ABSENT`.
@@ -29,6 +34,7 @@ def log_probabilities(column: pa.ChunkedArray, numbers: Mapping[str, int], where
             name, where labels that are left out have 0; or the JSON text of one of these.
         numbers: name of a label -> its place among the labels.
         name: name of the column, for messages.
+        more: what else can be done about a wrong sum, for messages.
 
     Raises:
         DataError: for the first row with other values, with numbers that are no probabilities, or with another sum.
@@ -40,21 +46,22 @@ def log_probabilities(column: pa.ChunkedArray, numbers: Mapping[str, int], where
         row = int(np.flatnonzero(bad)[0])
         raise DataError(
             f"{where(row)}: got probabilities in {name} that sum to {sums[row, 0]:.6g}; must sum to 1; correct the "
-            "row, or choose the kind multi_label if labels do not exclude each other"
+            f"row{more}"
         )
-    return _logarithms(values / sums).astype(np.float32)
+    return logarithms(values / sums).astype(np.float32)
 
 
 def log_odds(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
     """[n, labels] log(p / (1 - p)) of the probability p of each label, float32, whose sigmoid is p: see
     `log_probabilities`. Rows need not sum to 1."""
     values = _probabilities(column, numbers, where, name)
-    return (_logarithms(values) - _logarithms(1 - values)).astype(np.float32)
+    return (logarithms(values) - logarithms(1 - values)).astype(np.float32)
 
 
-def _logarithms(values: np.ndarray) -> np.ndarray:
+def logarithms(values: np.ndarray) -> np.ndarray:
+    """The logarithms of probabilities, at least `ABSENT`; NaN stays NaN."""
     with np.errstate(divide="ignore"):
-        logarithms: np.ndarray = np.maximum(np.log(values), ABSENT)  # NaN stays NaN
+        logarithms: np.ndarray = np.maximum(np.log(values), ABSENT)
     return logarithms
 
 
@@ -84,7 +91,7 @@ def _probabilities(column: pa.ChunkedArray, numbers: Mapping[str, int], where: W
         else:
             pairs = [*enumerate(given)]
         for number, probability in pairs:
-            if not _is_probability(probability):
+            if not is_probability(probability):
                 raise DataError(
                     f"{where(row)}: got probability {probability!r} in {name}; must be a number from 0 to 1; correct "
                     "the row"
@@ -94,8 +101,11 @@ def _probabilities(column: pa.ChunkedArray, numbers: Mapping[str, int], where: W
 
 
 def _at_once(column: pa.ChunkedArray, numbers: Mapping[str, int], outputs: int) -> np.ndarray | None:
-    """The same numbers [n, labels], of a column of objects that all have a probability for each of their labels, or are
-    null, as `distill.label` writes them: row by row, millions of rows take minutes. None for any other column."""
+    """The same numbers [n, labels], of a column of objects or lists that all have a probability for each of their
+    labels, or are null, as `distill.label` writes them: row by row, millions of rows take minutes. None for any other
+    column."""
+    if is_list(column.type):
+        return _lists_at_once(column, outputs)
     if not pa.types.is_struct(column.type):
         return None
     names = [field.name.strip() for field in column.type]
@@ -112,6 +122,19 @@ def _at_once(column: pa.ChunkedArray, numbers: Mapping[str, int], outputs: int) 
         if not ((found >= 0) & (found <= 1 + SUM_TOLERANCE)).all():  # NaN is neither
             return None
         result[given, numbers[name]] += np.minimum(found, 1.0)
+    return result
+
+
+def _lists_at_once(column: pa.ChunkedArray, outputs: int) -> np.ndarray | None:
+    lists = one_array(column)
+    sizes, values = np.asarray(lists.value_lengths().fill_null(outputs)), lists.flatten()
+    if not pa.types.is_floating(values.type) or values.null_count or (sizes != outputs).any():
+        return None
+    found = np.asarray(values, np.float64)
+    if not ((found >= 0) & (found <= 1 + SUM_TOLERANCE)).all():
+        return None
+    result = np.full((len(lists), outputs), np.nan)
+    result[np.asarray(lists.is_valid())] = np.minimum(found, 1.0).reshape(-1, outputs)
     return result
 
 
@@ -135,6 +158,7 @@ def _parsed(value: Any, start: str, name: str) -> list[Any] | dict[str, Any] | N
     )
 
 
-def _is_probability(value: Any) -> bool:
+def is_probability(value: Any) -> bool:
+    """Whether a value of a file is a number from 0 to 1, rounded perhaps."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and math.isfinite(value) and 0 <= value <= 1 + SUM_TOLERANCE

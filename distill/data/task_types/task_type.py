@@ -162,8 +162,15 @@ class TaskType:
     """How single labels are detected, of kinds with labels for texts."""
     soft: Callable[[pa.ChunkedArray, Mapping[str, int], Where, str], np.ndarray] | None = None
     """(column of soft labels, name of a label -> its output, where, name of the column) -> outputs [n, outputs] that
-    stand in for a teacher's, float32; NaN for a row without. Raises DataError for a value that is not a soft label.
-    None for kinds without soft labels."""
+    stand in for a teacher's, float32; NaN for a row without. Of rows with parts, [n] arrays [parts, columns], which
+    `data.soft_labels.aligned` turns into outputs; empty for a row without. Raises DataError for a value that is not a
+    soft label. None for kinds without soft labels."""
+    soft_fits: Callable[[np.ndarray, pa.Table, Sequence[str], Where, str], None] | None = None
+    """(arrays as from `soft`, rows as from `prepare`, text columns, where, name of the column): raises DataError for
+    the first row whose parts are not those of its soft label."""
+    soft_column: Callable[[np.ndarray, Sequence[str], np.ndarray | None], pa.Array] | None = None
+    """(outputs of a model, labels, number of parts of each row) -> soft labels [n] as `soft` reads them: see
+    `soft_written`. None for kinds that `distill.labelling` does not label."""
     layout: Layout = TEXTS_OR_PAIRS
     """The layout of its rows."""
     read: Callable[[Given, Stated], tuple[Given, list[str]]] | None = None

@@ -13,8 +13,10 @@ import numpy as np
 
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
+from distill.data.task_types import soft_written
 from distill.data.task_types.layout import WORDS, Layout, Parts
 from distill.data.task_types.offsets import plain
+from distill.data.task_types.soft_parts import fit_words, of_words
 from distill.data.task_types.spans import (
     CODES,
     OUTSIDE,
@@ -361,6 +363,10 @@ TOKEN_CLASSIFICATION = TaskType(
     names=_names,
     order=_order,
     recalled=_recalled,
+    settings=("labels", "soft_label"),
+    soft=of_words,
+    soft_fits=fit_words,
+    soft_column=soft_written.words,
     layout=Layout(
         TOKENS,
         columns=(1,),

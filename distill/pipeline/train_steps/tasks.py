@@ -50,7 +50,14 @@ from distill.pipeline.train_steps.prepare import (
     speed,
     trained,
 )
-from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, Labeller, cross_fitted, held_out, learned_outputs
+from distill.pipeline.train_steps.teacher_logits import (
+    CROSS_FITTED,
+    Labeller,
+    cross_fitted,
+    held_out,
+    learned_outputs,
+    soft_outputs,
+)
 from distill.pipeline.train_steps.transfer import extended, makes
 from distill.training import batching
 from distill.training.feed import Arrays, Collate
@@ -257,7 +264,7 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
     rows = rows_of(inputs, settings, runtime, data, paired)
     data, encoded, groups, own_rows = rows.data, rows.encoded, rows.groups, rows.own
     inside, began = any(term.kind.inside for term in bound_terms.values()), time.monotonic()
-    teachers, learned = _teachers_or_logits(inputs.teacher, data, bound_terms, inside, tokenizer, runtime)
+    teachers, learned = _teachers_or_logits(inputs.teacher, data, bound_terms, inside, encoded, tokenizer, runtime)
     seconds = time.monotonic() - began
 
     in_batch = kind.separate and kind.grouped and any(term.compare_with == "labels" for term in bound_terms.values())
@@ -336,6 +343,7 @@ def _teachers_or_logits(
     data: TaskData,
     bound_terms: dict[str, Any],
     inside: bool,
+    encoded: Encoded,
     tokenizer: Any,
     runtime: Runtime,
 ) -> tuple[list[nn.Module], np.ndarray | None]:
@@ -347,14 +355,17 @@ def _teachers_or_logits(
     """
     outputs = any(term.kind.head and term.compare_with == "teacher" for term in bound_terms.values())
     if labeller is None:
-        return [], soft_outputs_of(data.train) if outputs else None
+        soft = soft_outputs(data, encoded) if outputs else None
+        if soft is not None and encoded.words is not None:
+            soft[np.isnan(soft)] = 0.0  # words that nothing labels are trained on as little as those cut off
+        return [], soft
     if inside:
-        others = soft_outputs_of(data.train), cross_fitted(labeller, data.task.name)
+        others = soft_outputs(data, encoded), cross_fitted(labeller, data.task.name)
         differ = outputs and any(part is not None for part in others)
         # It runs in each step, because stored hidden states of all rows would fill a disk.
         model = load_for(data.task, labeller.models.folder(data.task.name), pad_id=tokenizer.pad_token_id)
-        return [frozen(model, runtime.machine)], learned_outputs(labeller, data, runtime) if differ else None
-    return [], learned_outputs(labeller, data, runtime) if outputs else None
+        return [frozen(model, runtime.machine)], learned_outputs(labeller, data, runtime, encoded) if differ else None
+    return [], learned_outputs(labeller, data, runtime, encoded) if outputs else None
 
 
 def _save(

@@ -13,8 +13,11 @@ import torch
 from datasets import Dataset
 from torch import nn
 
+from distill.data.encode import Encoded
+from distill.data.soft_labels import aligned
 from distill.data.task_model import load_for
 from distill.data.task_types import labelled
+from distill.data.task_types.answers import narrowed
 from distill.data.task_types.layout import SECONDS
 from distill.data.tasks import TaskData, soft_outputs_of, targets_of
 from distill.data.tokens import identity
@@ -180,16 +183,26 @@ def cross_fitted(teacher: Labeller, task: str) -> np.ndarray | None:
     return None if file is None else np.load(file, mmap_mode="r")
 
 
-def learned_outputs(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.ndarray:
-    """Outputs [rows, C] from which a student learns, for the training rows of a task: the soft label of a row or, for
-    rows without one, the teachers' logits from `teacher_logits`."""
+def soft_outputs(data: TaskData, encoded: Encoded) -> np.ndarray | None:
+    """The soft labels of the training rows of a task as outputs, [rows, C] as from `teacher_logits`; NaN for rows, and
+    for words, without. None if no row has them. `encoded`: the rows."""
     soft = soft_outputs_of(data.train)
+    return None if soft is None else aligned(data.task.kind.architecture, soft, encoded)
+
+
+def learned_outputs(teacher: Labeller, data: TaskData, runtime: Runtime, encoded: Encoded) -> np.ndarray:
+    """Outputs [rows, C] from which a student learns, for the training rows of a task: the soft label of a row or, for
+    rows and words without one, the teachers' logits from `teacher_logits`. `encoded`: the rows."""
+    soft = soft_outputs(data, encoded)
     if soft is None:
         return teacher_logits(teacher, data, runtime)
     missing = np.isnan(soft).any(axis=1)
     if not missing.any():
         return soft
-    return np.where(missing[:, None], teacher_logits(teacher, data, runtime), soft)
+    logits = teacher_logits(teacher, data, runtime)[: len(soft)]
+    if data.task.kind.extractive:  # windows of other rows may be longer
+        logits = narrowed(logits, soft.shape[1] // 2)
+    return np.where(missing[:, None], logits, soft)
 
 
 def held_out(data: TaskData) -> tuple[Dataset, Dataset]:

@@ -13,6 +13,7 @@ from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.plan import SHARED_HEADS, Plan, Step, tokenizer_of
 from distill.config.schemes import SCHEMES
 from distill.data.labels import check_head
+from distill.data.soft_labels import without
 from distill.data.task_types import TaskType, labelled
 from distill.data.tasks import TaskData, soft_outputs_of, targets_of
 from distill.deploy.export import cross_encoder
@@ -216,10 +217,10 @@ def _without_soft_labels(tasks: Tasks) -> Iterator[Line]:
     for name, data in tasks.items():
         soft = soft_outputs_of(data.train)
         assert soft is not None
-        if without := int(np.isnan(soft).any(axis=1).sum()):
+        if missing := int(without(soft).sum()):
             yield Problem(
                 "tasks.soft_label",
-                f"{without:,} of {len(soft):,} training rows of {name} without one",
+                f"{missing:,} of {len(soft):,} training rows of {name} without one",
                 "be in each row with teacher=none",
                 "add them, leave these rows out, or set teacher.name=FOLDER",
             )

@@ -22,11 +22,11 @@ import pytest
 from scipy.special import log_softmax
 
 from distill import config
-from distill.cli.label import plan as plans
-from distill.cli.label import work as works
-from distill.cli.label.command import main
+from distill.cli.label import main
 from distill.data.tasks import load_tasks, soft_outputs_of
 from distill.errors import SIGNALS
+from distill.labelling import plan as plans
+from distill.labelling import work as works
 from distill.models.families.head import stored_head
 from tests.forked import PYTHON
 
@@ -182,7 +182,7 @@ def test_another_teacher_and_other_rows_are_refused(
     )
     assert "4 units of a.parquet, and not 8" in refused(str(teacher), *FILES, "--out", "out", "--rows", "5")
     assert "begun with 2 files, and not 1" in refused(str(teacher), "a.parquet", *words[2:])
-    assert "must be of the same rows" in refused(str(teacher), "b.jsonl", "a.parquet", *words[2:])
+    assert "must be the same bytes" in refused(str(teacher), "b.jsonl", "a.parquet", *words[2:])
     Path("b.jsonl").write_text(Path("b.jsonl").read_text().replace("goats", "cows"))
     assert "the file b.jsonl as it was before it changed" in refused(str(teacher), *words)
     assert read(rows / "out") == kept
@@ -191,13 +191,13 @@ def test_another_teacher_and_other_rows_are_refused(
 def test_what_cannot_be_labelled_is_refused_before_any_work(
     teacher: Path, rows: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tagger = TINY["save"](rows / "tagger", "bert", "TokenClassification", **names(NAMES))
+    headless = TINY["save"](rows / "tagger", "bert", "MaskedLM")
     (rows / "full").mkdir()
     (rows / "full" / "note.txt").write_text("mine")
     Path("empty.jsonl").write_text('{"body": "a text"}\n{"body": null}\n')
     Path("blank.jsonl").write_text('{"body": "  "}\n{"body": "a text"}\n')
     for words, message in {
-        (str(tagger), *FILES, "--out", "out"): "TEACHER: got a model for token_classification; must be for classific",
+        (str(headless), *FILES, "--out", "out"): "got a model without a head; must be one with a head for a task",
         (str(teacher), *FILES, "--out", "full"): "--out: got full, which this command has not begun",
         (str(teacher), *FILES, "--out", str(teacher)): "the folder of the teacher or one in it; must be another",
         (
@@ -239,7 +239,7 @@ def test_what_cannot_be_labelled_is_refused_before_any_work(
 WORKER = """
 import os, sys
 print(os.getpid(), flush=True)
-from distill.cli.label.command import main
+from distill.cli.label import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -324,11 +324,11 @@ def test_a_process_that_is_told_to_end_gives_its_unit_back(teacher: Path, rows: 
 def test_failed_units_are_said_in_one_line(
     teacher: Path, rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from distill.cli.label import model
+    from distill.labelling import teacher as model
 
     outputs = model._outputs
 
-    def broken(*given: Any) -> np.ndarray:
+    def broken(*given: Any) -> Any:
         if given[4] == 7:
             raise RuntimeError("no memory")
         return outputs(*given)
@@ -353,11 +353,11 @@ def test_failed_units_are_said_in_one_line(
 def test_a_file_that_changes_within_a_run_ends_it(
     teacher: Path, rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from distill.cli.label import model
+    from distill.labelling import teacher as model
 
     outputs, before = model._outputs, Path("b.jsonl").read_text()
 
-    def changing(*given: Any) -> np.ndarray:
+    def changing(*given: Any) -> Any:
         Path("b.jsonl").write_text(before.replace("goats", "cows"))
         return outputs(*given)
 
@@ -378,7 +378,7 @@ def test_a_file_that_changes_within_a_run_ends_it(
 def test_rows_whose_outputs_are_not_finite_have_no_soft_label(
     teacher: Path, rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from distill.cli.label import model
+    from distill.labelling import teacher as model
 
     predict = model.predict
 

@@ -157,12 +157,12 @@ def test_a_teacher_that_runs_in_each_step_does_not_replace_cross_fitted_logits(f
     """It runs for its hidden states. Without folds, it outputs the logits too."""
     found = store(runtime) if folds else None
     term: Any = SimpleNamespace(kind=SimpleNamespace(head=True), compare_with="teacher")
-    labels = labeller(runtime)
-    models, logits = tasks._teachers_or_logits(labels, DATA, {"soft": term}, True, TOKENIZER, runtime)
+    labels, encoded = labeller(runtime), DATA.encoded(DATA.train, TOKENIZER, 16)
+    models, logits = tasks._teachers_or_logits(labels, DATA, {"soft": term}, True, encoded, TOKENIZER, runtime)
     assert len(models) == 1
     assert (logits is None) if found is None else (logits == found).all()
     term.kind.head = False  # no term compares logits
-    assert tasks._teachers_or_logits(labels, DATA, {"hidden": term}, True, TOKENIZER, runtime)[1] is None
+    assert tasks._teachers_or_logits(labels, DATA, {"hidden": term}, True, encoded, TOKENIZER, runtime)[1] is None
 
 
 def test_a_given_head_is_used_without_folds(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,17 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distill.cli.label import plan as plans
-from distill.cli.label import work as works
 from distill.errors import UserError
+from distill.labelling import plan as plans
+from distill.labelling import work as works
 from distill.runtime.storage.leases import Leases
 
 
 def work_of(folder: Path, tries: int = 3, units: int = 6) -> works.Work:
     """Units of invented rows, without a model."""
-    source = plans.Source("t.csv", "hash", (5,) * units)
+    source = plans.Source("t.csv", "hash", "table", ("t",), ((5, 0, 0),) * units)
     columns = plans.Columns(("t",), "label", "soft")
-    plan = plans.Plan("teacher", "torch", "fp32", 32, "regression", (), tries, columns, (source,))
+    plan = plans.Plan("teacher", "torch", "fp32", 32, "regression", (), tries, 5, columns, (source,))
     assert plans.begun(folder, plan, print) is plan
     return works.Work(folder, plan, plans.stamp_of(plan), 60)
 

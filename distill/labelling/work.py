@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from distill.cli.label import plan as plans
-from distill.cli.label.plan import INSIDE, Changed, Plan, Unit
 from distill.errors import UserError, reason
+from distill.labelling import plan as plans
+from distill.labelling.plan import INSIDE, Changed, Plan, Unit
 from distill.runtime.storage import atomic, disk_errors
 from distill.runtime.storage.leases import Leases
 
@@ -61,8 +61,8 @@ class Work:
         """Raise Changed unless the folder is the one that was begun."""
         if plans.stamp(self.folder) != self.stamp:
             raise Changed(
-                f"--out: got {self.folder}, which was removed or begun anew meanwhile; must stay as it was begun; run "
-                "the same command to begin again, or choose another folder"
+                f"label.out: got {self.folder}, which was removed or begun anew meanwhile; must stay as it was begun; "
+                "run the same command to begin again, or choose another folder"
             )
 
     def note(self, unit: Unit, by: str, error: str) -> None:
@@ -143,8 +143,8 @@ def _sick(work: Work, row: list[Unit], owner: str) -> UserError:
         work.noted(unit, owner).unlink(missing_ok=True)
     return UserError(
         f"{row[-1].place}: got {len(row)} units in a row that failed in this process ({error}); must be labelled; "
-        "correct what the error names, for example by a smaller --tokens, and run the same command; these tries are "
-        "not counted"
+        "correct what the error names, for example by a smaller label.tokens, and run the same command; these tries "
+        "are not counted"
     )
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from distill.data import files
 from distill.errors import ConfigError, UserError
 from distill.runtime.storage import atomic, file_hashes, locks
 from distill.runtime.storage.strict_json import read_json
@@ -22,7 +19,11 @@ from distill.runtime.storage.strict_json import read_json
 INSIDE = ".distill-label"
 """Folder, in that of the labels, with what processes tell each other."""
 _FILE = "plan.json"
-SCHEMA = 1
+SCHEMA = 2
+
+Part = tuple[int, int, int]
+"""Number of rows of a unit, and where they stand: row group and rows of it before them; first byte and end of their
+lines; or nothing (0, 0), where they are the next rows of the file."""
 
 
 class Changed(UserError):
@@ -38,7 +39,10 @@ class Unit:
     """Of the file of labels, without its ending."""
     source: str
     start: int
+    """Rows of the file before it."""
     rows: int
+    place_in_file: tuple[int, int] = (0, 0)
+    """As in `Part`."""
 
     @property
     def place(self) -> str:
@@ -54,17 +58,24 @@ class Columns:
     """Column of given labels, which a file may lack."""
     soft: str
     """Name of the column of soft labels."""
+    choices: tuple[str, ...] = ()
+    """One column with the choices of each row, or several with one each."""
+    more: tuple[str, ...] = ()
+    """Columns that belong to the label."""
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """The columns of a file that are copied. A label that the file lacks is null."""
-        if self.label in rows.column_names:
-            return rows.select([*self.text, self.label])
-        return rows.select(list(self.text)).append_column(self.label, pa.nulls(rows.num_rows))
+        """The columns of a file that are copied. A column that the file lacks is null."""
+        names, nothing = rows.column_names, pa.nulls(rows.num_rows)
+        return pa.table({name: rows[name] if name in names else nothing for name in self.copied})
+
+    @property
+    def copied(self) -> list[str]:
+        return [*self.text, *self.choices, self.label, *self.more]
 
     @property
     def names(self) -> list[str]:
         """Of all that is written."""
-        return [*self.text, self.label, self.soft]
+        return [*self.copied, self.soft]
 
 
 @dataclass(frozen=True)
@@ -73,9 +84,16 @@ class Source:
 
     name: str
     content: str
-    """Hash of the rows that are read."""
-    units: tuple[int, ...]
-    """Rows of each unit."""
+    """What depends on its content alone."""
+    way: str
+    """How rows are read, of `rows`."""
+    names: tuple[str, ...]
+    """Of all its columns."""
+    units: tuple[Part, ...]
+    types: str = ""
+    """Of the columns of lines, which some of the lines do not show: an Arrow schema, in base64."""
+    readers: str = ""
+    """Of a file that is parsed as a whole: hash of the code that decides how, and thus which rows a unit has."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +108,12 @@ class Plan:
     """Names of the teacher's labels, in the order of its outputs; empty for a number."""
     tries: int
     """How often a unit is tried, each time by another process, before it is given up."""
+    most: int
+    """Rows of a unit."""
     columns: Columns
     sources: tuple[Source, ...]
+    separator: str | None = None
+    """Between the values of a CSV; None for the usual one."""
 
     @property
     def text(self) -> str:
@@ -101,12 +123,13 @@ class Plan:
     @property
     def units(self) -> list[Unit]:
         """All units, in the order of the rows."""
-        starts = ((s.name, at, n) for s in self.sources for at, n in zip(_starts(s.units), s.units, strict=True))
-        return [Unit(f"{number:06d}", *each) for number, each in enumerate(starts)]
-
-
-def _starts(sizes: Sequence[int]) -> list[int]:
-    return [0, *accumulate(sizes)][:-1]
+        units = list[Unit]()
+        for source in self.sources:
+            start = 0
+            for rows, *place in source.units:
+                units.append(Unit(f"{len(units):06d}", source.name, start, rows, (place[0], place[1])))
+                start += rows
+        return units
 
 
 def of_teacher(folder: Path) -> str:
@@ -123,66 +146,6 @@ def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def source(file: str, columns: Columns, table: files.Table, most: int) -> Source:
-    """A file and its units: each row group of a parquet file, in parts of at most `most` rows."""
-    groups = _groups(file)
-    sizes = groups if sum(groups) == table.rows.num_rows else [table.rows.num_rows]
-    return Source(file, _content(columns.of(table.rows)), tuple(n for size in sizes for n in _parts(size, most)))
-
-
-def _parts(rows: int, most: int) -> Iterator[int]:
-    """Sizes of equal parts, as few as can be."""
-    number = -(-rows // most)
-    yield from (rows * (part + 1) // number - rows * part // number for part in range(number))
-
-
-def _groups(file: str) -> list[int]:
-    """Rows of each row group of a parquet file; empty for other files."""
-    if not file.lower().endswith(".parquet"):
-        return []
-    import fsspec
-    import pyarrow.parquet as pq
-
-    with fsspec.open(file, "rb") as opened:
-        metadata = pq.read_metadata(opened)
-    return [rows for n in range(metadata.num_row_groups) if (rows := metadata.row_group(n).num_rows)]
-
-
-def _content(rows: pa.Table) -> str:
-    """Hash of the rows, which depends neither on the name of their file nor on how it is compressed."""
-    digest = hashlib.sha256(repr(rows.schema.remove_metadata()).encode())
-    for batch in rows.to_batches():
-        digest.update(batch.serialize())
-    return digest.hexdigest()[:16]
-
-
-@lru_cache(maxsize=1)
-def table(file: str, separator: str | None) -> files.Table:
-    """The rows of one file, mapped into memory."""
-    return files.read([file], "FILE", separator)
-
-
-@lru_cache(maxsize=1)
-def unchanged(source: Source, columns: Columns, separator: str | None) -> files.Table:
-    """The rows of a file. Raises Changed unless they are those with which the labelling began."""
-    try:
-        found = table(source.name, separator)
-    except UserError as error:
-        raise Changed(error.messages) from error
-    if set(columns.text) <= set(found.rows.column_names) and _content(columns.of(found.rows)) == source.content:
-        return found
-    raise Changed(
-        f"{source.name}: got other rows than those with which the labelling began; must not change; restore the file "
-        "and run the same command, or label what it is now into another folder"
-    )
-
-
-def forget() -> None:
-    """Read files again, which may have changed since another command of this process read them."""
-    table.cache_clear()
-    unchanged.cache_clear()
-
-
 def stored(folder: Path) -> Plan | None:
     """The plan by which a folder of labels was begun; None for a new or empty folder.
 
@@ -193,23 +156,29 @@ def stored(folder: Path) -> Plan | None:
     if not file.is_file():
         if folder.exists() and (not folder.is_dir() or any(path.name != INSIDE for path in folder.iterdir())):
             raise ConfigError(
-                f"--out: got {folder}, which this command has not begun; must be a new or empty folder; choose another"
+                f"label.out: got {folder}, which this command has not begun; must be a new or empty folder; choose "
+                "another"
             )
         return None
     found = read_json(file)
     if found.pop("schema", None) != SCHEMA:
         raise ConfigError(
-            f"--out: got {folder}, which another version of distill has begun; must be a new folder; choose another"
+            f"label.out: got {folder}, which another version of distill has begun; must be a new folder; choose another"
         )
     return _decoded(found)
 
 
 def _decoded(found: dict[str, Any]) -> Plan:
-    columns = found["columns"]
+    columns: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in found["columns"].items()
+    }
     lists = {
         "labels": tuple(found["labels"]),
-        "columns": Columns(tuple(columns["text"]), columns["label"], columns["soft"]),
-        "sources": tuple(Source(each["name"], each["content"], tuple(each["units"])) for each in found["sources"]),
+        "columns": Columns(**columns),
+        "sources": tuple(
+            Source(**each | {"names": tuple(each["names"]), "units": tuple(map(tuple, each["units"]))})
+            for each in found["sources"]
+        ),
     }
     return Plan(**found | lists)
 
@@ -248,25 +217,32 @@ def check(folder: Path, known: Plan, plan: Plan) -> None:
     """Raise ConfigError unless a plan is the one by which a folder was begun: for another teacher, other settings or
     other rows."""
     if (difference := _difference(known, plan)) is not None:
-        raise ConfigError(f"--out: got {folder}, which was begun with {difference}; choose another folder")
+        raise ConfigError(f"label.out: got {folder}, which was begun with {difference}; choose another folder")
 
 
 def _difference(known: Plan, plan: Plan) -> str | None:
     """How a folder was begun where a plan differs, and what must be so; None for the same."""
     if known.teacher != plan.teacher:
         return "another teacher, or before its files changed; must have the labels of one teacher"
-    for name in ("backend", "scheme", "max_length", "kind", "labels", "tries", "columns"):
+    for name in ("backend", "scheme", "max_length", "kind", "labels", "tries", "separator", "columns"):
         before, now = getattr(known, name), getattr(plan, name)
         if before != now:
             return f"{name} {_shown(before)}, and not {_shown(now)}; must be the same"
     for one, other in zip(known.sources, plan.sources, strict=False):
         if one.content != other.content:
             same = " as it was before it changed" if one.name == other.name else ""
-            return f"the file {one.name}{same}, where {other.name} is given; must be of the same rows"
+            return (
+                f"the file {one.name}{same}, where {other.name} is given; must be the same bytes, from the same kind "
+                "of place"
+            )
+        if one.readers != other.readers:
+            return f"{one.name} as another version of distill or of pyarrow reads it; must be the same versions"
         if one.units != other.units:
-            return f"{len(one.units)} units of {one.name}, and not {len(other.units)}; must be the same --rows"
+            units = counted(len(one.units), "unit")
+            return f"{units} of {one.name}, and not {len(other.units)}; must be the same label.rows"
     if len(known.sources) != len(plan.sources):
-        return f"{len(known.sources)} files, and not {len(plan.sources)}; must be of the same files in the same order"
+        before = counted(len(known.sources), "file")
+        return f"{before}, and not {len(plan.sources)}; must be of the same files in the same order"
     return None
 
 
@@ -274,3 +250,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, Columns):
         return ", ".join(value.names)
     return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, as a sentence names it."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
