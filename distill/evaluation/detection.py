@@ -12,13 +12,18 @@ import numpy as np
 
 from distill.data.task_types import TaskType
 from distill.data.task_types.detecting import LARGEST, reached
+from distill.evaluation import resamples
 from distill.evaluation.kind_results import Detection
+from distill.evaluation.record import Interval
 
 FALSE_POSITIVES = 1
 """Percent of the development rows without a label that may reach its threshold."""
 
 _ABOVE = 1e-3
 """Distance in log-odds of a threshold that no development row reaches from the largest of them."""
+
+_RESAMPLES = 1_000
+"""Resamples for the interval of an area, for which all rows of each resample are counted in order."""
 
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]
 """`[k]` each: the different log-odds in descending order, and the rows with and without the label that reach them."""
@@ -41,8 +46,11 @@ def of_labels(kind: TaskType, labels: Sequence[str], outputs: np.ndarray, truth:
     return {label: (odds[label], flags[:, number]) for number, label in enumerate(labels) if label in odds}
 
 
-def described(reported: Rows, development: Rows | None) -> Detection:
-    """The detection of a label, as in results.json. `development`: the rows on which its threshold is chosen."""
+def described(reported: Rows, development: Rows | None, seed: int | Sequence[int] = 0) -> Detection:
+    """The detection of a label, as in results.json.
+
+    development: the rows on which its threshold is chosen; seed: of the resamples.
+    """
     odds, truth = reported
     positives = int(truth.sum())
     negatives = len(truth) - positives
@@ -58,6 +66,9 @@ def described(reported: Rows, development: Rows | None) -> Detection:
         chosen_on=0 if development is None else int((~development[1]).sum()),
         recall=100 * float(flags[truth].mean()) if flags.size and positives else None,
         false_positives=100 * float(flags[~truth].mean()) if flags.size and negatives else None,
+        roc_auc_ci95=None if areas is None else area_interval(reported, seed),
+        recall_ci95=share_interval(flags, truth, seed) if flags.size and positives else None,
+        false_positives_ci95=share_interval(flags, ~truth, seed) if flags.size and negatives else None,
     )
 
 
@@ -70,7 +81,10 @@ def every(
     """
     reported, chosen = ({task: _joined(each) for task, each in given.items()} for given in (parts, development))
     return {
-        task: {label: described(rows, chosen.get(task, {}).get(label)) for label, rows in labels.items()}
+        task: {
+            label: described(rows, chosen.get(task, {}).get(label), resamples.seed_of(task, label))
+            for label, rows in labels.items()
+        }
         for task, labels in reported.items()
         if labels
     }
@@ -110,6 +124,40 @@ def roc_auc(of: Curve) -> float:
     """
     _, right, false = of
     return float((np.diff(false, prepend=0) * (right + np.r_[0, right[:-1]])).sum() / 2 / right[-1] / false[-1])
+
+
+def area_interval(rows: Rows, seed: int | Sequence[int] = 0) -> Interval | None:
+    """95% interval, in percent, of `roc_auc` of rows of which some have the label and some have not."""
+    return resamples.interval(100 * areas_on_resamples(rows, seed, _RESAMPLES))
+
+
+def areas_on_resamples(rows: Rows, seed: int | Sequence[int], count: int) -> np.ndarray:
+    """[count] `roc_auc` on resamples of the rows; NaN on those that have no row with the label, or none without it."""
+    odds, truth = rows
+    order = np.argsort(-odds, kind="stable")
+    starts = np.flatnonzero(np.diff(odds[order], prepend=np.inf))  # of rows with equal log-odds
+
+    def areas(counts: np.ndarray) -> np.ndarray:
+        counts = counts[:, order]
+        right, false = (np.add.reduceat(counts * part, starts, axis=1) for part in (truth[order], ~truth[order]))
+        below = (false * (right.cumsum(axis=1) - right / 2)).sum(axis=1)
+        pairs = right.sum(axis=1) * false.sum(axis=1)
+        return np.divide(below, pairs, out=np.full(len(counts), np.nan), where=pairs > 0)
+
+    return resamples.of_counts(areas, len(odds), seed, count)
+
+
+def share_interval(flags: np.ndarray, rows: np.ndarray, seed: int | Sequence[int] = 0) -> Interval | None:
+    """95% interval, in percent, of the share of some rows that have a flag, on resamples of all rows.
+
+    The rows of a resample of each sort are counted by one draw of a multinomial distribution.
+
+    flags, rows: `[n]` whether a row has the flag, and whether it is one of these rows, of which there are some.
+    """
+    sorts = np.array([(flags & rows).sum(), (~flags & rows).sum(), (~rows).sum()])
+    drawn = np.random.default_rng(seed).multinomial(len(rows), sorts / len(rows), resamples.RESAMPLES)
+    both, of_rows = drawn[:, 0], drawn[:, :2].sum(axis=1)
+    return resamples.interval(100 * np.divide(both, of_rows, out=np.full(len(drawn), np.nan), where=of_rows > 0))
 
 
 def average_precision(of: Curve) -> float:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from distill.evaluation.record import Count, Number, Record
+from distill.evaluation.record import Count, Interval, Number, Record
 
 Threshold = Annotated[float, Meta(ge=1e-12, le=1 - 1e-12)]
 """A probability whose log-odds are not beyond `detecting.LARGEST`."""
@@ -15,7 +15,8 @@ Threshold = Annotated[float, Meta(ge=1e-12, le=1 - 1e-12)]
 class Detection(Record, frozen=True):
     """How well the rows with a label are told from the rows without it, in percent: see `detection`.
 
-    None stands for a number that is not defined, because there is no row with the label or no row without it.
+    None stands for a number that is not defined, because there is no row with the label or no row without it. Intervals
+    are 95% percentile intervals over resamples of the reported rows.
     """
 
     positives: Count
@@ -33,6 +34,10 @@ class Detection(Record, frozen=True):
     """With this threshold, on the reported rows."""
     false_positives: Number | None
     """Percent of the reported rows without the label that reach the threshold."""
+    roc_auc_ci95: Interval | None = None
+    recall_ci95: Interval | None = None
+    """With this threshold, so that it does not include how the threshold varies with the development rows."""
+    false_positives_ci95: Interval | None = None
 
 
 class Entities(Record, frozen=True):
