@@ -79,6 +79,11 @@ class Task:
     """Column of `train` with soft labels, which stand in for the teacher's outputs: for classification and multi_label
     the probability of each label, as a list in the order of `labels` or by name; for regression and reranking a number,
     as the model should output it. Rows without one are compared with the teacher."""
+    class_weight: Any = field(default=None, metadata=TEXTS)
+    """Weights of the labels in terms that compare with labels, for classification, token_classification and
+    multi_label: balanced, or a mapping from labels to weights, e.g. {unsafe: 10}, where other labels have the weight 1.
+    Balanced classes weigh in inverse proportion to their rows or words; for multi_label, the rows with a label weigh as
+    much as those without it. When null, all rows weigh the same."""
     separator: str | None = None
     """Character between the columns of a CSV file; a comma when null."""
     metrics: list[str] | None = None

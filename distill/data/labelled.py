@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
+from distill.data import class_weights
 from distill.data.columns import columns_of
 from distill.data.files import Table
 from distill.data.kind_of import stated_of
@@ -138,6 +139,7 @@ def labelled_rows(
         prompts,
         columns.choices,
         settings.in_headline,
+        class_weights.checked(settings.class_weight, labels.names, f"{key}.class_weight"),
     )
     validation = {s: part for s, part in splits.items() if s not in ("train", "test", DEVELOPMENT)}
     reported = {"test": splits["test"]} if "test" in splits else validation

@@ -334,6 +334,7 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
         text_pair=settings.text_pair or (None if 1 in task_type.layout.columns else "text_pair"),
         choices="choices" if task_type.choices else None,
         soft_label=None,
+        class_weight=None,
     )
     columns = [column for column in (settings.text, settings.text_pair) if column is not None]
     tables = {}

@@ -71,7 +71,7 @@ class Objective(nn.Module):
     task batch has `labels` `[R]`, one for each row that `rows` makes of the model's outputs, and no `masked`. It has
     `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs, or if they stand in for the teacher's. If
     some rows have no label, `labelled` `[N]` are the numbers of the rows that have one, and terms against labels leave
-    out the others. Where rows compare a text with all texts of the batch, `no_negatives` `[R, R]` flags the texts that
+    out the others. `label_weights` `[R]` are factors of the rows in terms against labels. Where rows compare a text with all texts of the batch, `no_negatives` `[R, R]` flags the texts that
     terms against labels leave out. Terms on margins need `pairs` `[P, 2]`, the pairs of its rows with the same query; P
     may be 0. If a process encodes only some of the rows whose labels the batch has, `own` are their numbers. If it has
     flat positions `words` `[W]`, the outputs at these positions are compared, `[W, outputs]`.
@@ -156,9 +156,12 @@ class Objective(nn.Module):
                 rows = self.label_rows(outputs)
                 if "no_negatives" in batch:
                     rows = rows.masked_fill(batch["no_negatives"], ABSENT)
-                given = batch.get("labelled")
+                given, weights = batch.get("labelled"), batch.get("label_weights")
                 both = (rows, labels) if given is None else (rows[given], labels[given])
-                sums[name] = term.loss(*both).sum()
+                values = term.loss(*both)
+                if weights is not None:
+                    values = values * (weights if given is None else weights[given])
+                sums[name] = values.sum()
             elif term.kind.head:
                 assert soft is not None
                 # An embedder's vectors are compared without a projection.

@@ -1,0 +1,142 @@
+"""Weights of labels against scikit-learn's balanced weights and torch's weighted losses; what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.utils.class_weight import compute_class_weight
+from torch import nn
+
+from distill import config, losses
+from distill.data.class_weights import checked, of_labels, of_rows
+from distill.data.files import Table
+from distill.data.labelled import labelled_rows
+from distill.data.task_types import MISSING, TASK_TYPES
+from distill.errors import ConfigError
+from distill.losses.objective import Objective
+from distill.losses.terms import Term
+from distill.pipeline.validation.tasks import tasks
+
+LABELS = ("fine", "odd", "bad", "never")
+
+
+def classes(seed: int = 0, count: int = 300) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return random.choice([0, 1, 2, MISSING], count, p=[0.8, 0.1, 0.05, 0.05])
+
+
+def test_balanced_classes_are_those_of_scikit_learn() -> None:
+    targets = classes()
+    weights = of_labels("balanced", targets, LABELS)
+    assert weights is not None
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=targets[targets != MISSING])
+    np.testing.assert_allclose(weights, [*expected, 1], rtol=1e-6)
+    assert weights.dtype == np.float32
+    assert of_rows(weights, targets[targets != MISSING]).mean() == pytest.approx(1)
+
+
+def test_rows_with_a_balanced_label_of_several_weigh_as_much_as_those_without() -> None:
+    targets = (np.random.default_rng(1).random((200, 4)) < [0.5, 0.1, 0.02, 0]).astype(np.int64)
+    targets[7] = MISSING
+    weights = of_labels("balanced", targets, LABELS)
+    assert weights is not None
+    known = np.delete(targets, 7, axis=0)
+    of_known = of_rows(weights, known).reshape(known.shape)
+    np.testing.assert_allclose(
+        (of_known * (known == 1)).sum(axis=0)[:3], (of_known * (known == 0)).sum(axis=0)[:3], rtol=1e-5
+    )
+    assert weights[3] == 1
+    always = np.ones((5, 1), np.int64)
+    assert of_labels("balanced", always, ("all",)) == pytest.approx(0.2)
+
+
+def test_weights_by_name_and_no_weights() -> None:
+    assert of_labels(None, classes(), LABELS) is None
+    found = of_labels(checked({"bad": "10", "odd": 2}, LABELS, "tasks.class_weight"), classes(), LABELS)
+    assert found is not None
+    assert found.tolist() == [1, 2, 10, 1]
+    with pytest.raises(ConfigError, match=r"tasks.class_weight: got a weight of worse; must be of the labels fine, odd"):
+        checked({"worse": 2}, LABELS, "tasks.class_weight")
+
+
+class _Outputs(nn.Module):
+    """A model whose outputs are its parameter."""
+
+    def __init__(self, outputs: np.ndarray) -> None:
+        super().__init__()
+        self.outputs = nn.Parameter(torch.tensor(outputs))
+
+
+def value(kind: str, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, patch: Any) -> torch.Tensor:
+    """The sum of a term against labels, of a batch as a training collates it, with gradients."""
+    task_type, model = TASK_TYPES[kind], _Outputs(outputs)
+    patch.setattr("distill.losses.objective.outputs_of", lambda model, batch: model.outputs)
+    patch.setattr("distill.losses.objective._arithmetic", lambda model, like: torch.enable_grad())
+    labels = task_type.loss_targets(targets)
+    batch = {"labels": torch.tensor(labels), "input_ids": torch.zeros(1)}
+    if (labels == MISSING).any():
+        batch["labelled"] = torch.tensor(np.flatnonzero(labels != MISSING))
+    if weights is not None:
+        batch["label_weights"] = torch.tensor(of_rows(weights, targets))
+    terms = {"supervised": Term(1.0, "logits", "labels", "masked", losses.supervised)}
+    return Objective(model, terms, rows=task_type.rows, label_rows=task_type.on_labels)(batch)[0]
+
+
+@pytest.mark.parametrize("kind", ["classification", "token_classification"])
+def test_classes_weigh_as_in_torch(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets, weights = classes(count=40), np.array([0.5, 2, 7, 1], np.float32)
+    outputs = np.random.default_rng(2).normal(size=(40, 4))
+    expected = F.cross_entropy(
+        torch.tensor(outputs), torch.tensor(targets), torch.tensor(weights).double(), ignore_index=MISSING,
+        reduction="sum",
+    )  # fmt: skip
+    assert value(kind, outputs, targets, weights, monkeypatch).item() == pytest.approx(expected.item(), rel=1e-5)
+    even = value(kind, outputs, targets, np.ones(4, np.float32), monkeypatch)
+    assert even.item() == value(kind, outputs, targets, None, monkeypatch).item() != pytest.approx(expected.item())
+
+
+def test_labels_weigh_as_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(3)
+    targets, outputs = random.integers(0, 2, (30, 3)), random.normal(size=(30, 3))
+    targets[4], weights = MISSING, np.array([4, 0.25, 9], np.float32)
+    rows = targets[:, 0] != MISSING
+    expected = F.binary_cross_entropy_with_logits(
+        torch.tensor(outputs[rows]), torch.tensor(targets[rows]).double(), pos_weight=torch.tensor(weights).double(),
+        reduction="sum",
+    )  # fmt: skip
+    assert value("multi_label", outputs, targets, weights, monkeypatch).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def load(kind: str, values: list[Any], **settings: Any) -> Any:
+    rows = pa.table({"text": [f"Report number {n} of the day" for n in range(len(values))], "label": values})
+    made = config.Task(kind=kind, text="text", label="label", **settings)
+    return labelled_rows("reports", made, {"train": Table(rows, ("reports.csv",), (0,))}, None, "tasks").task
+
+
+def test_the_setting_is_of_kinds_with_labels() -> None:
+    names = ["fine"] * 30 + ["bad"] * 10
+    assert load("classification", names).class_weight is None
+    assert load("classification", names, class_weight="balanced").class_weight == "balanced"
+    assert load("classification", names, class_weight={"bad": "3"}).class_weight == {"bad": 3.0}
+    assert load("multi_label", [["fine", "bad"], ["fine"]] * 20, class_weight={"bad": 3}).class_weight == {"bad": 3.0}
+    with pytest.raises(ConfigError, match=r"tasks.class_weight: got balanced; must be null for regression"):
+        load("regression", [n / 7 for n in range(40)], class_weight="balanced")
+    with pytest.raises(ConfigError, match="got a weight of worse"):
+        load("classification", names, class_weight={"worse": 3})
+
+
+@pytest.mark.parametrize("given", ["none", "even", 3, [], {}, {"bad": 0}, {"bad": -1}, {"bad": "much"}, {"bad": True}])
+def test_other_values_are_refused_before_files_are_read(given: Any) -> None:
+    (line,) = map(str, tasks(config.Tasks(train="a.csv", class_weight=given)))
+    assert "tasks.class_weight: got" in line
+    assert "must be balanced, or finite weights above 0 of labels" in line
+
+
+@pytest.mark.parametrize("given", [None, "balanced", {"bad": 3}, {"bad": "2.5", "fine": 1}])
+def test_weights_are_allowed(given: Any) -> None:
+    assert not list(tasks(config.Tasks(train="a.csv", class_weight=given)))
