@@ -41,8 +41,6 @@ _MENDS = {
     ".xls": "export its sheet as CSV", ".xlsx": "export its sheet as CSV", ".xlsm": "export its sheet as CSV",
     ".ods": "export its sheet as CSV",
     ".conllu": "it is a treebank: write its words and their tags as the two columns of a .conll file",
-    ".arrow": "write it with Dataset.to_parquet or pyarrow.parquet.write_table",
-    ".feather": "write it with DataFrame.to_parquet or pyarrow.parquet.write_table",
     ".spacy": "write its texts and spans as JSON Lines",
 }  # fmt: skip
 """Extension -> what to do with a file that is not read."""
@@ -87,6 +85,11 @@ class Table:
         """How files were read where they could have meant something else, in lines for the user."""
         about = zip(self.files, self.about, strict=False)
         return tuple(f"{file}: {note}" for file, each in about for note in each.notes)
+
+    def noted(self, note: str) -> Table:
+        """The table with another line on how its first file was read."""
+        first, *others = self.about or [About()] * len(self.files)
+        return replace(self, about=(replace(first, notes=(*first.notes, note)), *others))
 
     def classes(self, column: str) -> tuple[str, ...]:
         """The names of a column's classes in the order of their numbers; empty unless all files state the same."""
@@ -138,7 +141,9 @@ def _local_matches(path: str, key: str) -> list[str]:
         return [path]
     if os.path.isdir(path):
         inside = quoting.setting(key, os.path.join(path, "*.csv"))
-        raise ConfigError(f"{key}: got the folder {path}; must be files; set {inside}")
+        raise ConfigError(
+            f"{key}: got the folder {path}; must be files, or a folder of BEIR or of Dataset.save_to_disk; set {inside}"
+        )
     if os.path.exists(path):
         raise ConfigError(f"{key}: got {path}, a device or a pipe; must be a file; write its rows to a file")
     if not _MAGIC & set(path):
@@ -227,7 +232,7 @@ def _source(file: str, key: str) -> Iterator[tuple[str, Callable[[], BinaryIO]]]
 
 def _found(file: str, key: str, stack: ExitStack) -> tuple[str, Callable[[], BinaryIO]]:
     if "://" not in file:
-        return _state(file), lambda: open(file, "rb")
+        return state_of(file), lambda: open(file, "rb")
     from fsspec.core import OpenFile
 
     system, path = _file_system(file, key)
@@ -239,7 +244,8 @@ def _found(file: str, key: str, stack: ExitStack) -> tuple[str, Callable[[], Bin
     return f"{file} {found}", lambda: file_hashes.again(copy)
 
 
-def _state(file: str) -> str:
+def state_of(file: str) -> str:
+    """The path of a file, and the hash of its content."""
     return f"{os.path.abspath(file)} {file_hashes.sha256(Path(file))}"
 
 
@@ -251,22 +257,30 @@ def _table(file: str, key: str, separator: str | None) -> pa.Table:
     """The rows of one file, from the cache if they are there."""
     with _source(file, key) as (state, opened):
 
-        def make(folder: Path) -> None:
-            _write(folder / _ROWS, opened, file, separator)
-            if "://" not in file and _state(file) != state:
+        def make(rows: Path) -> None:
+            _write(rows, opened, file, separator)
+            if "://" not in file and state_of(file) != state:
                 raise DataError(
                     f"{file}: got other rows while it was read; must not change then; wait for what writes it, and run "
                     "the same command"
                 )
 
-        try:
-            entry = store.get_or_make("tables", fingerprint([_readers(), state, separator]), make) / _ROWS
-        except OSError as error:
-            raise UserError(
-                f"{error.filename or 'cache.dir'}: got {error.strerror or error}; must be writable, on a disk with "
-                "free space; free some, or set cache.dir=FOLDER"
-            ) from error
-        return pa.ipc.open_file(pa.memory_map(str(entry))).read_all()
+        return stored([state, separator], make)
+
+
+def stored(made_from: list[Any], make: Callable[[Path], None]) -> pa.Table:
+    """The memory-mapped rows that `make` writes to an Arrow file, from the cache if they are there.
+
+    made_from: all that the rows depend on besides the code of the readers.
+    """
+    try:
+        entry = store.get_or_make("tables", fingerprint([_readers(), *made_from]), lambda folder: make(folder / _ROWS))
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or 'cache.dir'}: got {error.strerror or error}; must be writable, on a disk with "
+            "free space; free some, or set cache.dir=FOLDER"
+        ) from error
+    return pa.ipc.open_file(pa.memory_map(str(entry / _ROWS))).read_all()
 
 
 def _readers() -> list[str]:

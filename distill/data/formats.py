@@ -1,4 +1,4 @@
-"""Record batches of a user's CSV, TSV, JSON, CoNLL or parquet file. A malformed file is refused with one message.
+"""Record batches of a user's CSV, TSV, JSON, CoNLL, parquet or Arrow file. A malformed file is refused with one message.
 
 Rows are counted from 1 and without the header. Blank lines are not rows.
 """
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from distill.data import conll, delimited, jsonl, parquet, scanner
+from distill.data import arrow_file, conll, delimited, jsonl, parquet, scanner
 from distill.data.lines import decoded, too_large
 from distill.errors import DataError
 from distill.runtime import outside
@@ -26,6 +26,7 @@ FOREIGN = (
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook", "export the sheet as CSV"),
     (b"\x1f\x8b", "a gzip file", "add .gz to its name"),
     (b"PAR1", "a parquet file", "name it .parquet"),
+    (b"ARROW1", "an Arrow file", "name it .arrow"),
     (b"%PDF", "a PDF", "export its rows as CSV"),
     (b"BZh", "a bzip2 file", "decompress it"),
     (b"\xfd7zXZ", "an xz file", "decompress it"),
@@ -76,7 +77,10 @@ TEXT: dict[str, Callable[[Text], Iterator[pa.RecordBatch]]] = {
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json),
 }
 """Extension -> reader of a text file, which may be compressed: `.csv.gz`."""
-BINARY: dict[str, Callable[[BinaryIO, str, int | None], Iterator[pa.RecordBatch]]] = {".parquet": parquet.batches}
+BINARY: dict[str, Callable[[BinaryIO, str, int | None], Iterator[pa.RecordBatch]]] = {
+    ".parquet": parquet.batches,
+    **dict.fromkeys((".arrow", ".feather"), arrow_file.batches),
+}
 """Extension -> reader of another file: (file, its name, bytes that its rows may take) -> its rows."""
 outside.registry("formats of text", TEXT)
 outside.registry("other formats", BINARY)

@@ -6,7 +6,7 @@ known before its values are repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -47,22 +47,26 @@ def batches(file: BinaryIO, name: str, most: int | None) -> Iterator[pa.RecordBa
         file.seek(0)
         _check(metadata, name, most)
         with pq.ParquetFile(file, pre_buffer=False, read_dictionary=_texts(metadata)) as source:
-            yield from _named(source, name)
+            yield from _rows(source, name)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         problem = str(error).strip().splitlines()[0][:200]
         raise DataError(f"{name}: got {problem!r}; must be a whole parquet file; copy or fetch it again") from error
 
 
 def _check(metadata: pq.FileMetaData, name: str, most: int | None) -> None:
-    names = metadata.schema.to_arrow_schema().names
-    if not names or len(names) > COLUMNS:
-        raise DataError(f"{name}: got {len(names) or 'no'} columns; must be 1 to {COLUMNS:,}; write the file again")
-    check_names(names, name)
+    check_columns(metadata.schema.to_arrow_schema().names, name)
     if not metadata.num_rows:
         raise no_rows(name)
     size = sum(max(chunk.total_uncompressed_size, chunk.num_values * _width(chunk)) for chunk in _chunks(metadata))
     if most is not None and size > most:
         raise too_large(name, size)
+
+
+def check_columns(names: Sequence[str], name: str) -> None:
+    """Raise DataError unless a file has one column or more, not too many, with different names."""
+    if not names or len(names) > COLUMNS:
+        raise DataError(f"{name}: got {len(names) or 'no'} columns; must be 1 to {COLUMNS:,}; write the file again")
+    check_names(names, name)
 
 
 def _chunks(metadata: pq.FileMetaData) -> Iterator[pq.ColumnChunkMetaData]:
@@ -97,20 +101,32 @@ def _at_once(metadata: pq.FileMetaData) -> int:
     return rows
 
 
-def _named(source: pq.ParquetFile, name: str) -> Iterator[pa.RecordBatch]:
-    stored, row = source.metadata.schema.to_arrow_schema(), 0
-    features = features_of(stored, name)
+def _rows(source: pq.ParquetFile, name: str) -> Iterator[pa.RecordBatch]:
+    stored, rows = source.metadata.schema.to_arrow_schema(), 0
+    for batch in named_batches(stored, source.iter_batches(batch_size=_at_once(source.metadata)), name):
+        rows += batch.num_rows
+        yield batch
+    if rows != source.metadata.num_rows:
+        raise OSError(f"{rows} rows, and {source.metadata.num_rows} in the footer")
+
+
+def named_batches(stored: pa.Schema, batches: Iterable[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
+    """The batches of a file with this schema, in parts of at most `AT_ONCE` bytes, with names in place of the numbers
+    of classes and values in place of dictionaries, and with `about(schema)`.
+
+    Raises:
+        DataError: for a row that is too large, a number without a class, and text that is not UTF-8.
+    """
+    features, row = features_of(stored, name), 0
     schema = pa.schema([(field.name, named_type(field.type, features.get(field.name))) for field in stored])
     schema = with_about(schema, About(classes=classes_of(features)))
-    for whole in source.iter_batches(batch_size=_at_once(source.metadata)):
+    for whole in batches:
         for batch in _parts(whole, name, row):
             table = named(pa.Table.from_batches([batch]), features, name, row)
             for part in table.combine_chunks().to_batches():
                 _check_utf8(part, name, row + 1)
                 row += part.num_rows
                 yield part.cast(schema)
-    if row != source.metadata.num_rows:
-        raise OSError(f"{row} rows, and {source.metadata.num_rows} in the footer")
 
 
 def _parts(batch: pa.RecordBatch, name: str, row: int) -> Iterator[pa.RecordBatch]:

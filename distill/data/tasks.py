@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from distill import config
-from distill.data import docstrings, files
+from distill.data import docstrings, files, folders
 from distill.data.about import About
 from distill.data.asked import Asked
 from distill.data.class_names import classes_of, named
@@ -280,7 +280,12 @@ def _from_files(settings: config.Task, folder: str | None, key: str) -> dict[str
             paths = [_below(folder, str(path)) for path in as_list(patterns)]
             if settings.rows and not any(glob.glob(path) for path in paths):
                 continue
-            tables[split] = files.read(paths, f"{key}.{role}", settings.separator)
+            if len(paths) > 1 or not folders.is_known(paths[0]):
+                tables[split] = files.read(paths, f"{key}.{role}", settings.separator)
+            elif role == "train":
+                tables |= folders.of_training(paths[0], f"{key}.{role}")
+            else:
+                tables[split] = folders.of_role(paths[0], role, f"{key}.{role}")
     return tables
 
 
