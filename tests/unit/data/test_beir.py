@@ -1,0 +1,266 @@
+"""Folders of BEIR and MTEB, written as they are published: the rows that they become, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distill import config
+from distill.data import beir, folders
+from distill.data.beir import NOT_RELEVANT
+from distill.data.tasks import load_tasks
+from distill.errors import DataError
+
+KINDS = ("otter", "heron", "badger", "salmon", "beetle", "falcon", "lizard", "marten")
+CORPUS = [
+    {"_id": f"d{n}", "title": f"Notes {n}" if n % 3 else "", "text": f"The {KINDS[n % 8]} was seen at place {n}.",
+     "metadata": {}}
+    for n in range(120)
+]  # fmt: skip
+QUERIES = [{"_id": f"q{n}", "text": f"where was the {KINDS[n % 8]} seen in case {n}"} for n in range(60)]
+SPLITS = {"train": range(40), "dev": range(40, 50), "test": range(50, 60)}
+
+
+def judgements(split: str) -> list[tuple[str, str, int]]:
+    """Two relevant documents of each query, and one that is judged and not relevant for every fourth."""
+    return [
+        (f"q{n}", f"d{document}", score)
+        for n in SPLITS[split]
+        for document, score in [(n % 8, 2), (n % 8 + 8, 1), *([(n % 8 + 17, 0)] if n % 4 == 0 else [])]
+    ]
+
+
+def of_text(document: dict[str, Any]) -> str:
+    """As BEIR puts title and text together for a model."""
+    return (document["title"] + " " + document["text"]).strip()
+
+
+def lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def written(folder: Path, splits: tuple[str, ...] = ("train", "dev", "test")) -> Path:
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text(lines(CORPUS))
+    (folder / "queries.jsonl").write_text(lines(QUERIES))
+    for split in splits:
+        rows = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in judgements(split))]
+        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def as_parquet(folder: Path, judged: str) -> Path:
+    """As MTEB publishes data sets, in folders of parquet files; ids are numbers in some of them."""
+    parts = {"corpus": CORPUS, "queries": QUERIES}
+    for name, rows in parts.items():
+        (folder / name).mkdir(parents=True)
+        for part in range(2):
+            table = pa.Table.from_pylist([{k: v for k, v in row.items() if k != "metadata"} for row in rows[part::2]])
+            pq.write_table(table, folder / name / f"test-0000{part}-of-00002.parquet")
+    (folder / judged).mkdir()
+    for split in SPLITS:
+        table = pa.Table.from_pylist([dict(zip(("query-id", "corpus-id", "score"), r, strict=True)) for r in judgements(split)])
+        pq.write_table(table, folder / judged / f"{split}-00000-of-00001.parquet")
+    return folder
+
+
+def check(rows: list[dict[str, Any]], split: str) -> None:
+    """The judgements in their order, then documents that are not judged."""
+    judged, texts = judgements(split), {of_text(document): document["_id"] for document in CORPUS}
+    asked = {query["text"]: query["_id"] for query in QUERIES}
+    found = [(asked[row["query"]], texts[row["document"]], row["score"]) for row in rows]
+    assert found[: len(judged)] == judged
+    added = found[len(judged) :]
+    assert {score for *_, score in added} == {0}
+    pairs = [(query, document) for query, document, _ in found]
+    assert len({*pairs}) == len(pairs)
+    for number in SPLITS[split]:
+        assert sum(query == f"q{number}" and score == 0 for query, _, score in found) == NOT_RELEVANT
+
+
+def test_judgements_become_rows_of_texts(tmp_path: Path) -> None:
+    found = folders.tables(str(written(tmp_path / "animals")), "tasks.train")
+    assert [*found] == ["train", "validation", "test"]
+    for split, name in zip(found, SPLITS, strict=True):
+        check(found[split].rows.to_pylist(), name)
+    train = found["train"]
+    assert train.where(2) == f"{tmp_path}/animals/qrels/train.tsv, row 3"
+    assert train.notes == (
+        f"{tmp_path}/animals/qrels/train.tsv: 90 judgements, and 390 documents that are not judged, added as not relevant, "
+        "so that each query has 10 such documents",
+    )
+
+
+@pytest.mark.parametrize("judged", ["qrels", "default", "data"])
+def test_folders_of_parquet_files(judged: str, tmp_path: Path) -> None:
+    found = folders.tables(str(as_parquet(tmp_path / "animals", judged)), "tasks.train")
+    for split, name in zip(found, SPLITS, strict=True):
+        check(found[split].rows.to_pylist(), name)
+
+
+def test_half_of_the_added_documents_share_rare_words(tmp_path: Path) -> None:
+    rows = folders.tables(str(written(tmp_path / "animals")), "tasks.train")["train"].rows.to_pylist()
+    added = rows[len(judgements("train")) :]
+    same = [next(kind for kind in KINDS if kind in row["query"]) in row["document"] for row in added]
+    assert np.mean(same) > 0.4  # 1/8 of those that are drawn at random
+
+
+def test_the_same_folder_becomes_the_same_rows_and_a_changed_one_others(tmp_path: Path, monkeypatch: Any) -> None:
+    folder = str(written(tmp_path / "animals"))
+    first = folders.tables(folder, "tasks.train")["train"].rows
+    monkeypatch.setattr(beir, "_joined", None)  # kept
+    assert folders.tables(folder, "tasks.train")["train"].rows.equals(first)
+    monkeypatch.undo()
+    changed = [*CORPUS[:-1], CORPUS[-1] | {"text": "Nothing was seen."}]
+    (tmp_path / "animals" / "corpus.jsonl").write_text(lines(changed))
+    other = folders.tables(folder, "tasks.train")["train"].rows["document"].to_pylist()
+    assert of_text(CORPUS[-1]) in first["document"].to_pylist()
+    assert of_text(CORPUS[-1]) not in other
+    assert "Notes 119 Nothing was seen." in other
+
+
+def test_only_a_part_of_a_large_corpus_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beir, "POOL", 30)
+    rows = folders.tables(str(written(tmp_path / "animals")), "tasks.train")["test"].rows.to_pylist()
+    check(rows, "test")
+    added = {row["document"] for row in rows[len(judgements("test")) :]}
+    assert len(added) <= 30
+
+
+def test_parts_of_the_tables_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beir, "_AT_ONCE", 7)
+    monkeypatch.setattr("distill.data.lines.ROWS", 11)
+    check(folders.tables(str(written(tmp_path / "animals")), "tasks.train")["validation"].rows.to_pylist(), "dev")
+
+
+def test_a_query_that_is_a_document_is_not_added_to_itself(tmp_path: Path) -> None:
+    folder = written(tmp_path / "animals")
+    renamed = [query | {"_id": f"d{n + 40}"} for n, query in enumerate(QUERIES)]
+    (folder / "queries.jsonl").write_text(lines(renamed))
+    for split in SPLITS:
+        rows = [(f"d{int(query[1:]) + 40}", document, score) for query, document, score in judgements(split)]
+        content = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in rows)]
+        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(content) + "\n")
+    texts = {of_text(document): document["_id"] for document in CORPUS}
+    asked = {query["text"]: query["_id"] for query in renamed}
+    for table in folders.tables(str(folder), "tasks.train").values():
+        assert all(asked[row["query"]] != texts[row["document"]] for row in table.rows.to_pylist())
+
+
+def test_compressed_files_and_ids_that_are_numbers(tmp_path: Path) -> None:
+    folder = written(tmp_path / "animals", ("train",))
+    numbered = [document | {"_id": int(document["_id"][1:])} for document in CORPUS]
+    (folder / "corpus.jsonl").unlink()
+    (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(lines(numbered).encode()))
+    file = folder / "qrels" / "train.tsv"
+    file.write_text(file.read_text().replace("\td", "\t"))
+    check(folders.tables(str(folder), "tasks.train")["train"].rows.to_pylist(), "train")
+
+
+def loaded(path: Path, **settings: Any) -> Any:
+    result = load_tasks(config.Tasks(train=str(path), **settings), config.Limit(), 0)
+    ((name, data),) = result.tasks.items()
+    assert name == "animals"
+    return data, result.notes
+
+
+def test_a_reranker_is_trained_on_the_splits_as_they_are(tmp_path: Path) -> None:
+    data, notes = loaded(written(tmp_path / "animals"))
+    assert data.task.kind.name == "reranking"
+    assert data.task.columns == ("query", "document")
+    assert {split: len({*rows["query"]}) for split, rows in data.reported.items()} == {"test": 10}
+    assert {split: len({*rows["query"]}) for split, rows in data.development.items()} == {"validation": 10}
+    assert len({*data.train["query"]}) == 40
+    assert any("90 judgements, and 390 documents" in note for note in notes)
+
+
+def test_an_embedder_searches_the_documents(tmp_path: Path) -> None:
+    data, _ = loaded(written(tmp_path / "animals"), kind="retrieval")
+    assert {*data.train["label"]} == {0.0, 1.0, 2.0}
+    truth = data.truth(data.reported["test"])
+    assert len(np.unique(truth["group"])) == 10
+    assert len(np.unique(truth["document"])) > 2 * 8  # more than the relevant ones
+
+
+def test_without_test_rows_queries_are_set_aside(tmp_path: Path) -> None:
+    data, _ = loaded(written(tmp_path / "animals", ("train",)))
+    splits = [data.train, *data.development.values(), *data.reported.values()]
+    asked = [{*rows["query"]} for rows in splits]
+    assert sum(map(len, asked)) == len(set().union(*asked)) == 40
+
+
+def test_a_folder_of_other_rows_may_be_tested(tmp_path: Path) -> None:
+    train = tmp_path / "animals.jsonl"
+    train.write_text(lines([{"query": q["text"], "document": of_text(CORPUS[n]), "score": n % 2} for n, q in enumerate(QUERIES)]))
+    folder = written(tmp_path / "other", ("test",))
+    data, _ = loaded(train, test=str(folder))
+    assert len({*data.reported["test"]["query"]}) == 10
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        folders.of_training(str(folder), "tasks.train")
+    return str(caught.value)
+
+
+def test_judgements_of_texts_that_are_not_there(tmp_path: Path) -> None:
+    folder = written(tmp_path / "animals")
+    (folder / "corpus.jsonl").write_text(lines(CORPUS[:14]))
+    message = refused(folder)
+    assert "qrels/train.tsv: got " in message
+    assert "of 90 judgements whose corpus-id is in no row of " in message
+    absent = sum(int(document[1:]) >= 14 for _, document, _ in judgements("train"))
+    different = len({document for _, document, _ in judgements("train") if int(document[1:]) >= 14})
+    every = len({document for _, document, _ in judgements("train")})
+    assert f"got {absent} of 90 judgements" in message
+    assert f"({different} of {every} ids, e.g. 'd1" in message
+
+
+def change(folder: Path, file: str, old: str, new: str) -> None:
+    content = (folder / file).read_text()
+    assert old in content
+    (folder / file).write_text(content.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "expected"),
+    [
+        ("qrels/train.tsv", "query-id\tcorpus-id\tscore\n", "", "must have query-id, corpus-id, score; add a header"),
+        ("qrels/train.tsv", "q1\td1\t2", "q1\td1\tmuch", "train.tsv, row 4: got 'much' as score; must be a number"),
+        ("qrels/train.tsv", "q1\td1\t2", "q1\td1\t", "train.tsv, row 4: got '' as score; must be a number"),
+        ("qrels/train.tsv", "q3\t", "q999\t", "got 1 of 90 judgements whose query-id is in no row of"),
+        ("corpus.jsonl", '"_id": "d1"', '"_id": "d2"', "corpus.jsonl: got two rows with the id 'd2'; must be one"),
+        ("queries.jsonl", '"text"', '"body"', "must have _id and text, as the queries of BEIR; rename them"),
+    ],
+)
+def test_other_folders_are_refused(file: str, old: str, new: str, expected: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "animals")
+    if file == "queries.jsonl":
+        content = (folder / file).read_text()
+        (folder / file).write_text(content.replace(old, new))
+    else:
+        change(folder, file, old, new)
+    assert expected in refused(folder)
+
+
+def test_a_folder_without_training_rows_is_for_tests_alone(tmp_path: Path) -> None:
+    folder = written(tmp_path / "animals", ("test",))
+    assert "got test without train; must have training rows" in refused(folder)
+    assert f"set tasks.test={folder}" in refused(folder)
+
+
+def test_judgements_of_no_split_are_refused_and_of_others_left_out(tmp_path: Path) -> None:
+    folder = written(tmp_path / "animals")
+    (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / "hard.tsv")
+    table = folders.of_training(str(folder), "tasks.train")["train"]
+    assert any("judgements of hard are left out" in note for note in table.notes)
+    for split in ("train", "test"):
+        (folder / "qrels" / f"{split}.tsv").unlink()
+    assert "got judgements of hard; must be of train, dev or test" in refused(folder)
