@@ -34,6 +34,7 @@ POOL = 50_000
 """Documents of the corpus, drawn at random from more, of which some are added."""
 
 _IDS = ("_id", "id")
+_TEXT = (*_IDS, "title", "text")
 _JUDGED = ("query-id", "corpus-id", "score")
 _FOLDERS = ("qrels", "default", "data")
 """Folders with judgements, of which the first that exists is read: BEIR's, and those of MTEB's parquet files."""
@@ -59,7 +60,8 @@ def tables(folder: Path, key: str) -> dict[str, Table]:
             f"{folder}: got judgements of {', '.join(judged)}; must be of train, dev or test; rename a file, e.g. "
             "qrels/train.tsv"
         )
-    corpus, queries = (files.read(_parts(folder, name), key) for name in ("corpus", "queries"))
+    # Other keys, such as metadata, may differ from row to row.
+    corpus, queries = (files.read(_parts(folder, name), key, keys=_TEXT) for name in ("corpus", "queries"))
     states = [files.state_of(file) for file in (*corpus.files, *queries.files)]
     found = {}
     for name, parts in known.items():

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,6 +32,9 @@ from distill.errors import ConfigError, DataError, UserError, reason
 from distill.runtime import outside, quoting
 from distill.runtime.storage import cache, disk_errors, file_hashes, store
 from distill.runtime.storage.checksums import fingerprint
+
+Reader = Callable[..., Iterator[pa.RecordBatch]]
+"""`formats.batches` for some of its settings."""
 
 _ROWS = "rows.arrow"
 HARMLESS = 2**27
@@ -109,13 +113,16 @@ def expand(paths: str | Sequence[str], key: str) -> list[str]:
     return list(dict.fromkeys(file for path in given for file in _matches(path, key)))
 
 
-def read(paths: str | Sequence[str], key: str, separator: str | None = None) -> Table:
+def read(
+    paths: str | Sequence[str], key: str, separator: str | None = None, keys: Sequence[str] | None = None
+) -> Table:
     """All rows of the files, as one table.
 
     Args:
         key: the setting that contains `paths`, for messages.
         separator: between the values of a CSV, or its name; if None, a comma, or a tab in .tsv, or what the header
             contains in its place.
+        keys: of JSON files, the only keys that are columns; all when None.
 
     Raises:
         ConfigError: for a setting that is wrong.
@@ -125,7 +132,7 @@ def read(paths: str | Sequence[str], key: str, separator: str | None = None) -> 
     files = expand(paths, key)
     for file in files:
         _check_extension(file, key)
-    tables = [_table(file, key, separator) for file in files]
+    tables = [_table(file, key, separator, keys) for file in files]
     starts = (0, *accumulate(table.num_rows for table in tables))[:-1]
     told = tuple(about(table.schema) for table in tables)
     return Table(_joined(files, tables).replace_schema_metadata(None), tuple(files), starts, told)
@@ -253,19 +260,19 @@ def _unreadable(file: str, error: Exception) -> DataError:
     return DataError(f"{file}: got {reason(error)!r}; must be a file that can be read; check its rights")
 
 
-def _table(file: str, key: str, separator: str | None) -> pa.Table:
+def _table(file: str, key: str, separator: str | None, keys: Sequence[str] | None) -> pa.Table:
     """The rows of one file, from the cache if they are there."""
     with _source(file, key) as (state, opened):
 
         def make(rows: Path) -> None:
-            _write(rows, opened, file, separator)
+            _write(rows, opened, file, partial(formats.batches, separator=separator, keys=keys))
             if "://" not in file and state_of(file) != state:
                 raise DataError(
                     f"{file}: got other rows while it was read; must not change then; wait for what writes it, and run "
                     "the same command"
                 )
 
-        return stored([state, separator], make)
+        return stored([state, separator, keys], make)
 
 
 def stored(made_from: list[Any], make: Callable[[Path], None]) -> pa.Table:
@@ -289,12 +296,12 @@ def _readers() -> list[str]:
     return [file_hashes.of_code(Path(__file__).parent), outside.code(), pa.__version__]
 
 
-def _write(rows: Path, opened: Callable[[], BinaryIO], file: str, separator: str | None) -> None:
+def _write(rows: Path, opened: Callable[[], BinaryIO], file: str, reader: Reader) -> None:
     schema = None
     while True:
         try:
             with _readable(opened, file) as source:
-                batches = _limited(_batches(source, file, separator, schema), file, _most(source))
+                batches = _limited(_batches(source, file, reader, schema), file, _most(source))
                 first = next(batches)
                 with pa.OSFile(str(rows), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
                     for batch in chain([first], batches):
@@ -311,9 +318,9 @@ def _readable(opened: Callable[[], BinaryIO], file: str) -> BinaryIO:
         raise _unreadable(file, error) from error
 
 
-def _batches(source: BinaryIO, file: str, separator: str | None, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+def _batches(source: BinaryIO, file: str, reader: Reader, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     try:
-        yield from formats.batches(source, file, _extension(file), separator, schema, _most(source))
+        yield from reader(source, file, _extension(file), schema=schema, most=_most(source))
     except (UserError, Wider):
         raise
     except Exception as error:

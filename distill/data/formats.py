@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -53,10 +53,13 @@ class Text:
     """What separates columns by the settings; None if they do not say."""
     schema: pa.Schema | None
     """The types of all rows, if they are known."""
+    keys: Sequence[str] | None = None
+    """The only keys of JSON that are columns; all when None."""
 
 
 def _json(file: Text) -> Iterator[pa.RecordBatch]:
-    return jsonl.batches(file.stream, file.name, scanner.form(file.start, whole=file.suffix == ".json"), file.schema)
+    form = scanner.form(file.start, whole=file.suffix == ".json")
+    return jsonl.batches(file.stream, file.name, form, file.schema, file.keys)
 
 
 def _words(file: Text) -> Iterator[pa.RecordBatch]:
@@ -100,11 +103,13 @@ def batches(
     separator: str | None = None,
     schema: pa.Schema | None = None,
     most: int | None = None,
+    keys: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of an open file of `ending = extension(name)`, in batches of one schema, with `about(schema)`.
 
     Args:
         most: bytes that the file may take when it is decompressed.
+        keys: of a JSON file, the only keys that are columns; all when None.
 
     Raises:
         DataError: for a malformed file.
@@ -120,7 +125,7 @@ def batches(
         source: Any = gzip.GzipFile(fileobj=file) if compressed else file
         start = _start(source, name)
         with decoded(source) as text:
-            yield from TEXT[suffix](Text(text, name, suffix, start, separator, schema))
+            yield from TEXT[suffix](Text(text, name, suffix, start, separator, schema, keys))
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise DataError(f"{name}: got {str(error)!r}; must be a whole gzip file; compress or copy it again") from error
     except OSError as error:

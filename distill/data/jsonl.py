@@ -39,9 +39,15 @@ class Wider(Exception):
 
 
 def batches(
-    text: io.TextIOWrapper, name: str, form: scanner.Form, schema: pa.Schema | None
+    text: io.TextIOWrapper,
+    name: str,
+    form: scanner.Form,
+    schema: pa.Schema | None,
+    keys: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a file of this form in batches of one schema.
+
+    keys: the only keys that are columns; all when None.
 
     Raises:
         DataError: for a malformed file.
@@ -49,7 +55,7 @@ def batches(
     """
     row, notes = 0, list[str]()
     for chunk in chunks(_numbered(text, name, form, notes), itemgetter(1)):
-        objects = [value for value, _ in chunk]
+        objects = [value if keys is None else {k: value[k] for k in keys if k in value} for value, _ in chunk]
         batch = _batch(objects, schema or pa.schema([]), name, row + 1)
         if schema is not None and batch.schema != schema:
             raise Wider(batch.schema)

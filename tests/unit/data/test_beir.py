@@ -24,7 +24,10 @@ CORPUS = [
      "metadata": {}}
     for n in range(120)
 ]  # fmt: skip
-QUERIES = [{"_id": f"q{n}", "text": f"where was the {KINDS[n % 8]} seen in case {n}"} for n in range(60)]
+QUERIES = [
+    {"_id": f"q{n}", "text": f"where was the {KINDS[n % 8]} seen in case {n}", "metadata": {f"d{n}": [n]}}
+    for n in range(60)
+]
 SPLITS = {"train": range(40), "dev": range(40, 50), "test": range(50, 60)}
 
 
