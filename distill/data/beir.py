@@ -65,7 +65,7 @@ def tables(folder: Path, key: str) -> dict[str, Table]:
     states = [files.state_of(file) for file in (*corpus.files, *queries.files)]
     found = {}
     for name, parts in known.items():
-        judgements = files.read(parts, key)
+        judgements = files.read(parts, key, "tab")
 
         def make(file: Path, judgements: Table = judgements, name: str = name) -> None:
             _write(file, _joined(corpus, queries, judgements, name))
@@ -205,8 +205,11 @@ def _joined(corpus: Table, queries: Table, judgements: Table, name: str) -> Iter
 def _scores(judgements: Table) -> np.ndarray:
     """[n] the score of each judgement. DataError for one that is no number."""
     column = judgements.rows["score"]
-    values, bad = numeric(column) if is_text(column.type) or is_number(column.type) else (np.zeros(0), np.ones(1))
-    if len(wrong := np.flatnonzero(bad.astype(np.bool_) | np.isnan(values))):
+    if is_text(column.type) or is_number(column.type):
+        values, bad = numeric(column)
+    else:
+        values, bad = np.zeros(len(column)), np.ones(len(column), np.bool_)
+    if len(wrong := np.flatnonzero(bad | np.isnan(values))):
         row = int(wrong[0])
         raise DataError(
             f"{judgements.where(row)}: got {column[row].as_py()!r} as score; must be a number; correct the row"

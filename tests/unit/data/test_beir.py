@@ -18,14 +18,16 @@ from distill.data.beir import NOT_RELEVANT
 from distill.data.tasks import load_tasks
 from distill.errors import DataError
 
-KINDS = ("otter", "heron", "badger", "salmon", "beetle", "falcon", "lizard", "marten")
+KINDS = (
+    "otter", "heron", "badger", "salmon", "beetle", "falcon", "lizard", "marten", "weasel", "plover", "spider", "turtle",
+)  # fmt: skip
 CORPUS = [
-    {"_id": f"d{n}", "title": f"Notes {n}" if n % 3 else "", "text": f"The {KINDS[n % 8]} was seen at place {n}.",
+    {"_id": f"d{n}", "title": f"Notes {n}" if n % 3 else "", "text": f"The {KINDS[n % 12]} was seen at place {n}.",
      "metadata": {}}
     for n in range(120)
 ]  # fmt: skip
 QUERIES = [
-    {"_id": f"q{n}", "text": f"where was the {KINDS[n % 8]} seen in case {n}", "metadata": {f"d{n}": [n]}}
+    {"_id": f"q{n}", "text": f"where was the {KINDS[n % 12]} seen in case {n}", "metadata": {f"d{n}": [n]}}
     for n in range(60)
 ]
 SPLITS = {"train": range(40), "dev": range(40, 50), "test": range(50, 60)}
@@ -36,7 +38,7 @@ def judgements(split: str) -> list[tuple[str, str, int]]:
     return [
         (f"q{n}", f"d{document}", score)
         for n in SPLITS[split]
-        for document, score in [(n % 8, 2), (n % 8 + 8, 1), *([(n % 8 + 17, 0)] if n % 4 == 0 else [])]
+        for document, score in [(n % 12, 2), (n % 12 + 12, 1), *([(n % 12 + 17, 0)] if n % 4 == 0 else [])]
     ]
 
 
@@ -112,7 +114,7 @@ def test_half_of_the_added_documents_share_rare_words(tmp_path: Path) -> None:
     rows = folders.tables(str(written(tmp_path / "animals")), "tasks.train")["train"].rows.to_pylist()
     added = rows[len(judgements("train")) :]
     same = [next(kind for kind in KINDS if kind in row["query"]) in row["document"] for row in added]
-    assert np.mean(same) > 0.4  # 1/8 of those that are drawn at random
+    assert np.mean(same) > 0.2  # 1/12 of those that are drawn at random
 
 
 def test_the_same_folder_becomes_the_same_rows_and_a_changed_one_others(tmp_path: Path, monkeypatch: Any) -> None:
@@ -121,12 +123,12 @@ def test_the_same_folder_becomes_the_same_rows_and_a_changed_one_others(tmp_path
     monkeypatch.setattr(beir, "_joined", None)  # kept
     assert folders.tables(folder, "tasks.train")["train"].rows.equals(first)
     monkeypatch.undo()
-    changed = [*CORPUS[:-1], CORPUS[-1] | {"text": "Nothing was seen."}]
+    changed = [CORPUS[0] | {"text": "Nothing was seen."}, *CORPUS[1:]]
     (tmp_path / "animals" / "corpus.jsonl").write_text(lines(changed))
     other = folders.tables(folder, "tasks.train")["train"].rows["document"].to_pylist()
-    assert of_text(CORPUS[-1]) in first["document"].to_pylist()
-    assert of_text(CORPUS[-1]) not in other
-    assert "Notes 119 Nothing was seen." in other
+    assert of_text(CORPUS[0]) in first["document"].to_pylist()
+    assert of_text(CORPUS[0]) not in other
+    assert "Nothing was seen." in other
 
 
 def test_only_a_part_of_a_large_corpus_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +191,7 @@ def test_an_embedder_searches_the_documents(tmp_path: Path) -> None:
     assert {*data.train["label"]} == {0.0, 1.0, 2.0}
     truth = data.truth(data.reported["test"])
     assert len(np.unique(truth["group"])) == 10
-    assert len(np.unique(truth["document"])) > 2 * 8  # more than the relevant ones
+    assert len(np.unique(truth["document"])) > 2 * 12  # more than the relevant ones
 
 
 def test_without_test_rows_queries_are_set_aside(tmp_path: Path) -> None:
