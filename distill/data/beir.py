@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 from distill.data import files
 from distill.data.files import Table
 from distill.data.meant import SPLITS
-from distill.data.similar import Index
 from distill.data.task_types.regression import numeric
 from distill.data.task_types.task_type import is_number, is_text
 from distill.errors import DataError
@@ -248,6 +247,8 @@ def _found(texts: _Texts, column: pa.ChunkedArray, where: str, name: str) -> _Fo
 
 def _added(asked: _Found, shown: _Found, scores: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """[m, 2] rows of a query and of a document that is not judged for it, and has not its id."""
+    from distill.data.similar import Index  # with scipy, which other tasks do not need
+
     order = np.argsort(asked.places)
     queries, itself = asked.places[order], shown.texts.rows_of(asked.ids)[order]
     of_judgement = np.searchsorted(queries, asked.rows)

@@ -23,6 +23,12 @@ def is_known(path: str) -> bool:
     return folder.is_dir() and (_is_saved(folder) or beir.is_beir(folder))
 
 
+def inside(path: str) -> list[str]:
+    """The files that may be read of a folder that `is_known`; none of any other path."""
+    folder = Path(path)
+    return [str(file) for form in ("*", "*/*") for file in sorted(folder.glob(form))] if is_known(path) else []
+
+
 def tables(path: str, key: str) -> dict[str, Table]:
     """Split, in the words of `SPLITS`, -> rows. A data set that was saved without splits has the split `train`.
 
