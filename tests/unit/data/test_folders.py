@@ -17,7 +17,7 @@ from distill import config
 from distill.data import arrow_file, folders
 from distill.data.files import read
 from distill.data.tasks import load_tasks
-from distill.errors import DataError
+from distill.errors import DataError, UserError
 
 TEXTS = [f"A grey heron counted {n} frogs." for n in range(60)]
 FEATURES = Features({"text": Value("string"), "label": ClassLabel(names=["calm", "loud", "odd"])})
@@ -112,7 +112,7 @@ def change(file: Path, **values: Any) -> None:
 def test_broken_folders_are_refused(values: dict[str, Any], expected: str, tmp_path: Path) -> None:
     rows().save_to_disk(str(tmp_path / "herons"))
     change(tmp_path / "herons" / "state.json", **values)
-    with pytest.raises(Exception, match=expected):
+    with pytest.raises(UserError, match=expected):
         folders.tables(str(tmp_path / "herons"), "tasks.train")
 
 
