@@ -36,8 +36,8 @@ class Task:
     """One task: its files, columns, kind and metrics. Settings that are null are inferred from the files."""
 
     train: Any = field(default=None, metadata=TEXTS)
-    """File with the training rows: CSV, TSV, JSON Lines, parquet or Arrow; a pattern such as data/*.csv, a URL, or a list.
-    Also a folder of BEIR or MTEB (corpus, queries, qrels) or of Dataset.save_to_disk, with its splits."""
+    """File with the training rows: CSV, TSV, JSON Lines, parquet or Arrow; a pattern such as data/*.csv, a URL, or a
+    list. Also a folder of BEIR or MTEB (corpus, queries, qrels) or of Dataset.save_to_disk, with its splits."""
     validation: Any = field(default=None, metadata=TEXTS)
     """File with the rows on which scores are reported or, with `test`, choices are made. Several splits are a mapping
     from their names to files. When null, and without `test`, a fifth of the labelled rows of `train` (at most

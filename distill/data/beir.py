@@ -63,7 +63,7 @@ def tables(folder: Path, key: str) -> dict[str, Table]:
     corpus, queries = (files.read(_parts(folder, name), key, keys=_TEXT) for name in ("corpus", "queries"))
     states = [files.state_of(file) for file in (*corpus.files, *queries.files)]
     found = {}
-    for name, parts in known.items():
+    for name, parts in sorted(known.items(), key=lambda each: [*SPLITS].index(each[0].lower())):
         judgements = files.read(parts, key, "tab")
 
         def make(file: Path, judgements: Table = judgements, name: str = name) -> None:
@@ -72,8 +72,8 @@ def tables(folder: Path, key: str) -> dict[str, Table]:
         made_from = ["beir", name, states, [files.state_of(file) for file in parts]]
         table = Table(files.stored(made_from, make), judgements.files, judgements.starts)
         found[name] = table.noted(
-            f"{judgements.rows.num_rows:,} judgements, and {table.rows.num_rows - judgements.rows.num_rows:,} documents "
-            f"that are not judged, added as not relevant, so that each query has {NOT_RELEVANT} such documents"
+            f"{judgements.rows.num_rows:,} judgements, and {table.rows.num_rows - judgements.rows.num_rows:,} "
+            f"documents that are not judged, added as not relevant, so that each query has {NOT_RELEVANT} such documents"
         )
     if others := sorted({*judged} - {*known}):
         first = next(iter(found))

@@ -53,6 +53,11 @@ def of_labels(given: ClassWeight, targets: np.ndarray, labels: Sequence[str]) ->
     return np.where(counts > 0, even / np.maximum(counts, 1), 1).astype(np.float32)
 
 
+def arrays(weights: np.ndarray | None, targets: np.ndarray) -> dict[str, np.ndarray]:
+    """The array of a batch with these targets that has the weights of its rows; none without weights."""
+    return {} if weights is None else {"label_weights": of_rows(weights, targets)}
+
+
 def of_rows(weights: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """[R] float32 the weight of each row of `TaskType.on_labels`: of multi_label a row for each label.
 

@@ -1,4 +1,5 @@
-"""Record batches of a user's CSV, TSV, JSON, CoNLL, parquet or Arrow file. A malformed file is refused with one message.
+"""Record batches of a user's CSV, TSV, JSON, CoNLL, parquet or Arrow file. A malformed file is refused, with
+one message.
 
 Rows are counted from 1 and without the header. Blank lines are not rows.
 """

@@ -74,8 +74,8 @@ def grades(outputs: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """[n, 3] nDCG@10, reciprocal rank@10 and recall@10 of each row's query, 0 to 1; NaN without a relevant document.
 
     The documents of all rows are ranked for each query by their cosines with it. Where cosines are equal, values are
-    means over all orders of these documents. A document is relevant if its label is above 0, which is then its gain (Järvelin and
-    Kekäläinen 2002), and not relevant for the queries with which it has no row.
+    means over all orders of these documents. A document is relevant if its label is above 0, which is then its gain
+    (Järvelin and Kekäläinen 2002), and not relevant for the queries with which it has no row.
 
     Args:
         outputs: [n, 2 D] vectors of queries and documents.

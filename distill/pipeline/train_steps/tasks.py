@@ -287,8 +287,7 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
         batch["labels"] = kind.loss_targets(encoded.labels[numbers])
         if not (given := labelled(batch["labels"])).all():
             batch["labelled"] = np.flatnonzero(given)
-        if weights is not None:
-            batch["label_weights"] = class_weights.of_rows(weights, encoded.labels[numbers])
+        batch |= class_weights.arrays(weights, encoded.labels[numbers])
         if inside:
             batch["real"] = np.flatnonzero(batch["attention_mask"])[: None if len(own) else 0]
         if learned is not None:

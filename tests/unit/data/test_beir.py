@@ -19,7 +19,8 @@ from distill.data.tasks import load_tasks
 from distill.errors import DataError
 
 KINDS = (
-    "otter", "heron", "badger", "salmon", "beetle", "falcon", "lizard", "marten", "weasel", "plover", "spider", "turtle",
+    "otter", "heron", "badger", "salmon", "beetle", "falcon", "lizard", "marten", "weasel", "plover", "spider",
+    "turtle",
 )  # fmt: skip
 CORPUS = [
     {"_id": f"d{n}", "title": f"Notes {n}" if n % 3 else "", "text": f"The {KINDS[n % 12]} was seen at place {n}.",
@@ -71,7 +72,9 @@ def as_parquet(folder: Path, judged: str) -> Path:
             pq.write_table(table, folder / name / f"test-0000{part}-of-00002.parquet")
     (folder / judged).mkdir()
     for split in SPLITS:
-        table = pa.Table.from_pylist([dict(zip(("query-id", "corpus-id", "score"), r, strict=True)) for r in judgements(split)])
+        table = pa.Table.from_pylist(
+            [dict(zip(("query-id", "corpus-id", "score"), r, strict=True)) for r in judgements(split)]
+        )
         pq.write_table(table, folder / judged / f"{split}-00000-of-00001.parquet")
     return folder
 
@@ -98,8 +101,8 @@ def test_judgements_become_rows_of_texts(tmp_path: Path) -> None:
     train = found["train"]
     assert train.where(2) == f"{tmp_path}/animals/qrels/train.tsv, row 3"
     assert train.notes == (
-        f"{tmp_path}/animals/qrels/train.tsv: 90 judgements, and 390 documents that are not judged, added as not relevant, "
-        "so that each query has 10 such documents",
+        f"{tmp_path}/animals/qrels/train.tsv: 90 judgements, and 390 documents that are not judged, added as not "
+        "relevant, so that each query has 10 such documents",
     )
 
 
@@ -203,7 +206,9 @@ def test_without_test_rows_queries_are_set_aside(tmp_path: Path) -> None:
 
 def test_a_folder_of_other_rows_may_be_tested(tmp_path: Path) -> None:
     train = tmp_path / "animals.jsonl"
-    train.write_text(lines([{"query": q["text"], "document": of_text(CORPUS[n]), "score": n % 2} for n, q in enumerate(QUERIES)]))
+    train.write_text(
+        lines([{"query": q["text"], "document": of_text(CORPUS[n]), "score": n % 2} for n, q in enumerate(QUERIES)])
+    )
     folder = written(tmp_path / "other", ("test",))
     data, _ = loaded(train, test=str(folder))
     assert len({*data.reported["test"]["query"]}) == 10

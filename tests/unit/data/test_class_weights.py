@@ -60,7 +60,9 @@ def test_weights_by_name_and_no_weights() -> None:
     found = of_labels(checked({"bad": "10", "odd": 2}, LABELS, "tasks.class_weight"), classes(), LABELS)
     assert found is not None
     assert found.tolist() == [1, 2, 10, 1]
-    with pytest.raises(ConfigError, match=r"tasks.class_weight: got a weight of worse; must be of the labels fine, odd"):
+    with pytest.raises(
+        ConfigError, match=r"tasks.class_weight: got a weight of worse; must be of the labels fine, odd"
+    ):
         checked({"worse": 2}, LABELS, "tasks.class_weight")
 
 
@@ -109,7 +111,9 @@ def test_labels_weigh_as_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.tensor(outputs[rows]), torch.tensor(targets[rows]).double(), pos_weight=torch.tensor(weights).double(),
         reduction="sum",
     )  # fmt: skip
-    assert value("multi_label", outputs, targets, weights, monkeypatch).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert value("multi_label", outputs, targets, weights, monkeypatch).item() == pytest.approx(
+        expected.item(), rel=1e-5
+    )
 
 
 def load(kind: str, values: list[Any], **settings: Any) -> Any:

@@ -25,7 +25,9 @@ FEATURES = Features({"text": Value("string"), "label": ClassLabel(names=["calm",
 
 def rows(count: int = 60, first: int = 0) -> Dataset:
     numbers = range(first, first + count)
-    return Dataset.from_dict({"text": [f"Heron {n} was seen." for n in numbers], "label": [n % 3 for n in numbers]}, FEATURES)
+    return Dataset.from_dict(
+        {"text": [f"Heron {n} was seen." for n in numbers], "label": [n % 3 for n in numbers]}, FEATURES
+    )
 
 
 def named(data: Dataset) -> list[dict[str, Any]]:
@@ -73,7 +75,9 @@ def test_a_split_of_a_folder_with_several(tmp_path: Path) -> None:
     DatasetDict({"train": rows(), "test": rows(7, 100)}).save_to_disk(str(tmp_path / "herons"))
     table = folders.of_role(str(tmp_path / "herons"), "test", "tasks.test")
     assert table.rows.num_rows == 7
-    with pytest.raises(DataError, match="got train and test; must have validation; add it, or set tasks.development to"):
+    with pytest.raises(
+        DataError, match=r"got train and test; must have validation; add it, or set tasks.development to"
+    ):
         folders.of_role(str(tmp_path / "herons"), "development", "tasks.development")
 
 
@@ -87,9 +91,13 @@ def test_other_splits_are_left_out_and_said(tmp_path: Path) -> None:
 
 
 def test_words_and_tags(tmp_path: Path) -> None:
-    features = Features({"tokens": Items(Value("string")), "ner_tags": Items(ClassLabel(names=["O", "B-BIRD", "I-BIRD"]))})
+    features = Features(
+        {"tokens": Items(Value("string")), "ner_tags": Items(ClassLabel(names=["O", "B-BIRD", "I-BIRD"]))}
+    )
     words = [["the", "grey", "heron", str(n)] for n in range(40)]
-    Dataset.from_dict({"tokens": words, "ner_tags": [[0, 1, 2, 0]] * 40}, features).save_to_disk(str(tmp_path / "birds"))
+    Dataset.from_dict({"tokens": words, "ner_tags": [[0, 1, 2, 0]] * 40}, features).save_to_disk(
+        str(tmp_path / "birds")
+    )
     data = load_tasks(config.Tasks(train=str(tmp_path / "birds")), config.Limit(), 0).tasks["birds"]
     assert data.task.kind.name == "token_classification"
     assert data.task.labels == ("O", "B-BIRD", "I-BIRD")
@@ -119,7 +127,7 @@ def test_broken_folders_are_refused(values: dict[str, Any], expected: str, tmp_p
 def test_a_state_that_is_not_json(tmp_path: Path) -> None:
     rows().save_to_disk(str(tmp_path / "herons"))
     (tmp_path / "herons" / "state.json").write_text("{")
-    with pytest.raises(DataError, match="must be as Dataset.save_to_disk writes it"):
+    with pytest.raises(DataError, match=r"must be as Dataset.save_to_disk writes it"):
         folders.tables(str(tmp_path / "herons"), "tasks.train")
 
 

@@ -46,29 +46,26 @@ def tags(spans: Sequence[tuple[int, int, str, str]], words: Sequence[str]) -> li
     return [f"B-{types[word]}" if word in types else "O" for word in words]
 
 
-def conll(columns: Callable[[str, str], str], ending: str = "\n") -> str:
-    texts = [
-        "".join(columns(word, tag) + "\n" for word, tag in zip(words := text.split(), tags(spans, words), strict=True))
-        for text, spans in zip(TEXTS, SPANS, strict=True)
-    ]
-    return ending.join(texts)
+def conll(columns: Callable[[int, str, str], str], before: str = "") -> str:
+    """A text after the other. `columns`: number of a word, the word and its tag -> its line; `before`: each text."""
+    texts = []
+    for text, spans in zip(TEXTS, SPANS, strict=True):
+        words = text.split()
+        tagged = enumerate(zip(words, tags(spans, words), strict=True), 1)
+        texts.append(before + "".join(columns(number, *both) + "\n" for number, both in tagged))
+    return "\n".join(texts)
 
 
 def prodigy_spans() -> list[dict[str, Any]]:
-    return [
-        {
-            "text": text,
-            "_input_hash": n,
-            "_task_hash": -n,
-            "tokens": [{"text": word, "start": at.start(), "end": at.end(), "id": i, "ws": True}
-                       for i, at in enumerate(re.finditer(r"\S+", text)) for word in [at[0]]],
-            "spans": [{"start": s, "end": e, "token_start": 0, "token_end": 0, "label": kind} for s, e, kind, _ in spans],
-            "_view_id": "ner_manual",
-            "answer": "reject" if n % 10 == 9 else "accept",
-            "_timestamp": 1700000000 + n,
-        }
-        for n, (text, spans) in enumerate(zip(TEXTS, SPANS, strict=True))
-    ]  # fmt: skip
+    rows = []
+    for n, (text, spans) in enumerate(zip(TEXTS, SPANS, strict=True)):
+        words = enumerate(re.finditer(r"\S+", text))
+        tokens = [{"text": at[0], "start": at.start(), "end": at.end(), "id": i, "ws": True} for i, at in words]
+        marked = [{"start": s, "end": e, "token_start": 0, "token_end": 0, "label": kind} for s, e, kind, _ in spans]
+        ids = {"_input_hash": n, "_task_hash": -n, "_view_id": "ner_manual", "_timestamp": 1700000000 + n}
+        answer = "reject" if n % 10 == 9 else "accept"
+        rows.append({"text": text, "tokens": tokens, "spans": marked, "answer": answer, **ids})
+    return rows
 
 
 def label_studio_spans() -> list[dict[str, Any]]:
@@ -126,15 +123,21 @@ def pairs(spans: Sequence[tuple[int, int, str, str]]) -> list[list[Any]]:
 
 
 FORMATS: dict[str, tuple[str, str | Callable[[Path], None], str, Sequence[str]]] = {
-    "CoNLL-2003": ("rows.conll", "-DOCSTART- -X- -X- O\n\n" + conll(lambda w, t: f"{w} NN B-NP {t}"), "token_classification", BIO),
-    "WNUT-17, one word and its tag": ("rows.conll", conll(lambda w, t: f"{w}\t{t}"), "token_classification", BIO),
+    "CoNLL-2003": (
+        "rows.conll",
+        "-DOCSTART- -X- -X- O\n\n" + conll(lambda n, word, tag: f"{word} NN B-NP {tag}"),
+        "token_classification",
+        BIO,
+    ),
+    "WNUT-17, one word and its tag": (
+        "rows.conll",
+        conll(lambda n, word, tag: f"{word}\t{tag}"),
+        "token_classification",
+        BIO,
+    ),
     "GermEval-14": (
         "rows.tsv",
-        "\n".join(
-            "# http://example.org [2024-01-01]\n"
-            + "".join(f"{n}\t{w}\t{t}\tO\n" for n, (w, t) in enumerate(zip(ws := text.split(), tags(spans, ws), strict=True), 1))
-            for text, spans in zip(TEXTS, SPANS, strict=True)
-        ),
+        conll(lambda n, word, tag: f"{n}\t{word}\t{tag}\tO", "#\thttp://example.org [2024-01-01]\n"),
         "token_classification",
         BIO,
     ),
