@@ -71,9 +71,10 @@ def tables(folder: Path, key: str) -> dict[str, Table]:
 
         made_from = ["beir", name, states, [files.state_of(file) for file in parts]]
         table = Table(files.stored(made_from, make), judgements.files, judgements.starts)
+        count = judgements.rows.num_rows
         found[name] = table.noted(
-            f"{judgements.rows.num_rows:,} judgements, and {table.rows.num_rows - judgements.rows.num_rows:,} "
-            f"documents that are not judged, added as not relevant, so that each query has {NOT_RELEVANT} such documents"
+            f"{count:,} judgements, and {table.rows.num_rows - count:,} documents that are not judged, added as not "
+            f"relevant, so that each query has {NOT_RELEVANT} such documents"
         )
     if others := sorted({*judged} - {*known}):
         first = next(iter(found))

@@ -87,7 +87,7 @@ def _average_precision(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _tied(values: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first and the last of the rows that have each row's value in its group. Rows are in order, as of `_ranking`."""
+    """The first and the last row of those with each row's value in its group. Rows are in order, as of `_ranking`."""
     new = (np.diff(group) != 0) | (np.diff(values) != 0)
     starts, ends = np.flatnonzero(np.append(True, new)), np.flatnonzero(np.append(new, True))
     number = np.append(0, new.cumsum())
