@@ -478,7 +478,7 @@ def test_rows_that_another_version_read_are_read_again(
         monkeypatch.setattr("distill.runtime.storage.file_hashes.of_code", lambda folder: "another")
     else:
         monkeypatch.setattr(pa, "__version__", "0")
-    monkeypatch.setattr(files.formats, "batches", lambda *args: iter([pa.record_batch({"a": ["read again"]})]))
+    monkeypatch.setattr(files.formats, "batches", lambda *args, **more: iter([pa.record_batch({"a": ["read again"]})]))
     assert load(path).rows.to_pylist() == [{"a": "read again"}]
     monkeypatch.undo()
     assert load(path).rows.to_pylist() == [{"a": "good"}]
