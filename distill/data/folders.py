@@ -101,7 +101,7 @@ def _of_split(folder: Path, key: str) -> Table:
             f"{state}: got rows in another order than in their files; must be in order; save the data set again with "
             "Dataset.flatten_indices().save_to_disk"
         )
-    return files.read([str(folder / name) for name in shards], key)
+    return files.read([str(folder / str(name)) for name in shards], key)
 
 
 def _json(file: Path, name: str, kind: type) -> Any:
