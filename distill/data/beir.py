@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data import files
+from distill.data.about import About, about, with_about
 from distill.data.files import Table
-from distill.data.meant import SPLITS
 from distill.data.task_types.regression import numeric
 from distill.data.task_types.task_type import is_number, is_text
 from distill.errors import DataError
+from distill.runtime import progress
 
 NOT_RELEVANT = 10
 """Documents of a query that are not relevant, judged or not. Those that lack are added."""
@@ -39,63 +41,68 @@ _FOLDERS = ("qrels", "default", "data")
 """Folders with judgements, of which the first that exists is read: BEIR's, and those of MTEB's parquet files."""
 _ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
 _AT_ONCE = 4096
-_COLUMNS = pa.schema([("query", pa.string()), ("document", pa.string()), ("score", pa.float64())])
+_COLUMNS = pa.schema([("query", pa.string()), ("document", pa.string()), ("score", pa.float64()), ("row", pa.int64())])
 
 
 def is_beir(folder: Path) -> bool:
     return bool(_parts(folder, "corpus") and _parts(folder, "queries") and _judgements(folder))
 
 
-def tables(folder: Path, key: str) -> dict[str, Table]:
-    """Name of a file or files of judgements -> rows `query`, `document` and `score`, of splits that are in `SPLITS`.
+def splits(folder: Path) -> list[str]:
+    """Splits with judgements, as the files call them."""
+    return [*_judgements(folder)]
+
+
+def tables(folder: Path, names: Sequence[str], key: str) -> dict[str, Table]:
+    """Split -> rows `query`, `document` and `score`. `names`: some of `splits`.
 
     Raises:
-        DataError: for malformed files, without such a split, and for judgements of texts that are not there.
+        DataError: for malformed files, for judgements of texts that are not there, and for files that change meanwhile.
     """
-    judged = _judgements(folder)
-    known = {name: parts for name, parts in judged.items() if name.lower() in SPLITS}
-    if not known:
-        raise DataError(
-            f"{folder}: got judgements of {', '.join(judged)}; must be of train, dev or test; rename a file, e.g. "
-            "qrels/train.tsv"
-        )
+    judged, texts = _judgements(folder), [_parts(folder, name) for name in ("corpus", "queries")]
+    every = [*texts[0], *texts[1], *chain.from_iterable(judged[name] for name in names)]
+    states = {file: files.state_of(file) for file in every}
     # Other keys, such as metadata, may differ from row to row.
-    corpus, queries = (files.read(_parts(folder, name), key, keys=_TEXT) for name in ("corpus", "queries"))
-    states = [files.state_of(file) for file in (*corpus.files, *queries.files)]
+    corpus, queries = (files.read(parts, key, keys=_TEXT) for parts in texts)
+    judgements = {name: files.read(judged[name], key, "tab") for name in names}
+    if changed := [file for file in every if files.state_of(file) != states[file]]:
+        raise files.changing(changed[0])
     found = {}
-    for name, parts in sorted(known.items(), key=lambda each: [*SPLITS].index(each[0].lower())):
-        judgements = files.read(parts, key, "tab")
+    for name, table in judgements.items():
 
-        def make(file: Path, judgements: Table = judgements, name: str = name) -> None:
-            _write(file, _joined(corpus, queries, judgements, name))
+        def make(file: Path, table: Table = table, name: str = name) -> None:
+            _write(file, *_joined(corpus, queries, table, name))
 
-        made_from = ["beir", name, states, [files.state_of(file) for file in parts]]
-        table = Table(files.stored(made_from, make), judgements.files, judgements.starts)
-        count = judgements.rows.num_rows
-        found[name] = table.noted(
-            f"{count:,} judgements, and {table.rows.num_rows - count:,} documents that are not judged, added as not "
-            f"relevant, so that each query has {NOT_RELEVANT} such documents"
-        )
-    if others := sorted({*judged} - {*known}):
-        first = next(iter(found))
-        found[first] = found[first].noted(f"judgements of {', '.join(others)} are left out")
+        of_texts = [states[file] for parts in texts for file in parts]
+        rows = files.stored(["beir", name, of_texts, [states[file] for file in judged[name]]], make)
+        kept = rows["row"].to_numpy()
+        found[name] = Table(rows.drop_columns("row"), table.files, table.starts, table.about, kept)
+        for note in about(rows.schema).notes:
+            found[name] = found[name].noted(note)
     return found
 
 
 def _parts(folder: Path, name: str) -> list[str]:
     """The files with the texts of this name: one, or those in a folder of this name."""
-    alone = [folder / f"{name}{ending}" for ending in _ENDINGS]
-    inside = [file for file in sorted((folder / name).glob("*")) if file.name.endswith(_ENDINGS)]
-    return [str(file) for file in (*[file for file in alone if file.is_file()][:1], *inside)]
+    alone = [[file] for ending in _ENDINGS if (file := folder / f"{name}{ending}").is_file()]
+    inside = [parts for ending in _ENDINGS if (parts := _files(folder / name, ending))]
+    return [str(file) for file in next(iter([*alone, *inside]), [])]
+
+
+def _files(folder: Path, ending: str) -> list[Path]:
+    """The files that end so, without hidden ones, such as macOS writes beside others."""
+    return [file for file in sorted(folder.glob(f"*{ending}")) if not file.name.startswith(".")]
 
 
 def _judgements(folder: Path) -> dict[str, list[str]]:
-    """Split, as the files call it, -> its files of judgements."""
+    """Split, as the files call it, -> its files of judgements, which have one ending."""
     for name in _FOLDERS:
         found = dict[str, list[str]]()
-        for file in sorted((folder / name).glob("*")):
-            if file.name.endswith((".tsv", ".tsv.gz", *_ENDINGS)):
-                found.setdefault(re.split(r"[-.]", file.name)[0], []).append(str(file))
+        for ending in (".tsv", ".tsv.gz", *_ENDINGS):
+            given = dict[str, list[str]]()
+            for file in _files(folder / name, ending):
+                given.setdefault(re.split(r"[-.]", file.name)[0], []).append(str(file))
+            found = given | found
         if found:
             return found
     return {}
@@ -115,20 +122,15 @@ class _Texts:
     def rows_of(self, wanted: pa.Array) -> np.ndarray:
         """[n] the row with each of these ids, which all differ; -1 where there is none. DataError for an id of two
         rows."""
-        rows, start = np.full(len(wanted), -1, np.int64), 0
-        for part in self.ids.chunks:
-            number = pc.fill_null(pc.index_in(part, value_set=wanted), -1).to_numpy(zero_copy_only=False)
-            given = np.flatnonzero(number >= 0)
-            again = rows[number[given]] >= 0
-            if again.any() or len(np.unique(number[given])) < len(given):
-                counted = np.bincount(number[given]) > 1
-                twice = int(number[given][again][0]) if again.any() else int(np.flatnonzero(counted)[0])
-                raise DataError(
-                    f"{self.files}: got two rows with the id {wanted[twice].as_py()!r}; must be one for each id; "
-                    "remove or rename one"
-                )
-            rows[number[given]] = start + given
-            start += len(part)
+        number = pc.fill_null(pc.index_in(self.ids, value_set=wanted), -1).to_numpy()
+        given = np.flatnonzero(number >= 0)
+        if len(twice := np.flatnonzero(np.bincount(number[given]) > 1)):
+            raise DataError(
+                f"{self.files}: got two rows with the id {wanted[int(twice[0])].as_py()!r}; must be one for each id; "
+                "remove or rename one"
+            )
+        rows = np.full(len(wanted), -1, np.int64)
+        rows[number[given]] = given
         return rows
 
     def take(self, rows: np.ndarray) -> pa.Array:
@@ -179,8 +181,9 @@ def _ids(column: pa.Array | pa.ChunkedArray, where: str) -> pa.Array:
     return column.cast(pa.string())
 
 
-def _joined(corpus: Table, queries: Table, judgements: Table, name: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a split: its judgements in their order, then the documents that are added."""
+def _joined(corpus: Table, queries: Table, judgements: Table, name: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema, with notes, and the rows of a split: its judgements in their order, then the documents that are
+    added, whose `row` is -1."""
     where = ", ".join(judgements.files)
     missing = [column for column in _JUDGED if column not in judgements.rows.column_names]
     if missing:
@@ -193,13 +196,37 @@ def _joined(corpus: Table, queries: Table, judgements: Table, name: str) -> Iter
         _found(_texts(table, of), judgements.rows[column], where, column)
         for table, of, column in ((queries, "queries", "query-id"), (corpus, "corpus", "corpus-id"))
     )
-    more = _added(asked, shown, scores, np.random.default_rng([0, zlib.crc32(name.encode())]))
+    # The loader of BEIR keeps the last judgement of a pair.
+    _, last = np.unique((asked.rows * len(shown.texts.ids) + shown.rows)[::-1], return_index=True)
+    judged = np.sort(len(scores) - 1 - last)
+    notes = list[str]()
+    if again := len(scores) - len(judged):
+        notes.append(f"{again:,} judgements of a pair that is judged again later are left out")
+    asked, shown = (replace(each, rows=each.rows[judged]) for each in (asked, shown))
+    themselves = _themselves(asked, shown)
+    if len(among := np.flatnonzero(np.isin(shown.rows, themselves[:, 1]))):
+        notes.append(
+            f"{len(among):,} judgements are of documents that are queries too, which BEIR leaves out of what such a "
+            "query finds; here a search finds them"
+        )
+    more = _added(asked, shown, scores[judged], themselves, np.random.default_rng([0, zlib.crc32(name.encode())]))
+    notes.append(
+        f"{len(judged):,} judgements, and {len(more):,} documents that are not judged, added as not relevant, so that "
+        f"each query has up to {NOT_RELEVANT} such documents"
+    )
     rows = np.concatenate([np.stack([asked.rows, shown.rows], axis=1), more])
-    scores = np.concatenate([scores, np.zeros(len(more))])
-    for start in range(0, len(rows), _AT_ONCE):
-        part = rows[start : start + _AT_ONCE]
-        texts = asked.texts.take(part[:, 0]), shown.texts.take(part[:, 1])
-        yield pa.record_batch([*texts, pa.array(scores[start : start + _AT_ONCE])], schema=_COLUMNS)
+    values = pa.array(np.concatenate([scores[judged], np.zeros(len(more))]))
+    numbers = pa.array(np.concatenate([judged, np.full(len(more), -1)]))
+    schema = with_about(_COLUMNS, About(notes=tuple(notes)))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(rows), _AT_ONCE):
+            part = rows[start : start + _AT_ONCE]
+            texts = asked.texts.take(part[:, 0]), shown.texts.take(part[:, 1])
+            others = (values.slice(start, _AT_ONCE), numbers.slice(start, _AT_ONCE))
+            yield pa.record_batch([*texts, *others], schema=schema)
+
+    return schema, batches()
 
 
 def _scores(judgements: Table) -> np.ndarray:
@@ -246,33 +273,65 @@ def _found(texts: _Texts, column: pa.ChunkedArray, where: str, name: str) -> _Fo
     return _Found(texts, ids, places, rows)
 
 
-def _added(asked: _Found, shown: _Found, scores: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """[m, 2] rows of a query and of a document that is not judged for it, and has not its id."""
+def _themselves(asked: _Found, shown: _Found) -> np.ndarray:
+    """[m, 2] rows of a query and of a document that has its id and contains its text."""
+    own = shown.texts.rows_of(asked.ids)
+    pairs, found = np.stack([asked.places, own], axis=1)[own >= 0], [np.zeros((0, 2), np.int64)]
+    for start in range(0, len(pairs), _AT_ONCE):
+        part = pairs[start : start + _AT_ONCE]
+        texts = zip(asked.texts.take(part[:, 0]).to_pylist(), shown.texts.take(part[:, 1]).to_pylist(), strict=True)
+        found.append(part[[query in document for query, document in texts]])
+    return np.concatenate(found)
+
+
+def _added(
+    asked: _Found, shown: _Found, scores: np.ndarray, themselves: np.ndarray, random: np.random.Generator
+) -> np.ndarray:
+    """[m, 2] rows of a query and of a document whose text is not judged for a query of this text, and that is no query
+    itself. `themselves`: [k, 2] rows of a query and of the document that it is."""
     from distill.data.similar import Index  # with scipy, which other tasks do not need
 
+    # Queries with the same text are one query, and documents with the same text one document.
     order = np.argsort(asked.places)
-    queries, itself = asked.places[order], shown.texts.rows_of(asked.ids)[order]
-    of_judgement = np.searchsorted(queries, asked.rows)
-    lacking = NOT_RELEVANT - np.bincount(of_judgement, scores <= 0, len(queries)).astype(np.int64)
-    without = [{own} for own in itself.tolist()]
+    texts = asked.texts.take(asked.places[order]).dictionary_encode()
+    of_place = texts.indices.to_numpy()
+    queries = asked.places[order][np.unique(of_place, return_index=True)[1]]
+    of_judgement = of_place[np.searchsorted(asked.places[order], asked.rows)]
+    pool = np.setdiff1d(np.arange(len(shown.texts.ids)), themselves[:, 1])
+    pool = np.sort(random.choice(pool, POOL, replace=False)) if len(pool) > POOL else pool
+    places = dict[str, int]()
+    for row, text in zip(pool.tolist(), shown.texts.take(pool).to_pylist() if len(pool) else [], strict=True):
+        places.setdefault(text, row)
+    if not places:
+        return np.zeros((0, 2), np.int64)
+    pool = np.fromiter(places.values(), np.int64)
+    copies = dict[int, int | None]()
+    judged = np.unique(shown.rows)
+    for start in range(0, len(judged), _AT_ONCE):
+        part = judged[start : start + _AT_ONCE]
+        copies |= zip(part.tolist(), map(places.get, shown.texts.take(part).to_pylist()), strict=True)
+    without: list[set[int | None]] = [set() for _ in queries]
+    for query, row in zip(of_place.tolist(), shown.texts.rows_of(asked.ids)[order].tolist(), strict=True):
+        without[query].add(row)  # of the query's own id
     for query, row in zip(of_judgement.tolist(), shown.rows.tolist(), strict=True):
-        without[query].add(row)
-    count = len(shown.texts.ids)
-    pool = np.sort(random.choice(count, POOL, replace=False)) if count > POOL else np.arange(count)
-    index, found = Index(shown.texts.take(pool).to_pylist()), [np.zeros((0, 2), np.int64)]
-    for start in range(0, len(queries), _AT_ONCE):
-        numbers = np.flatnonzero(lacking[start : start + _AT_ONCE] > 0) + start
-        if not len(numbers):
-            continue
-        near = pool[index.nearest(asked.texts.take(queries[numbers]).to_pylist(), 2 * NOT_RELEVANT)]
-        for number, similar in zip(numbers.tolist(), near, strict=True):
-            drawn = _drawn(similar, pool, int(lacking[number]), without[number], random)
-            found.append(np.stack([np.full(len(drawn), queries[number]), drawn], axis=1))
+        without[query].add(copies[row])
+    lacking = NOT_RELEVANT - np.bincount(of_judgement, scores <= 0, len(queries)).astype(np.int64)
+    index, found = Index([*places]), [np.zeros((0, 2), np.int64)]
+    with progress.counted("adding documents to queries", len(queries)) as done:
+        for start in range(0, len(queries), _AT_ONCE):
+            done(min(_AT_ONCE, len(queries) - start))
+            numbers = np.flatnonzero(lacking[start : start + _AT_ONCE] > 0) + start
+            if not len(numbers):
+                continue
+            near = pool[index.nearest(asked.texts.take(queries[numbers]).to_pylist(), 2 * NOT_RELEVANT)]
+            for number, similar in zip(numbers.tolist(), near, strict=True):
+                drawn = _drawn(similar, pool, int(lacking[number]), without[number], random)
+                found.append(np.stack([np.full(len(drawn), queries[number]), drawn], axis=1))
     return np.concatenate(found)
 
 
 def _drawn(
-    similar: np.ndarray, pool: np.ndarray, count: int, without: set[int], random: np.random.Generator
+    similar: np.ndarray, pool: np.ndarray, count: int, without: set[int | None], random: np.random.Generator
 ) -> np.ndarray:
     """At most `count` rows, half of them of `similar` and the others of `pool`, in random order and each once."""
     first = [row for row in random.permutation(similar).tolist() if row not in without][: count // 2]
@@ -281,7 +340,7 @@ def _drawn(
     return np.array([*rows][:count], np.int64)
 
 
-def _write(file: Path, batches: Iterator[pa.RecordBatch]) -> None:
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, _COLUMNS) as writer:
+def _write(file: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from distill.data.task_types.task_type import MISSING
+from distill.data.task_types.written import spelled_alike
 from distill.errors import ConfigError
 
 BALANCED = "balanced"
@@ -16,15 +17,25 @@ ClassWeight = str | Mapping[str, float] | None
 """`BALANCED`, or label -> its weight, where other labels have the weight 1. None weighs all rows equally."""
 
 
-def checked(given: Any, labels: Sequence[str], key: str) -> ClassWeight:
-    """The setting `key` of a task with these labels. Raises ConfigError for a weight of another label."""
+def checked(given: Any, labels: Sequence[str], spelled: Sequence[str], key: str) -> ClassWeight:
+    """The setting `key` of a task with these labels.
+
+    spelled: the same labels as the files spell them, by which they may be named too.
+
+    Raises:
+        ConfigError: for a weight of another label, and for two weights of one.
+    """
     if not isinstance(given, Mapping):
         return None if given is None else str(given)
-    weights = {str(label): float(weight) for label, weight in given.items()}
-    if unknown := [label for label in weights if label not in labels]:
-        raise ConfigError(
-            f"{key}: got a weight of {', '.join(unknown)}; must be of the labels {', '.join(labels)}; correct the names"
-        )
+    names = dict(zip((*spelled, *labels), (*labels, *labels), strict=True))
+    alike = {spelled_alike(name): label for name, label in names.items()}  # a key `true` is no text in YAML
+    weights: dict[str, float] = {}
+    for name, weight in ((str(each), float(weight)) for each, weight in given.items()):
+        label = names.get(name, alike.get(spelled_alike(name)))
+        if label is None or label in weights:
+            wrong = f"a weight of {name}" if label is None else f"two weights of {label}"
+            raise ConfigError(f"{key}: got {wrong}; must be of the labels {', '.join(labels)}; correct the names")
+        weights[label] = weight
     return weights
 
 

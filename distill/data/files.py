@@ -40,7 +40,7 @@ _ROWS = "rows.arrow"
 HARMLESS = 2**27
 """Bytes that the rows of a file may take, however small it is."""
 _MAGIC = frozenset("*?[")
-_PLAIN = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".conll")
+_PLAIN = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow", ".feather", ".conll")
 _MENDS = {
     ".xls": "export its sheet as CSV", ".xlsx": "export its sheet as CSV", ".xlsm": "export its sheet as CSV",
     ".ods": "export its sheet as CSV",
@@ -59,7 +59,7 @@ class Table:
         files: names as the user gave them, or as a glob gave them.
         starts: for each file, the number of rows before it.
         about: for each file, what its reader tells besides its rows.
-        kept: numbers, among all rows of the files, of `rows`; None for all.
+        kept: numbers, among all rows of the files, of `rows`, and -1 of rows that were added; None for all.
     """
 
     rows: pa.Table
@@ -78,6 +78,8 @@ class Table:
     def where(self, row: int) -> str:
         """File and row in it, counted from 1 and without the header, of the row that is counted from 0 in `rows`."""
         row = row if self.kept is None else int(self.kept[row])
+        if row < 0:
+            return f"{', '.join(self.files)}, an added document"
         number = bisect_right(self.starts, row) - 1
         inside = row - self.starts[number]
         if self.about and self.about[number].lines:
@@ -148,9 +150,7 @@ def _local_matches(path: str, key: str) -> list[str]:
         return [path]
     if os.path.isdir(path):
         inside = quoting.setting(key, os.path.join(path, "*.csv"))
-        raise ConfigError(
-            f"{key}: got the folder {path}; must be files, or a folder of BEIR or of Dataset.save_to_disk; set {inside}"
-        )
+        raise ConfigError(f"{key}: got the folder {path}; must be files; set {inside}")
     if os.path.exists(path):
         raise ConfigError(f"{key}: got {path}, a device or a pipe; must be a file; write its rows to a file")
     if not _MAGIC & set(path):
@@ -267,12 +267,16 @@ def _table(file: str, key: str, separator: str | None, keys: Sequence[str] | Non
         def make(rows: Path) -> None:
             _write(rows, opened, file, partial(formats.batches, separator=separator, keys=keys))
             if "://" not in file and state_of(file) != state:
-                raise DataError(
-                    f"{file}: got other rows while it was read; must not change then; wait for what writes it, and run "
-                    "the same command"
-                )
+                raise changing(file)
 
         return stored([state, separator, keys], make)
+
+
+def changing(file: str) -> DataError:
+    return DataError(
+        f"{file}: got other rows while it was read; must not change then; wait for what writes it, and run the same "
+        "command"
+    )
 
 
 def stored(made_from: list[Any], make: Callable[[Path], None]) -> pa.Table:

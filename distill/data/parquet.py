@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -145,13 +146,17 @@ def _parts(batch: pa.RecordBatch, name: str, row: int) -> Iterator[pa.RecordBatc
 
 
 def _size(array: pa.Array) -> int:
-    """Bytes of an array once its dictionaries are replaced by their values."""
+    """Bytes of an array once its dictionaries and views are replaced by their values."""
     data_type = array.type
     if pa.types.is_dictionary(data_type):
         if not _is_binary(data_type.value_type):
             return int(array.nbytes)
         lengths = pc.binary_length(array.dictionary).take(array.indices)
         return (pc.sum(lengths).as_py() or 0) + 4 * len(array)
+    if pa.types.is_string_view(data_type):
+        # Each view begins with its length, and many may show the same text.
+        lengths = np.frombuffer(array.buffers()[1], np.int32)[4 * array.offset :: 4][: len(array)].astype(np.int64)
+        return int(lengths[array.is_valid().to_numpy(zero_copy_only=False)].sum()) + 4 * len(array)
     if is_list(data_type):
         return 4 * len(array) + _size(array.flatten())
     if pa.types.is_struct(data_type):

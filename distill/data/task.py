@@ -90,6 +90,12 @@ def chosen(tasks: config.Tasks) -> dict[str, config.Task]:
     }
 
 
+def ignorable(tasks: config.Tasks, name: str) -> tuple[str, ...]:
+    """Settings that a task takes from all, and that kinds of tasks which have none ignore."""
+    own = is_own(tasks) or tasks.each[name].class_weight is not None
+    return () if own else ("class_weight",)
+
+
 def own_name(tasks: config.Tasks) -> str:
     """Name of the task that `tasks` itself is: `tickets` for `data/tickets.csv` and for `tickets/train.csv`."""
     return names.mended(_plain_name(tasks)) if tasks.name is None else tasks.name

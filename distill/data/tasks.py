@@ -25,7 +25,7 @@ from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.splits import DEVELOPMENT, Split
-from distill.data.task import Task, chosen, is_own, renamed
+from distill.data.task import Task, chosen, ignorable, is_own, renamed
 from distill.data.task_types import TASK_TYPES, labelled, targets_in
 from distill.data.task_types.layout import Parts
 from distill.data.task_types.task_type import SOFT, as_list
@@ -255,7 +255,7 @@ def read_task(
         tables = _from_hub(settings, key)
     if not tables:
         return None
-    rows = labelled_rows(name, settings, tables, head, key)
+    rows = labelled_rows(name, settings, tables, head, key, ignorable(tasks, name))
     read = (note for table in tables.values() for note in table.notes)
     return replace(rows, notes=(*dict.fromkeys(read), *rows.notes))
 
@@ -274,18 +274,13 @@ def _patterns(settings: config.Task, role: str) -> dict[str, Any]:
 
 def _from_files(settings: config.Task, folder: str | None, key: str) -> dict[str, Table]:
     """The tables of the files of each split. A published data set may lack splits, and only parquet files are its."""
-    tables = {}
+    tables: dict[str, Table] = {}
     for role in ("train", "development", "validation", "test"):
         for split, patterns in _patterns(settings, role).items():
             paths = [_below(folder, str(path)) for path in as_list(patterns)]
             if settings.rows and not any(glob.glob(path) for path in paths):
                 continue
-            if len(paths) > 1 or not folders.is_known(paths[0]):
-                tables[split] = files.read(paths, f"{key}.{role}", settings.separator)
-            elif role == "train":
-                tables |= folders.of_training(paths[0], f"{key}.{role}")
-            else:
-                tables[split] = folders.of_role(paths[0], role, f"{key}.{role}")
+            tables |= folders.read(paths, split, f"{key}.{role}", settings)
     return tables
 
 

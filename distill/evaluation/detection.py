@@ -12,7 +12,6 @@ import numpy as np
 
 from distill.data.task_types import TaskType
 from distill.data.task_types.detecting import LARGEST, reached
-from distill.evaluation import resamples
 from distill.evaluation.kind_results import Detection
 from distill.evaluation.record import Interval
 
@@ -22,8 +21,11 @@ FALSE_POSITIVES = 1
 _ABOVE = 1e-3
 """Distance in log-odds of a threshold that no development row reaches from the largest of them."""
 
-_RESAMPLES = 1_000
-"""Resamples for the interval of an area, for which all rows of each resample are counted in order."""
+FEWEST = 10
+"""Rows with and without a label, at least, for an interval of its area."""
+
+_Z = 1.959964
+"""The 97.5th percentile of the normal distribution."""
 
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]
 """`[k]` each: the different log-odds in descending order, and the rows with and without the label that reach them."""
@@ -46,11 +48,8 @@ def of_labels(kind: TaskType, labels: Sequence[str], outputs: np.ndarray, truth:
     return {label: (odds[label], flags[:, number]) for number, label in enumerate(labels) if label in odds}
 
 
-def described(reported: Rows, development: Rows | None, seed: int | Sequence[int] = 0) -> Detection:
-    """The detection of a label, as in results.json.
-
-    development: the rows on which its threshold is chosen; seed: of the resamples.
-    """
+def described(reported: Rows, development: Rows | None) -> Detection:
+    """The detection of a label, as in results.json. `development`: the rows on which its threshold is chosen."""
     odds, truth = reported
     positives = int(truth.sum())
     negatives = len(truth) - positives
@@ -66,9 +65,9 @@ def described(reported: Rows, development: Rows | None, seed: int | Sequence[int
         chosen_on=0 if development is None else int((~development[1]).sum()),
         recall=100 * float(flags[truth].mean()) if flags.size and positives else None,
         false_positives=100 * float(flags[~truth].mean()) if flags.size and negatives else None,
-        roc_auc_ci95=None if areas is None else area_interval(reported, seed),
-        recall_ci95=share_interval(flags, truth, seed) if flags.size and positives else None,
-        false_positives_ci95=share_interval(flags, ~truth, seed) if flags.size and negatives else None,
+        roc_auc_ci95=None if areas is None else area_interval(reported),
+        recall_ci95=share_interval(flags[truth]) if flags.size and positives else None,
+        false_positives_ci95=share_interval(flags[~truth]) if flags.size and negatives else None,
     )
 
 
@@ -81,10 +80,7 @@ def every(
     """
     reported, chosen = ({task: _joined(each) for task, each in given.items()} for given in (parts, development))
     return {
-        task: {
-            label: described(rows, chosen.get(task, {}).get(label), resamples.seed_of(task, label))
-            for label, rows in labels.items()
-        }
+        task: {label: described(rows, chosen.get(task, {}).get(label)) for label, rows in labels.items()}
         for task, labels in reported.items()
         if labels
     }
@@ -126,38 +122,46 @@ def roc_auc(of: Curve) -> float:
     return float((np.diff(false, prepend=0) * (right + np.r_[0, right[:-1]])).sum() / 2 / right[-1] / false[-1])
 
 
-def area_interval(rows: Rows, seed: int | Sequence[int] = 0) -> Interval | None:
-    """95% interval, in percent, of `roc_auc` of rows of which some have the label and some have not."""
-    return resamples.interval(100 * areas_on_resamples(rows, seed, _RESAMPLES))
+def area_interval(rows: Rows) -> Interval | None:
+    """95% interval, in percent, of `roc_auc` in the population that the rows are drawn from.
 
-
-def areas_on_resamples(rows: Rows, seed: int | Sequence[int], count: int) -> np.ndarray:
-    """[count] `roc_auc` on resamples of the rows; NaN on those that have no row with the label, or none without it."""
-    odds, truth = rows
-    order = np.argsort(-odds, kind="stable")
-    starts = np.flatnonzero(np.diff(odds[order], prepend=np.inf))  # of rows with equal log-odds
-
-    def areas(counts: np.ndarray) -> np.ndarray:
-        counts = counts[:, order]
-        right, false = (np.add.reduceat(counts * part, starts, axis=1) for part in (truth[order], ~truth[order]))
-        below = (false * (right.cumsum(axis=1) - right / 2)).sum(axis=1)
-        pairs = right.sum(axis=1) * false.sum(axis=1)
-        return np.divide(below, pairs, out=np.full(len(counts), np.nan), where=pairs > 0)
-
-    return resamples.of_counts(areas, len(odds), seed, count)
-
-
-def share_interval(flags: np.ndarray, rows: np.ndarray, seed: int | Sequence[int] = 0) -> Interval | None:
-    """95% interval, in percent, of the share of some rows that have a flag, on resamples of all rows.
-
-    The rows of a resample of each sort are counted by one draw of a multinomial distribution.
-
-    flags, rows: `[n]` whether a row has the flag, and whether it is one of these rows, of which there are some.
+    The variance is that of DeLong et al. 1988 (Biometrics 44). The interval is symmetric in the logit of the area, so
+    that it lies within 0 and 100 (Pepe 2003, The Statistical Evaluation of Medical Tests, section 5.2). None with fewer
+    than `FEWEST` rows with the label or without it, and where all pairs are in order, or none is: there the variance
+    says nothing.
     """
-    sorts = np.array([(flags & rows).sum(), (~flags & rows).sum(), (~rows).sum()])
-    drawn = np.random.default_rng(seed).multinomial(len(rows), sorts / len(rows), resamples.RESAMPLES)
-    both, of_rows = drawn[:, 0], drawn[:, :2].sum(axis=1)
-    return resamples.interval(100 * np.divide(both, of_rows, out=np.full(len(drawn), np.nan), where=of_rows > 0))
+    odds, truth = rows
+    right, false = int(truth.sum()), int((~truth).sum())
+    if min(right, false) < FEWEST:
+        return None
+    everywhere = _midranks(odds)
+    # Of each row, the share of the other sort that it is in order with.
+    of_right = (everywhere[truth] - _midranks(odds[truth])) / false
+    of_false = 1 - (everywhere[~truth] - _midranks(odds[~truth])) / right
+    area, variance = of_right.mean(), of_right.var(ddof=1) / right + of_false.var(ddof=1) / false
+    if variance == 0 or not 0 < area < 1:
+        return None
+    ends = np.log(area / (1 - area)) + np.array([-_Z, _Z]) * np.sqrt(variance) / (area * (1 - area))
+    low, high = 100 / (1 + np.exp(-ends))
+    return float(low), float(high)
+
+
+def _midranks(values: np.ndarray) -> np.ndarray:
+    """[n] rank of each value, from 1, ascending; equal values have the mean of their ranks."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: np.ndarray = (np.cumsum(count) - (count - 1) / 2)[place]
+    return ranks
+
+
+def share_interval(flags: np.ndarray) -> Interval:
+    """95% interval, in percent, of the share of rows that have a flag `[n]`, where n is at least 1.
+
+    It is that of Wilson 1927 (JASA 22), which does not shrink to a point where all rows have the flag, or none.
+    """
+    count, share = len(flags), float(flags.mean())
+    middle, weight = share + _Z**2 / (2 * count), 1 + _Z**2 / count
+    half = _Z * np.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    return 100 * max(0.0, (middle - half) / weight), 100 * min(1.0, (middle + half) / weight)
 
 
 def average_precision(of: Curve) -> float:

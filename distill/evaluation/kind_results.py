@@ -16,7 +16,8 @@ class Detection(Record, frozen=True):
     """How well the rows with a label are told from the rows without it, in percent: see `detection`.
 
     None stands for a number that is not defined, because there is no row with the label or no row without it. Intervals
-    are 95% percentile intervals over resamples of the reported rows.
+    of 95% are about the reported rows as a sample: of the area by DeLong's variance, of shares by Wilson's formula. An
+    area without an interval has too few rows, or none in another order.
     """
 
     positives: Count
@@ -36,7 +37,7 @@ class Detection(Record, frozen=True):
     """Percent of the reported rows without the label that reach the threshold."""
     roc_auc_ci95: Interval | None = None
     recall_ci95: Interval | None = None
-    """With this threshold, so that it does not include how the threshold varies with the development rows."""
+    """With this threshold: it does not include the uncertainty of the threshold."""
     false_positives_ci95: Interval | None = None
 
 

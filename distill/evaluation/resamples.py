@@ -12,7 +12,7 @@ skewness, differ from them in the second order only, and need every score withou
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -71,18 +71,8 @@ def _counts(units: int, resamples: int, random: np.random.Generator) -> Iterator
 
 def sums(columns: np.ndarray, seed: int | Sequence[int] = 0, resamples: int = RESAMPLES) -> np.ndarray:
     """`[R, K]` sums of columns `[units, K]`, in float64, over the units that each of R resamples draws."""
-    return of_counts(lambda counts: counts @ columns, len(columns), seed, resamples)
-
-
-def of_counts(
-    value: Callable[[np.ndarray], np.ndarray], units: int, seed: int | Sequence[int] = 0, resamples: int = RESAMPLES
-) -> np.ndarray:
-    """`[R, ...]` values on R resamples of this number of units.
-
-    value: `[r, units]` how often each unit was drawn -> `[r, ...]`.
-    """
     random = np.random.default_rng(seed)
-    return np.concatenate([value(counts) for _, counts in _counts(units, resamples, random)])
+    return np.concatenate([counts @ columns for _, counts in _counts(len(columns), resamples, random)])
 
 
 def interval(values: np.ndarray) -> tuple[float, float] | None:

@@ -16,7 +16,7 @@ from distill import config
 from distill.data import beir, folders
 from distill.data.beir import NOT_RELEVANT
 from distill.data.tasks import load_tasks
-from distill.errors import DataError
+from distill.errors import ConfigError, DataError
 
 KINDS = (
     "otter", "heron", "badger", "salmon", "beetle", "falcon", "lizard", "marten", "weasel", "plover", "spider",
@@ -102,7 +102,7 @@ def test_judgements_become_rows_of_texts(tmp_path: Path) -> None:
     assert train.where(2) == f"{tmp_path}/animals/qrels/train.tsv, row 3"
     assert train.notes == (
         f"{tmp_path}/animals/qrels/train.tsv: 90 judgements, and 390 documents that are not judged, added as not "
-        "relevant, so that each query has 10 such documents",
+        "relevant, so that each query has up to 10 such documents",
     )
 
 
@@ -114,10 +114,13 @@ def test_folders_of_parquet_files(judged: str, tmp_path: Path) -> None:
 
 
 def test_half_of_the_added_documents_share_rare_words(tmp_path: Path) -> None:
-    rows = folders.tables(str(written(tmp_path / "animals")), "tasks.train")["train"].rows.to_pylist()
+    folder = written(tmp_path / "animals")
+    more = [{"_id": f"d{n}", "title": "", "text": f"A {KINDS[n % 12]} came by at place {n}."} for n in range(120, 600)]
+    (folder / "corpus.jsonl").write_text(lines([*CORPUS, *more]))
+    rows = folders.tables(str(folder), "tasks.train")["train"].rows.to_pylist()
     added = rows[len(judgements("train")) :]
     same = [next(kind for kind in KINDS if kind in row["query"]) in row["document"] for row in added]
-    assert np.mean(same) > 0.2  # 1/12 of those that are drawn at random
+    assert np.mean(same) == pytest.approx(0.5 + 0.5 / 12, abs=0.08)  # 1/12 of those that are drawn at random
 
 
 def test_the_same_folder_becomes_the_same_rows_and_a_changed_one_others(tmp_path: Path, monkeypatch: Any) -> None:
@@ -216,7 +219,7 @@ def test_a_folder_of_other_rows_may_be_tested(tmp_path: Path) -> None:
 
 def refused(folder: Path) -> str:
     with pytest.raises(DataError) as caught:
-        folders.of_training(str(folder), "tasks.train")
+        folders.of_training(str(folder), "tasks.train", config.Task())
     return str(caught.value)
 
 
@@ -262,15 +265,142 @@ def test_other_folders_are_refused(file: str, old: str, new: str, expected: str,
 
 def test_a_folder_without_training_rows_is_for_tests_alone(tmp_path: Path) -> None:
     folder = written(tmp_path / "animals", ("test",))
-    assert "got test without train; must have training rows" in refused(folder)
+    assert "got test without training rows; must have them" in refused(folder)
     assert f"set tasks.test={folder}" in refused(folder)
 
 
 def test_judgements_of_no_split_are_refused_and_of_others_left_out(tmp_path: Path) -> None:
     folder = written(tmp_path / "animals")
     (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / "hard.tsv")
-    table = folders.of_training(str(folder), "tasks.train")["train"]
-    assert any("judgements of hard are left out" in note for note in table.notes)
+    table = folders.of_training(str(folder), "tasks.train", config.Task())["train"]
+    assert any("the splits hard of its folder are left out" in note for note in table.notes)
     for split in ("train", "test"):
         (folder / "qrels" / f"{split}.tsv").unlink()
-    assert "got judgements of hard; must be of train, dev or test" in refused(folder)
+    assert "got the splits hard; must have one of train, validation (or dev) and test; rename a file" in refused(folder)
+
+
+def judge(folder: Path, split: str, *rows: tuple[str, str, int]) -> None:
+    """Add judgements to a split."""
+    with (folder / "qrels" / f"{split}.tsv").open("a") as file:
+        file.writelines("\t".join(map(str, row)) + "\n" for row in rows)
+
+
+def test_the_last_of_repeated_judgements_counts(tmp_path: Path) -> None:
+    folder = written(tmp_path / "animals")
+    judge(folder, "train", ("q1", "d1", 0), ("q1", "d1", 5), ("q2", "d2", 7))
+    table = folders.tables(str(folder), "tasks.train")["train"]
+    given = dict[tuple[str, str], float]()
+    for query, document, score in [*judgements("train"), ("q1", "d1", 0), ("q1", "d1", 5), ("q2", "d2", 7)]:
+        given[query, document] = score  # as the loader of BEIR keeps them
+    texts, asked = {of_text(d): d["_id"] for d in CORPUS}, {query["text"]: query["_id"] for query in QUERIES}
+    rows = [(asked[row["query"]], texts[row["document"]], row["score"]) for row in table.rows.to_pylist()]
+    assert {(query, document): score for query, document, score in rows[: len(given)]} == given
+    assert len({(query, document) for query, document, _ in rows}) == len(rows)
+    assert any("3 judgements of a pair that is judged again later are left out" in note for note in table.notes)
+    assert table.where(len(given) - 1).endswith("qrels/train.tsv, row 93")
+    assert table.where(0).endswith("qrels/train.tsv, row 1")
+    assert table.where(len(given)).endswith("qrels/train.tsv, an added document")
+
+
+def test_judgements_of_one_ending_are_read(tmp_path: Path) -> None:
+    folder = written(tmp_path / "animals")
+    for ending, compressed in (
+        (".tsv.gz", gzip.compress(b"query-id\tcorpus-id\tscore\nq1\td90\t4\n")),
+        (".parquet", b"PAR1"),
+    ):
+        (folder / "qrels" / f"train{ending}").write_bytes(compressed)
+    (folder / "qrels" / "._train.tsv").write_bytes(b"\0")  # macOS
+    (folder / "corpus").mkdir()
+    (folder / "corpus" / "part.parquet").write_bytes(b"PAR1")
+    found = folders.tables(str(folder), "tasks.train")
+    check(found["train"].rows.to_pylist(), "train")
+
+
+def test_texts_that_are_judged_are_not_added_under_another_id(tmp_path: Path) -> None:
+    """Documents and queries are there twice, under two ids, of which one is judged."""
+    folder = written(tmp_path / "animals")
+    copies = [document | {"_id": f"copy-{document['_id']}", "text": document["text"] + " "} for document in CORPUS]
+    (folder / "corpus.jsonl").write_text(lines([*CORPUS, *copies]))
+    (folder / "queries.jsonl").write_text(lines([*QUERIES, QUERIES[0] | {"_id": "again"}]))
+    judge(folder, "train", ("again", "d50", 2))
+    rows = folders.tables(str(folder), "tasks.train")["train"].rows.to_pylist()
+    pairs = [(row["query"], row["document"].strip()) for row in rows]
+    assert len({*pairs}) == len(pairs)
+    assert len(rows) > 40 * NOT_RELEVANT
+
+
+def test_documents_that_are_queries_are_not_added(tmp_path: Path) -> None:
+    """As in ArguAna: each query is a document of the corpus, with the same id."""
+    folder = written(tmp_path / "animals")
+    own = [{"_id": query["_id"], "title": "Own", "text": query["text"]} for query in QUERIES]
+    (folder / "corpus.jsonl").write_text(lines([*CORPUS, *own]))
+    judge(folder, "train", ("q3", "q4", 1))
+    table = folders.tables(str(folder), "tasks.train")["train"]
+    found = [row["document"] for row in table.rows.to_pylist()]
+    asked = {f"Own {query['text']}" for query in QUERIES[:40]}  # of this split
+    assert [document for document in found if document in asked] == [f"Own {QUERIES[4]['text']}"]
+    assert any("1 judgements are of documents that are queries too" in note for note in table.notes)
+    other = [{"_id": query["_id"], "title": "", "text": f"Other text {n}."} for n, query in enumerate(QUERIES)]
+    (folder / "corpus.jsonl").write_text(lines([*CORPUS, *other]))  # numbers of queries, which mean nothing
+    table = folders.tables(str(folder), "tasks.train")["train"]
+    assert any("Other text" in row["document"] for row in table.rows.to_pylist()[91:])
+    assert not any("queries too" in note for note in table.notes)
+
+
+def test_only_documents_that_are_queries(tmp_path: Path) -> None:
+    folder = written(tmp_path / "animals", ("train",))
+    (folder / "corpus.jsonl").write_text(lines(QUERIES))
+    content = ["query-id\tcorpus-id\tscore", *(f"q{n}\tq{59 - n}\t1" for n in range(60))]
+    (folder / "qrels" / "train.tsv").write_text("\n".join(content) + "\n")
+    assert folders.tables(str(folder), "tasks.train")["train"].rows.num_rows == 60
+
+
+def test_a_folder_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, real = written(tmp_path / "animals"), beir.files.read
+
+    def changing(paths: Any, *args: Any, **settings: Any) -> Any:
+        if "qrels" in str(paths):
+            (folder / "corpus.jsonl").write_text(lines([CORPUS[0] | {"text": "Nothing was seen."}, *CORPUS[1:]]))
+        return real(paths, *args, **settings)
+
+    monkeypatch.setattr(beir.files, "read", changing)
+    with pytest.raises(DataError, match=r"corpus.jsonl: got other rows while it was read; must not change"):
+        folders.tables(str(folder), "tasks.train")
+    monkeypatch.undo()
+    assert any(
+        "Nothing" in row["document"] for row in folders.tables(str(folder), "tasks.train")["train"].rows.to_pylist()
+    )
+
+
+def test_only_the_wanted_split_is_made(tmp_path: Path) -> None:
+    folder = written(tmp_path / "animals")
+    (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nnobody\td1\t1\n")
+    check(folders.of_role(str(folder), "test", "tasks.test").rows.to_pylist(), "test")
+
+
+@pytest.mark.parametrize("role", ["validation", "test", "development"])
+def test_rows_that_the_user_names_take_the_place_of_a_split(role: str, tmp_path: Path) -> None:
+    folder, own = written(tmp_path / "animals"), tmp_path / "own.jsonl"
+    own.write_text(
+        lines([{"query": f"what is {n // 2}", "document": f"Own text {n}.", "score": n % 2} for n in range(12)])
+    )
+    data, notes = loaded(folder, **{role: str(own)})
+    assert [*data.reported] == ["test"]
+    mine, others = (data.reported, data.development) if role == "test" else (data.development, data.reported)
+    assert [{*rows["query"]} for rows in mine.values()] == [{f"what is {n}" for n in range(6)}]
+    assert [len({*rows["query"]}) for rows in others.values()] == [10]
+    split = "test" if role == "test" else "validation"
+    assert any(
+        f"the split {split} of its folder is not used, as the settings name other rows" in note for note in notes
+    )
+
+
+def test_no_folder_beside_other_files(tmp_path: Path) -> None:
+    folder = written(tmp_path / "animals")
+    for given, expected in (
+        ([str(folder), str(folder / "corpus.jsonl")], "must be one folder alone, or files"),
+        (str(folder / "qrels"), "must be files, or a folder of BEIR or save_to_disk"),
+        ([], "must be a file, a glob or a list of them"),
+    ):
+        with pytest.raises(ConfigError, match=f"tasks.train: got .*{expected}"):
+            load_tasks(config.Tasks(train=given, name="animals"), config.Limit(), 0)

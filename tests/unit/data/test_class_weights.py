@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 import torch.nn.functional as F
+from datasets import Dataset
 from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
 
@@ -16,11 +19,14 @@ from distill import config, losses
 from distill.data.class_weights import checked, of_labels, of_rows
 from distill.data.files import Table
 from distill.data.labelled import labelled_rows
+from distill.data.tasks import TaskData, load_tasks
 from distill.data.task_types import MISSING, TASK_TYPES
 from distill.errors import ConfigError
 from distill.losses.objective import Objective
 from distill.losses.terms import Term
+from distill.pipeline.train_steps import tasks as steps
 from distill.pipeline.validation.tasks import tasks
+from tests import tiny
 
 LABELS = ("fine", "odd", "bad", "never")
 
@@ -57,13 +63,13 @@ def test_rows_with_a_balanced_label_of_several_weigh_as_much_as_those_without() 
 
 def test_weights_by_name_and_no_weights() -> None:
     assert of_labels(None, classes(), LABELS) is None
-    found = of_labels(checked({"bad": "10", "odd": 2}, LABELS, "tasks.class_weight"), classes(), LABELS)
+    found = of_labels(checked({"bad": "10", "odd": 2}, LABELS, LABELS, "tasks.class_weight"), classes(), LABELS)
     assert found is not None
     assert found.tolist() == [1, 2, 10, 1]
     with pytest.raises(
         ConfigError, match=r"tasks.class_weight: got a weight of worse; must be of the labels fine, odd"
     ):
-        checked({"worse": 2}, LABELS, "tasks.class_weight")
+        checked({"worse": 2}, LABELS, LABELS, "tasks.class_weight")
 
 
 class _Outputs(nn.Module):
@@ -144,3 +150,80 @@ def test_other_values_are_refused_before_files_are_read(given: Any) -> None:
 @pytest.mark.parametrize("given", [None, "balanced", {"bad": 3}, {"bad": "2.5", "fine": 1}])
 def test_weights_are_allowed(given: Any) -> None:
     assert not list(tasks(config.Tasks(train="a.csv", class_weight=given)))
+
+
+def test_labels_may_be_named_as_the_files_spell_them() -> None:
+    def found(given: Any, names: tuple[str, ...], spelled: tuple[str, ...]) -> Any:
+        return checked(given, names, spelled, "tasks.class_weight")
+
+    assert found({1: 3}, ("fine", "bad"), ("0", "1")) == {"bad": 3.0}
+    assert found({"bad": 3, 0: 2}, ("fine", "bad"), ("0", "1")) == {"bad": 3.0, "fine": 2.0}
+    assert found({True: 3}, ("false", "true"), ("false", "true")) == {"true": 3.0}
+    assert found({"a": 3, "A": 2}, ("a", "A"), ("a", "A")) == {"a": 3.0, "A": 2.0}
+    with pytest.raises(ConfigError, match="got two weights of bad"):
+        found({"bad": 3, 1: 2}, ("fine", "bad"), ("0", "1"))
+
+
+def test_a_weight_for_all_tasks_is_left_out_for_kinds_without(tmp_path: Path) -> None:
+    lines = [f"Report number {n} of the day,{n % 2 and 'bad' or 'fine'},{n / 7}" for n in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label,grade", *lines]))
+    each = {
+        "named": config.Task(train=str(tmp_path / "rows.csv"), label="label", text="text"),
+        "graded": config.Task(train=str(tmp_path / "rows.csv"), label="grade", text="text"),
+    }
+    loaded = load_tasks(config.Tasks(each=each, class_weight="balanced"), config.Limit(), 0)
+    assert {name: data.task.class_weight for name, data in loaded.tasks.items()} == {
+        "named": "balanced",
+        "graded": None,
+    }
+    assert "graded: tasks.class_weight is not used, as regression has none" in loaded.notes
+    each["graded"].class_weight = "balanced"
+    with pytest.raises(ConfigError, match="tasks.each.graded.class_weight: got balanced; must be null for regression"):
+        load_tasks(config.Tasks(each=each), config.Limit(), 0)
+
+
+def collated(kind: str, columns: dict[str, Any], patch: pytest.MonkeyPatch, **settings: Any) -> tuple[Any, Any]:
+    """A batch of all rows as a training makes it, and the encoded rows."""
+    made, rows = config.Task(kind=kind, text="text", label="label", **settings), pa.table(columns)
+    labelled = labelled_rows("reports", made, {"train": Table(rows, ("reports.csv",), (0,))}, None, "tasks")
+    assert labelled.train is not None
+    train = Dataset(labelled.train.table)
+    data, tokenizer = TaskData(labelled.task, train, {}, {}), tiny.tokenizer()
+    encoded = data.encoded(train, tokenizer, 32)
+    given = steps.TrainingRows(data, train, encoded, len(train), 1, None)
+    patch.setattr(steps, "rows_of", lambda *args: given)
+    patch.setattr(steps, "_teachers_or_logits", lambda *args: ([], None))
+    runtime = SimpleNamespace(machine=SimpleNamespace(accelerator=SimpleNamespace(process_index=0, num_processes=1)))
+    training: Any = steps.training_data(
+        SimpleNamespace(tokenizer=tokenizer, teacher=None, given=None),  # type: ignore[arg-type]
+        SimpleNamespace(terms={}),  # type: ignore[arg-type]
+        runtime,  # type: ignore[arg-type]
+        data,
+    )
+    return training.collate(np.arange(len(train)), 0), encoded
+
+
+def test_batches_of_classes_have_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["fine"] * 30 + ["bad"] * 10 + [None]
+    columns = {"text": [f"Report number {n} of the day" for n in range(41)], "label": names}
+    batch, _ = collated("classification", columns, monkeypatch, class_weight={"bad": 3})
+    known = batch["labels"] != MISSING
+    assert (~known).sum() == 1
+    assert batch["labelled"].tolist() == np.flatnonzero(known).tolist()
+    assert len(batch["label_weights"]) == len(batch["labels"])
+    bad = sorted(["bad", "fine"]).index("bad")
+    np.testing.assert_array_equal(batch["label_weights"][known], np.where(batch["labels"][known] == bad, 3, 1))
+    monkeypatch.undo()
+    batch, _ = collated("classification", columns, monkeypatch)
+    assert "label_weights" not in batch
+
+
+def test_batches_of_words_have_weights_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [["the", "grey", "heron", "was", "here"][: 3 + n % 3] for n in range(30)]
+    tags = [["O", "O", "BIRD", "O", "O"][: len(each)] for each in words]
+    columns = {"text": words, "label": tags}
+    batch, _ = collated("token_classification", columns, monkeypatch, class_weight="balanced")
+    assert len(batch["label_weights"]) == len(batch["labels"]) == len(batch["words"])
+    counts = np.bincount(batch["labels"])
+    expected = compute_class_weight("balanced", classes=np.arange(len(counts)), y=batch["labels"])
+    np.testing.assert_allclose(batch["label_weights"], expected[batch["labels"]], rtol=1e-6)

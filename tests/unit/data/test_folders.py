@@ -83,11 +83,38 @@ def test_a_split_of_a_folder_with_several(tmp_path: Path) -> None:
 
 def test_other_splits_are_left_out_and_said(tmp_path: Path) -> None:
     DatasetDict({"train": rows(), "unsupervised": rows(7, 100)}).save_to_disk(str(tmp_path / "herons"))
-    table = folders.of_training(str(tmp_path / "herons"), "tasks.train")["train"]
+    table = folders.of_training(str(tmp_path / "herons"), "tasks.train", config.Task())["train"]
     assert table.notes == (f"{table.files[0]}: the splits unsupervised of its folder are left out",)
     DatasetDict({"unsupervised": rows()}).save_to_disk(str(tmp_path / "other"))
     with pytest.raises(DataError, match="got the splits unsupervised; must have one of train, validation and test"):
         folders.tables(str(tmp_path / "other"), "tasks.train")
+
+
+def test_empty_files_and_splits_are_left_out(tmp_path: Path) -> None:
+    rows(2).save_to_disk(str(tmp_path / "few"), num_shards=4)
+    DatasetDict({"train": rows(), "validation": rows(0), "test": rows(7)}).save_to_disk(str(tmp_path / "herons"))
+    few = folders.tables(str(tmp_path / "few"), "tasks.train")["train"]
+    assert few.rows.to_pylist() == named(rows(2))
+    assert any("2 files without rows beside it are left out" in note for note in few.notes)
+    found = folders.tables(str(tmp_path / "herons"), "tasks.train")
+    assert {split: table.rows.num_rows for split, table in found.items()} == {"train": 60, "test": 7}
+    assert any("the splits validation of its folder have no rows" in note for note in found["train"].notes)
+    rows(0).save_to_disk(str(tmp_path / "none"))
+    with pytest.raises(DataError, match="none: got no rows; must have a row at least"):
+        folders.tables(str(tmp_path / "none"), "tasks.train")
+
+
+def test_rows_that_the_user_names_take_the_place_of_a_split(tmp_path: Path) -> None:
+    DatasetDict({"train": rows(), "test": rows(7, 100)}).save_to_disk(str(tmp_path / "herons"))
+    rows(9, 200).to_json(tmp_path / "own.jsonl")
+    rows(9, 200).save_to_disk(str(tmp_path / "own"))
+    for own in ("own.jsonl", "own"):
+        tasks = config.Tasks(train=str(tmp_path / "herons"), test=str(tmp_path / own), labels=["0", "1", "2"])
+        found = folders.read([str(tasks.train)], "train", "tasks.train", tasks)
+        assert [*found] == ["train"]
+        assert any("the split test of its folder is not used" in note for note in found["train"].notes)
+    data = load_tasks(config.Tasks(train=str(tmp_path / "herons"), test=str(tmp_path / "own")), config.Limit(), 0)
+    assert len(data.tasks["herons"].reported["test"]) == 9
 
 
 def test_words_and_tags(tmp_path: Path) -> None:
@@ -154,6 +181,24 @@ def test_feather_of_pandas(compression: Any, tmp_path: Path) -> None:
     frame = pd.DataFrame({"text": TEXTS, "label": pd.Categorical(["calm", "loud"] * 30)})
     frame.to_feather(tmp_path / "rows.feather", compression=compression)
     assert read(str(tmp_path / "rows.feather"), "tasks.train").rows.to_pydict() == TABLE.to_pydict()
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_views_of_texts_as_polars_writes_them(compression: str | None, tmp_path: Path) -> None:
+    schema = pa.schema([("text", pa.string_view()), ("label", pa.list_(pa.string_view()))])
+    texts = [None, "heron " * 10, *TEXTS]
+    table = pa.table({"text": texts, "label": [["calm"], [], *[["loud", "odd"]] * 60]}, schema)
+    file = by_ipc(tmp_path / "rows.arrow", False, table, compression=compression)
+    found = read(str(file), "tasks.train").rows
+    assert found.to_pydict() == table.to_pydict()
+    assert found.schema.types == [pa.string(), pa.list_(pa.string())]
+
+
+def test_many_views_of_one_text_are_refused_before_they_are_copied(tmp_path: Path) -> None:
+    views = struct.pack("<i4sii", 1_000_000, b"aaaa", 0, 0) * 4000
+    array = pa.Array.from_buffers(pa.string_view(), 4000, [None, pa.py_buffer(views), pa.py_buffer(b"a" * 1_000_000)])
+    file = by_ipc(tmp_path / "rows.arrow", True, pa.table({"text": array}))
+    assert "MiB of rows, and more, in a smaller file" in refused(file)
 
 
 def refused(file: Path) -> str:

@@ -20,7 +20,6 @@ from distill.evaluation.detection import (
     roc_auc,
     threshold,
 )
-from distill.evaluation.resamples import seed_of
 
 CLASSIFICATION, MULTI_LABEL = TASK_TYPES["classification"], TASK_TYPES["multi_label"]
 
@@ -130,7 +129,7 @@ def test_splits_of_a_task_are_one_set_of_rows() -> None:
     first, second, other = rows(1), rows(2), rows(3)
     found = every({"own": [{"bad": first}, {"bad": second}], "none": [{}]}, {"own": [{"bad": other}]})
     joined = [np.concatenate(parts) for parts in zip(first, second, strict=True)]
-    assert found == {"own": {"bad": described((joined[0], joined[1]), other, seed_of("own", "bad"))}}
+    assert found == {"own": {"bad": described((joined[0], joined[1]), other)}}
 
 
 def test_predictions_have_the_detected_labels_alone() -> None:

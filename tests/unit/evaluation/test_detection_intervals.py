@@ -1,61 +1,66 @@
-"""Intervals of the detection of labels: scikit-learn on each resample, rows that are drawn one by one, and DeLong."""
+"""Intervals of the detection of labels: DeLong by all pairs, resamples, scipy, and how often they have the truth."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.special import expit, logit
+from scipy.stats import binomtest, norm
 from sklearn.metrics import roc_auc_score
 
-from distill.evaluation import resamples
-from distill.evaluation.detection import area_interval, areas_on_resamples, described, share_interval
+from distill.evaluation.detection import FEWEST, Rows, area_interval, described, share_interval
 
 
-def rows(count: int, decimals: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def rows(count: int, decimals: int, seed: int = 0, apart: float = 1.5) -> Rows:
     random = np.random.default_rng(seed)
     truth = random.random(count) < 0.2
-    return np.round(random.normal(size=count) + 1.5 * truth, decimals), truth
+    return np.round(random.normal(size=count) + apart * truth, decimals), truth
 
 
 @pytest.mark.parametrize("decimals", [1, 12])
-def test_the_area_of_each_resample_is_that_of_scikit_learn(decimals: int) -> None:
-    odds, truth = rows(150, decimals)
-    areas = areas_on_resamples((odds, truth), 7, 30)
-    counts = resamples.of_counts(lambda drawn: drawn, 150, 7, 30)
-    assert counts.sum(axis=1).tolist() == [150] * 30
-    expected = [roc_auc_score(truth, odds, sample_weight=each) for each in counts]
-    np.testing.assert_allclose(areas, expected, rtol=1e-12)
+def test_the_interval_of_an_area_is_that_of_delong_by_all_pairs(decimals: int) -> None:
+    odds, truth = rows(500, decimals)
+    above = np.sign(odds[truth][:, None] - odds[~truth]) / 2 + 0.5
+    deviation = np.sqrt(sum(above.mean(axis=axis).var(ddof=1) / above.shape[1 - axis] for axis in (1, 0)))
+    area = roc_auc_score(truth, odds)
+    ends = logit(area) + norm.ppf([0.025, 0.975]) * deviation / (area * (1 - area))
+    assert area_interval((odds, truth)) == pytest.approx(100 * expit(ends), rel=1e-6)
 
 
-def test_a_resample_without_a_row_with_the_label_has_no_area() -> None:
-    odds, truth = np.arange(8.0), np.arange(8) == 7
-    areas = areas_on_resamples((odds, truth), 0, 200)
-    assert 30 < np.isnan(areas).sum() < 110  # (1 - 1/8) ** 8 is 0.34
-    assert area_interval((odds, truth)) == (100.0, 100.0)
-
-
-def test_the_interval_of_an_area_is_about_that_of_delong() -> None:
+def test_the_interval_of_an_area_is_about_that_of_resamples() -> None:
     odds, truth = rows(1500, 12)
-    above = (odds[truth][:, None] > odds[~truth]).astype(np.float64)
-    variances = [above.mean(axis=axis).var(ddof=1) / above.shape[1 - axis] for axis in (1, 0)]
-    half = norm.ppf(0.975) * np.sqrt(sum(variances))
-    low, high = area_interval((odds, truth)) or (0, 0)
-    assert (low, high) == pytest.approx((100 * (above.mean() - half), 100 * (above.mean() + half)), abs=0.4)
+    random, areas = np.random.default_rng(3), []
+    for _ in range(500):
+        chosen = random.integers(0, len(odds), len(odds))
+        areas.append(100 * roc_auc_score(truth[chosen], odds[chosen]))
+    assert area_interval((odds, truth)) == pytest.approx(np.percentile(areas, [2.5, 97.5]), abs=0.6)
 
 
-def test_shares_have_the_interval_of_rows_that_are_drawn_one_by_one() -> None:
-    odds, truth = rows(400, 12)
-    flags, random = odds > 2, np.random.default_rng(1)
-    shares = []
-    for _ in range(4000):
-        chosen = random.integers(0, 400, 400)
-        shares.append(100 * flags[chosen][truth[chosen]].mean())
-    assert share_interval(flags, truth) == pytest.approx(np.percentile(shares, [2.5, 97.5]), abs=1.2)
+@pytest.mark.parametrize("apart", [0.5, 2.5])
+def test_intervals_of_areas_have_the_true_area_in_95_percent_of_samples(apart: float) -> None:
+    true = 100 * norm.cdf(apart / np.sqrt(2))
+    found = [ends for seed in range(600) if (ends := area_interval(rows(150, 12, seed, apart)))]
+    assert 0.92 < np.mean([low < true < high for low, high in found]) < 0.98
+
+
+def test_too_few_rows_and_areas_at_the_edge_have_no_interval() -> None:
+    count, odds = 4 * FEWEST, np.random.default_rng(0).normal(size=4 * FEWEST)
+    for few in (np.arange(count) < FEWEST - 1, np.arange(count) >= FEWEST - 1):
+        assert area_interval((odds, few)) is None
+    assert area_interval((odds, np.arange(count) < FEWEST)) is not None
+    assert area_interval((np.arange(60.0), np.arange(60) >= 30)) is None
+    assert area_interval((np.arange(60.0), np.arange(60) < 30)) is None
+
+
+@pytest.mark.parametrize(("count", "of"), [(0, 1), (1, 1), (0, 100), (3, 100), (57, 100), (100, 100), (9_990, 10_000)])
+def test_shares_have_the_interval_of_wilson(count: int, of: int) -> None:
+    expected = binomtest(count, of).proportion_ci(method="wilson")
+    assert share_interval(np.arange(of) < count) == pytest.approx((100 * expected.low, 100 * expected.high), abs=1e-4)
 
 
 def test_intervals_are_of_what_stands_beside_them() -> None:
     reported, development = rows(600, 12), rows(900, 12, seed=1)
-    found = described(reported, development, [3])
+    found = described(reported, development)
     assert found.roc_auc is not None
     assert found.recall is not None
     assert found.false_positives is not None
@@ -66,7 +71,6 @@ def test_intervals_are_of_what_stands_beside_them() -> None:
     ):
         assert ends is not None
         assert ends[0] < value < ends[1]
-    assert described(reported, development, [3]) == found
     alone = described((reported[0], np.zeros(600, np.bool_)), development)
     assert (alone.roc_auc_ci95, alone.recall_ci95) == (None, None)
     assert alone.false_positives_ci95 is not None
