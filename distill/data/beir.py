@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -299,24 +299,21 @@ def _added(
     of_judgement = of_place[np.searchsorted(asked.places[order], asked.rows)]
     pool = np.setdiff1d(np.arange(len(shown.texts.ids)), themselves[:, 1])
     pool = np.sort(random.choice(pool, POOL, replace=False)) if len(pool) > POOL else pool
-    places = dict[str, int]()
-    for row, text in zip(pool.tolist(), shown.texts.take(pool).to_pylist() if len(pool) else [], strict=True):
-        places.setdefault(text, row)
-    if not places:
+    if not len(pool):
         return np.zeros((0, 2), np.int64)
-    pool = np.fromiter(places.values(), np.int64)
-    copies = dict[int, int | None]()
-    judged = np.unique(shown.rows)
-    for start in range(0, len(judged), _AT_ONCE):
-        part = judged[start : start + _AT_ONCE]
-        copies |= zip(part.tolist(), map(places.get, shown.texts.take(part).to_pylist()), strict=True)
+    places = dict(zip(reversed(shown.texts.take(pool).to_pylist()), reversed(pool.tolist()), strict=True))
+    pool = np.sort(np.fromiter(places.values(), np.int64))
+    own = shown.texts.rows_of(asked.ids)[order]  # documents with the ids of queries
+    judged = np.concatenate([shown.rows, own[own >= 0]])
     without: list[set[int | None]] = [set() for _ in queries]
-    for query, row in zip(of_place.tolist(), shown.texts.rows_of(asked.ids)[order].tolist(), strict=True):
-        without[query].add(row)  # of the query's own id
-    for query, row in zip(of_judgement.tolist(), shown.rows.tolist(), strict=True):
-        without[query].add(copies[row])
+    for query, row in zip(
+        np.concatenate([of_judgement, of_place[own >= 0]]).tolist(),
+        _with_text(shown.texts, judged, places),
+        strict=True,
+    ):
+        without[query].add(row)
     lacking = NOT_RELEVANT - np.bincount(of_judgement, scores <= 0, len(queries)).astype(np.int64)
-    index, found = Index([*places]), [np.zeros((0, 2), np.int64)]
+    index, found = Index(shown.texts.take(pool).to_pylist()), [np.zeros((0, 2), np.int64)]
     with progress.counted("adding documents to queries", len(queries)) as done:
         for start in range(0, len(queries), _AT_ONCE):
             done(min(_AT_ONCE, len(queries) - start))
@@ -328,6 +325,15 @@ def _added(
                 drawn = _drawn(similar, pool, int(lacking[number]), without[number], random)
                 found.append(np.stack([np.full(len(drawn), queries[number]), drawn], axis=1))
     return np.concatenate(found)
+
+
+def _with_text(texts: _Texts, rows: np.ndarray, places: Mapping[str, int]) -> Iterator[int | None]:
+    """For each row, that of `places` which has its text, if there is one."""
+    distinct, number = np.unique(rows, return_inverse=True)
+    found: list[int | None] = []
+    for start in range(0, len(distinct), _AT_ONCE):
+        found += map(places.get, texts.take(distinct[start : start + _AT_ONCE]).to_pylist())
+    return map(found.__getitem__, number.tolist())
 
 
 def _drawn(

@@ -73,8 +73,8 @@ def _names(feature: Any) -> tuple[str, ...] | None:
 
 
 def named(table: pa.Table, features: Features, name: str, before: int = 0) -> pa.Table:
-    """The table [rows] with names in place of numbers, and values in place of dictionaries and views. -1 is a row without a
-    class.
+    """The table [rows] with names in place of numbers, and values in place of dictionaries and views. -1 is a row
+    without a class.
 
     `before`: rows of the file before the table.
 

@@ -19,8 +19,8 @@ from distill import config, losses
 from distill.data.class_weights import checked, of_labels, of_rows
 from distill.data.files import Table
 from distill.data.labelled import labelled_rows
-from distill.data.tasks import TaskData, load_tasks
 from distill.data.task_types import MISSING, TASK_TYPES
+from distill.data.tasks import TaskData, load_tasks
 from distill.errors import ConfigError
 from distill.losses.objective import Objective
 from distill.losses.terms import Term
@@ -165,7 +165,7 @@ def test_labels_may_be_named_as_the_files_spell_them() -> None:
 
 
 def test_a_weight_for_all_tasks_is_left_out_for_kinds_without(tmp_path: Path) -> None:
-    lines = [f"Report number {n} of the day,{n % 2 and 'bad' or 'fine'},{n / 7}" for n in range(60)]
+    lines = [f"Report number {n} of the day,{(n % 2 and 'bad') or 'fine'},{n / 7}" for n in range(60)]
     (tmp_path / "rows.csv").write_text("\n".join(["text,label,grade", *lines]))
     each = {
         "named": config.Task(train=str(tmp_path / "rows.csv"), label="label", text="text"),
@@ -178,7 +178,7 @@ def test_a_weight_for_all_tasks_is_left_out_for_kinds_without(tmp_path: Path) ->
     }
     assert "graded: tasks.class_weight is not used, as regression has none" in loaded.notes
     each["graded"].class_weight = "balanced"
-    with pytest.raises(ConfigError, match="tasks.each.graded.class_weight: got balanced; must be null for regression"):
+    with pytest.raises(ConfigError, match=r"tasks.each.graded.class_weight: got balanced; must be null"):
         load_tasks(config.Tasks(each=each), config.Limit(), 0)
 
 
