@@ -305,12 +305,9 @@ def _added(
     pool = np.sort(np.fromiter(places.values(), np.int64))
     own = shown.texts.rows_of(asked.ids)[order]  # documents with the ids of queries
     judged = np.concatenate([shown.rows, own[own >= 0]])
+    asking = np.concatenate([of_judgement, of_place[own >= 0]]).tolist()
     without: list[set[int | None]] = [set() for _ in queries]
-    for query, row in zip(
-        np.concatenate([of_judgement, of_place[own >= 0]]).tolist(),
-        _with_text(shown.texts, judged, places),
-        strict=True,
-    ):
+    for query, row in zip(asking, _with_text(shown.texts, judged, places), strict=True):
         without[query].add(row)
     lacking = NOT_RELEVANT - np.bincount(of_judgement, scores <= 0, len(queries)).astype(np.int64)
     index, found = Index(shown.texts.take(pool).to_pylist()), [np.zeros((0, 2), np.int64)]
