@@ -154,7 +154,7 @@ def _saved(whole: Path, name: str, key: str) -> Table | None:
     folder = whole / name
     state = folder / _STATE
     shards = [each.get("filename") if isinstance(each, dict) else None for each in _json(state, _SHARDS, list)]
-    if not shards or not all(isinstance(name, str) and Path(name).name == name for name in shards):
+    if not all(isinstance(name, str) and Path(name).name == name for name in shards):
         raise DataError(f"{state}: got {shards}; must be names of files in this folder; save the data set again")
     content = _content(state)
     if any(content.get(name) for name in _INDICES):
