@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -98,7 +99,8 @@ def labelled_rows(
     prompted = said(name, columns.text, prompts, settings.prompts is not None)
     head = None if head is None or head.architecture == VECTORS else head  # an embedder has no labels
     unused = [each for each in ignorable if getattr(settings, each) and each not in columns.kind.settings]
-    settings = replace(settings, **dict.fromkeys(unused))
+    nothing: dict[str, Any] = dict.fromkeys(unused)
+    settings = replace(settings, **nothing)
     _check_settings(settings, columns.kind, key)
     for table in tables.values():
         _check_columns(table, columns, key)
