@@ -36,7 +36,8 @@ class Task:
     """One task: its files, columns, kind and metrics. Settings that are null are inferred from the files."""
 
     train: Any = field(default=None, metadata=TEXTS)
-    """File with the training rows: CSV, TSV, JSON Lines or parquet; a pattern such as data/*.csv, a URL, or a list."""
+    """File with the training rows: CSV, TSV, JSON Lines, parquet or Arrow; a pattern such as data/*.csv, a URL, or a
+    list. Also a folder of BEIR or MTEB (corpus, queries, qrels) or of Dataset.save_to_disk, with its splits."""
     validation: Any = field(default=None, metadata=TEXTS)
     """File with the rows on which scores are reported or, with `test`, choices are made. Several splits are a mapping
     from their names to files. When null, and without `test`, a fifth of the labelled rows of `train` (at most
@@ -82,6 +83,11 @@ class Task:
     list of spans with start, end and score, where null as start and end is no answer; for regression and reranking a
     number, as the model should output it; for embedding and retrieval the vectors of both texts, or the vector of a
     text that stands alone. Rows and words without one are compared with the teacher."""
+    class_weight: Any = field(default=None, metadata=TEXTS)
+    """Weights of the labels in terms that compare with labels, for classification, token_classification and
+    multi_label: balanced, or a mapping from labels to weights, e.g. {unsafe: 10}, where other labels have the weight 1.
+    Balanced classes weigh in inverse proportion to their rows or words; for multi_label, the rows with a label weigh as
+    much as those without it. When null, all rows weigh the same."""
     separator: str | None = None
     """Character between the columns of a CSV file; a comma when null."""
     metrics: list[str] | None = None

@@ -73,8 +73,8 @@ def _names(feature: Any) -> tuple[str, ...] | None:
 
 
 def named(table: pa.Table, features: Features, name: str, before: int = 0) -> pa.Table:
-    """The table [rows] with names in place of numbers, and values in place of dictionaries. -1 is a row without a
-    class.
+    """The table [rows] with names in place of numbers, and values in place of dictionaries and views. -1 is a row
+    without a class.
 
     `before`: rows of the file before the table.
 
@@ -102,6 +102,8 @@ def named_type(data_type: pa.DataType, feature: Any) -> pa.DataType:
     """The type of a column after `named`."""
     if pa.types.is_dictionary(data_type):
         return named_type(data_type.value_type, feature)
+    if pa.types.is_string_view(data_type):  # of polars
+        return pa.string()
     if is_list(data_type):
         item = named_type(data_type.value_type, _of_items(feature))
         build = pa.large_list if pa.types.is_large_list(data_type) else pa.list_
@@ -119,6 +121,8 @@ def _named(array: pa.Array, feature: Any) -> pa.Array:
         return _named(array.cast(data_type.value_type), feature)
     if named_type(data_type, feature) == data_type:
         return array
+    if pa.types.is_string_view(data_type):
+        return array.cast(pa.string())
     if is_list(data_type):
         return _of_list(array, _of_items(feature))
     return _of_struct(array, feature) if pa.types.is_struct(data_type) else _of_classes(array, _names(feature) or ())

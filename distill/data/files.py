@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +25,7 @@ import pyarrow as pa
 
 from distill.data import formats
 from distill.data.about import About, about
+from distill.data.joined import joined
 from distill.data.jsonl import Wider
 from distill.data.lines import EXPANSION, too_large
 from distill.data.separators import NAMES
@@ -32,17 +34,18 @@ from distill.runtime import outside, quoting
 from distill.runtime.storage import cache, disk_errors, file_hashes, store
 from distill.runtime.storage.checksums import fingerprint
 
+Reader = Callable[..., Iterator[pa.RecordBatch]]
+"""`formats.batches` for some of its settings."""
+
 _ROWS = "rows.arrow"
 HARMLESS = 2**27
 """Bytes that the rows of a file may take, however small it is."""
 _MAGIC = frozenset("*?[")
-_PLAIN = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".conll")
+_PLAIN = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow", ".feather", ".conll")
 _MENDS = {
     ".xls": "export its sheet as CSV", ".xlsx": "export its sheet as CSV", ".xlsm": "export its sheet as CSV",
     ".ods": "export its sheet as CSV",
     ".conllu": "it is a treebank: write its words and their tags as the two columns of a .conll file",
-    ".arrow": "write it with Dataset.to_parquet or pyarrow.parquet.write_table",
-    ".feather": "write it with DataFrame.to_parquet or pyarrow.parquet.write_table",
     ".spacy": "write its texts and spans as JSON Lines",
 }  # fmt: skip
 """Extension -> what to do with a file that is not read."""
@@ -57,7 +60,7 @@ class Table:
         files: names as the user gave them, or as a glob gave them.
         starts: for each file, the number of rows before it.
         about: for each file, what its reader tells besides its rows.
-        kept: numbers, among all rows of the files, of `rows`; None for all.
+        kept: numbers, among all rows of the files, of `rows`, and -1 of rows that were added; None for all.
     """
 
     rows: pa.Table
@@ -76,6 +79,8 @@ class Table:
     def where(self, row: int) -> str:
         """File and row in it, counted from 1 and without the header, of the row that is counted from 0 in `rows`."""
         row = row if self.kept is None else int(self.kept[row])
+        if row < 0:
+            return f"{', '.join(self.files)}, an added document"
         number = bisect_right(self.starts, row) - 1
         inside = row - self.starts[number]
         if self.about and self.about[number].lines:
@@ -87,6 +92,11 @@ class Table:
         """How files were read where they could have meant something else, in lines for the user."""
         about = zip(self.files, self.about, strict=False)
         return tuple(f"{file}: {note}" for file, each in about for note in each.notes)
+
+    def noted(self, note: str) -> Table:
+        """The table with another line on how its first file was read."""
+        first, *others = self.about or [About()] * len(self.files)
+        return replace(self, about=(replace(first, notes=(*first.notes, note)), *others))
 
     def classes(self, column: str) -> tuple[str, ...]:
         """The names of a column's classes in the order of their numbers; empty unless all files state the same."""
@@ -106,13 +116,16 @@ def expand(paths: str | Sequence[str], key: str) -> list[str]:
     return list(dict.fromkeys(file for path in given for file in _matches(path, key)))
 
 
-def read(paths: str | Sequence[str], key: str, separator: str | None = None) -> Table:
+def read(
+    paths: str | Sequence[str], key: str, separator: str | None = None, keys: Sequence[str] | None = None
+) -> Table:
     """All rows of the files, as one table.
 
     Args:
         key: the setting that contains `paths`, for messages.
         separator: between the values of a CSV, or its name; if None, a comma, or a tab in .tsv, or what the header
             contains in its place.
+        keys: of JSON files, the only keys that are columns; all when None.
 
     Raises:
         ConfigError: for a setting that is wrong.
@@ -122,10 +135,10 @@ def read(paths: str | Sequence[str], key: str, separator: str | None = None) -> 
     files = expand(paths, key)
     for file in files:
         _check_extension(file, key)
-    tables = [_table(file, key, separator) for file in files]
+    tables = [_table(file, key, separator, keys) for file in files]
     starts = (0, *accumulate(table.num_rows for table in tables))[:-1]
     told = tuple(about(table.schema) for table in tables)
-    return Table(_joined(files, tables).replace_schema_metadata(None), tuple(files), starts, told)
+    return Table(joined(files, tables).replace_schema_metadata(None), tuple(files), starts, told)
 
 
 def _matches(path: str, key: str) -> list[str]:
@@ -228,7 +241,7 @@ def _source(file: str, key: str) -> Iterator[tuple[str, Callable[[], BinaryIO]]]
 
 def _found(file: str, key: str, stack: ExitStack) -> tuple[str, Callable[[], BinaryIO]]:
     if "://" not in file:
-        return _state(file), lambda: open(file, "rb")
+        return state_of(file), lambda: open(file, "rb")
     from fsspec.core import OpenFile
 
     system, path = _file_system(file, key)
@@ -250,7 +263,8 @@ def version(url: str, key: str) -> str | None:
         raise _unreadable(url, error) from error
 
 
-def _state(file: str) -> str:
+def state_of(file: str) -> str:
+    """The path of a file, and the hash of its content."""
     return f"{os.path.abspath(file)} {file_hashes.sha256(Path(file))}"
 
 
@@ -258,26 +272,38 @@ def _unreadable(file: str, error: Exception) -> DataError:
     return DataError(f"{file}: got {reason(error)!r}; must be a file that can be read; check its rights")
 
 
-def _table(file: str, key: str, separator: str | None) -> pa.Table:
+def _table(file: str, key: str, separator: str | None, keys: Sequence[str] | None) -> pa.Table:
     """The rows of one file, from the cache if they are there."""
     with _source(file, key) as (state, opened):
 
-        def make(folder: Path) -> None:
-            _write(folder / _ROWS, opened, file, separator)
-            if "://" not in file and _state(file) != state:
-                raise DataError(
-                    f"{file}: got other rows while it was read; must not change then; wait for what writes it, and run "
-                    "the same command"
-                )
+        def make(rows: Path) -> None:
+            _write(rows, opened, file, partial(formats.batches, separator=separator, keys=keys))
+            if "://" not in file and state_of(file) != state:
+                raise changing(file)
 
-        try:
-            entry = store.get_or_make("tables", fingerprint([readers(), state, separator]), make) / _ROWS
-        except OSError as error:
-            raise UserError(
-                f"{error.filename or 'cache.dir'}: got {error.strerror or error}; must be writable, on a disk with "
-                "free space; free some, or set cache.dir=FOLDER"
-            ) from error
-        return pa.ipc.open_file(pa.memory_map(str(entry))).read_all()
+        return stored([state, separator, keys], make)
+
+
+def changing(file: str) -> DataError:
+    return DataError(
+        f"{file}: got other rows while it was read; must not change then; wait for what writes it, and run the same "
+        "command"
+    )
+
+
+def stored(made_from: list[Any], make: Callable[[Path], None]) -> pa.Table:
+    """The memory-mapped rows that `make` writes to an Arrow file, from the cache if they are there.
+
+    made_from: all that the rows depend on besides the code of the readers.
+    """
+    try:
+        entry = store.get_or_make("tables", fingerprint([readers(), *made_from]), lambda folder: make(folder / _ROWS))
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or 'cache.dir'}: got {error.strerror or error}; must be writable, on a disk with "
+            "free space; free some, or set cache.dir=FOLDER"
+        ) from error
+    return pa.ipc.open_file(pa.memory_map(str(entry / _ROWS))).read_all()
 
 
 def readers() -> list[str]:
@@ -286,12 +312,12 @@ def readers() -> list[str]:
     return [file_hashes.of_code(Path(__file__).parent), outside.code(), pa.__version__]
 
 
-def _write(rows: Path, opened: Callable[[], BinaryIO], file: str, separator: str | None) -> None:
+def _write(rows: Path, opened: Callable[[], BinaryIO], file: str, reader: Reader) -> None:
     schema = None
     while True:
         try:
             with _readable(opened, file) as source:
-                batches = streamed(source, file, separator, schema)
+                batches = _limited(_batches(source, file, reader, schema), file, _most(source))
                 first = next(batches)
                 with pa.OSFile(str(rows), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
                     for batch in chain([first], batches):
@@ -319,7 +345,8 @@ def streamed(
     source: BinaryIO, file: str, separator: str | None = None, schema: pa.Schema | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of an open file, part by part, as from `formats.batches`."""
-    return _limited(_batches(source, file, _checked_separator(separator), schema), file, _most(source))
+    reader = partial(formats.batches, separator=_checked_separator(separator))
+    return _limited(_batches(source, file, reader, schema), file, _most(source))
 
 
 def _readable(opened: Callable[[], BinaryIO], file: str) -> BinaryIO:
@@ -329,9 +356,9 @@ def _readable(opened: Callable[[], BinaryIO], file: str) -> BinaryIO:
         raise _unreadable(file, error) from error
 
 
-def _batches(source: BinaryIO, file: str, separator: str | None, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+def _batches(source: BinaryIO, file: str, reader: Reader, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     try:
-        yield from formats.batches(source, file, extension(file), separator, schema, _most(source))
+        yield from reader(source, file, extension(file), schema=schema, most=_most(source))
     except (UserError, Wider):
         raise
     except Exception as error:
@@ -355,45 +382,3 @@ def _limited(batches: Iterator[pa.RecordBatch], file: str, most: int) -> Iterato
         if read > most:
             raise too_large(file, read)
         yield batch
-
-
-def _joined(files: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
-    """All rows, with the columns of the first file in its order. DataError names the first file that differs."""
-    first = tables[0]
-    schema = first.schema
-    for file, table in zip(files[1:], tables[1:], strict=True):
-        if set(table.column_names) != set(first.column_names):
-            raise DataError(
-                f"{file}: got columns {table.column_names}; must be {first.column_names}, as in {files[0]}; "
-                "add, remove or rename columns"
-            )
-        try:
-            schema = pa.unify_schemas([schema, table.schema], promote_options="permissive")
-        except pa.ArrowTypeError as error:
-            column = next(c for c in schema.names if not _fits(schema.field(c), table.schema.field(c)))
-            raise DataError(
-                f"{file}: got {table.schema.field(column).type} in column {column!r}; must be "
-                f"{schema.field(column).type}, as in the files before it; write it as one type in all files"
-            ) from error
-    return pa.concat_tables([_cast(file, table, schema) for file, table in zip(files, tables, strict=True)])
-
-
-def _cast(file: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
-    chosen = table.select(schema.names)
-    if chosen.schema.equals(schema):  # a cast loses rows of a key that is always null
-        return chosen
-    try:
-        return chosen.cast(schema)
-    except pa.ArrowException as error:
-        raise DataError(
-            f"{file}: got values of other types than in the other files ({reason(error)}); must be of one type in each "
-            "column; write each column as one type in all files"
-        ) from error
-
-
-def _fits(field: pa.Field, other: pa.Field) -> bool:
-    try:
-        pa.unify_schemas([pa.schema([field]), pa.schema([other])], promote_options="permissive")
-    except pa.ArrowTypeError:
-        return False
-    return True

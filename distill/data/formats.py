@@ -1,4 +1,5 @@
-"""Record batches of a user's CSV, TSV, JSON, CoNLL or parquet file. A malformed file is refused with one message.
+"""Record batches of a user's CSV, TSV, JSON, CoNLL, parquet or Arrow file. A malformed file is refused, with
+one message.
 
 Rows are counted from 1 and without the header. Blank lines are not rows.
 """
@@ -8,13 +9,13 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from distill.data import conll, delimited, jsonl, parquet, scanner
+from distill.data import arrow_file, conll, delimited, jsonl, parquet, scanner
 from distill.data.lines import decoded, too_large
 from distill.errors import DataError
 from distill.runtime import outside
@@ -26,6 +27,7 @@ FOREIGN = (
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook", "export the sheet as CSV"),
     (b"\x1f\x8b", "a gzip file", "add .gz to its name"),
     (b"PAR1", "a parquet file", "name it .parquet"),
+    (b"ARROW1", "an Arrow file", "name it .arrow"),
     (b"%PDF", "a PDF", "export its rows as CSV"),
     (b"BZh", "a bzip2 file", "decompress it"),
     (b"\xfd7zXZ", "an xz file", "decompress it"),
@@ -52,10 +54,13 @@ class Text:
     """What separates columns by the settings; None if they do not say."""
     schema: pa.Schema | None
     """The types of all rows, if they are known."""
+    keys: Sequence[str] | None = None
+    """The only keys of JSON that are columns; all when None."""
 
 
 def _json(file: Text) -> Iterator[pa.RecordBatch]:
-    return jsonl.batches(file.stream, file.name, scanner.form(file.start, whole=file.suffix == ".json"), file.schema)
+    form = scanner.form(file.start, whole=file.suffix == ".json")
+    return jsonl.batches(file.stream, file.name, form, file.schema, file.keys)
 
 
 def _words(file: Text) -> Iterator[pa.RecordBatch]:
@@ -76,7 +81,10 @@ TEXT: dict[str, Callable[[Text], Iterator[pa.RecordBatch]]] = {
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json),
 }
 """Extension -> reader of a text file, which may be compressed: `.csv.gz`."""
-BINARY: dict[str, Callable[[BinaryIO, str, int | None], Iterator[pa.RecordBatch]]] = {".parquet": parquet.batches}
+BINARY: dict[str, Callable[[BinaryIO, str, int | None], Iterator[pa.RecordBatch]]] = {
+    ".parquet": parquet.batches,
+    **dict.fromkeys((".arrow", ".feather"), arrow_file.batches),
+}
 """Extension -> reader of another file: (file, its name, bytes that its rows may take) -> its rows."""
 outside.registry("formats of text", TEXT)
 outside.registry("other formats", BINARY)
@@ -96,11 +104,13 @@ def batches(
     separator: str | None = None,
     schema: pa.Schema | None = None,
     most: int | None = None,
+    keys: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of an open file of `ending = extension(name)`, in batches of one schema, with `about(schema)`.
 
     Args:
         most: bytes that the file may take when it is decompressed.
+        keys: of a JSON file, the only keys that are columns; all when None.
 
     Raises:
         DataError: for a malformed file.
@@ -116,7 +126,7 @@ def batches(
         source: Any = gzip.GzipFile(fileobj=file) if compressed else file
         start = _start(source, name)
         with decoded(source) as text:
-            yield from TEXT[suffix](Text(text, name, suffix, start, separator, schema))
+            yield from TEXT[suffix](Text(text, name, suffix, start, separator, schema, keys))
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise DataError(f"{name}: got {str(error)!r}; must be a whole gzip file; compress or copy it again") from error
     except OSError as error:

@@ -39,11 +39,17 @@ class Wider(Exception):
 
 
 def batches(
-    text: io.TextIOWrapper, name: str, form: scanner.Form, schema: pa.Schema | None, before: int = 0
+    text: io.TextIOWrapper,
+    name: str,
+    form: scanner.Form,
+    schema: pa.Schema | None,
+    keys: Sequence[str] | None = None,
+    before: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a file of this form in batches of one schema.
 
     Args:
+        keys: the only keys that are columns; all when None.
         before: rows of the file before those of `text`, for messages.
 
     Raises:
@@ -52,7 +58,7 @@ def batches(
     """
     row, notes = before, list[str]()
     for chunk in chunks(_numbered(text, name, form, notes, before), itemgetter(1)):
-        objects = [value for value, _ in chunk]
+        objects = [value if keys is None else {k: value[k] for k in keys if k in value} for value, _ in chunk]
         batch = _batch(objects, schema or pa.schema([]), name, row + 1)
         if schema is not None and batch.schema != schema:
             raise Wider(batch.schema)

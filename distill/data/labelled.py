@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
+from distill.data import class_weights
 from distill.data.columns import columns_of
 from distill.data.files import Table
 from distill.data.kind_of import stated_of
@@ -71,13 +73,19 @@ class Labelled:
 
 
 def labelled_rows(
-    name: str, settings: config.Task, tables: Mapping[str, Table], head: Head | None, key: str
+    name: str,
+    settings: config.Task,
+    tables: Mapping[str, Table],
+    head: Head | None,
+    key: str,
+    ignorable: Sequence[str] = (),
 ) -> Labelled:
     """The rows of a task whose splits `tables` has, `train` first if it is there.
 
     Args:
         head: the classifier of the teacher, by whose names labels are ordered; None without.
         key: setting of the task, e.g. `tasks`, for messages.
+        ignorable: settings that are for all tasks, and are left out for kinds of tasks that have none.
 
     Raises:
         ConfigError: for settings that do not fit the files, and for labels that are not those of the head.
@@ -90,6 +98,9 @@ def labelled_rows(
     prompts = tuple(settings.prompts or ()) or prompts_of(columns.kind, head)
     prompted = said(name, columns.text, prompts, settings.prompts is not None)
     head = None if head is None or head.architecture == VECTORS else head  # an embedder has no labels
+    unused = [each for each in ignorable if getattr(settings, each) and each not in columns.kind.settings]
+    nothing: dict[str, Any] = dict.fromkeys(unused)
+    settings = replace(settings, **nothing)
     _check_settings(settings, columns.kind, key)
     for split, table in tables.items():
         _check_columns(table, columns, key, split == "train" and known is not None)
@@ -121,7 +132,8 @@ def labelled_rows(
         splits[split] = Split(content, usable_rows(table, columns.text))
     remarks = [f"{name}: {remark}" for remark in (*_lists(columns, meant.lists), *paired, *marked, *remarks)]
     described = _described(name, settings, columns, labels)
-    notes = [*meant.notes, *described, *prompted, *remarks, *labels.notes, *softened]
+    left_out = [f"{name}: tasks.{each} is not used, as {columns.kind.name} has none" for each in unused]
+    notes = [*meant.notes, *described, *prompted, *remarks, *labels.notes, *softened, *left_out]
     splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     splits = _apart(splits, columns, settings, tables, notes, name)
     labels_in = next((part for part in splits.values() if labelled(targets_of(part)).any()), None)
@@ -140,6 +152,7 @@ def labelled_rows(
         prompts,
         columns.choices,
         settings.in_headline,
+        class_weights.checked(settings.class_weight, labels.names, labels.spelled, f"{key}.class_weight"),
     )
     validation = {s: part for s, part in splits.items() if s not in ("train", "test", DEVELOPMENT)}
     reported = {"test": splits["test"]} if "test" in splits else validation

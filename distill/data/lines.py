@@ -77,8 +77,12 @@ def check_names(names: Sequence[str], place: str) -> None:
         raise DataError(f"{place}: got two columns {repeated!r}; names must differ; rename or remove one of them")
 
 
-def no_rows(name: str) -> DataError:
-    return DataError(f"{name}: got no rows; must have a row at least; add rows, or correct the path")
+class NoRows(DataError):
+    """A file without rows."""
+
+
+def no_rows(name: str) -> NoRows:
+    return NoRows(f"{name}: got no rows; must have a row at least; add rows, or correct the path")
 
 
 def too_large(name: str, size: int) -> DataError:

@@ -6,9 +6,10 @@ known before its values are repeated.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -58,22 +59,26 @@ def batches(
         file.seek(0)
         _check(metadata, name, most)
         with pq.ParquetFile(file, pre_buffer=False, read_dictionary=_texts(metadata)) as source:
-            yield from _named(source, name, group, columns)
+            yield from _rows(source, name, group, columns)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         problem = str(error).strip().splitlines()[0][:200]
         raise DataError(f"{name}: got {problem!r}; must be a whole parquet file; copy or fetch it again") from error
 
 
 def _check(metadata: pq.FileMetaData, name: str, most: int | None) -> None:
-    names = metadata.schema.to_arrow_schema().names
-    if not names or len(names) > COLUMNS:
-        raise DataError(f"{name}: got {len(names) or 'no'} columns; must be 1 to {COLUMNS:,}; write the file again")
-    check_names(names, name)
+    check_columns(metadata.schema.to_arrow_schema().names, name)
     if not metadata.num_rows:
         raise no_rows(name)
     size = sum(max(chunk.total_uncompressed_size, chunk.num_values * _width(chunk)) for chunk in _chunks(metadata))
     if most is not None and size > most:
         raise too_large(name, size)
+
+
+def check_columns(names: Sequence[str], name: str) -> None:
+    """Raise DataError unless a file has one column or more, not too many, with different names."""
+    if not names or len(names) > COLUMNS:
+        raise DataError(f"{name}: got {len(names) or 'no'} columns; must be 1 to {COLUMNS:,}; write the file again")
+    check_names(names, name)
 
 
 def _chunks(metadata: pq.FileMetaData) -> Iterator[pq.ColumnChunkMetaData]:
@@ -108,29 +113,24 @@ def _at_once(metadata: pq.FileMetaData) -> int:
     return rows
 
 
-def _named(
+def _rows(
     source: pq.ParquetFile, name: str, group: int | None, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
     stored, sizes = source.metadata.schema.to_arrow_schema(), _sizes(source.metadata)
     row = 0 if group is None else sum(sizes[:group])
     end = row + (sum(sizes) if group is None else sizes[group])
-    features = features_of(stored, name)
-    fields = [field for field in stored if columns is None or field.name in columns]
-    schema = pa.schema([(field.name, named_type(field.type, features.get(field.name))) for field in fields])
+    if columns is not None:
+        stored = pa.schema([field for field in stored if field.name in columns], stored.metadata)
     parts = source.iter_batches(
         batch_size=_at_once(source.metadata),
         row_groups=None if group is None else [group],
-        columns=None if columns is None else schema.names,
+        columns=None if columns is None else stored.names,
     )
-    schema = with_about(schema, About(classes=classes_of(features)))
-    for whole in parts:
-        # pyarrow takes names for paths: `a` is also read as all of `a.b`.
-        for batch in _parts(whole if columns is None else whole.select(schema.names), name, row):
-            table = named(pa.Table.from_batches([batch]), features, name, row)
-            for part in table.combine_chunks().to_batches():
-                _check_utf8(part, name, row + 1)
-                row += part.num_rows
-                yield part.cast(schema)
+    # pyarrow takes names for paths: `a` is also read as all of `a.b`.
+    chosen = (part if columns is None else part.select(stored.names) for part in parts)
+    for batch in named_batches(stored, chosen, name, row):
+        row += batch.num_rows
+        yield batch
     if row != end:
         raise OSError(f"{row} rows, and {end} in the footer")
 
@@ -138,6 +138,29 @@ def _named(
 def _sizes(metadata: pq.FileMetaData) -> list[int]:
     """The number of rows of each row group."""
     return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+
+
+def named_batches(
+    stored: pa.Schema, batches: Iterable[pa.RecordBatch], name: str, row: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a file with this schema, in parts of at most `AT_ONCE` bytes, with names in place of the numbers
+    of classes and values in place of dictionaries, and with `about(schema)`.
+
+    row: number of rows before the batches, for messages.
+
+    Raises:
+        DataError: for a row that is too large, a number without a class, and text that is not UTF-8.
+    """
+    features = features_of(stored, name)
+    schema = pa.schema([(field.name, named_type(field.type, features.get(field.name))) for field in stored])
+    schema = with_about(schema, About(classes=classes_of(features)))
+    for whole in batches:
+        for batch in _parts(whole, name, row):
+            table = named(pa.Table.from_batches([batch]), features, name, row)
+            for part in table.combine_chunks().to_batches():
+                _check_utf8(part, name, row + 1)
+                row += part.num_rows
+                yield part.cast(schema)
 
 
 def _parts(batch: pa.RecordBatch, name: str, row: int) -> Iterator[pa.RecordBatch]:
@@ -156,13 +179,17 @@ def _parts(batch: pa.RecordBatch, name: str, row: int) -> Iterator[pa.RecordBatc
 
 
 def _size(array: pa.Array) -> int:
-    """Bytes of an array once its dictionaries are replaced by their values."""
+    """Bytes of an array once its dictionaries and views are replaced by their values."""
     data_type = array.type
     if pa.types.is_dictionary(data_type):
         if not _is_binary(data_type.value_type):
             return int(array.nbytes)
         lengths = pc.binary_length(array.dictionary).take(array.indices)
         return (pc.sum(lengths).as_py() or 0) + 4 * len(array)
+    if pa.types.is_string_view(data_type):
+        # Each view begins with its length, and many may show the same text.
+        lengths = np.frombuffer(array.buffers()[1], np.int32)[4 * array.offset :: 4][: len(array)].astype(np.int64)
+        return int(lengths[array.is_valid().to_numpy(zero_copy_only=False)].sum()) + 4 * len(array)
     if is_list(data_type):
         return 4 * len(array) + _size(array.flatten())
     if pa.types.is_struct(data_type):

@@ -13,6 +13,7 @@ import yaml
 
 from distill import config
 from distill.config import names
+from distill.data.class_weights import ClassWeight
 from distill.data.task_types import TaskType, kind_of_model
 
 UNNAMED = ("train", "training", "data", "dataset")
@@ -43,6 +44,8 @@ class Task:
     """The column with the choices of each row, or several with one each."""
     in_headline: bool = True
     """Whether it counts in the headline of a report and in choices between models."""
+    class_weight: ClassWeight = None
+    """Weights of its labels in terms that compare with labels."""
 
     @property
     def outputs(self) -> int:
@@ -85,6 +88,12 @@ def chosen(tasks: config.Tasks) -> dict[str, config.Task]:
         name: replace(task, **{key: value for key, value in shared.items() if getattr(task, key) is None})
         for name, task in tasks.each.items()
     }
+
+
+def ignorable(tasks: config.Tasks, name: str) -> tuple[str, ...]:
+    """Settings that a task takes from all, and that kinds of tasks which have none ignore."""
+    own = is_own(tasks) or tasks.each[name].class_weight is not None
+    return () if own else ("class_weight",)
 
 
 def own_name(tasks: config.Tasks) -> str:

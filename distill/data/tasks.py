@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from distill import config
-from distill.data import docstrings, files
+from distill.data import docstrings, files, folders
 from distill.data.about import About
 from distill.data.asked import Asked
 from distill.data.class_names import classes_of, named
@@ -27,7 +27,7 @@ from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.soft_labels import of_column
 from distill.data.splits import DEVELOPMENT, Split
-from distill.data.task import Task, chosen, is_own, renamed
+from distill.data.task import Task, chosen, ignorable, is_own, renamed
 from distill.data.task_types import TASK_TYPES, WORDS, flat, labelled, targets_in
 from distill.data.task_types.layout import Parts
 from distill.data.task_types.task_type import SOFT, as_list
@@ -260,7 +260,7 @@ def read_task(
         tables = _from_hub(settings, key)
     if not tables:
         return None
-    rows = labelled_rows(name, settings, tables, head, key)
+    rows = labelled_rows(name, settings, tables, head, key, ignorable(tasks, name))
     read = (note for table in tables.values() for note in table.notes)
     return replace(rows, notes=(*dict.fromkeys(read), *rows.notes))
 
@@ -279,13 +279,13 @@ def _patterns(settings: config.Task, role: str) -> dict[str, Any]:
 
 def _from_files(settings: config.Task, folder: str | None, key: str) -> dict[str, Table]:
     """The tables of the files of each split. A published data set may lack splits, and only parquet files are its."""
-    tables = {}
+    tables: dict[str, Table] = {}
     for role in ("train", "development", "validation", "test"):
         for split, patterns in _patterns(settings, role).items():
             paths = [_below(folder, str(path)) for path in as_list(patterns)]
             if settings.rows and not any(glob.glob(path) for path in paths):
                 continue
-            tables[split] = files.read(paths, f"{key}.{role}", settings.separator)
+            tables |= folders.read(paths, split, f"{key}.{role}", settings)
     return tables
 
 
@@ -339,6 +339,7 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
         text_pair=settings.text_pair or (None if 1 in task_type.layout.columns else "text_pair"),
         choices="choices" if task_type.choices else None,
         soft_label=None,
+        class_weight=None,
     )
     columns = [column for column in (settings.text, settings.text_pair) if column is not None]
     tables = {}

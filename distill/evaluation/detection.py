@@ -13,12 +13,19 @@ import numpy as np
 from distill.data.task_types import TaskType
 from distill.data.task_types.detecting import LARGEST, reached
 from distill.evaluation.kind_results import Detection
+from distill.evaluation.record import Interval
 
 FALSE_POSITIVES = 1
 """Percent of the development rows without a label that may reach its threshold."""
 
 _ABOVE = 1e-3
 """Distance in log-odds of a threshold that no development row reaches from the largest of them."""
+
+FEWEST = 10
+"""Rows with and without a label, at least, for an interval of its area."""
+
+_Z = 1.959964
+"""The 97.5th percentile of the normal distribution."""
 
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]
 """`[k]` each: the different log-odds in descending order, and the rows with and without the label that reach them."""
@@ -58,6 +65,9 @@ def described(reported: Rows, development: Rows | None) -> Detection:
         chosen_on=0 if development is None else int((~development[1]).sum()),
         recall=100 * float(flags[truth].mean()) if flags.size and positives else None,
         false_positives=100 * float(flags[~truth].mean()) if flags.size and negatives else None,
+        roc_auc_ci95=None if areas is None else area_interval(reported),
+        recall_ci95=share_interval(flags[truth]) if flags.size and positives else None,
+        false_positives_ci95=share_interval(flags[~truth]) if flags.size and negatives else None,
     )
 
 
@@ -110,6 +120,48 @@ def roc_auc(of: Curve) -> float:
     """
     _, right, false = of
     return float((np.diff(false, prepend=0) * (right + np.r_[0, right[:-1]])).sum() / 2 / right[-1] / false[-1])
+
+
+def area_interval(rows: Rows) -> Interval | None:
+    """95% interval, in percent, of `roc_auc` in the population that the rows are drawn from.
+
+    The variance is that of DeLong et al. 1988 (Biometrics 44). The interval is symmetric in the logit of the area, so
+    that it lies within 0 and 100 (Pepe 2003, The Statistical Evaluation of Medical Tests, section 5.2). None with fewer
+    than `FEWEST` rows with the label or without it, and where all pairs are in order, or none is: there the variance
+    says nothing.
+    """
+    odds, truth = rows
+    right, false = int(truth.sum()), int((~truth).sum())
+    if min(right, false) < FEWEST:
+        return None
+    everywhere = _midranks(odds)
+    # Of each row, the share of the other sort that it is in order with.
+    of_right = (everywhere[truth] - _midranks(odds[truth])) / false
+    of_false = 1 - (everywhere[~truth] - _midranks(odds[~truth])) / right
+    area, variance = of_right.mean(), of_right.var(ddof=1) / right + of_false.var(ddof=1) / false
+    if variance == 0 or not 0 < area < 1:
+        return None
+    ends = np.log(area / (1 - area)) + np.array([-_Z, _Z]) * np.sqrt(variance) / (area * (1 - area))
+    low, high = 100 / (1 + np.exp(-ends))
+    return float(low), float(high)
+
+
+def _midranks(values: np.ndarray) -> np.ndarray:
+    """[n] rank of each value, from 1, ascending; equal values have the mean of their ranks."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: np.ndarray = (np.cumsum(count) - (count - 1) / 2)[place]
+    return ranks
+
+
+def share_interval(flags: np.ndarray) -> Interval:
+    """95% interval, in percent, of the share of rows that have a flag `[n]`, where n is at least 1.
+
+    It is that of Wilson 1927 (JASA 22), which does not shrink to a point where all rows have the flag, or none.
+    """
+    count, share = len(flags), float(flags.mean())
+    middle, weight = share + _Z**2 / (2 * count), 1 + _Z**2 / count
+    half = _Z * np.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    return 100 * max(0.0, (middle - half) / weight), 100 * min(1.0, (middle + half) / weight)
 
 
 def average_precision(of: Curve) -> float:

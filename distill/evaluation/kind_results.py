@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from distill.evaluation.record import Count, Number, Record
+from distill.evaluation.record import Count, Interval, Number, Record
 
 Threshold = Annotated[float, Meta(ge=1e-12, le=1 - 1e-12)]
 """A probability whose log-odds are not beyond `detecting.LARGEST`."""
@@ -15,7 +15,9 @@ Threshold = Annotated[float, Meta(ge=1e-12, le=1 - 1e-12)]
 class Detection(Record, frozen=True):
     """How well the rows with a label are told from the rows without it, in percent: see `detection`.
 
-    None stands for a number that is not defined, because there is no row with the label or no row without it.
+    None stands for a number that is not defined, because there is no row with the label or no row without it. Intervals
+    of 95% are about the reported rows as a sample: of the area by DeLong's variance, of shares by Wilson's formula. An
+    area without an interval has too few rows, or none in another order.
     """
 
     positives: Count
@@ -33,6 +35,10 @@ class Detection(Record, frozen=True):
     """With this threshold, on the reported rows."""
     false_positives: Number | None
     """Percent of the reported rows without the label that reach the threshold."""
+    roc_auc_ci95: Interval | None = None
+    recall_ci95: Interval | None = None
+    """With this threshold: it does not include the uncertainty of the threshold."""
+    false_positives_ci95: Interval | None = None
 
 
 class Entities(Record, frozen=True):

@@ -2,10 +2,11 @@
 
 nDCG is the normalized discounted cumulative gain, with labels above 0 as gains (Järvelin and Kekäläinen 2002). The
 reciprocal rank is 1 / the rank of the first row with a label above 0. Recall is the share of rows with a label above 0
-that are among the first ten. These three consider the first ten rows. The average precision considers all rows: for
-each row with a label above 0, the share of such rows up to its rank, and of these shares the mean. Rows with equal
-scores share the last of their ranks, as in scikit-learn. MAP is its mean over groups. Each is 0 to 1. A group without a
-label above 0 does not count.
+that are among the first ten. These three consider the first ten rows, and are means over all orders of rows with equal
+scores (McSherry and Najork 2008), as scikit-learn's nDCG is. The average precision considers all rows: for each row
+with a label above 0, the share of such rows up to its rank, and of these shares the mean. Rows with equal scores share
+the last of their ranks, as in scikit-learn. So no metric depends on the order of the rows. MAP is the mean of average
+precisions over groups. Each is 0 to 1. A group without a label above 0 does not count.
 
 Labels are of `distill.data.task_types.task_type.GROUPED`, where the rows of a group are ranked, or of
 `retrieval.JUDGED`, where the documents of all rows are ranked for each group.
@@ -17,7 +18,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from distill.data.task_types.retrieval import JUDGED, TOP
+from distill.data.task_types import ranks
+from distill.data.task_types.ranks import TOP
+from distill.data.task_types.retrieval import JUDGED
 
 NDCG, MRR, RECALL, MAP = range(4)
 """Columns of the values of groups; the first three are those from `retrieval.grades`."""
@@ -52,17 +55,23 @@ def _ndcg(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def _gain(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """[groups] discounted cumulative gain of each group, its rows in descending order of `values`."""
     order, group, rank = _ranking(values, labels)
-    gains = np.where(rank < TOP, np.maximum(labels["label"][order], 0) / np.log2(rank + 2), 0)
-    return np.bincount(group, weights=gains)
+    first, last = _tied(values[order], group)
+    discounts = ranks.discount(rank[first], last - first + 1)
+    return np.bincount(group, weights=np.maximum(labels["label"][order], 0) * discounts)
 
 
 def _reciprocal_rank(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """[groups] reciprocal rank of each group; NaN where no label is above 0."""
     order, group, rank = _ranking(predicted, labels)
+    first, last = _tied(predicted[order], group)
     relevant = labels["label"][order] > 0
-    best = np.full(group.max() + 1, np.inf)
-    np.minimum.at(best, group[relevant], rank[relevant])
-    return np.where(np.isinf(best), np.nan, np.where(best < TOP, 1 / (best + 1), 0))
+    until = relevant.cumsum()
+    groups, best = np.unique(group[relevant], return_index=True)
+    best = np.flatnonzero(relevant)[best]  # the row of each group
+    start, end = first[best], last[best]
+    result = np.full(group.max() + 1, np.nan)
+    result[groups] = ranks.reciprocal(rank[start], end - start + 1, until[end] - until[best] + 1)
+    return result
 
 
 def _average_precision(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -71,11 +80,18 @@ def _average_precision(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
     relevant = labels["label"][order] > 0
     total = np.bincount(group, relevant)
     before = total.cumsum() - total  # relevant rows of the groups before
-    ends = np.flatnonzero(np.append((np.diff(group) != 0) | (np.diff(predicted[order]) != 0), True))
-    last = ends[np.searchsorted(ends, np.arange(len(order)))]  # of the rows with the same score
+    _, last = _tied(predicted[order], group)
     precision = (relevant.cumsum()[last] - before[group]) / (rank[last] + 1)
     summed = np.bincount(group, np.where(relevant, precision, 0))
     return np.divide(summed, total, out=np.full(len(total), np.nan), where=total > 0)
+
+
+def _tied(values: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the last row of those with each row's value in its group. Rows are in order, as of `_ranking`."""
+    new = (np.diff(group) != 0) | (np.diff(values) != 0)
+    starts, ends = np.flatnonzero(np.append(True, new)), np.flatnonzero(np.append(new, True))
+    number = np.append(0, new.cumsum())
+    return starts[number], ends[number]
 
 
 def _ranking(values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -119,12 +135,7 @@ def expected_ndcg(gains: np.ndarray, documents: int) -> float:
 
 def expected_reciprocal_rank(gains: np.ndarray, documents: int) -> float:
     """Expected reciprocal rank, 0 to 1, of documents with these gains [G]: see `Expected`."""
-    relevant, expected, none_before = int((gains > 0).sum()), 0.0, 1.0
-    for rank in range(min(TOP, documents)):
-        left = documents - rank
-        expected += none_before * min(relevant / left, 1.0) / (rank + 1)
-        none_before *= max(1 - relevant / left, 0.0)
-    return expected
+    return float(ranks.reciprocal(*(np.array([n]) for n in (0, documents, int((gains > 0).sum()))))[0])
 
 
 def expected_recall(gains: np.ndarray, documents: int) -> float:

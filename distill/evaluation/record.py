@@ -13,6 +13,7 @@ Number = int | float
 Count = Annotated[int, Meta(ge=0)]
 Amount = Count | Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+Interval = tuple[Number, Number]
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

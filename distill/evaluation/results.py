@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from distill.config.loads import BATCH, Load
 from distill.evaluation.kind_results import Detection, Entities
-from distill.evaluation.record import Amount, Count, Number, Record, Share, Text
+from distill.evaluation.record import Amount, Count, Interval, Number, Record, Share, Text
 from distill.inference.variants import Role
 
 T = TypeVar("T")
@@ -20,7 +20,6 @@ T = TypeVar("T")
 VERSION: Literal[4] = 4
 """Number of the schema, in every results.json. A file with another number is refused."""
 
-Interval = tuple[Number, Number]
 Bin = tuple[Share, Share, Count]
 """Mean confidence and accuracy, 0 to 1, and number of the rows of a bin."""
 Fact = str | int | float | bool | None

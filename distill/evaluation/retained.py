@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from distill.evaluation import metrics, resamples
-from distill.evaluation.results import Interval, Retained, Worst
+from distill.evaluation.record import Interval
+from distill.evaluation.results import Retained, Worst
 
 Scores = Mapping[str, Mapping[str, Any]]
 """Task -> metric -> percent, or [R] percent on each of R resamples."""

@@ -320,7 +320,7 @@ def _of_lines(opened: _Opened, unit: Unit, types: str) -> pa.Table:
         source.seek(first)
         lines = source.read(end - first)
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(types)))
-    batches = jsonl.batches(decoded(io.BytesIO(lines)), unit.source, "lines", schema, unit.start)
+    batches = jsonl.batches(decoded(io.BytesIO(lines)), unit.source, "lines", schema, before=unit.start)
     try:
         return pa.Table.from_batches([*batches]).replace_schema_metadata(None)
     except jsonl.Wider as error:

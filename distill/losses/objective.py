@@ -71,10 +71,11 @@ class Objective(nn.Module):
     task batch has `labels` `[R]`, one for each row that `rows` makes of the model's outputs, and no `masked`. It has
     `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs, or if they stand in for the teacher's. If
     some rows have no label, `labelled` `[N]` are the numbers of the rows that have one, and terms against labels leave
-    out the others. Where rows compare a text with all texts of the batch, `no_negatives` `[R, R]` flags the texts that
-    terms against labels leave out. Terms on margins need `pairs` `[P, 2]`, the pairs of its rows with the same query; P
-    may be 0. If a process encodes only some of the rows whose labels the batch has, `own` are their numbers. If it has
-    flat positions `words` `[W]`, the outputs at these positions are compared, `[W, outputs]`.
+    out the others. `label_weights` `[R]` are factors of the rows in terms against labels. Where rows compare a text
+    with all texts of the batch, `no_negatives` `[R, R]` flags the texts that terms against labels leave out. Terms on
+    margins need `pairs` `[P, 2]`, the pairs of its rows with the same query; P may be 0. If a process encodes only some
+    of the rows whose labels the batch has, `own` are their numbers. If it has flat positions `words` `[W]`, the outputs
+    at these positions are compared, `[W, outputs]`.
 
     Args:
         pooling: how the hidden states of a text become one vector, as for `families.embedding.pooled`.
@@ -156,9 +157,7 @@ class Objective(nn.Module):
                 rows = self.label_rows(outputs)
                 if "no_negatives" in batch:
                     rows = rows.masked_fill(batch["no_negatives"], ABSENT)
-                given = batch.get("labelled")
-                both = (rows, labels) if given is None else (rows[given], labels[given])
-                sums[name] = term.loss(*both).sum()
+                sums[name] = _on_labels(term, rows, labels, batch.get("labelled"), batch.get("label_weights"))
             elif term.kind.head:
                 assert soft is not None
                 # An embedder's vectors are compared without a projection.
@@ -266,6 +265,13 @@ class Objective(nn.Module):
             pairs = zip(self.teachers, teachers, strict=True)
             compared["teacher"] = averaged([_teacher_logits(*pair) for pair in pairs], self.weights)
         return torch.stack([term.loss(logits, compared[term.compare_with]).sum().float() for term in terms.values()])
+
+
+def _on_labels(term: Term, rows: Tensor, labels: Tensor, given: Tensor | None, weights: Tensor | None) -> Tensor:
+    """Sum of a term over rows [R, C] and their labels [R], or over those that are `given`, with weights [R]."""
+    part = slice(None) if given is None else given
+    values = term.loss(rows[part], labels[part])
+    return (values if weights is None else values * weights[part]).sum()
 
 
 def _arithmetic(model: nn.Module, like: Tensor) -> AbstractContextManager[Any]:

@@ -16,7 +16,8 @@ from msgspec import UNSET
 
 from distill.config.backends import BACKENDS
 from distill.data.task import names_in
-from distill.evaluation.results import Identity, Interval, Model, Results, Scores, known
+from distill.evaluation.record import Interval
+from distill.evaluation.results import Identity, Model, Results, Scores, known
 from distill.report import kept, verdict
 from distill.report.timed import Compared, at, median, reported_input
 

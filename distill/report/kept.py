@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from distill.evaluation.results import KEPT, Interval, Model, Over, Results, known
+from distill.evaluation.record import Interval
+from distill.evaluation.results import KEPT, Model, Over, Results, known
 
 
 def kept(model: Model) -> Over | None:

@@ -13,7 +13,7 @@ from distill.evaluation.kind_results import Entities
 from distill.evaluation.results import Model, Results
 from distill.report import headline
 from distill.report.headline import named
-from distill.report.table import Row, Table, number
+from distill.report.table import Row, Table, number, with_interval
 
 
 def detection_table(results: Results) -> Table | None:
@@ -25,7 +25,8 @@ def detection_table(results: Results) -> Table | None:
         "detected. Recall: the share of the label's rows that reach the threshold. The threshold is chosen so that at "
         f"most {FALSE_POSITIVES}% of the development rows without the label reach it. Chosen on: the number of these "
         "development rows; with few, the threshold is uncertain. False positives: the share of the reported rows "
-        "without the label that reach it. - where there are no such rows.",
+        "without the label that reach it. - where there are no such rows. In brackets: 95% intervals, which do not "
+        "include the uncertainty of the threshold.",
         "The threshold is a probability before temperature scaling, and cannot be compared with the scores of a "
         "prediction. An exported model uses it with model.predict(texts, detect=LABEL).",
     ]
@@ -37,12 +38,12 @@ def _detection(model: Model) -> Iterator[Row]:
         for label, each in labels.items():
             yield (
                 *(task, label, named(model), number(each.positives, 0)),
-                number(each.roc_auc),
+                with_interval(number(each.roc_auc), each.roc_auc_ci95, 1),
                 number(each.average_precision),
                 _share(each.threshold),
                 number(each.chosen_on, 0),
-                number(each.recall),
-                number(each.false_positives, 2),
+                with_interval(number(each.recall), each.recall_ci95, 1),
+                with_interval(number(each.false_positives, 2), each.false_positives_ci95, 2),
             )
 
 

@@ -19,7 +19,8 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from distill.config.loads import SINGLE_TEXTS
-from distill.evaluation.results import Disagreement, Interval, Model, Results, known
+from distill.evaluation.record import Interval
+from distill.evaluation.results import Disagreement, Model, Results, known
 from distill.report import headline, overview
 from distill.report.timed import median, milliseconds, reported_input, shapes
 

@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from distill.data.task_types import ranks
 from distill.data.task_types.embedding import EMBEDDING, SCALE, halves
 from distill.data.task_types.task_type import MISSING, Texts, group_numbers
 
 JUDGED = np.dtype([("label", np.float32), ("group", np.int64), ("document", np.int64)])
 """The dtype in which metrics take rows: a label, and the numbers of the query and the document."""
-
-TOP = 10
-"""Documents of a query that metrics consider."""
 
 _AT_ONCE = 256
 """Rows whose cosines with all documents are in memory at once."""
@@ -75,9 +73,9 @@ def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.
 def grades(outputs: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """[n, 3] nDCG@10, reciprocal rank@10 and recall@10 of each row's query, 0 to 1; NaN without a relevant document.
 
-    The documents of all rows are ranked for each query by their cosines with it; of equal cosines, the document that
-    occurs first comes first. A document is relevant if its label is above 0, which is then its gain (Järvelin and
-    Kekäläinen 2002), and not relevant for the queries with which it has no row.
+    The documents of all rows are ranked for each query by their cosines with it. Where cosines are equal, values are
+    means over all orders of these documents. A document is relevant if its label is above 0, which is then its gain
+    (Järvelin and Kekäläinen 2002), and not relevant for the queries with which it has no row.
 
     Args:
         outputs: [n, 2 D] vectors of queries and documents.
@@ -87,25 +85,30 @@ def grades(outputs: np.ndarray, truth: np.ndarray) -> np.ndarray:
     first, number = np.unique(truth["document"], return_index=True)[1], truth["document"]
     documents = documents[first]  # one vector for each document, in the order of the numbers
     gains, judged = _relevant(truth)
-    ranks = np.zeros(len(judged), np.int64)
+    before, tied = np.zeros((2, len(judged)), np.int64)
     for start in range(0, len(judged), _AT_ONCE):
         part = judged[start : start + _AT_ONCE]
         cosines = queries[part] @ documents.T
-        own, place = cosines[np.arange(len(part)), number[part]][:, None], number[part][:, None]
-        before = (cosines == own) & (np.arange(len(documents)) < place)
-        ranks[start : start + len(part)] = ((cosines > own) | before).sum(axis=1)
-    group, found = truth["group"][judged], ranks < TOP
+        own = cosines[np.arange(len(part)), number[part]][:, None]
+        before[start : start + len(part)] = (cosines > own).sum(axis=1)
+        tied[start : start + len(part)] = (cosines == own).sum(axis=1)
+    group = truth["group"][judged]
     count = int(truth["group"].max(initial=-1)) + 1
     ideal = np.zeros(len(judged), np.int64)
     by_gain = np.lexsort((-gains, group))
     ideal[by_gain] = np.arange(len(judged)) - np.searchsorted(group[by_gain], group[by_gain])
     total = np.bincount(group, minlength=count)
-    best = np.bincount(group, gains * (ideal < TOP) / np.log2(ideal + 2), count)
-    reached = np.bincount(group, gains * found / np.log2(ranks + 2), count)
+    best = np.bincount(group, gains * ranks.discount(ideal, np.ones_like(ideal)), count)
+    reached = np.bincount(group, gains * ranks.discount(before, tied), count)
+    recalled = np.bincount(group, ranks.found(before, tied), count)
+    first_found = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(first_found, group, before)
+    leading = np.flatnonzero(before == first_found[group])
+    tied_first = np.bincount(group[leading], minlength=count)[group[leading]]
     reciprocal = np.zeros(count)
-    np.maximum.at(reciprocal, group, found / (ranks + 1))
+    reciprocal[group[leading]] = ranks.reciprocal(before[leading], tied[leading], tied_first)
     with np.errstate(invalid="ignore"):
-        values = np.stack([reached / best, reciprocal, np.bincount(group, found, count) / total], axis=1)
+        values = np.stack([reached / best, reciprocal, recalled / total], axis=1)
     values[total == 0] = np.nan
     result: np.ndarray = values[truth["group"]]
     return result

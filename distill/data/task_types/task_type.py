@@ -26,7 +26,7 @@ MISSING = -100
 SOFT = "soft_outputs"
 """Column with the outputs of each training row that stand in for a teacher's, of tasks with soft labels."""
 
-OPTIONS = ("labels", "range", "threshold", "choices", "soft_label", "prompts")
+OPTIONS = ("labels", "range", "threshold", "choices", "soft_label", "class_weight", "prompts")
 """Settings of a task that are only for some kinds."""
 
 Words = tuple[str, Sequence[tuple[int, int]]]

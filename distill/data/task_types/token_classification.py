@@ -349,6 +349,7 @@ TOKEN_CLASSIFICATION = TaskType(
     metrics=("span_f1",),
     all_metrics=("span_f1", "accuracy"),
     accepts=_accepts,
+    settings=("labels", "class_weight"),
     form="a list of tags for each word or of spans with start, end and label",
     encode=_encode,
     decode=_decode,

@@ -19,6 +19,7 @@ from distill.compression.pruning.masks import merge
 from distill.compression.quantization.fake_quantization import faked
 from distill.compression.quantization.quantize import linears
 from distill.config import Train, Transfer
+from distill.data import class_weights
 from distill.data.collate import pairs, task_batch
 from distill.data.encode import Encoded
 from distill.data.task_model import load_for
@@ -276,6 +277,8 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
         encoded = replace(encoded, words=encoded.words.only(np.asarray(learned.any(axis=1))))
         rows = replace(rows, encoded=encoded)
 
+    assert encoded.labels is not None
+    weights = class_weights.of_labels(data.task.class_weight, encoded.labels, data.task.labels)
     # The texts of all rows are compared, whichever process encodes them.
     rank, world = machine.accelerator.process_index, machine.accelerator.num_processes
     global_batch = kind.separate and world > 1
@@ -291,6 +294,7 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
         batch["labels"] = kind.loss_targets(encoded.labels[numbers])
         if not (given := labelled(batch["labels"])).all():
             batch["labelled"] = np.flatnonzero(given)
+        batch |= class_weights.arrays(weights, encoded.labels[numbers])
         if inside:
             batch["real"] = np.flatnonzero(batch["attention_mask"])[: None if len(own) else 0]
         if learned is not None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from distill.config import Task, Tasks, names
+from distill.data.class_weights import BALANCED
 from distill.data.task import chosen, is_own
 from distill.data.task_types import TASK_TYPES
 from distill.errors import Line, Problem
@@ -97,9 +100,27 @@ def _task(key: str, task: Task) -> Iterator[Line]:
             f"set e.g. {quoting.setting(f'{key}.prompts', ['query: ', 'passage: '])}",
         )
     yield from _labels(key, task)
+    yield from _class_weight(key, task.class_weight)
     used = [task.text, task.text_pair, *(task.label if isinstance(task.label, list) else [task.label])]
     if task.soft_label is not None and task.soft_label in used:
         yield Problem(f"{key}.soft_label", task.soft_label, "be another column than text and label", "correct it")
+
+
+def _class_weight(key: str, given: Any) -> Iterator[Line]:
+    weights = [given] if not isinstance(given, dict) else [*given.values()]
+    if given not in (None, BALANCED) and not (isinstance(given, dict) and weights and all(map(_is_weight, weights))):
+        example = quoting.setting(f"{key}.class_weight", {"LABEL": 10})
+        yield Problem(
+            f"{key}.class_weight", given, f"be {BALANCED}, or finite weights above 0 of labels", f"e.g. {example}"
+        )
+
+
+def _is_weight(value: Any) -> bool:
+    """Whether a value, which may be written as text, is a finite number above 0."""
+    try:
+        return not isinstance(value, bool) and 0 < float(value) < math.inf
+    except (TypeError, ValueError):
+        return False
 
 
 def _files(key: str, task: Task) -> Iterator[Line]:

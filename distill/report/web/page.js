@@ -433,12 +433,13 @@ function panel(variant) {
   const speeds = [...new Set([...Object.keys(variant.speedup), ...Object.keys(variant.ms)])].map((name) => [name, shown(variant.speedup[name], 2, "x"), fixed(variant.ms[name] ?? null, 2)]);
   speeds.push(...Object.entries(variant.from_text || {}).map(([name, found]) => [`${name}, from text (tokenizer ${fixed(100 * found.tokenizer, 0)}%)`, `${fixed(found.speedup.median, 2)}x`, fixed(found.median, 2)]));
   if (variant.over) facts.push(row("Speed over your model in its fastest form that keeps its score", variant.over));
-  const interval = (task, metric) => { const found = variant.score_ci95 && variant.score_ci95[task] && variant.score_ci95[task][metric]; return found ? ` [${fixed(found[0])}, ${fixed(found[1])}]` : ""; };
+  const between = (ends, digits = 1) => (ends ? ` [${fixed(ends[0], digits)}, ${fixed(ends[1], digits)}]` : "");
+  const interval = (task, metric) => between(variant.score_ci95 && variant.score_ci95[task] && variant.score_ci95[task][metric]);
   const scores = Object.entries(variant.scores).flatMap(([task, metrics]) => Object.entries(metrics).map(([metric, value]) => [task, metric, fixed(value) + interval(task, metric), fixed(reference ? (reference.scores[task] || {})[metric] : null)]));
   const recall = Object.entries(variant.recall || {}).flatMap(([task, labels]) => Object.entries(labels).map(([name, value]) => [task, name, fixed(value)]));
   scores.push(...Object.entries(variant.beside || {}).flatMap(([task, metrics]) => Object.entries(metrics).map(([metric, value]) => [task, `${metric}, beside the score`, fixed(value), fixed(reference ? ((reference.beside || {})[task] || {})[metric] : null)])));
   scores.push(...Object.entries(variant.teachers_index || {}).flatMap(([task, metrics]) => Object.entries(metrics).map(([metric, value]) => [task, `${metric}, on the teacher's documents`, fixed(value), fixed(reference ? (reference.scores[task] || {})[metric] : null)])));
-  const detection = Object.entries(variant.detection || {}).flatMap(([task, labels]) => Object.entries(labels).map(([name, found]) => [task, name, fixed(found.roc_auc), fixed(found.average_precision), share(found.threshold), fixed(found.chosen_on, 0), fixed(found.recall), fixed(found.false_positives, 2)]));
+  const detection = Object.entries(variant.detection || {}).flatMap(([task, labels]) => Object.entries(labels).map(([name, found]) => [task, name, fixed(found.roc_auc) + between(found.roc_auc_ci95), fixed(found.average_precision), share(found.threshold), fixed(found.chosen_on, 0), fixed(found.recall) + between(found.recall_ci95), fixed(found.false_positives, 2) + between(found.false_positives_ci95, 2)]));
   const spans = Object.entries(variant.entities || {}).flatMap(([task, types]) => Object.entries(types).map(([name, found]) => [task, name, fixed(found.precision), fixed(found.recall), fixed(found.f1), ...[found.true, found.exact, found.overlapping, found.mistyped].map((count) => fixed(count, 0))]));
   const stages = run.stages.filter((stage) => stage.target === null || stage.target === variant.target);
   const logged = stages.filter((stage) => stage.log && stage.log.length > 1);

@@ -172,8 +172,8 @@ def test_queries_with_one_relevant_document_each_are_ranked_against_those_of_the
     vectors = np.concatenate([np.eye(6)[[0, 1, 2, 3]], np.eye(6)[[0, 1, 2, 2]]], axis=1)
     texts = [["a", "b", "c", "d"], ["1", "2", "3", "4"]]
     graded = RETRIEVAL.grade(vectors, RETRIEVAL.truth(np.ones(4, np.float32), texts, ()))
-    # The last query has the cosine 0 with all four documents, of which its own comes last.
-    np.testing.assert_allclose(graded[:, 1], [1, 1, 1, 1 / 4])
+    # The third query has the cosine 1 with two documents, and the last the cosine 0 with all four.
+    np.testing.assert_allclose(graded[:, 1], [1, 1, (1 + 1 / 2) / 2, (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4])
 
 
 def data_of(prompts: tuple[str, ...] = ()) -> tuple[TaskData, Dataset]:

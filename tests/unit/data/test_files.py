@@ -478,7 +478,7 @@ def test_rows_that_another_version_read_are_read_again(
         monkeypatch.setattr("distill.runtime.storage.file_hashes.of_code", lambda folder: "another")
     else:
         monkeypatch.setattr(pa, "__version__", "0")
-    monkeypatch.setattr(files.formats, "batches", lambda *args: iter([pa.record_batch({"a": ["read again"]})]))
+    monkeypatch.setattr(files.formats, "batches", lambda *args, **more: iter([pa.record_batch({"a": ["read again"]})]))
     assert load(path).rows.to_pylist() == [{"a": "read again"}]
     monkeypatch.undo()
     assert load(path).rows.to_pylist() == [{"a": "good"}]
@@ -487,8 +487,8 @@ def test_rows_that_another_version_read_are_read_again(
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, real = write(tmp_path / "f.csv", b"a\ngood\n"), files.formats.batches
 
-    def changing(*args: Any) -> Any:
-        yield from real(*args)
+    def changing(*args: Any, **settings: Any) -> Any:
+        yield from real(*args, **settings)
         path.write_bytes(b"a\nevil\n")
 
     with monkeypatch.context() as patch:

@@ -42,3 +42,16 @@ def test_every_spelling_of_a_file_of_the_system_is_known(spelled: str, tmp_path:
         (tmp_path / "link").symlink_to(ENVIRON)
         spelled, place = "local://{}", str(tmp_path / "link")
     assert len([*system_files("tasks.train", spelled.format(place))]) == 1
+
+
+@pytest.mark.skipif(not Path(ENVIRON).exists(), reason="Linux only")
+@pytest.mark.parametrize("place", ["qrels/train.tsv", "corpus.jsonl"])
+def test_a_file_of_the_system_in_a_folder_of_rows_is_refused(place: str, tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    for file in ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv", "qrels/test.tsv"):
+        (tmp_path / file).write_text("{}\n")
+    assert not [*system_files("tasks.train", str(tmp_path))]
+    (tmp_path / place).unlink()
+    (tmp_path / place).symlink_to(ENVIRON)
+    (line,) = system_files("tasks.train", str(tmp_path))
+    assert line.startswith(f"tasks.train: got {tmp_path}, which leads to /proc/")

@@ -1,0 +1,349 @@
+"""Folders of BEIR (Thakur et al. 2021, arXiv 2104.08663) and MTEB: documents, queries and judgements in files of their
+own, which become rows of a query, a document and a score.
+
+Judgements name few documents that are not relevant, often none. So documents that are not judged for a query are added
+with the score 0, as metrics of BEIR count them: half of them similar to the query, by rare words, the others at random.
+
+Only numbers of rows are in memory. Texts are copied, part by part, from the tables of the files, which are mapped.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data import files
+from distill.data.about import About, about, with_about
+from distill.data.files import Table
+from distill.data.task_types.regression import numeric
+from distill.data.task_types.task_type import is_number, is_text
+from distill.errors import DataError
+from distill.runtime import progress
+
+NOT_RELEVANT = 10
+"""Documents of a query that are not relevant, judged or not. Those that lack are added."""
+
+POOL = 50_000
+"""Documents of the corpus, drawn at random from more, of which some are added."""
+
+_IDS = ("_id", "id")
+_TEXT = (*_IDS, "title", "text")
+_JUDGED = ("query-id", "corpus-id", "score")
+_FOLDERS = ("qrels", "default", "data")
+"""Folders with judgements, of which the first that exists is read: BEIR's, and those of MTEB's parquet files."""
+_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
+_AT_ONCE = 4096
+_COLUMNS = pa.schema([("query", pa.string()), ("document", pa.string()), ("score", pa.float64()), ("row", pa.int64())])
+
+
+def is_beir(folder: Path) -> bool:
+    return bool(_parts(folder, "corpus") and _parts(folder, "queries") and _judgements(folder))
+
+
+def splits(folder: Path) -> list[str]:
+    """Splits with judgements, as the files call them."""
+    return [*_judgements(folder)]
+
+
+def tables(folder: Path, names: Sequence[str], key: str) -> dict[str, Table]:
+    """Split -> rows `query`, `document` and `score`. `names`: some of `splits`.
+
+    Raises:
+        DataError: for malformed files, for judgements of texts that are not there, and for files that change meanwhile.
+    """
+    judged, texts = _judgements(folder), [_parts(folder, name) for name in ("corpus", "queries")]
+    every = [*texts[0], *texts[1], *chain.from_iterable(judged[name] for name in names)]
+    states = {file: files.state_of(file) for file in every}
+    # Other keys, such as metadata, may differ from row to row.
+    corpus, queries = (files.read(parts, key, keys=_TEXT) for parts in texts)
+    judgements = {name: files.read(judged[name], key, "tab") for name in names}
+    if changed := [file for file in every if files.state_of(file) != states[file]]:
+        raise files.changing(changed[0])
+    found = {}
+    for name, table in judgements.items():
+
+        def make(file: Path, table: Table = table, name: str = name) -> None:
+            _write(file, *_joined(corpus, queries, table, name))
+
+        of_texts = [states[file] for parts in texts for file in parts]
+        rows = files.stored(["beir", name, of_texts, [states[file] for file in judged[name]]], make)
+        kept = rows["row"].to_numpy()
+        found[name] = Table(rows.drop_columns("row"), table.files, table.starts, table.about, kept)
+        for note in about(rows.schema).notes:
+            found[name] = found[name].noted(note)
+    return found
+
+
+def _parts(folder: Path, name: str) -> list[str]:
+    """The files with the texts of this name: one, or those in a folder of this name."""
+    alone = [[file] for ending in _ENDINGS if (file := folder / f"{name}{ending}").is_file()]
+    inside = [parts for ending in _ENDINGS if (parts := _files(folder / name, ending))]
+    return [str(file) for file in next(iter([*alone, *inside]), [])]
+
+
+def _files(folder: Path, ending: str) -> list[Path]:
+    """The files that end so, without hidden ones, such as macOS writes beside others."""
+    return [file for file in sorted(folder.glob(f"*{ending}")) if not file.name.startswith(".")]
+
+
+def _judgements(folder: Path) -> dict[str, list[str]]:
+    """Split, as the files call it, -> its files of judgements, which have one ending."""
+    for name in _FOLDERS:
+        found = dict[str, list[str]]()
+        for ending in (".tsv", ".tsv.gz", *_ENDINGS):
+            given = dict[str, list[str]]()
+            for file in _files(folder / name, ending):
+                given.setdefault(re.split(r"[-.]", file.name)[0], []).append(str(file))
+            found = given | found
+        if found:
+            return found
+    return {}
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """The texts of a file or files, by their row."""
+
+    ids: pa.ChunkedArray
+    texts: Sequence[tuple[pa.ChunkedArray, ...]]
+    """Columns whose texts are put together, of each part of the rows."""
+    starts: np.ndarray
+    """First row of each part."""
+    files: str
+
+    def rows_of(self, wanted: pa.Array) -> np.ndarray:
+        """[n] the row with each of these ids, which all differ; -1 where there is none. DataError for an id of two
+        rows."""
+        number = pc.fill_null(pc.index_in(self.ids, value_set=wanted), -1).to_numpy()
+        given = np.flatnonzero(number >= 0)
+        if len(twice := np.flatnonzero(np.bincount(number[given]) > 1)):
+            raise DataError(
+                f"{self.files}: got two rows with the id {wanted[int(twice[0])].as_py()!r}; must be one for each id; "
+                "remove or rename one"
+            )
+        rows = np.full(len(wanted), -1, np.int64)
+        rows[number[given]] = given
+        return rows
+
+    def take(self, rows: np.ndarray) -> pa.Array:
+        """The texts of these rows, in this order: the title, if there is one, and the text, as BEIR joins them."""
+        order = np.argsort(rows, kind="stable")
+        part = np.searchsorted(self.starts, rows[order], side="right") - 1
+        found = []
+        for number, of_part in zip(*_grouped(part, rows[order]), strict=True):
+            inside = pa.array(of_part - self.starts[number])
+            columns = [pc.fill_null(column.take(inside), "") for column in self.texts[number]]
+            joined = columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, " ")
+            found.append(pc.utf8_trim_whitespace(joined))
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return pa.concat_arrays(found).take(pa.array(back))
+
+
+def _grouped(numbers: np.ndarray, values: np.ndarray) -> tuple[list[int], list[np.ndarray]]:
+    """The different numbers [n], which are in order, and the values [n] of each."""
+    distinct, starts = np.unique(numbers, return_index=True)
+    return distinct.tolist(), np.split(values, starts[1:])
+
+
+def _texts(table: Table, name: str) -> _Texts:
+    """The texts of the table of this name. Documents may have a title."""
+    rows, where = table.rows, ", ".join(table.files)
+    column = next((each for each in _IDS if each in rows.column_names), None)
+    if column is None or "text" not in rows.column_names:
+        raise DataError(
+            f"{where}: got columns {', '.join(rows.column_names)}; must have _id and text, as the {name} of BEIR; "
+            "rename them"
+        )
+    titled = name == "corpus" and "title" in rows.column_names and not pa.types.is_null(rows["title"].type)
+    columns = ["title", "text"] if titled else ["text"]
+    for each in columns:
+        if not is_text(rows[each].type):
+            raise DataError(f"{where}: got {rows[each].type} in column {each}; must be text; convert it")
+    parts = rows.select([column, *columns]).to_batches()
+    ids = pa.chunked_array([_ids(part[column], where) for part in parts], pa.string())
+    starts = np.cumsum([0, *(part.num_rows for part in parts[:-1])])
+    return _Texts(ids, [tuple(part[each].cast(pa.string()) for each in columns) for part in parts], starts, where)
+
+
+def _ids(column: pa.Array | pa.ChunkedArray, where: str) -> pa.Array:
+    """Ids as text; numbers too, as JSON and parquet may have them."""
+    if not (is_text(column.type) or pa.types.is_integer(column.type)):
+        raise DataError(f"{where}: got ids of the type {column.type}; must be text; write them as text")
+    return column.cast(pa.string())
+
+
+def _joined(corpus: Table, queries: Table, judgements: Table, name: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema, with notes, and the rows of a split: its judgements in their order, then the documents that are
+    added, whose `row` is -1."""
+    where = ", ".join(judgements.files)
+    missing = [column for column in _JUDGED if column not in judgements.rows.column_names]
+    if missing:
+        raise DataError(
+            f"{where}: got columns {', '.join(judgements.rows.column_names)}; must have {', '.join(_JUDGED)}; add a "
+            "header with these names"
+        )
+    scores = _scores(judgements)
+    asked, shown = (
+        _found(_texts(table, of), judgements.rows[column], where, column)
+        for table, of, column in ((queries, "queries", "query-id"), (corpus, "corpus", "corpus-id"))
+    )
+    # The loader of BEIR keeps the last judgement of a pair.
+    _, last = np.unique((asked.rows * len(shown.texts.ids) + shown.rows)[::-1], return_index=True)
+    judged = np.sort(len(scores) - 1 - last)
+    notes = list[str]()
+    if again := len(scores) - len(judged):
+        notes.append(f"{again:,} judgements of a pair that is judged again later are left out")
+    asked, shown = (replace(each, rows=each.rows[judged]) for each in (asked, shown))
+    themselves = _themselves(asked, shown)
+    if len(among := np.flatnonzero(np.isin(shown.rows, themselves[:, 1]))):
+        notes.append(
+            f"{len(among):,} judgements are of documents that are queries too, which BEIR leaves out of what such a "
+            "query finds; here a search finds them"
+        )
+    more = _added(asked, shown, scores[judged], themselves, np.random.default_rng([0, zlib.crc32(name.encode())]))
+    notes.append(
+        f"{len(judged):,} judgements, and {len(more):,} documents that are not judged, added as not relevant, so that "
+        f"each query has up to {NOT_RELEVANT} such documents"
+    )
+    rows = np.concatenate([np.stack([asked.rows, shown.rows], axis=1), more])
+    values = pa.array(np.concatenate([scores[judged], np.zeros(len(more))]))
+    numbers = pa.array(np.concatenate([judged, np.full(len(more), -1)]))
+    schema = with_about(_COLUMNS, About(notes=tuple(notes)))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(rows), _AT_ONCE):
+            part = rows[start : start + _AT_ONCE]
+            texts = asked.texts.take(part[:, 0]), shown.texts.take(part[:, 1])
+            others = (values.slice(start, _AT_ONCE), numbers.slice(start, _AT_ONCE))
+            yield pa.record_batch([*texts, *others], schema=schema)
+
+    return schema, batches()
+
+
+def _scores(judgements: Table) -> np.ndarray:
+    """[n] the score of each judgement. DataError for one that is no number."""
+    column = judgements.rows["score"]
+    if is_text(column.type) or is_number(column.type):
+        values, bad = numeric(column)
+    else:
+        values, bad = np.zeros(len(column)), np.ones(len(column), np.bool_)
+    if len(wrong := np.flatnonzero(bad | np.isnan(values))):
+        row = int(wrong[0])
+        raise DataError(
+            f"{judgements.where(row)}: got {column[row].as_py()!r} as score; must be a number; correct the row"
+        )
+    return values
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Texts that judgements name."""
+
+    texts: _Texts
+    ids: pa.Array
+    """Their ids, all different."""
+    places: np.ndarray
+    """[ids] the row of each."""
+    rows: np.ndarray
+    """[n] the row of each judgement's text."""
+
+
+def _found(texts: _Texts, column: pa.ChunkedArray, where: str, name: str) -> _Found:
+    """The texts with the ids of a column of judgements. DataError, with their number, for ids that no text has."""
+    given = _ids(column, where)
+    ids = pc.unique(given.drop_null())
+    places = texts.rows_of(ids)
+    number = pc.fill_null(pc.index_in(given, value_set=ids), -1).to_numpy()
+    rows = np.append(places, -1)[number]
+    if len(absent := np.flatnonzero(rows < 0)):
+        raise DataError(
+            f"{where}: got {len(absent):,} of {len(rows):,} judgements whose {name} is in no row of {texts.files} "
+            f"({int((places < 0).sum()):,} of {len(ids):,} ids, e.g. {given[int(absent[0])].as_py()!r}); must all be "
+            "there; remove these judgements, or add the texts"
+        )
+    return _Found(texts, ids, places, rows)
+
+
+def _themselves(asked: _Found, shown: _Found) -> np.ndarray:
+    """[m, 2] rows of a query and of a document that has its id and contains its text."""
+    own = shown.texts.rows_of(asked.ids)
+    pairs, found = np.stack([asked.places, own], axis=1)[own >= 0], [np.zeros((0, 2), np.int64)]
+    for start in range(0, len(pairs), _AT_ONCE):
+        part = pairs[start : start + _AT_ONCE]
+        texts = zip(asked.texts.take(part[:, 0]).to_pylist(), shown.texts.take(part[:, 1]).to_pylist(), strict=True)
+        found.append(part[[query in document for query, document in texts]])
+    return np.concatenate(found)
+
+
+def _added(
+    asked: _Found, shown: _Found, scores: np.ndarray, themselves: np.ndarray, random: np.random.Generator
+) -> np.ndarray:
+    """[m, 2] rows of a query and of a document whose text is not judged for a query of this text, and that is no query
+    itself. `themselves`: [k, 2] rows of a query and of the document that it is."""
+    from distill.data.similar import Index  # with scipy, which other tasks do not need
+
+    # Queries with the same text are one query, and documents with the same text one document.
+    order = np.argsort(asked.places)
+    texts = asked.texts.take(asked.places[order]).dictionary_encode()
+    of_place = texts.indices.to_numpy()
+    queries = asked.places[order][np.unique(of_place, return_index=True)[1]]
+    of_judgement = of_place[np.searchsorted(asked.places[order], asked.rows)]
+    pool = np.setdiff1d(np.arange(len(shown.texts.ids)), themselves[:, 1])
+    pool = np.sort(random.choice(pool, POOL, replace=False)) if len(pool) > POOL else pool
+    if not len(pool):
+        return np.zeros((0, 2), np.int64)
+    places = dict(zip(reversed(shown.texts.take(pool).to_pylist()), reversed(pool.tolist()), strict=True))
+    pool = np.sort(np.fromiter(places.values(), np.int64))
+    own = shown.texts.rows_of(asked.ids)[order]  # documents with the ids of queries
+    judged = np.concatenate([shown.rows, own[own >= 0]])
+    asking = np.concatenate([of_judgement, of_place[own >= 0]]).tolist()
+    without: list[set[int | None]] = [set() for _ in queries]
+    for query, row in zip(asking, _with_text(shown.texts, judged, places), strict=True):
+        without[query].add(row)
+    lacking = NOT_RELEVANT - np.bincount(of_judgement, scores <= 0, len(queries)).astype(np.int64)
+    index, found = Index(shown.texts.take(pool).to_pylist()), [np.zeros((0, 2), np.int64)]
+    with progress.counted("adding documents to queries", len(queries)) as done:
+        for start in range(0, len(queries), _AT_ONCE):
+            done(min(_AT_ONCE, len(queries) - start))
+            numbers = np.flatnonzero(lacking[start : start + _AT_ONCE] > 0) + start
+            if not len(numbers):
+                continue
+            near = pool[index.nearest(asked.texts.take(queries[numbers]).to_pylist(), 2 * NOT_RELEVANT)]
+            for number, similar in zip(numbers.tolist(), near, strict=True):
+                drawn = _drawn(similar, pool, int(lacking[number]), without[number], random)
+                found.append(np.stack([np.full(len(drawn), queries[number]), drawn], axis=1))
+    return np.concatenate(found)
+
+
+def _with_text(texts: _Texts, rows: np.ndarray, places: Mapping[str, int]) -> Iterator[int | None]:
+    """For each row, that of `places` which has its text, if there is one."""
+    distinct, number = np.unique(rows, return_inverse=True)
+    found: list[int | None] = []
+    for start in range(0, len(distinct), _AT_ONCE):
+        found += map(places.get, texts.take(distinct[start : start + _AT_ONCE]).to_pylist())
+    return map(found.__getitem__, number.tolist())
+
+
+def _drawn(
+    similar: np.ndarray, pool: np.ndarray, count: int, without: set[int | None], random: np.random.Generator
+) -> np.ndarray:
+    """At most `count` rows, half of them of `similar` and the others of `pool`, in random order and each once."""
+    first = [row for row in random.permutation(similar).tolist() if row not in without][: count // 2]
+    others = random.choice(pool, 4 * count + len(without)).tolist()
+    rows = dict.fromkeys(first) | dict.fromkeys(row for row in others if row not in without)
+    return np.array([*rows][:count], np.int64)
+
+
+def _write(file: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
