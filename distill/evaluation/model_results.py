@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from distill.config.loads import SINGLE, SINGLE_TEXTS
 from distill.config.schemes import COMPILED
 from distill.data.tasks import TaskData
-from distill.evaluation import calibration, chance, detection, resamples, retained, significance
+from distill.evaluation import calibration, chance, detection, resamples, retained, significance, vector_forms
 from distill.evaluation.entities import entities
 from distill.evaluation.lengths import by_length
 from distill.evaluation.results import (
@@ -209,11 +209,19 @@ def of_kinds(name: str, measured: Measured) -> dict[str, Any]:
     for (task, _), (predicted, labels) in own.items():
         if (of := measured.tasks[task].task).kind.per_token and task not in spans:
             spans[task] = entities(predicted, labels, of.labels)
+    outputs = measured.outputs[name]
+    separate = {key: each for key, (each, _) in outputs.items() if measured.tasks[key[0]].task.kind.separate}
+
+    def graded(key: tuple[str, str], stored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        labels = outputs[key][1]
+        return measured.tasks[key[0]].task.graded(stored, labels), labels
+
     told = (_told(outputs, measured.tasks) for outputs in (measured.outputs[name], measured.development.get(name, {})))
     return {
         "beside": retained.scores({key: each for key, each in own.items() if others[key[0]]}, others),
         "detection": detection.every(*told),
         "entities": spans,
+        "vectors": vector_forms.scores(separate, graded, measured.names),
     }
 
 

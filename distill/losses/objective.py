@@ -109,7 +109,8 @@ class Objective(nn.Module):
         self.terms = dict(terms)
         if gates is not None:
             self.terms[GATES.name] = Term(1.0, GATES.name, "labels", "all", losses.mse)
-        self.pooling = pooling
+        # A token's vector does not depend on the text without layers, and so neither does the first one's.
+        self.poolings = pooling if families.depth(student) else "mean", pooling
         # A tuple, so that teachers are not submodules: they get no gradients, no synchronization and no train mode.
         self.teachers = tuple(teachers)
         self.weights = tuple(weights)
@@ -212,8 +213,8 @@ class Objective(nn.Module):
         """Sum of a term over its rows, for one pair of layers."""
         rows, heads = _rows(term, batch), term.heads or families.heads(self.student)
         positions = batch[rows], batch.get(f"teacher_{rows}", batch[rows])
-        sides = zip((student, teacher), pair, positions, strict=True)
-        student_rows, teacher_rows = (ROWS[term.kind.name](Part(*side, heads, self.pooling)) for side in sides)
+        sides = zip((student, teacher), pair, positions, self.poolings, strict=True)
+        student_rows, teacher_rows = (ROWS[term.kind.name](Part(*side, heads, how)) for *side, how in sides)
         both = zip(student_rows, teacher_rows, strict=True)
         total = torch.stack([term.loss(self._projected(name, mine), target).sum() for mine, target in both]).sum()
         return total / heads if term.kind.by_head else total

@@ -83,7 +83,7 @@ def _other_tokens(models: Models, plan: Plan, kind: str) -> Iterator[Line]:
     """Reasons why students have other tokens than their teachers, for a kind of task that compares token by token."""
     must = f"be the teacher's for {kind}, where models are compared token by token"
     if not same_tokens(models.teachers[0].tokenizer, models.student_tokenizer):
-        key = "student.name" if plan.given_student else "student.tokenizer"
+        key = "student.name" if plan.given_student else "student.tokenizer (or student.init=static)"
         yield Problem(key, "a tokenizer that is not the teacher's", must, "choose the same")
     taught = [step for step in plan.steps if step.teacher and tokenizer_of(step.teacher) is not step.tokenizer]
     for cut in dict.fromkeys(step.tokenizer for step in taught if isinstance(step.tokenizer, Step)):

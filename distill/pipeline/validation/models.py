@@ -10,7 +10,7 @@ from typing import Any
 
 from distill.compression.pruning.ragged import STEP
 from distill.config import Config, Evaluate, Prune, Student, Train, Vocabulary
-from distill.config.plan import STUDENT, Plan, Step
+from distill.config.plan import STATIC, STUDENT, Plan, Step
 from distill.errors import ConfigError, Line, Problem
 from distill.inference.cost import size_mib_of
 from distill.inference.timing import OWN
@@ -224,8 +224,10 @@ def built(models: Models, settings: Student) -> Any:
         )
     if (settings.num_hidden_layers or 1) > loaded.num_hidden_layers:
         raise ConfigError(_too_deep(settings, loaded))
-    layers = student.initial_layers(settings, loaded.num_hidden_layers)
     sizes = {name: getattr(settings, name) for name in student.SIZES}
+    if settings.init == STATIC:
+        return student.static_config(loaded, own, sizes)
+    layers = student.initial_layers(settings, loaded.num_hidden_layers)
     config = student.student_config(loaded, layers, settings.family, sizes)
     teacher.check_vocabulary(own, config)
     if settings.init == "teacher_layers":

@@ -23,6 +23,8 @@ class TermFacts:
     """Whether the teacher reads long texts in windows."""
     pruned: bool = False
     """Whether the student was pruned, so that it may have fewer heads than its teacher."""
+    static: bool = False
+    """Whether the student has no layers."""
     soft_labels: bool = False
     """Whether soft labels stand in for the stage's teacher."""
 
@@ -40,6 +42,9 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
         yield from _compared(where, key, term, kind, stage, facts)
         yield from _positions(where, term, kind, stage, facts)
         yield from _layers(where, term, kind)
+        if facts.static and kind.layers:
+            must = "be logits, pooled or vectors with student.init=static, whose student has no layers"
+            yield Problem(f"{where}.features", kind.name, must, f"drop the term with ~{where}")
         if kind.inside and stage.data == "tasks":
             yield from _inside_on_tasks(where, term, kind, facts)
         if term.compare_with == "teacher":

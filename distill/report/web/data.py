@@ -37,6 +37,7 @@ _DETAILS = (
     "beside",
     "detection",
     "entities",
+    "vectors",
     "score_ci95",
     "calibration",
     "by_length",

@@ -88,6 +88,7 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
     ("student.tokenizer", "CUT_FROM_TEACHER"): ["prune"],
     ("student.num_attention_heads", "EVEN"): ["prune"],
     ("student.init", "CUT_FROM_TEACHER"): ["prune"],
+    ("student.layers", "WITHOUT_LAYERS"): ["distilbert", "student.init=static"],
     ("target.speedup", "UNEVEN"): ["prune", "target.speedup=null", f"{PRUNE}.uniform=false"],
     ("student.layers", "BUILT_AND_PRUNED"): ["distil_prune_int8"],
     ("target.speedup", "SIZED"): ["prune", "target.speedup=null", "student.num_hidden_layers=2"],
@@ -145,6 +146,7 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
     ],
     ("stages.*.build_student", "CUTS_FOR_ALL"): ["prune_general"],
     ("stages.*.build_student", "FROM_STUDENT"): ["task"],
+    ("stages.*.build_student", "STATIC_AND_PRUNED"): ["distil_prune_int8", "student.init=static"],
 }
 """First setting of a row and its situation -> a command in which the situation holds: the recipe and settings."""
 
@@ -160,6 +162,7 @@ STAGES = {
     ("stages.*.shape_of", "SHAPE_BY_GATES"): "general",
     ("stages.*.build_student", "CUTS_FOR_ALL"): "general",
     ("stages.*.build_student", "FROM_STUDENT"): "finetune",
+    ("stages.*.build_student", "STATIC_AND_PRUNED"): "pretrain",
 }
 """Row of a stage's setting -> the stage whose setting is wrong, where it is not the usual one."""
 USUAL = {"gates.kind": "gated", "uniform": "prune", "finalists": "prune", "refit": "prune"}
