@@ -80,23 +80,30 @@ def mean_tokenizer(tokenizer: Any) -> Any:
 
     The vector of padding is zero and is not trained. So the mean of a text has the direction that libraries find which
     leave out special and unknown tokens, as model2vec does, and an empty text has a vector.
+
+    Raises:
+        ConfigError: for a tokenizer with an unknown token whose padding token is outside of its vocabulary.
     """
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
     pad, number = tokenizer.pad_token, tokenizer.pad_token_id
     settings = json.loads(tokenizer.backend_tokenizer.to_str())
-    for key, value in (("unk_token", pad), ("unk_id", number)):
-        if settings["model"].get(key) is not None:
-            settings["model"][key] = value
-    first, (text, second) = (
-        {"SpecialToken": {"id": pad, "type_id": 0}},
-        ({"Sequence": {"id": name, "type_id": 0}} for name in "AB"),
-    )
+    model, unknown = settings["model"], {"unk_token": pad, "unk_id": number}
+    unknown = {key: value for key, value in unknown.items() if model.get(key) is not None}
+    vocabulary = model["vocab"] if isinstance(model["vocab"], dict) else [token for token, _ in model["vocab"]]
+    if unknown and pad not in vocabulary:
+        raise ConfigError(
+            f"student.init: got static and a tokenizer whose padding token {pad} was added to its vocabulary; must be "
+            "one of the vocabulary, because it stands for unknown words; choose another student.init or tokenizer"
+        )
+    model |= unknown
+    first = {"SpecialToken": {"id": pad, "type_id": 0}}
+    texts = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
     settings["post_processor"] = {
         "type": "TemplateProcessing",
-        "single": [first, text],
-        "pair": [first, text, first, second],
+        "single": [first, texts[0]],
+        "pair": [first, texts[0], first, texts[1]],
         "special_tokens": {pad: {"id": pad, "ids": [number], "tokens": [pad]}},
     }
     special = {name: getattr(tokenizer, name) for name in tokenizer.SPECIAL_TOKENS_ATTRIBUTES}
