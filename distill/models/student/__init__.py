@@ -54,6 +54,9 @@ __all__ = [
 ]
 
 
+_INITS = ("teacher_layers", "random")
+
+
 def from_teacher(
     model: Any,
     layers: Sequence[int],
@@ -77,8 +80,12 @@ def from_teacher(
         sizes: see `student_config`.
 
     Raises:
-        ConfigError: layers or sizes that the teacher or the family does not allow.
+        ConfigError: layers or sizes that the teacher or the family does not allow, and another `init`.
     """
+    if init not in _INITS:
+        raise ConfigError(
+            f"student.init: got {init}; must be {' or '.join(_INITS)} for a student with layers; set one of them"
+        )
     config = student_config(model.config, layers, family, sizes or {})
     if init == "teacher_layers":
         check_transfer(model.config, config)

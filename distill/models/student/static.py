@@ -65,6 +65,7 @@ def static_config(teacher: Any, tokenizer: Any, sizes: Mapping[str, int | None])
         norm_eps=EPS,
         classifier_pooling="mean",
         pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=False,  # or a language-model head would train the vector of padding
         **ids,
     )
 

@@ -320,6 +320,7 @@ REFUSES = (
     Refusal(("stages.*.teacher",), None, SEVERAL_OR_WINDOWS, OUT),
     Refusal(("stages.*.quantization_aware",), False, NO_STUDENT, "set it where the student is last trained on tasks"),
     Refusal(("stages.*.quantization_aware", "stages.*.skip_if_head"), False, SHARED, OUT),
+    Refusal(("stages.*.quantization_aware",), False, WITHOUT_LAYERS, OUT),
     Refusal(_BEST, 1, ON_CORPUS, OUT),
     Refusal(_BEST, 1, GATED, OUT),
     Refusal(_BEST, 1, SHARED, OUT),

@@ -102,7 +102,9 @@ def test_vector_of_a_text_is_the_mean_of_its_tokens_whatever_their_order(family:
     given = {name: batch[name] for name in ("input_ids", "attention_mask")}
     with torch.no_grad():
         hidden = families.encode(model, given)
-        alone = families.encode(model, {"input_ids": given["input_ids"][:1, 3:4], "attention_mask": torch.ones(1, 1).long()})
+        alone = families.encode(
+            model, {"input_ids": given["input_ids"][:1, 3:4], "attention_mask": torch.ones(1, 1).long()}
+        )
     torch.testing.assert_close(hidden[0].mean(0), hidden[1].mean(0))
     torch.testing.assert_close(hidden[0, 3], alone[0, 0])
     assert not hidden[0, 0].any()  # of padding, in place of special tokens

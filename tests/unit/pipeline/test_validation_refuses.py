@@ -117,6 +117,7 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
     ("stages.*.teacher", "SEVERAL_OR_WINDOWS"): ["task", *BOTH],
     ("stages.*.quantization_aware", "NO_STUDENT"): ["prune"],
     ("stages.*.quantization_aware", "SHARED"): ["distilbert", *SHARED],
+    ("stages.*.quantization_aware", "WITHOUT_LAYERS"): ["distilbert", "student.init=static"],
     ("stages.*.best_of", "ON_CORPUS"): ["distilbert"],
     ("stages.*.best_of", "GATED"): ["cofi"],
     ("stages.*.best_of", "SHARED"): ["distilbert", *SHARED],
@@ -153,6 +154,7 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
 STAGES = {
     ("stages.*.quantized", "EMBEDS"): "export_embedder",
     ("stages.*.quantization_aware", "SHARED"): "finetune",
+    ("stages.*.quantization_aware", "WITHOUT_LAYERS"): "finetune",
     ("stages.*.best_of", "ON_CORPUS"): "pretrain",
     ("stages.*.best_of", "SHARED"): "finetune",
     ("stages.*.best_of", "GATED"): "gated",
