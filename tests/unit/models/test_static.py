@@ -13,7 +13,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from distill.data.encode import special_tokens
 from distill.errors import ConfigError
+from distill.losses.objective import Objective
+from distill.losses.terms import Pooled
 from distill.models import families, student
+from distill.models.families.embedding import pooled
 from distill.models.student.static import SIF, before_norms, counted, token_vectors, weighted
 from distill.models.write import write_model
 
@@ -164,3 +167,21 @@ def test_special_and_unused_tokens_are_not_ranked() -> None:
     tokens = own.convert_ids_to_tokens(counted(own))
     assert not {"[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"} & set(tokens)
     assert len(tokens) == len(own) - 5
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_pooled_term_compares_the_mean_with_the_teachers_own_pooling(pooling: str) -> None:
+    whole = teacher()
+    model, own = made(whole, pooling)
+    given = TINY["tokenizer"]()(TINY["SENTENCES"][:3], padding=True, return_tensors="pt")
+    batch = dict(own(TINY["SENTENCES"][:3], padding=True, return_tensors="pt"))
+    batch |= {f"teacher_{name}": given[name] for name in ("input_ids", "attention_mask")}
+    none = torch.zeros(0, dtype=torch.long)
+    batch |= {"masked": none, "labels": none, "real": batch["attention_mask"].flatten().nonzero()[:, 0]}
+    found = Objective(model, {"pooled": Pooled()}, [whole], pooling)(batch)
+    with torch.no_grad():
+        hidden = whole.bert(given["input_ids"], given["attention_mask"]).last_hidden_state
+        targets = pooled(hidden, given["attention_mask"], pooling)
+        means = pooled(families.encode(model, batch), batch["attention_mask"], "mean")
+        expected = (1 - torch.nn.functional.cosine_similarity(means, targets)).sum()
+    torch.testing.assert_close(found[0].detach(), expected)
