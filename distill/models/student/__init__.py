@@ -23,7 +23,7 @@ from distill.models.student.shape import (
     student_config,
 )
 from distill.models.student.static import (
-    before_norms,
+    before_norm,
     counted,
     is_static,
     mean_tokenizer,
@@ -127,7 +127,7 @@ def static(
         torch.manual_seed(seed)
         made = _class(model, config)(config).float()
     vectors = token_vectors(model, pieces(tokenizer, given), around, given.pad_token_id, pooling)
-    made.get_input_embeddings().weight.copy_(before_norms(weighted(vectors, counted(tokenizer), config.hidden_size)))
+    made.get_input_embeddings().weight.copy_(before_norm(weighted(vectors, counted(tokenizer), config.hidden_size)))
     return made.to(model.device)
 
 

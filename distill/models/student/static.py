@@ -6,9 +6,9 @@ and Ma 2017, "A simple but tough-to-beat baseline for sentence embeddings", sect
 vocabulary by Zipf's law. Deviations: the vectors are trained afterwards as any student is, and without a smaller width
 they stay in the coordinates of the teacher's vectors.
 
-The student is a ModernBERT without layers, so that plain transformers loads it: its token embedding, two norms and the
-mean. With `norm_eps` 1 a norm divides by sqrt(1 + variance), from which a vector with any length below a maximum can
-come, and not only vectors of one length.
+The student is a EuroBERT without layers, so that plain transformers loads it: its token embedding, a norm and the mean.
+With `rms_norm_eps` 1 the norm divides by sqrt(1 + mean square), so that vectors can have any length below a maximum
+instead of a single one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ SIF = 1e-4
 """The weight's a, model2vec's default. Without its text, a token's probability is 1 / rank over the sum of all."""
 
 EPS = 1.0
-"""`norm_eps` of the student."""
+"""`rms_norm_eps` of the student."""
 LARGEST = 0.5
-"""Standard deviation of the components of the longest vector. Both norms can make it: it is below 1 / sqrt(2)."""
+"""Root of the mean square of the components of the longest vector, below 1, the most that the norm can make."""
+FAMILY = "eurobert"
 
 _UNUSED = re.compile(r"\[unused\d+\]")
 _AT_ONCE = 1024
@@ -56,15 +57,16 @@ def static_config(teacher: Any, tokenizer: Any, sizes: Mapping[str, int | None])
         )
     ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")}
     return AutoConfig.for_model(
-        "modernbert",
+        FAMILY,
         vocab_size=len(tokenizer),
         hidden_size=width,
         intermediate_size=width,
         num_hidden_layers=0,
         num_attention_heads=1,
-        norm_eps=EPS,
+        rms_norm_eps=EPS,
         classifier_pooling="mean",
         pad_token_id=tokenizer.pad_token_id,
+        mask_token_id=tokenizer.pad_token_id if tokenizer.mask_token_id is None else tokenizer.mask_token_id,
         tie_word_embeddings=False,  # or a language-model head would train the vector of padding
         **ids,
     )
@@ -150,9 +152,7 @@ def token_vectors(
 
 def weighted(vectors: Tensor, ids: Sequence[int], width: int) -> Tensor:
     """Vectors float32 [V, `width`] of the tokens `ids`, the most frequent first: those of `vectors` [V, H], centred,
-    reduced to their principal components and weighted. Zero for other tokens.
-
-    The mean of the components of each vector is zero, as after every norm. The longest has the length `LARGEST`.
+    reduced to their principal components and weighted, the longest with `LARGEST`. Zero for other tokens.
     """
     own = vectors[list(ids)].double()
     own = own - own.mean(0)
@@ -161,17 +161,14 @@ def weighted(vectors: Tensor, ids: Sequence[int], width: int) -> Tensor:
         own = own @ directions.flip(1)[:, :width]
     inverse = 1 / torch.arange(2, len(own) + 2).double()
     own = own * (SIF / (SIF + inverse / inverse.sum()))[:, None]
-    own = own - own.mean(1, keepdim=True)
     result = torch.zeros(len(vectors), width)
-    result[list(ids)] = (own * LARGEST / own.std(1, correction=0).max().clamp(min=1e-12)).float()
+    result[list(ids)] = (own * LARGEST / own.square().mean(1).sqrt().max().clamp(min=1e-12)).float()
     return result
 
 
-def before_norms(vectors: Tensor) -> Tensor:
-    """The rows of a token embedding [V, H] of which the norm of the embedding, and then the last norm, make `vectors`.
+def before_norm(vectors: Tensor) -> Tensor:
+    """The rows of a token embedding [V, H] of which the norm makes `vectors`.
 
-    y = x / sqrt(var x + 1), so that x = y / sqrt(1 - var y).
+    y = x / sqrt(mean(x^2) + 1), so that x = y / sqrt(1 - mean(y^2)).
     """
-    for _ in range(2):
-        vectors = vectors / (EPS - vectors.var(1, correction=0, keepdim=True)).sqrt()
-    return vectors
+    return vectors / (EPS - vectors.square().mean(1, keepdim=True)).sqrt()

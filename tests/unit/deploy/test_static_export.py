@@ -36,7 +36,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         noise = torch.randn(model.get_input_embeddings().weight.shape, generator=torch.Generator().manual_seed(3))
         model.get_input_embeddings().weight += 0.3 * noise
         model.get_input_embeddings().weight[own.pad_token_id] = 0
-        model.model.final_norm.weight += torch.linspace(0, 1, 16)
+        model.model.norm.weight += torch.linspace(0, 1, 16)
     with write_model(folder / "model", model, own) as temporary:
         if request.param is not None:
             (temporary / PROJECTION).mkdir()
