@@ -56,7 +56,7 @@ def static_config(teacher: Any, tokenizer: Any, sizes: Mapping[str, int | None])
             "student.init=static; set a smaller value"
         )
     ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")}
-    return AutoConfig.for_model(
+    config = AutoConfig.for_model(
         FAMILY,
         vocab_size=len(tokenizer),
         hidden_size=width,
@@ -70,6 +70,8 @@ def static_config(teacher: Any, tokenizer: Any, sizes: Mapping[str, int | None])
         tie_word_embeddings=False,  # or a language-model head would train the vector of padding
         **ids,
     )
+    config.num_labels = teacher.num_labels
+    return config
 
 
 def is_static(config: Any) -> bool:
