@@ -214,7 +214,9 @@ class Objective(nn.Module):
         rows, heads = _rows(term, batch), term.heads or families.heads(self.student)
         positions = batch[rows], batch.get(f"teacher_{rows}", batch[rows])
         sides = zip((student, teacher), pair, positions, self.poolings, strict=True)
-        student_rows, teacher_rows = (ROWS[term.kind.name](Part(*side, heads, how)) for *side, how in sides)
+        student_rows, teacher_rows = (
+            ROWS[term.kind.name](Part(features, layer, at, heads, how)) for features, layer, at, how in sides
+        )
         both = zip(student_rows, teacher_rows, strict=True)
         total = torch.stack([term.loss(self._projected(name, mine), target).sum() for mine, target in both]).sum()
         return total / heads if term.kind.by_head else total
