@@ -18,6 +18,7 @@ from distill.config.schemes import COMPILED
 from distill.data.tasks import TaskData
 from distill.evaluation import calibration, chance, detection, resamples, retained, significance, vector_forms
 from distill.evaluation.entities import entities
+from distill.evaluation.kind_results import VectorForm
 from distill.evaluation.lengths import by_length
 from distill.evaluation.results import (
     KEPT,
@@ -168,6 +169,7 @@ def row(
         **(_statistics(variant.name, measured) if scores else {}),
         recall=_recall(own, measured.tasks),
         **of_kinds(variant.name, measured),
+        vectors=vectors(variant, measured),
         retained=_retained(variant.name, measured) if scores and variant.name != REFERENCE else None,
         speedup=speedup(variant, measured),
     )
@@ -209,20 +211,27 @@ def of_kinds(name: str, measured: Measured) -> dict[str, Any]:
     for (task, _), (predicted, labels) in own.items():
         if (of := measured.tasks[task].task).kind.per_token and task not in spans:
             spans[task] = entities(predicted, labels, of.labels)
-    outputs = measured.outputs[name]
+    told = (_told(outputs, measured.tasks) for outputs in (measured.outputs[name], measured.development.get(name, {})))
+    return {
+        "beside": retained.scores({key: each for key, each in own.items() if others[key[0]]}, others),
+        "detection": detection.every(*told),
+        "entities": spans,
+    }
+
+
+def vectors(variant: Variant, measured: Measured) -> dict[str, dict[str, VectorForm]]:
+    """Task -> smaller forms of the vectors of an embedder in torch float32; empty for its other variants, which would
+    repeat them."""
+    if (variant.backend, variant.scheme) != ("torch", "fp32"):
+        return {}
+    outputs = measured.outputs[variant.name]
     separate = {key: each for key, (each, _) in outputs.items() if measured.tasks[key[0]].task.kind.separate}
 
     def graded(key: tuple[str, str], stored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         labels = outputs[key][1]
         return measured.tasks[key[0]].task.graded(stored, labels), labels
 
-    told = (_told(outputs, measured.tasks) for outputs in (measured.outputs[name], measured.development.get(name, {})))
-    return {
-        "beside": retained.scores({key: each for key, each in own.items() if others[key[0]]}, others),
-        "detection": detection.every(*told),
-        "entities": spans,
-        "vectors": vector_forms.scores(separate, graded, measured.names),
-    }
+    return vector_forms.scores(separate, graded, measured.names)
 
 
 def _told(outputs: Outputs, tasks: dict[str, TaskData]) -> dict[str, list[dict[str, detection.Rows]]]:

@@ -195,7 +195,7 @@ class Model(Identity, frozen=True):
     entities: dict[str, dict[str, Entities]] = {}
     """Task -> type -> its spans, on the first reported split."""
     vectors: dict[str, dict[str, VectorForm]] = {}
-    """Task -> form of the vectors of an embedder -> its size and its scores."""
+    """Task -> form of the vectors of an embedder -> its size and its scores; of models in torch float32."""
     retained: Retained | UnsetType | None = UNSET
     speedup: Speedup | UnsetType | None = UNSET
     cost_per_million: Amount | UnsetType | None = UNSET

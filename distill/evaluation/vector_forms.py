@@ -4,12 +4,13 @@
   2205.13147). Models that were not trained for it lose more.
 - int8: each vector is scaled so that its largest component is 127, and rounded. The scale is not stored, because
   cosines do not depend on it.
-- binary: the sign of each component, one bit. The cosine of vectors of signs is 1 - 2 h / D, for h bits that differ of
-  D, so that it orders texts as the Hamming distance does.
+- binary: the sign of each component, one bit. The cosine of vectors of signs falls by the same amount with each bit
+  that differs, so that it orders texts as the Hamming distance does.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -56,8 +57,16 @@ def rounded(vectors: np.ndarray) -> np.ndarray:
 
 
 def signs(vectors: np.ndarray) -> np.ndarray:
-    """1 where a component of the vectors [n, D] is above 0, else -1: float32."""
-    return np.where(vectors > 0, np.float32(1), np.float32(-1))
+    """1 where a component of the vectors [n, D] is above 0, else -1: float32 [n, P], with ones up to the next power P
+    of 4.
+
+    Scaled to length 1, these components are then powers of 2, so that no cosine is rounded and equal Hamming distances
+    give equal cosines. The cosine is 1 - 2 h / P, for h bits that differ.
+    """
+    bits = np.where(vectors > 0, np.float32(1), np.float32(-1))
+    width = bits.shape[1]
+    exact = next(4**power for power in itertools.count() if 4**power >= width)
+    return np.pad(bits, ((0, 0), (0, exact - width)), constant_values=1)
 
 
 def scores(

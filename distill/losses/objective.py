@@ -316,6 +316,12 @@ def _problems(
     """A line for each reason why the term, of setting `key`, cannot compare these two models."""
     both = student, teacher
     depths, heads, widths = ([f(model) for model in both] for f in (families.depth, families.heads, families.width))
+    if term.kind.layers and not depths[0]:
+        yield (
+            f"{key}.features: got {term.features}; must be pooled on a corpus, and logits or vectors on tasks, for a "
+            "student without layers; leave the term out"
+        )
+        return
     if any(student_layer >= depths[0] or teacher_layer >= depths[1] for student_layer, teacher_layer in pairs):
         if isinstance(term.layers, str):
             yield f"{key}.teacher_layer: got {term.teacher_layer}; must be < {depths[1]}, the teacher's layers"

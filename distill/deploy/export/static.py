@@ -28,7 +28,11 @@ _CLASS = "sentence_transformers.models."
 
 
 def add_static(folder: Path, longest: int, texts: Sequence[str], expected: Callable[[], np.ndarray]) -> None:
-    """Write `FOLDER` into the folder of an exported embedder, if it is static, and check it.
+    """Write `FOLDER` into the folder of an exported embedder, and check it.
+
+    Nothing is written for an embedder that those files cannot describe: one that is not static, whose vectors do not
+    follow from a mean of its tokens', whose texts are cut on the left, which model2vec does not do, or are lower-cased
+    before the tokenizer.
 
     Args:
         longest: number of tokens to which texts are truncated, with the one that the tokenizer puts before them.
@@ -38,14 +42,13 @@ def add_static(folder: Path, longest: int, texts: Sequence[str], expected: Calla
     Raises:
         UserError: if the files give other vectors.
     """
-    if not is_static(read_config(folder, "folder")):
-        return
     stated = vectors.read(folder) or vectors.Vectors()
-    linear = stated.normalized and not stated.bias and not stated.tanh
-    assert linear, stated  # else the vector of a text would not follow from the mean of its tokens'
+    side = read_json(folder / "tokenizer_config.json").get("truncation_side", "right")
+    of_means = stated.pooling == "mean" and stated.normalized and not stated.bias and not stated.tanh
+    if not (is_static(read_config(folder, "folder")) and of_means and side == "right" and not stated.lower):
+        return
     table = token_table(loaded(folder, torch.float32))
-    side = read_json(folder / "tokenizer_config.json").get("truncation_side", "right").title()
-    truncation = {"direction": side, "max_length": longest - 1, "strategy": "LongestFirst", "stride": 0}
+    truncation = {"direction": "Right", "max_length": longest - 1, "strategy": "LongestFirst", "stride": 0}
     modules = [("0", ".", "StaticEmbedding"), ("1", "1_Normalize", "Normalize")]
     listed = [{"idx": int(name), "name": name, "path": path, "type": _CLASS + kind} for name, path, kind in modules]
     settings = {

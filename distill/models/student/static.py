@@ -24,6 +24,7 @@ from torch import Tensor
 from distill.errors import ConfigError
 from distill.models import families
 from distill.models.families.embedding import pooled
+from distill.models.student.vocabulary import rows_of
 
 SIF = 1e-4
 """The weight's a, model2vec's default. Without its text, a token's probability is 1 / rank over the sum of all."""
@@ -58,7 +59,7 @@ def static_config(teacher: Any, tokenizer: Any, sizes: Mapping[str, int | None])
     ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")}
     config = AutoConfig.for_model(
         FAMILY,
-        vocab_size=len(tokenizer),
+        vocab_size=rows_of(tokenizer),
         hidden_size=width,
         intermediate_size=width,
         num_hidden_layers=0,
@@ -99,8 +100,9 @@ def mean_tokenizer(tokenizer: Any) -> Any:
     vocabulary = model["vocab"] if isinstance(model["vocab"], dict) else [token for token, _ in model["vocab"]]
     if unknown and pad not in vocabulary:
         raise ConfigError(
-            f"student.init: got static and a tokenizer whose padding token {pad} was added to its vocabulary; must be "
-            "one of the vocabulary, because it stands for unknown words; choose another student.init or tokenizer"
+            f"student.init: got static and a tokenizer whose padding token {pad} is an added token; it must be "
+            "in the tokenizer's own vocabulary and not an added token, because it stands for unknown words; choose "
+            "another student.init or tokenizer"
         )
     model |= unknown
     first = {"SpecialToken": {"id": pad, "type_id": 0}}
@@ -111,7 +113,7 @@ def mean_tokenizer(tokenizer: Any) -> Any:
         "pair": [first, texts[0], first, texts[1]],
         "special_tokens": {pad: {"id": pad, "ids": [number], "tokens": [pad]}},
     }
-    special = {name: getattr(tokenizer, name) for name in tokenizer.SPECIAL_TOKENS_ATTRIBUTES}
+    special = {name: getattr(tokenizer, name) for name in tokenizer.SPECIAL_TOKENS_ATTRIBUTES} | {"unk_token": pad}
     return PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(json.dumps(settings | {"truncation": None, "padding": None})),
         model_max_length=tokenizer.model_max_length,
@@ -123,9 +125,11 @@ def mean_tokenizer(tokenizer: Any) -> Any:
 
 def counted(tokenizer: Any) -> list[int]:
     """Ids of the tokens that stand for text, the most frequent first, as far as the order of a vocabulary shows it."""
-    special = set(tokenizer.all_special_ids)
-    tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
-    return [number for number, token in enumerate(tokens) if number not in special and not _UNUSED.fullmatch(token)]
+    # The token for unknown words, which the tokenizer does not use, is special in the list of added tokens alone.
+    added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
+    special = {*tokenizer.all_special_ids, *added}
+    tokens = {number: token for token, number in tokenizer.get_vocab().items()}
+    return [number for number in sorted(tokens.keys() - special) if not _UNUSED.fullmatch(tokens[number])]
 
 
 @torch.no_grad()

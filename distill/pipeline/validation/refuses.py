@@ -181,6 +181,10 @@ STATIC_AND_PRUNED = Situation(
     "with student.init=static and a prune stage, because such a student has no layers to prune",
     lambda case: case.config.student.init == STATIC and case.plan.of(Prune),
 )
+STATIC_AND_CUT = Situation(
+    "with student.init=static and a vocabulary stage, because the tokenizer of such a student is made of the given one",
+    lambda case: case.config.student.init == STATIC and case.plan.of(Vocabulary),
+)
 UNEVEN = Situation(
     "where stages.{case.uneven[0]}.uniform is false, which prunes heads and FFN channels to given sizes",
     lambda case: case.uneven and not BUILT_AND_PRUNED.holds(case),
@@ -293,6 +297,7 @@ REFUSES = (
     Refusal(("student.init",), "teacher_layers", GIVEN_STUDENT, OUT),
     Refusal(SIZES, None, GIVEN_WHOLE, OUT),
     Refusal(("student.num_hidden_layers",), None, UNCHANGED, OUT),
+    Refusal(("student.init",), "teacher_layers", UNCHANGED, OUT),
     Refusal((*FORM, *SIZES), None, UNSHAPED, OUT),
     Refusal(TARGETS, None, UNPRUNED, "try recipe=prune"),
     Refusal(FORM, None, CUT_FROM_TEACHER, OUT),
@@ -347,6 +352,7 @@ REFUSES = (
     Refusal(("stages.*.build_student",), False, CUTS_FOR_ALL, "set one of them"),
     Refusal(("stages.*.build_student",), False, FROM_STUDENT, OUT),
     Refusal(("stages.*.build_student",), False, STATIC_AND_PRUNED, "leave the prune stage out"),
+    Refusal(("stages.*.build_student",), False, STATIC_AND_CUT, "leave the vocabulary stage out"),
 )
 """Every pair that is refused. Of several rows about a setting, the first that holds is reported."""
 

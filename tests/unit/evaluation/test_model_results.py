@@ -128,4 +128,4 @@ def test_each_kind_has_its_numbers() -> None:
     alone = of_kinds(variant, Measured(tasks, [STUDENT], both[0], timed, {}, False, "batch", {}))
     assert alone["detection"]["guard"]["bad"].threshold is None
     timed_only = of_kinds(variant, Measured(tasks, [STUDENT], {variant: {}}, timed, {}, False, "batch", {}))
-    assert timed_only == {"beside": {}, "detection": {}, "entities": {}, "vectors": {}}
+    assert timed_only == {"beside": {}, "detection": {}, "entities": {}}

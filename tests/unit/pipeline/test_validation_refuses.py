@@ -83,6 +83,7 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
     ("student.init", "GIVEN_STUDENT"): ["task"],
     ("student.layers", "GIVEN_WHOLE"): ["task"],
     ("student.num_hidden_layers", "UNCHANGED"): ["vocabulary"],
+    ("student.init", "UNCHANGED"): ["vocabulary"],
     ("student.tokenizer", "UNSHAPED"): ["vocabulary"],
     ("target.speedup", "UNPRUNED"): ["distilbert"],
     ("student.tokenizer", "CUT_FROM_TEACHER"): ["prune"],
@@ -148,6 +149,12 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
     ("stages.*.build_student", "CUTS_FOR_ALL"): ["prune_general"],
     ("stages.*.build_student", "FROM_STUDENT"): ["task"],
     ("stages.*.build_student", "STATIC_AND_PRUNED"): ["distil_prune_int8", "student.init=static"],
+    ("stages.*.build_student", "STATIC_AND_CUT"): [
+        "static",
+        "+stage@stages.vocabulary=vocabulary",
+        "stages.vocabulary.start=finetune",
+        "pipeline=[pretrain,finetune_teacher,finetune,vocabulary]",
+    ],
 }
 """First setting of a row and its situation -> a command in which the situation holds: the recipe and settings."""
 
@@ -165,6 +172,7 @@ STAGES = {
     ("stages.*.build_student", "CUTS_FOR_ALL"): "general",
     ("stages.*.build_student", "FROM_STUDENT"): "finetune",
     ("stages.*.build_student", "STATIC_AND_PRUNED"): "pretrain",
+    ("stages.*.build_student", "STATIC_AND_CUT"): "pretrain",
 }
 """Row of a stage's setting -> the stage whose setting is wrong, where it is not the usual one."""
 USUAL = {"gates.kind": "gated", "uniform": "prune", "finalists": "prune", "refit": "prune"}
