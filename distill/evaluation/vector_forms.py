@@ -1,7 +1,7 @@
 """Smaller forms of the vectors of an embedder: their first components, rounded to int8, or their signs.
 
 - The first k components, scaled to length 1 again: the use of Matryoshka representations (Kusupati et al. 2022, arXiv
-  2205.13147). Models that were not trained for it lose more.
+  2205.13147). Models trained for it keep more.
 - int8: each vector is scaled so that its largest component is 127, and rounded. The scale is not stored, because
   cosines do not depend on it.
 - binary: the sign of each component, one bit. The cosine of vectors of signs falls by the same amount with each bit

@@ -102,8 +102,8 @@ def vectors_table(results: Results) -> Table | None:
                     yield (task, metric, named(model), name, number(form.bytes, 0), *percents)
 
     note = (
-        "What an index needs for one vector, and the score with vectors in that form. First components: without "
-        "training for it (Matryoshka), which would keep more. int8: rounded, with the largest component of a vector "
+        "What an index needs for one vector, and the score with vectors in that form. First components: models "
+        "trained for it (Matryoshka) keep more. int8: rounded, with the largest component of a vector "
         "as 127. binary: the signs, compared by their Hamming distance."
     )
     return _table(results, "Smaller vectors", columns, 4, [note], rows)

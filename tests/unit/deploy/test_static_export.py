@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import runpy
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from distill.data.encode import special_tokens
 from distill.deploy.export.embedder import PROJECTION, Embedder, export_embedder, vectors
 from distill.deploy.export.static import FOLDER, add_static, static_vectors
 from distill.errors import UserError
 from distill.models import student
+from distill.models.families.vectors import DENSE_FOLDER, read, write
 from distill.models.write import write_model
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
@@ -75,6 +78,52 @@ def test_model2vec_loads_it(exported: tuple[Path, np.ndarray]) -> None:
     short = [number for number, text in enumerate(TEXTS) if len(text) <= longest]
     assert len(short) > 4
     np.testing.assert_allclose(model.encode([TEXTS[number] for number in short]), expected[short], atol=1e-5)
+
+
+def test_the_files_are_those_that_model2vec_reads(exported: tuple[Path, np.ndarray]) -> None:
+    """As `model2vec.StaticModel.save_pretrained` of version 0.6 and later writes them."""
+    folder, expected = exported
+    names = {"config.json", "tokenizer.json", "model.safetensors", "modules.json", "1_Normalize"}
+    assert {path.name for path in (folder / FOLDER).iterdir()} == names | {"config_sentence_transformers.json"}
+    assert json.loads((folder / FOLDER / "config.json").read_text()) == {
+        "model_type": "model2vec",
+        "architectures": ["StaticModel"],
+        "hidden_dim": expected.shape[1],
+        "normalize": True,
+        "max_length": LONGEST - 1,
+        "embedding_dtype": "float32",
+    }
+    (name, table), *others = load_file(folder / FOLDER / "model.safetensors").items()
+    assert (name, table.dtype, others) == ("embeddings", torch.float32, [])
+    assert table.shape == (len(TINY["tokenizer"]()), expected.shape[1])
+
+
+@pytest.mark.parametrize("why", ["left", "lower", "not normalized", "bias", "max"])
+def test_left_out_where_the_files_would_give_other_vectors(
+    exported: tuple[Path, np.ndarray], tmp_path: Path, why: str
+) -> None:
+    copy = tmp_path / "again"
+    shutil.copytree(exported[0], copy, ignore=shutil.ignore_patterns(FOLDER))
+    stated = read(copy)
+    assert stated is not None
+    if why == "left":
+        file = copy / "tokenizer_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"truncation_side": "left"}))
+    else:
+        if why == "bias" and stated.width is None:
+            pytest.skip("without a linear layer")
+        if why == "bias":
+            weights = load_file(copy / DENSE_FOLDER / "model.safetensors")
+            save_file(weights | {"linear.bias": torch.ones(stated.width)}, copy / DENSE_FOLDER / "model.safetensors")
+        other: dict[str, dict[str, Any]] = {
+            "lower": {"lower": True},
+            "not normalized": {"normalized": False},
+            "bias": {"bias": True},
+            "max": {"pooling": "max"},
+        }
+        write(copy, replace(stated, **other[why]), 16, {})
+    add_static(copy, LONGEST, TEXTS, lambda: exported[1])
+    assert not (copy / FOLDER).exists()
 
 
 def test_other_vectors_are_refused(exported: tuple[Path, np.ndarray], tmp_path: Path) -> None:

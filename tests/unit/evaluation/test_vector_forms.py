@@ -8,6 +8,7 @@ from scipy.stats import spearmanr
 
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
+from distill.data.task_types.embedding import cosines
 from distill.evaluation.vector_forms import forms, rounded, scores, signs
 
 WIDTH = 384
@@ -32,34 +33,54 @@ def test_int8_has_whole_numbers_and_nearly_the_same_directions() -> None:
     assert not rounded(np.zeros((2, 4), np.float32)).any()
 
 
-def test_cosines_of_signs_are_hamming_distances() -> None:
-    first, second = signs(VECTORS[:, :WIDTH]), signs(VECTORS[:, WIDTH:])
-    different = (first != second).sum(1)
-    np.testing.assert_allclose((first * second).sum(1) / WIDTH, 1 - 2 * different / WIDTH)
+def tied(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Number of components of each pair whose signs are the same."""
+    same: np.ndarray = ((first > 0) == (second > 0)).sum(1)
+    return same
 
 
-@pytest.mark.parametrize("precision", ["int8", "binary"])
-def test_scores_are_those_of_numpy_and_scipy(precision: str) -> None:
-    of = TASK_TYPES["embedding"]
-    task, labels = Task("pairs", of, ("a", "b"), (), ("spearman",)), np.random.default_rng(1).random(50)
-    found = scores({("pairs", "test"): VECTORS}, lambda key, outputs: (task.graded(outputs, labels), labels),
+@pytest.mark.parametrize("width", [1, 5, 64, 65, 300, WIDTH, 768])
+def test_cosines_of_signs_order_as_hamming_distances_with_the_same_ties(width: int) -> None:
+    random = np.random.default_rng(width)
+    first, second = (random.normal(size=(400, width)).astype(np.float32) for _ in range(2))
+    found, same = cosines(np.concatenate([signs(first), signs(second)], axis=1)), tied(first, second)
+    order = np.argsort(same, kind="stable")
+    assert np.array_equal(np.diff(found[order]) > 0, np.diff(same[order]) > 0)
+    length = signs(first).shape[1]
+    assert width <= length < max(4 * width, 2)
+    assert np.array_equal(found, 1 - 2 * (width - same) / length)
+
+
+def scored(kind: str, outputs: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Form of vectors -> Spearman correlation of their cosines with the labels."""
+    task = Task("pairs", TASK_TYPES[kind], ("a", "b"), (), ("spearman",))
+    found = scores({("pairs", "test"): outputs}, lambda key, each: (task.graded(each, labels), labels),
                    {"pairs": ("spearman",)})["pairs"]  # fmt: skip
+    return {name: form.scores["spearman"] for name, form in found.items()}
+
+
+def test_scores_are_those_of_numpy_and_scipy() -> None:
+    labels = np.random.default_rng(1).random(50)
+    found = scored("embedding", VECTORS, labels)
 
     def expected(first: np.ndarray, second: np.ndarray) -> float:
         first, second = first.astype(np.float64), second.astype(np.float64)
-        cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
-        return 100 * float(spearmanr(cosines.astype(np.float32), labels)[0])
+        of_pairs = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+        return 100 * float(spearmanr(of_pairs, labels)[0])
 
     first, second = VECTORS[:, :WIDTH], VECTORS[:, WIDTH:]
-    assert found["float32"].scores["spearman"] == pytest.approx(expected(first, second), abs=0.01)
-    assert found["first 64 components"].scores["spearman"] == pytest.approx(
-        expected(first[:, :64], second[:, :64]), abs=0.01
-    )
-    if precision == "binary":
-        both = np.where(first > 0, 1, -1), np.where(second > 0, 1, -1)
-    else:
-        both = tuple(np.round(127 * x / np.abs(x).max(1, keepdims=True)) for x in (first, second))  # type: ignore
-    assert found[precision].scores["spearman"] == pytest.approx(expected(*both), abs=0.5)
+    assert found["float32"] == pytest.approx(expected(first, second), abs=0.01)
+    assert found["first 64 components"] == pytest.approx(expected(first[:, :64], second[:, :64]), abs=0.01)
+    both = (np.round(127 * x / np.abs(x).max(1, keepdims=True)) for x in (first, second))
+    assert found["int8"] == pytest.approx(expected(*both), abs=0.5)
+
+
+@pytest.mark.parametrize("width", [64, 300, WIDTH, 768])
+def test_binary_scores_have_the_ties_of_hamming_distances(width: int) -> None:
+    random = np.random.default_rng(3)
+    outputs, labels = random.normal(size=(400, 2 * width)).astype(np.float32), random.random(400)
+    expected = spearmanr(tied(outputs[:, :width], outputs[:, width:]), labels)[0]
+    assert scored("embedding", outputs, labels)["binary"] == pytest.approx(100 * expected, abs=1e-6)
 
 
 def test_retrieval_scores_fall_as_vectors_lose_bits() -> None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
+from distill import losses
+from distill.data.align import encode_aligned, stored_aligned
 from distill.data.encode import special_tokens
+from distill.data.sequences import encode_corpus, stored_corpus
 from distill.errors import ConfigError
 from distill.losses.objective import Objective
-from distill.losses.terms import Pooled
+from distill.losses.terms import Pooled, Term
 from distill.models import families, student
 from distill.models.families.embedding import pooled
 from distill.models.student.static import SIF, before_norm, counted, token_vectors, weighted
+from distill.models.student.training import only_used_embeddings
 from distill.models.write import write_model
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
@@ -162,6 +168,123 @@ def test_special_and_unused_tokens_are_not_ranked() -> None:
     tokens = own.convert_ids_to_tokens(counted(own))
     assert not {"[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"} & set(tokens)
     assert len(tokens) == len(own) - 5
+
+
+def words(model: Any, special: list[str], **names: str) -> Any:
+    """A tokenizer with a model of the library tokenizers."""
+    backend = Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.add_special_tokens(special)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=32, **names)
+
+
+def numbers(*tokens: str) -> dict[str, int]:
+    return {token: number for number, token in enumerate(tokens)}
+
+
+OTHERS: dict[str, tuple[Callable[[], Any], list[int]]] = {
+    "Unigram": (
+        lambda: words(
+            models.Unigram([("<pad>", 0.0), ("<unk>", 0.0), ("goats", -1.0), ("run", -2.0)], unk_id=1),
+            ["<pad>", "<unk>"],
+            pad_token="<pad>",
+            unk_token="<unk>",
+        ),
+        [0, 2, 0, 3],
+    ),
+    "BPE without an unknown token": (
+        lambda: words(
+            models.BPE(numbers("<pad>", "g", "o", "go", "r", "u", "n"), [("g", "o")]), ["<pad>"], pad_token="<pad>"
+        ),
+        [0, 3, 4, 5, 6],
+    ),
+    "padding added to a vocabulary without an unknown token": (
+        lambda: words(models.BPE(numbers("g", "o", "r", "u", "n"), []), ["<pad>"], pad_token="<pad>"),
+        [5, 0, 1, 2, 3, 4],
+    ),
+    "numbers that are left out": (
+        lambda: words(
+            models.WordLevel({"<pad>": 0, "<unk>": 1, "go": 4, "run": 9}, unk_token="<unk>"),
+            ["<pad>", "<unk>"],
+            pad_token="<pad>",
+            unk_token="<unk>",
+        ),
+        [0, 4, 0, 9],
+    ),
+}
+UNKNOWN = {"Unigram": "goats ? run", "numbers that are left out": "go ? run"}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_tokenizers_of_other_kinds(kind: str, tmp_path: Path) -> None:
+    make, expected = OTHERS[kind]
+    own = student.mean_tokenizer(make())
+    own.save_pretrained(tmp_path)
+    for each in (own, AutoTokenizer.from_pretrained(tmp_path)):
+        assert each(UNKNOWN.get(kind, "go run"))["input_ids"] == expected
+        assert each.unk_token_id == each.pad_token_id == expected[0]
+    ranked = counted(own)
+    assert own.pad_token_id not in ranked
+    assert set(ranked) == {number for token, number in own.get_vocab().items() if not token.startswith("<")}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_every_token_has_a_vector(kind: str) -> None:
+    given = OTHERS[kind][0]()
+    own = student.mean_tokenizer(given)
+    whole = TINY["model"]("bert", "MaskedLM", std=0.3, vocab_size=16, pad_token_id=given.pad_token_id)
+    model = student.static(
+        whole, own, given, around=([], []), pooling="mean", sizes={"hidden_size": None}, seed=0
+    ).eval()
+    batch = own(["go run", "goats ?"], padding=True, return_tensors="pt")
+    hidden = families.encode(model, {name: batch[name] for name in ("input_ids", "attention_mask")})
+    assert torch.equal(hidden.any(-1), batch["input_ids"] != own.pad_token_id)
+
+
+def test_padding_that_was_added_cannot_stand_for_unknown_words() -> None:
+    given = words(models.WordLevel(numbers("[UNK]", "go"), unk_token="[UNK]"), ["[PAD]"], pad_token="[PAD]")
+    with pytest.raises(
+        ConfigError, match=r"student\.init: got static and a tokenizer whose padding token \[PAD\] is an"
+    ):
+        student.mean_tokenizer(given)
+
+
+def test_texts_of_unknown_words_are_left_out_of_the_corpus(tmp_path: Path) -> None:
+    known, unknown = " ".join(TINY["SENTENCES"][:2]), "% " * 20
+    for own in (TINY["tokenizer"](), student.mean_tokenizer(TINY["tokenizer"]())):
+        encode_corpus(tmp_path, [known, unknown, known], own, 64)
+        assert len(stored_corpus(tmp_path)) == 2
+        folder = tmp_path / "aligned"
+        folder.mkdir(exist_ok=True)
+        encode_aligned(folder, [known, unknown, known], own, TINY["tokenizer"](), 64)
+        assert len(stored_aligned(folder).student) == 2
+
+
+def test_padding_stays_zero_where_only_used_rows_are_trained() -> None:
+    model, own = made(
+        TINY["model"]("bert", "SequenceClassification", std=0.3, num_labels=3, vocab_size=len(TINY["tokenizer"]()))
+    )
+    batch = own(TEXTS, padding=True, return_tensors="pt")
+    given = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    before = model.get_input_embeddings().weight.detach().clone()
+    with only_used_embeddings(model, batch["input_ids"].numpy().ravel()):
+        optimizer = torch.optim.AdamW(model.train().parameters(), lr=0.01)
+        for _ in range(3):
+            torch.nn.functional.cross_entropy(model(**given).logits, torch.arange(len(TEXTS)) % 3).backward()
+            optimizer.step()
+    after = model.get_input_embeddings().weight
+    assert not after[own.pad_token_id].any()
+    used = batch["input_ids"].unique()
+    assert (after[used] != before[used]).any(-1).sum() == len(used) - 1
+
+
+@pytest.mark.parametrize("features", ["hidden", "relations", "scores"])
+def test_terms_on_layers_are_refused_for_a_given_student_without_layers(features: str) -> None:
+    whole = teacher()
+    model, _ = made(whole)
+    term = Term(1.0, features, "teacher", "all", losses.mse)
+    with pytest.raises(ConfigError, match=rf"terms\.x\.features: got {features}; must be pooled on a corpus, and"):
+        Objective(model, {"x": term}, [whole])
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
