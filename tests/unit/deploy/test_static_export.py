@@ -81,7 +81,7 @@ def test_model2vec_loads_it(exported: tuple[Path, np.ndarray]) -> None:
 
 
 def test_the_files_are_those_that_model2vec_reads(exported: tuple[Path, np.ndarray]) -> None:
-    """As `model2vec.StaticModel.save_pretrained` of version 0.6 and later writes them."""
+    """As `save_pretrained` in model2vec/persistence/persistence.py writes them."""
     folder, expected = exported
     names = {"config.json", "tokenizer.json", "model.safetensors", "modules.json", "1_Normalize"}
     assert {path.name for path in (folder / FOLDER).iterdir()} == names | {"config_sentence_transformers.json"}
