@@ -100,7 +100,7 @@ def mean_tokenizer(tokenizer: Any) -> Any:
     vocabulary = model["vocab"] if isinstance(model["vocab"], dict) else [token for token, _ in model["vocab"]]
     if unknown and pad not in vocabulary:
         raise ConfigError(
-            f"student.init: got static and a tokenizer whose padding token {pad} is an added token; it must be "
+            f"student.init: got static and a tokenizer whose padding token {pad} is an added token; must be "
             "in the tokenizer's own vocabulary and not an added token, because it stands for unknown words; choose "
             "another student.init or tokenizer"
         )
