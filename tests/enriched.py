@@ -22,6 +22,9 @@ OF_KINDS: Results = {
     "teachers_index": {EVIL: {EVIL: 60.25}},
     "detection": {EVIL: {EVIL: DETECTION, "none": DETECTION | {"roc_auc": None, "threshold": None, "recall": None}}},
     "entities": {EVIL: {EVIL: ENTITIES, "PER": ENTITIES}},
+    "vectors": {
+        EVIL: {"float32": {"bytes": 1536, "scores": {EVIL: 80.5}}, EVIL: {"bytes": 48, "scores": {EVIL: 70.25}}}
+    },
 }
 """What some kinds of tasks have, with names that are markup."""
 

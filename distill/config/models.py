@@ -52,9 +52,12 @@ class Student:
     that is pruned and not built, number of layers that it keeps, chosen by measured loss; all when null and no target
     is set."""
     init: str = field(
-        default="teacher_layers", metadata=one_of("teacher_layers", "random", advice="choose with student=NAME")
+        default="teacher_layers",
+        metadata=one_of("teacher_layers", "random", "static", advice="choose with student=NAME"),
     )
-    """teacher_layers (layers, embeddings and language-model head are copied, or some of their channels) or random."""
+    """teacher_layers (layers, embeddings and language-model head are copied, or some of their channels), random, or
+    static (a student without layers: a vector for each token, made by the teacher from that token alone, and their mean
+    for a text)."""
     name: str | None = None
     """Hub name or local folder of a pretrained student, in recipes whose stages start from `student`; with
     teacher=none, of the model that is trained on soft labels."""

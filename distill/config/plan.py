@@ -30,6 +30,9 @@ from distill.config.baselines import expanded
 EMBEDDER = "embedder"
 """Name of the folder that an embedder is exported to. Models of tasks are exported to folders named after the task."""
 
+STATIC = "static"
+"""Value of `student.init` of a student that has a vector for each token and no layers."""
+
 SHARED_HEADS = "shared"
 """Value of `student.heads` with which all tasks share one encoder."""
 
@@ -324,7 +327,8 @@ def resolve(config: Config) -> Plan:
     given_student = any(
         isinstance(s := config.stages.get(n), Train) and s.start == STUDENT.name for n in config.pipeline
     )
-    own_tokenizer = given_student or config.student.tokenizer is not None
+    # A static student's tokenizer puts no special tokens around texts.
+    own_tokenizer = given_student or config.student.tokenizer is not None or config.student.init == STATIC
     labels = targets(config.target, config.budget)
     resolved: dict[str, tuple[Step, ...]] = {}
     for name in dict.fromkeys(config.pipeline):

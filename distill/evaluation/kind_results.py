@@ -41,6 +41,15 @@ class Detection(Record, frozen=True):
     false_positives_ci95: Interval | None = None
 
 
+class VectorForm(Record, frozen=True):
+    """Vectors in one form: see `vector_forms`."""
+
+    bytes: Count
+    """Of one vector."""
+    scores: dict[str, Number]
+    """Metric -> percent, by the cosines of vectors in this form."""
+
+
 class Entities(Record, frozen=True):
     """Spans of a type: see `entities`. Each true span is exact, overlapping, mistyped, or none of these."""
 

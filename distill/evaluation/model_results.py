@@ -16,8 +16,18 @@ from msgspec.structs import asdict, replace
 from distill.config.loads import SINGLE, SINGLE_TEXTS
 from distill.config.schemes import COMPILED
 from distill.data.tasks import TaskData
-from distill.evaluation import asymmetric, calibration, chance, detection, resamples, retained, significance
+from distill.evaluation import (
+    asymmetric,
+    calibration,
+    chance,
+    detection,
+    resamples,
+    retained,
+    significance,
+    vector_forms,
+)
 from distill.evaluation.entities import entities
+from distill.evaluation.kind_results import VectorForm
 from distill.evaluation.lengths import by_length
 from distill.evaluation.results import (
     KEPT,
@@ -169,6 +179,7 @@ def row(
         recall=_recall(own, measured.tasks),
         **of_kinds(variant.name, measured),
         teachers_index=teachers_index(variant.name, measured),
+        vectors=vectors(variant, measured),
         retained=_retained(variant.name, measured) if scores and variant.name != REFERENCE else None,
         speedup=speedup(variant, measured),
     )
@@ -225,6 +236,21 @@ def teachers_index(name: str, measured: Measured) -> dict[str, dict[str, float]]
     kinds = {task: data.task.kind for task, data in measured.tasks.items()}
     mixed = asymmetric.on_index(measured.outputs[name], measured.outputs[REFERENCE], kinds)
     return retained.scores(_graded(measured, mixed), measured.names)
+
+
+def vectors(variant: Variant, measured: Measured) -> dict[str, dict[str, VectorForm]]:
+    """Task -> smaller forms of the vectors of an embedder in torch float32; empty for its other variants, which would
+    repeat them."""
+    if (variant.backend, variant.scheme) != ("torch", "fp32"):
+        return {}
+    outputs = measured.outputs[variant.name]
+    separate = {key: each for key, (each, _) in outputs.items() if measured.tasks[key[0]].task.kind.separate}
+
+    def graded(key: tuple[str, str], stored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        labels = outputs[key][1]
+        return measured.tasks[key[0]].task.graded(stored, labels), labels
+
+    return vector_forms.scores(separate, graded, measured.names)
 
 
 def _told(outputs: Outputs, tasks: dict[str, TaskData]) -> dict[str, list[dict[str, detection.Rows]]]:

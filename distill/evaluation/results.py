@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeVar
 from msgspec import UNSET, Meta, UnsetType
 
 from distill.config.loads import BATCH, Load
-from distill.evaluation.kind_results import Detection, Entities
+from distill.evaluation.kind_results import Detection, Entities, VectorForm
 from distill.evaluation.record import Amount, Count, Interval, Number, Record, Share, Text
 from distill.inference.variants import Role
 
@@ -195,6 +195,8 @@ class Model(Identity, frozen=True):
     """Task -> label -> how well it is detected; of tasks with two classes or with labels."""
     entities: dict[str, dict[str, Entities]] = {}
     """Task -> type -> its spans, on the first reported split."""
+    vectors: dict[str, dict[str, VectorForm]] = {}
+    """Task -> form of the vectors of an embedder -> its size and its scores; of models in torch float32."""
     retained: Retained | UnsetType | None = UNSET
     speedup: Speedup | UnsetType | None = UNSET
     cost_per_million: Amount | UnsetType | None = UNSET

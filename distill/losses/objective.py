@@ -110,7 +110,8 @@ class Objective(nn.Module):
         self.terms = dict(terms)
         if gates is not None:
             self.terms[GATES.name] = Term(1.0, GATES.name, "labels", "all", losses.mse)
-        self.pooling = pooling
+        # A token's vector does not depend on the text without layers, and so neither does the first one's.
+        self.poolings = pooling if families.depth(student) else "mean", pooling
         # A tuple, so that teachers are not submodules: they get no gradients, no synchronization and no train mode.
         self.teachers = tuple(teachers)
         self.weights = tuple(weights)
@@ -211,8 +212,10 @@ class Objective(nn.Module):
         """Sum of a term over its rows, for one pair of layers."""
         rows, heads = _rows(term, batch), term.heads or families.heads(self.student)
         positions = batch[rows], batch.get(f"teacher_{rows}", batch[rows])
-        sides = zip((student, teacher), pair, positions, strict=True)
-        student_rows, teacher_rows = (ROWS[term.kind.name](Part(*side, heads, self.pooling)) for side in sides)
+        sides = zip((student, teacher), pair, positions, self.poolings, strict=True)
+        student_rows, teacher_rows = (
+            ROWS[term.kind.name](Part(features, layer, at, heads, how)) for features, layer, at, how in sides
+        )
         both = zip(student_rows, teacher_rows, strict=True)
         total = torch.stack([term.loss(self._projected(name, mine), target).sum() for mine, target in both]).sum()
         return total / heads if term.kind.by_head else total
@@ -319,6 +322,12 @@ def _problems(
     """A line for each reason why the term, of setting `key`, cannot compare these two models."""
     both = student, teacher
     depths, heads, widths = ([f(model) for model in both] for f in (families.depth, families.heads, families.width))
+    if term.kind.layers and not depths[0]:
+        yield (
+            f"{key}.features: got {term.features}; must be pooled on a corpus, and logits or vectors on tasks, for a "
+            "student without layers; leave the term out"
+        )
+        return
     if any(student_layer >= depths[0] or teacher_layer >= depths[1] for student_layer, teacher_layer in pairs):
         if isinstance(term.layers, str):
             yield f"{key}.teacher_layer: got {term.teacher_layer}; must be < {depths[1]}, the teacher's layers"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from distill.config import NO_TEACHER, Config, Prune, Quantize, Train, Vocabulary
-from distill.config.plan import Plan
+from distill.config.plan import STATIC, Plan
 from distill.config.schemes import SCHEMES
 from distill.pipeline import artefacts
 from distill.pipeline.context.folder import RunFolder
@@ -75,7 +75,10 @@ def of_baseline(config: Config, plan: Plan, folder: RunFolder) -> Iterator[str]:
             + "each other is cut from the baseline of the target before it."
         )
     elif any(step.settings.role == "baseline" for step in plan.of(Train)):
-        start = "layers copied from the teacher" if config.student.init == "teacher_layers" else "random weights"
+        start = {
+            "teacher_layers": "layers copied from the teacher",
+            STATIC: "vectors of tokens that the teacher made",
+        }.get(config.student.init, "random weights")
         start = "the given student" if plan.given_student else start
         start = "the pruned model" if plan.of(Prune, Vocabulary) else start
         start += ", which was distilled from a teacher" if plan.taught_start else ""

@@ -107,6 +107,27 @@ def index_table(results: Results) -> Table | None:
     return _table(results, "Queries on the teacher's index", columns, 3, [note], rows)
 
 
+def vectors_table(results: Results) -> Table | None:
+    """Scores of vectors with fewer components, in int8 and in bits."""
+    columns = ("Task", "Metric", "Model", "Vectors", "Bytes", "Percent", "% of float32")
+
+    def rows(model: Model) -> Iterator[Row]:
+        for task, forms in model.vectors.items():
+            whole = next(iter(forms.values())).scores
+            for metric in whole:
+                for name, form in forms.items():
+                    of_whole = 100 * form.scores[metric] / whole[metric] if whole[metric] > 0 else None
+                    percents = number(form.scores[metric]), number(of_whole)
+                    yield (task, metric, named(model), name, number(form.bytes, 0), *percents)
+
+    note = (
+        "What an index needs for one vector, and the score with vectors in that form. First components: models "
+        "trained for it (Matryoshka) keep more. int8: rounded, with the largest component of a vector "
+        "as 127. binary: the signs, compared by their Hamming distance."
+    )
+    return _table(results, "Smaller vectors", columns, 4, [note], rows)
+
+
 def _whole(metrics: Collection[str]) -> bool:
     """Whether a task's own metrics are all those that its kind shows beside each other."""
     return any(kind.beside and {*kind.beside} <= {*metrics} for kind in TASK_TYPES.values())
@@ -130,4 +151,5 @@ def _table(
 
 def tables(results: Results) -> list[Table | None]:
     """All tables of this module, in the order of the report."""
-    return [detection_table(results), entities_table(results), beside_table(results), index_table(results)]
+    found = [detection_table(results), entities_table(results), beside_table(results)]
+    return [*found, index_table(results), vectors_table(results)]

@@ -22,6 +22,15 @@ from distill.models.student.shape import (
     setting,
     student_config,
 )
+from distill.models.student.static import (
+    before_norm,
+    counted,
+    is_static,
+    mean_tokenizer,
+    static_config,
+    token_vectors,
+    weighted,
+)
 from distill.models.student.transfer import can_transfer, transfer
 from distill.models.student.vocabulary import config_for, pieces, with_vocabulary
 from distill.runtime import quoting
@@ -34,11 +43,18 @@ __all__ = [
     "from_teacher",
     "half_depth",
     "initial_layers",
+    "is_static",
+    "mean_tokenizer",
     "pieces",
     "set_dropout",
+    "static",
+    "static_config",
     "student_config",
     "with_vocabulary",
 ]
+
+
+_INITS = ("teacher_layers", "random")
 
 
 def from_teacher(
@@ -64,8 +80,12 @@ def from_teacher(
         sizes: see `student_config`.
 
     Raises:
-        ConfigError: layers or sizes that the teacher or the family does not allow.
+        ConfigError: layers or sizes that the teacher or the family does not allow, and another `init`.
     """
+    if init not in _INITS:
+        raise ConfigError(
+            f"student.init: got {init}; must be {' or '.join(_INITS)} for a student with layers; set one of them"
+        )
     config = student_config(model.config, layers, family, sizes or {})
     if init == "teacher_layers":
         check_transfer(model.config, config)
@@ -77,6 +97,38 @@ def from_teacher(
     if dropout is not None:
         set_dropout(student, dropout)
     return student.to(model.device)
+
+
+@torch.no_grad()
+def static(
+    model: Any,
+    tokenizer: Any,
+    given: Any,
+    *,
+    around: tuple[list[int], list[int]],
+    pooling: str,
+    sizes: Mapping[str, int | None],
+    seed: int,
+) -> Any:
+    """A static student of `model` (`distill.models.student.static`) in float32, on its device, with a new head of the
+    same kind.
+
+    Args:
+        model: the teacher, a transformers language model, classifier or embedder; it is not changed.
+        tokenizer: the student's, from `mean_tokenizer`.
+        given: the teacher's tokenizer.
+        around: the special tokens that `given` puts before and after a text.
+        pooling: how the teacher makes one vector of the hidden states of a text: mean, cls or max.
+        sizes: see `static_config`.
+        seed: of the new head.
+    """
+    config = static_config(model.config, tokenizer, sizes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = _class(model, config)(config).float()
+    vectors = token_vectors(model, pieces(tokenizer, given), around, given.pad_token_id, pooling)
+    made.get_input_embeddings().weight.copy_(before_norm(weighted(vectors, counted(tokenizer), config.hidden_size)))
+    return made.to(model.device)
 
 
 def check_transfer(teacher: Any, student: Any) -> None:

@@ -31,7 +31,7 @@ def pieces(new: Any, old: Any) -> list[list[int]]:
     Special tokens are matched by role (padding, mask, ...). Text that `old` cannot encode becomes its unknown token.
     Whether a token begins a word is respected.
     """
-    tokens = [token or "" for token in new.convert_ids_to_tokens(list(range(len(new))))]
+    tokens = [token or "" for token in new.convert_ids_to_tokens(list(range(rows_of(new))))]
     vocabulary, wordpiece = old.get_vocab(), [_is_wordpiece(tokenizer) for tokenizer in (new, old)]
     same = wordpiece[0] == wordpiece[1]
     texts = []
@@ -51,6 +51,11 @@ def pieces(new: Any, old: Any) -> list[list[int]]:
             old_id = getattr(old, name)
             rows[new_id] = [unknown if old_id is None else old_id]
     return rows
+
+
+def rows_of(tokenizer: Any) -> int:
+    """Number of rows of a token embedding. It exceeds the number of tokens where a tokenizer leaves out ids."""
+    return 1 + max(tokenizer.get_vocab().values())
 
 
 def _is_wordpiece(tokenizer: Any) -> bool:
@@ -92,7 +97,7 @@ def with_vocabulary(model: Any, tokenizer: Any, rows: Sequence[Sequence[int]]) -
 
 def config_for(config: Any, tokenizer: Any) -> None:
     """Set, in place, a config's vocabulary size and special token ids to the tokenizer's."""
-    config.vocab_size = len(tokenizer)
+    config.vocab_size = rows_of(tokenizer)
     for name in _KEPT:
         if hasattr(config, name) and getattr(tokenizer, name) is not None:
             setattr(config, name, getattr(tokenizer, name))

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from distill.config import NO_TEACHER, Config, Teacher
-from distill.models import families, teacher
+from distill.config.plan import STATIC
+from distill.models import families, student, teacher
 from distill.pipeline.context.fingerprints import of_corpus, of_models
 from distill.runtime.machine import Machine
 from distill.runtime.storage import atomic, run_folder
@@ -134,8 +135,9 @@ class GivenModels:
     @functools.cached_property
     def student_tokenizer(self) -> Any:
         """Tokenizer of the student: its own, or the teacher's."""
+        static = not self.student_given and self.config.student.init == STATIC
         if not self.student_given and self.config.student.tokenizer is None:
-            return self.tokenizer
+            return student.mean_tokenizer(self.tokenizer) if static else self.tokenizer
         loaded = teacher.load_tokenizer(self.tokenizer_folder)
         loaded.padding_side = "right"
-        return loaded
+        return student.mean_tokenizer(loaded) if static else loaded

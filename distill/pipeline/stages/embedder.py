@@ -13,11 +13,13 @@ from distill.config.plan import EMBEDDER, TEACHER, Step
 from distill.data.tasks import TaskData
 from distill.deploy.export.embedder import Embedder, export_embedder, vectors
 from distill.deploy.export.proof import Artifact, difference, fresh
+from distill.deploy.export.static import add_static
 from distill.evaluation.metrics import METRICS
 from distill.evaluation.results import Origin
 from distill.evaluation.similarity import Similarity
 from distill.models import families, teacher
 from distill.models.families.vectors import Vectors, read
+from distill.models.student import is_static
 from distill.pipeline.artefacts import Exported
 from distill.pipeline.context import Context
 from distill.pipeline.context.checkpoints import Checkpoints
@@ -77,6 +79,7 @@ def run(inputs: EmbedderInputs, runtime: Runtime) -> Exported:
         folder = temporary / EMBEDDER
         export_embedder(student, folder, card)
         exported = Exported(largest_difference=_verified(student, tokenizer, texts, folder), similarity=measured)
+        add_static(folder, student.max_length, texts, lambda: ours)
     runtime.machine.log(f"{inputs.name}: {_summary(measured)}")
     return exported
 
@@ -98,7 +101,9 @@ def _embedder(folder: Path, of_teacher: Checkpoints) -> Embedder:
     whole = str(of_teacher.folder())
     given = read(whole) or Vectors()
     longest = teacher.longest(whole, of_teacher.tokenizer, teacher.read_config(whole))
-    return Embedder(folder, given.pooling, min(longest, families.max_length(teacher.read_config(folder))), given)
+    config = teacher.read_config(folder)
+    pooling = "mean" if is_static(config) else given.pooling
+    return Embedder(folder, pooling, min(longest, families.max_length(config)), given)
 
 
 def _texts(tasks: Mapping[str, TaskData], count: int, prompt: str) -> list[str]:

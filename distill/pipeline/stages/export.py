@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from distill.deploy.export.artifacts import (
     verified,
 )
 from distill.deploy.export.huggingface import copied, export_folder
+from distill.deploy.export.proof import logits_of
+from distill.deploy.export.static import add_static
 from distill.evaluation.results import Origin, Results
 from distill.models.families import vectors
 from distill.pipeline import artefacts
@@ -104,7 +107,14 @@ def _export_all(inputs: ExportInputs, settings: Export, runtime: Runtime, out: P
     proofs = _verified(inputs, runtime, [artifact for of_task in artifacts.values() for artifact in of_task], texts)
     for task, data in tasks.items():
         if data.task.kind.separate:
+            source = artifacts[task][0].source
             loads_elsewhere(artifacts[task][0], texts[task], longest)
+            add_static(
+                out / task,
+                longest,
+                [text for (text,) in texts[task]],
+                functools.partial(logits_of, source, texts[task], longest),
+            )
         listed = [*entries(inputs.measured, inputs.target, artifacts[task], proofs[task])]
         tokens = tokenizer.proved(out / task, texts[task], longest)
         record.write(out / task, record.of_task(data.task, longest, listed, _flags(), tokens, load(inputs.measured)))

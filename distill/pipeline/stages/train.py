@@ -61,8 +61,8 @@ def inputs(ctx: Context, step: Step) -> TrainInputs:
 
     build = None
     if settings.build_student:
-        words = None if config.student.tokenizer is None else given.student_tokenizer
-        build = Build(config.student, words, given.tokenizer)
+        words = given.student_tokenizer if step.tokenizer is STUDENT else None
+        build = Build(config.student, words, given.tokenizer, teacher.pooling(given.teacher))
 
     labeller = None
     if source is not None:

@@ -96,7 +96,7 @@ def _collate(inputs: MemberInputs, settings: Train, corpus: Encoded | Aligned, m
             seed=seed,
             epoch=epoch,
             probability=settings.masking.probability,
-            mask_id=tokenizer.mask_token_id,
+            mask_id=tokenizer.mask_token_id if masks else tokenizer.pad_token_id,
             random_ids=random_ids,
             weights=weights,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from distill.compression.pruning.gates import parameter_groups
 from distill.config import Batch, Limit, Student, Train
 from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.instantiate import bind
+from distill.config.plan import STATIC
 from distill.config.stages import BASE_WIDTH
+from distill.data.encode import special_tokens
 from distill.losses.shared_encoder import Trainable
 from distill.models import families, student
 from distill.models.student.training import aligned_vocabulary, quick_on_cpu
@@ -42,6 +44,8 @@ class Build:
     """Tokenizer of the student; None if it has its teacher's."""
     given: Any
     """Tokenizer of the given teacher."""
+    pooling: str
+    """How the given teacher makes one vector of a text."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,17 @@ def prepared(model: Any, settings: Train, runtime: Runtime, build: Build | None,
     if settings.shape_of is not None:
         assert average is not None
         model = cut_for_all(average, model)
-    if build is not None:
+    if build is not None and build.student.init == STATIC:
+        model = student.static(
+            model.to(runtime.machine.device).eval(),
+            build.tokenizer,
+            build.given,
+            around=special_tokens(build.given),
+            pooling=build.pooling,
+            sizes=asdict(build.student),
+            seed=runtime.seed,
+        )
+    elif build is not None:
         shape = build.student
         if build.tokenizer is not None:
             model = student.with_vocabulary(model, build.tokenizer, student.pieces(build.tokenizer, build.given))

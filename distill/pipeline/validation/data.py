@@ -10,7 +10,7 @@ import numpy as np
 
 from distill.config import NO_TEACHER, Config, Prune, Quantize, Train
 from distill.config.feature_kinds import FEATURE_KINDS
-from distill.config.plan import SHARED_HEADS, Plan, Step, tokenizer_of
+from distill.config.plan import SHARED_HEADS, STATIC, Plan, Step, tokenizer_of
 from distill.config.schemes import SCHEMES
 from distill.data.labels import check_head
 from distill.data.soft_labels import without
@@ -24,6 +24,7 @@ from distill.models.families.embedding import dense_width, width_of
 from distill.models.families.head import stored_head
 from distill.models.families.record import TEXTS, UNBOUNDED
 from distill.models.families.vectors import check_cosines, check_prompted
+from distill.models.student.static import FAMILY
 from distill.pipeline.train_steps.folds import texts
 from distill.pipeline.train_steps.teacher_logits import APART
 from distill.pipeline.validation.models import Models, found, same_tokens
@@ -78,7 +79,10 @@ def _unfit_for_kind(kind: TaskType, models: Models, config: Config, plan: Plan) 
         if kind.architecture in record.without:
             got = f"a model of type {record.name}"
             yield Problem(models.key, got, f"be one of {types} for {kind.name}", "choose such a model")
-    if kind.extractive:
+    if config.student.init == STATIC and kind.architecture in families.FAMILIES[FAMILY].without:
+        must = f"be another for {kind.name}, for which models of its type, {FAMILY}, have no head"
+        yield Problem("student.init", STATIC, must, "choose teacher_layers or random")
+    elif kind.extractive:
         yield from _other_tokens(models, plan, kind.name)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from distill.compression.pruning.ragged import STEP
 from distill.config import Config, Evaluate, Prune, Student, Train, Vocabulary
-from distill.config.plan import STUDENT, Plan, Step
+from distill.config.plan import STATIC, STUDENT, Plan, Step
 from distill.errors import ConfigError, Line, Problem
 from distill.inference.cost import size_mib_of
 from distill.inference.timing import OWN
@@ -18,6 +18,7 @@ from distill.models import families, student, teacher
 from distill.models.families.head import stored_head
 from distill.models.families.record import UNBOUNDED
 from distill.models.student.shape import projects, setting
+from distill.pipeline.train_steps.prepare import uses_head
 from distill.runtime import quoting
 
 PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
@@ -174,7 +175,8 @@ def _unfit_for_corpus(models: Models, step: Step) -> Iterator[Line]:
             )
             return
     first, *others = (each.tokenizer for each in models.teachers)
-    if (models.student_tokenizer if step.tokenizer is STUDENT else first).mask_token_id is None:
+    own = models.student_tokenizer if step.tokenizer is STUDENT else first
+    if uses_head(step.settings) and own.mask_token_id is None:
         yield Problem(
             models.key,
             "a tokenizer (or student.tokenizer) without a mask token",
@@ -222,10 +224,14 @@ def built(models: Models, settings: Student) -> Any:
                 "use recipe=task",
             )
         )
+    if student.is_static(loaded):
+        raise ConfigError(_without_layers(models.key))
     if (settings.num_hidden_layers or 1) > loaded.num_hidden_layers:
         raise ConfigError(_too_deep(settings, loaded))
-    layers = student.initial_layers(settings, loaded.num_hidden_layers)
     sizes = {name: getattr(settings, name) for name in student.SIZES}
+    if settings.init == STATIC:
+        return student.static_config(loaded, own, sizes)
+    layers = student.initial_layers(settings, loaded.num_hidden_layers)
     config = student.student_config(loaded, layers, settings.family, sizes)
     teacher.check_vocabulary(own, config)
     if settings.init == "teacher_layers":
@@ -239,6 +245,8 @@ def _unprunable(models: Models, target: Student, step: Step, loaded: Any) -> lis
     key = "student.name" if step.lineage[-1] is STUDENT else models.key
     if loaded.model_type not in families.STUDENTS:
         return [_no_student(key, loaded)]
+    if student.is_static(loaded):
+        return [_without_layers(key)]
     if (found := families.unprunable(loaded)) is not None:
         name, got, required = found
         return [Problem(key, f"a model with {name} {got}", f"be {required} to be pruned", "choose another")]
@@ -282,6 +290,12 @@ def _too_deep(settings: Student, config: Any) -> Problem:
     return Problem(
         "student.num_hidden_layers", got, f"be <= {most}, the number of the model that it is made from", "set fewer"
     )
+
+
+def _without_layers(key: str) -> Problem:
+    """The problem of a static model that a student is to be made from."""
+    must = "have layers for a student to be made from it"
+    return Problem(key, "a static model, which has no layers", must, "choose another model, or use recipe=task")
 
 
 def _no_student(key: str, config: Any) -> Problem:

@@ -24,7 +24,7 @@ from distill.config import (
 )
 from distill.config.baselines import expanded
 from distill.config.feature_kinds import FEATURE_KINDS, POOLED
-from distill.config.plan import GIVEN, TEACHER, Given, Plan, Source, Step, targets, tokenizer_of
+from distill.config.plan import GIVEN, STATIC, TEACHER, Given, Plan, Source, Step, targets, tokenizer_of
 from distill.config.schemes import SCHEMES
 from distill.errors import Line, Problem
 from distill.pipeline.validation.baseline import baselines
@@ -296,6 +296,7 @@ def _train(step: Step, stage: Train, config: Config) -> Iterator[Line]:
         several_teachers=config.teacher.kind == "ensemble",
         windows=config.teacher.window is not None,
         pruned=step.pruner is not None,
+        static=config.student.init == STATIC and step.of_student,
         soft_labels=config.teacher.kind == NO_TEACHER and stage.role == "teacher",
     )
     yield from terms(key, stage, facts)

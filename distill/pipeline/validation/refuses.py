@@ -10,7 +10,7 @@ from typing import Any
 from distill import config
 from distill.config import NO_TEACHER, Config, Evaluate, Export, Prune, Quantize, Train, Vocabulary
 from distill.config.loads import BATCH, SINGLE
-from distill.config.plan import SHARED_HEADS, TEACHER, Plan, Step
+from distill.config.plan import SHARED_HEADS, STATIC, TEACHER, Plan, Step
 from distill.config.schemes import SCHEMES
 from distill.data.task import chosen
 from distill.errors import Problem
@@ -106,6 +106,10 @@ class Refusal:
 
 SIZES = tuple(f"student.{name}" for name in config.SIZES)
 FORM = ("student.tokenizer", "student.family", "student.embedding_size")
+_OF_LAYERS = tuple(
+    f"student.{name}"
+    for name in ("layers", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size", "family")
+)
 TARGETS = tuple(f"target.{name}" for name in config.UNITS)
 _GATES, _FOLDS, _BEST = ("stages.*.gates.kind",), ("stages.*.folds",), ("stages.*.best_of",)
 _FILES, _MINUTES, _HEADS, _SHAPE_OF = (
@@ -165,10 +169,21 @@ CUT_FROM_TEACHER = Situation(
     "in a recipe that prunes the teacher",
     lambda case: any(s.builder is None and s.lineage[-1] is TEACHER for s in case.plan.pruners),
 )
+WITHOUT_LAYERS = Situation(
+    "with student.init=static, which has no layers", lambda case: case.config.student.init == STATIC
+)
 EVEN = Situation("in a recipe that prunes the teacher", lambda case: CUT_FROM_TEACHER.holds(case) and not case.uneven)
 BUILT_AND_PRUNED = Situation(
     "in a recipe that builds a student and prunes it",
     lambda case: any(step.builder is not None for step in case.plan.of(Prune)),
+)
+STATIC_AND_PRUNED = Situation(
+    "with student.init=static and a prune stage, because such a student has no layers to prune",
+    lambda case: case.config.student.init == STATIC and case.plan.of(Prune),
+)
+STATIC_AND_CUT = Situation(
+    "with student.init=static and a vocabulary stage, because the tokenizer of such a student is made of the given one",
+    lambda case: case.config.student.init == STATIC and case.plan.of(Vocabulary),
 )
 UNEVEN = Situation(
     "where stages.{case.uneven[0]}.uniform is false, which prunes heads and FFN channels to given sizes",
@@ -282,11 +297,13 @@ REFUSES = (
     Refusal(("student.init",), "teacher_layers", GIVEN_STUDENT, OUT),
     Refusal(SIZES, None, GIVEN_WHOLE, OUT),
     Refusal(("student.num_hidden_layers",), None, UNCHANGED, OUT),
+    Refusal(("student.init",), "teacher_layers", UNCHANGED, OUT),
     Refusal((*FORM, *SIZES), None, UNSHAPED, OUT),
     Refusal(TARGETS, None, UNPRUNED, "try recipe=prune"),
     Refusal(FORM, None, CUT_FROM_TEACHER, OUT),
     Refusal(("student.num_attention_heads",), None, EVEN, OUT),
     Refusal(("student.init",), "teacher_layers", CUT_FROM_TEACHER, OUT),
+    Refusal(_OF_LAYERS, None, WITHOUT_LAYERS, OUT),
     Refusal((*TARGETS, "student.hidden_size"), None, UNEVEN, "set null"),
     Refusal(("student.layers",), None, BUILT_AND_PRUNED, "set student.num_hidden_layers instead"),
     Refusal(TARGETS, None, SIZED, "set it to null, or leave {case.sizes[0]} out"),
@@ -308,6 +325,7 @@ REFUSES = (
     Refusal(("stages.*.teacher",), None, SEVERAL_OR_WINDOWS, OUT),
     Refusal(("stages.*.quantization_aware",), False, NO_STUDENT, "set it where the student is last trained on tasks"),
     Refusal(("stages.*.quantization_aware", "stages.*.skip_if_head"), False, SHARED, OUT),
+    Refusal(("stages.*.quantization_aware",), False, WITHOUT_LAYERS, OUT),
     Refusal(_BEST, 1, ON_CORPUS, OUT),
     Refusal(_BEST, 1, GATED, OUT),
     Refusal(_BEST, 1, SHARED, OUT),
@@ -333,6 +351,8 @@ REFUSES = (
     Refusal(_SHAPE_OF, None, SHAPE_BY_GATES, OUT),
     Refusal(("stages.*.build_student",), False, CUTS_FOR_ALL, "set one of them"),
     Refusal(("stages.*.build_student",), False, FROM_STUDENT, OUT),
+    Refusal(("stages.*.build_student",), False, STATIC_AND_PRUNED, "leave the prune stage out"),
+    Refusal(("stages.*.build_student",), False, STATIC_AND_CUT, "leave the vocabulary stage out"),
 )
 """Every pair that is refused. Of several rows about a setting, the first that holds is reported."""
 

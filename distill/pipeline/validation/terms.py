@@ -23,6 +23,8 @@ class TermFacts:
     """Whether the teacher reads long texts in windows."""
     pruned: bool = False
     """Whether the student was pruned, so that it may have fewer heads than its teacher."""
+    static: bool = False
+    """Whether the student has no layers."""
     soft_labels: bool = False
     """Whether soft labels stand in for the stage's teacher."""
 
@@ -40,6 +42,11 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
         yield from _compared(where, key, term, kind, stage, facts)
         yield from _positions(where, term, kind, stage, facts)
         yield from _layers(where, term, kind)
+        if facts.static and kind.layers:
+            others = "pooled" if stage.data == "corpus" else "logits or vectors"
+            must = f"be {others} with student.init=static, whose student has no layers"
+            yield Problem(f"{where}.features", kind.name, must, f"drop the term with ~{where}")
+            continue
         if kind.inside and stage.data == "tasks":
             yield from _inside_on_tasks(where, term, kind, facts)
         if term.compare_with == "teacher":
@@ -69,7 +76,7 @@ def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: T
     if "masked" not in kind.rows:
         reason = f"with features {kind.name}"
     elif kind.own_tokens is not None and facts.own_tokens:
-        reason = "where student.tokenizer is set, because only the student's tokens are masked"
+        reason = "where the student has a tokenizer of its own, because only the student's tokens are masked"
     if reason and term.positions == "masked":
         yield Problem(f"{where}.positions", "masked", f"be all {reason}", f"set {where}.positions=all")
     if not kind.inside and term.compare_with == "labels" and term.positions == "all":
@@ -122,11 +129,12 @@ def _inside_on_tasks(where: str, term: Term, kind: FeatureKind, facts: TermFacts
 
 def _teacher(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:
     if facts.own_tokens and stage.data == "corpus" and kind.own_tokens is None:
-        names = " or ".join(other.name for other in FEATURE_KINDS.values() if other.own_tokens is not None)
+        fit = [other for other in FEATURE_KINDS.values() if other.own_tokens and not (facts.static and other.layers)]
+        names = " or ".join(other.name for other in fit)
         yield Problem(
             f"{where}.features",
             kind.name,
-            f"be {names} where student.tokenizer is set: the tokens differ, and so do {kind.name}",
+            f"be {names} where the student has a tokenizer of its own: the tokens differ, and so do {kind.name}",
             f"drop the term with ~{where}",
         )
     if facts.several_teachers and kind.inside:

@@ -38,6 +38,7 @@ _DETAILS = (
     "teachers_index",
     "detection",
     "entities",
+    "vectors",
     "score_ci95",
     "calibration",
     "by_length",

@@ -441,6 +441,7 @@ function panel(variant) {
   scores.push(...Object.entries(variant.teachers_index || {}).flatMap(([task, metrics]) => Object.entries(metrics).map(([metric, value]) => [task, `${metric}, on the teacher's documents`, fixed(value), fixed(reference ? (reference.scores[task] || {})[metric] : null)])));
   const detection = Object.entries(variant.detection || {}).flatMap(([task, labels]) => Object.entries(labels).map(([name, found]) => [task, name, fixed(found.roc_auc) + between(found.roc_auc_ci95), fixed(found.average_precision), share(found.threshold), fixed(found.chosen_on, 0), fixed(found.recall) + between(found.recall_ci95), fixed(found.false_positives, 2) + between(found.false_positives_ci95, 2)]));
   const spans = Object.entries(variant.entities || {}).flatMap(([task, types]) => Object.entries(types).map(([name, found]) => [task, name, fixed(found.precision), fixed(found.recall), fixed(found.f1), ...[found.true, found.exact, found.overlapping, found.mistyped].map((count) => fixed(count, 0))]));
+  const forms = Object.entries(variant.vectors || {}).flatMap(([task, every]) => Object.entries(every).flatMap(([form, found]) => Object.entries(found.scores).map(([metric, value]) => [task, metric, form, fixed(found.bytes, 0), fixed(value)])));
   const stages = run.stages.filter((stage) => stage.target === null || stage.target === variant.target);
   const logged = stages.filter((stage) => stage.log && stage.log.length > 1);
   const name = (stage) => stage.name + (stage.target ? ` ${stage.target}` : "");
@@ -454,6 +455,7 @@ function panel(variant) {
     recall.length && [el("h3", {}, "Recall of each label, in percent"), grid(["Task", "Label", "Recall"], recall, 2)],
     detection.length && [el("h3", {}, "Detection of labels, in percent"), grid(["Task", "Label", "ROC AUC", "Average precision", "Threshold", "Chosen on", "Recall", "False positives"], detection, 2)],
     spans.length && [el("h3", {}, "Spans by type"), grid(["Task", "Type", "Precision", "Recall", "F1", "Spans", "Exact", "Overlapping", "Mistyped"], spans, 2)],
+    forms.length && [el("h3", {}, "Smaller vectors, in percent"), grid(["Task", "Metric", "Vectors", "Bytes", "Score"], forms, 3)],
     el("h3", {}, "Stages"), grid(["Stage", "Seconds", "Tokens/s", "First loss", "Last loss"], stages.map((stage) => [name(stage), fixed(stage.seconds, 0), fixed(stage.tokens_per_second, 0),
       fixed(stage.log && stage.log.length ? stage.log[0][1] : null, 4), fixed(stage.log && stage.log.length ? stage.log[stage.log.length - 1][1] : null, 4)]), 1),
     curve ? [el("h3", {}, "Loss"), curve] : note("The results have no loss curves."),

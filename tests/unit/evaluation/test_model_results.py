@@ -14,7 +14,7 @@ from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.spans import TAGGED
 from distill.data.task_types.task_type import GROUPED
 from distill.data.tasks import TaskData
-from distill.evaluation.model_results import Measured, Outputs, from_text, of_kinds, speedup
+from distill.evaluation.model_results import Measured, Outputs, from_text, of_kinds, speedup, vectors
 from distill.inference.timing import SINGLE_TEXTS, TASK_LENGTHS, Timed
 from distill.inference.variants import Variant
 
@@ -129,3 +129,22 @@ def test_each_kind_has_its_numbers() -> None:
     assert alone["detection"]["guard"]["bad"].threshold is None
     timed_only = of_kinds(variant, Measured(tasks, [STUDENT], {variant: {}}, timed, {}, False, "batch", {}))
     assert timed_only == {"beside": {}, "detection": {}, "entities": {}}
+
+
+def test_vectors_are_of_one_float_form_of_each_model() -> None:
+    of, rows, random = TASK_TYPES["embedding"], Dataset.from_dict({"text": ["a"]}), np.random.default_rng(0)
+    tasks = {"pairs": TaskData(Task("pairs", of, ("a", "b"), (), of.metrics), rows, {}, {})}
+    step = STUDENT.step
+    variants = [
+        Variant(role, backend, scheme, step)
+        for role in ("teacher", "student", "baseline")
+        for backend, scheme in (("torch", "fp32"), ("torch", "bf16"), ("onnxruntime", "fp32"), ("onnxruntime", "int8"))
+    ]
+    outputs: Outputs = {("pairs", "r"): (random.normal(size=(9, 32)).astype(np.float32), random.random(9))}
+    made = Measured(
+        tasks, variants, {v.name: outputs for v in variants}, Timed({}, {}, 5, {}, "none"), {}, False, "batch"
+    )
+    assert [v.name for v in variants if vectors(v, made)] == [
+        f"{r} torch fp32" for r in ("teacher", "student", "baseline")
+    ]
+    assert vectors(variants[0], made)["pairs"].keys() == {"float32", "int8", "binary"}

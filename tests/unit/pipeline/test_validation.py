@@ -52,7 +52,7 @@ EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
     "student.embedding_size": ([0], [1, None]),
     "student.num_attention_heads": ([0], [1, None]),
     "teacher.head": (["old", 1], ["given", "new"]),
-    "student.init": (["teacher"], ["teacher_layers", "random"]),
+    "student.init": (["teacher"], ["teacher_layers", "random", "static"]),
     "student.heads": (["one"], ["own", "shared"]),
     "target.speedup": ([1.0, 0, "fast", INFINITY], [1.5]),
     "target.latency_ms": ([0, -1.0], [5.0]),

@@ -83,11 +83,13 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
     ("student.init", "GIVEN_STUDENT"): ["task"],
     ("student.layers", "GIVEN_WHOLE"): ["task"],
     ("student.num_hidden_layers", "UNCHANGED"): ["vocabulary"],
+    ("student.init", "UNCHANGED"): ["vocabulary"],
     ("student.tokenizer", "UNSHAPED"): ["vocabulary"],
     ("target.speedup", "UNPRUNED"): ["distilbert"],
     ("student.tokenizer", "CUT_FROM_TEACHER"): ["prune"],
     ("student.num_attention_heads", "EVEN"): ["prune"],
     ("student.init", "CUT_FROM_TEACHER"): ["prune"],
+    ("student.layers", "WITHOUT_LAYERS"): ["distilbert", "student.init=static"],
     ("target.speedup", "UNEVEN"): ["prune", "target.speedup=null", f"{PRUNE}.uniform=false"],
     ("student.layers", "BUILT_AND_PRUNED"): ["distil_prune_int8"],
     ("target.speedup", "SIZED"): ["prune", "target.speedup=null", "student.num_hidden_layers=2"],
@@ -116,6 +118,7 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
     ("stages.*.teacher", "SEVERAL_OR_WINDOWS"): ["task", *BOTH],
     ("stages.*.quantization_aware", "NO_STUDENT"): ["prune"],
     ("stages.*.quantization_aware", "SHARED"): ["distilbert", *SHARED],
+    ("stages.*.quantization_aware", "WITHOUT_LAYERS"): ["distilbert", "student.init=static"],
     ("stages.*.best_of", "ON_CORPUS"): ["distilbert"],
     ("stages.*.best_of", "GATED"): ["cofi"],
     ("stages.*.best_of", "SHARED"): ["distilbert", *SHARED],
@@ -145,12 +148,20 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
     ],
     ("stages.*.build_student", "CUTS_FOR_ALL"): ["prune_general"],
     ("stages.*.build_student", "FROM_STUDENT"): ["task"],
+    ("stages.*.build_student", "STATIC_AND_PRUNED"): ["distil_prune_int8", "student.init=static"],
+    ("stages.*.build_student", "STATIC_AND_CUT"): [
+        "static",
+        "+stage@stages.vocabulary=vocabulary",
+        "stages.vocabulary.start=finetune",
+        "pipeline=[pretrain,finetune_teacher,finetune,vocabulary]",
+    ],
 }
 """First setting of a row and its situation -> a command in which the situation holds: the recipe and settings."""
 
 STAGES = {
     ("stages.*.quantized", "EMBEDS"): "export_embedder",
     ("stages.*.quantization_aware", "SHARED"): "finetune",
+    ("stages.*.quantization_aware", "WITHOUT_LAYERS"): "finetune",
     ("stages.*.best_of", "ON_CORPUS"): "pretrain",
     ("stages.*.best_of", "SHARED"): "finetune",
     ("stages.*.best_of", "GATED"): "gated",
@@ -160,6 +171,8 @@ STAGES = {
     ("stages.*.shape_of", "SHAPE_BY_GATES"): "general",
     ("stages.*.build_student", "CUTS_FOR_ALL"): "general",
     ("stages.*.build_student", "FROM_STUDENT"): "finetune",
+    ("stages.*.build_student", "STATIC_AND_PRUNED"): "pretrain",
+    ("stages.*.build_student", "STATIC_AND_CUT"): "pretrain",
 }
 """Row of a stage's setting -> the stage whose setting is wrong, where it is not the usual one."""
 USUAL = {"gates.kind": "gated", "uniform": "prune", "finalists": "prune", "refit": "prune"}

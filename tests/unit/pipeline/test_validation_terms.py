@@ -16,7 +16,7 @@ from distill.pipeline.validation.terms import TermFacts, terms
 
 FITS = Term(features="hidden", positions="all")
 PLAIN = TermFacts()
-OWN, SEVERAL, WINDOWS, PRUNED, SOFT = (TermFacts(**{f.name: True}) for f in fields(TermFacts))
+OWN, SEVERAL, WINDOWS, PRUNED, STATIC, SOFT = (TermFacts(**{f.name: True}) for f in fields(TermFacts))
 
 
 def problems(term: Term, data: str = "corpus", facts: TermFacts = PLAIN) -> list[str]:
@@ -67,10 +67,12 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
         PLAIN,
         "compare_with: got labels; must be teacher with ",
     ),
-    ({"positions": "masked"}, "corpus", OWN, "positions: got masked; must be all where student.tokenizer is set, "),
-    ({"features": "relations"}, "corpus", OWN, "features: got relations; must be hidden or pooled where student."),
-    ({"features": "logits"}, "corpus", OWN, "features: got logits; must be hidden or pooled where student."),
+    ({"positions": "masked"}, "corpus", OWN, "positions: got masked; must be all where the student has a "),
+    ({"features": "relations"}, "corpus", OWN, "features: got relations; must be hidden or pooled where the "),
+    ({"features": "logits"}, "corpus", OWN, "features: got logits; must be hidden or pooled where the "),
     ({"features": "scores"}, "tasks", OWN, "features: got scores; must be logits on tasks where the student has a "),
+    ({}, "corpus", STATIC, "features: got hidden; must be pooled with student.init=static, whose student has no l"),
+    ({}, "tasks", STATIC, "features: got hidden; must be logits or vectors with student.init=static, whose student"),
     ({}, "tasks", WINDOWS, "features: got hidden; must be logits on tasks with teacher.window; drop the term with "),
     ({"features": "scores"}, "tasks", PRUNED, "features: got scores; must not need all of the teacher's heads after"),
     ({"features": "relations"}, "tasks", PRUNED, "features: got relations; must not need all of the teacher's heads"),
@@ -101,6 +103,8 @@ def test_invalid_terms_are_refused(changes: dict[str, Any], data: str, facts: Te
         ({"features": "pooled"}, "corpus", OWN),
         ({"features": "logits", "compare_with": "labels", "positions": "masked"}, "corpus", OWN),
         ({"features": "logits"}, "tasks", OWN),
+        ({"features": "pooled"}, "corpus", STATIC),
+        ({"features": "logits"}, "tasks", STATIC),
         ({"features": "logits"}, "tasks", WINDOWS),
         ({}, "corpus", WINDOWS),
         ({"features": "relations", "heads": 2}, "tasks", PRUNED),

@@ -112,7 +112,7 @@ def test_texts_cannot_become_markup(results: Results) -> None:
     data = json.loads(document.scripts[0][1])
     assert data["runs"][0]["command"] == EVIL
     assert data["runs"][0]["disagreements"][0]["text"] == EVIL
-    for name in ("beside", "detection", "entities"):
+    for name in ("beside", "detection", "entities", "vectors"):
         assert EVIL in data["variants"][8][name][EVIL]
     assert any(EVIL in words for words in document.words)
 
