@@ -16,16 +16,7 @@ from msgspec.structs import asdict, replace
 from distill.config.loads import SINGLE, SINGLE_TEXTS
 from distill.config.schemes import COMPILED
 from distill.data.tasks import TaskData
-from distill.evaluation import (
-    asymmetric,
-    calibration,
-    chance,
-    detection,
-    resamples,
-    retained,
-    significance,
-    vector_forms,
-)
+from distill.evaluation import asymmetric, calibration, chance, detection, resamples, retained, significance
 from distill.evaluation.entities import entities
 from distill.evaluation.kind_results import VectorForm
 from distill.evaluation.lengths import by_length
@@ -44,6 +35,7 @@ from distill.evaluation.results import (
     Speedup,
     Statistics,
 )
+from distill.evaluation.vector_forms import of_tasks
 from distill.inference import latency
 from distill.inference.cost import gmacs, parameters, size_mib, total
 from distill.inference.timing import TASK_LENGTHS, TASK_ROWS, Timed
@@ -243,14 +235,7 @@ def vectors(variant: Variant, measured: Measured) -> dict[str, dict[str, VectorF
     repeat them."""
     if (variant.backend, variant.scheme) != ("torch", "fp32"):
         return {}
-    outputs = measured.outputs[variant.name]
-    separate = {key: each for key, (each, _) in outputs.items() if measured.tasks[key[0]].task.kind.separate}
-
-    def graded(key: tuple[str, str], stored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        labels = outputs[key][1]
-        return measured.tasks[key[0]].task.graded(stored, labels), labels
-
-    return vector_forms.scores(separate, graded, measured.names)
+    return of_tasks(measured.outputs[variant.name], measured.tasks, measured.names)
 
 
 def _told(outputs: Outputs, tasks: dict[str, TaskData]) -> dict[str, list[dict[str, detection.Rows]]]:

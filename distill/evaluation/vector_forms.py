@@ -17,6 +17,7 @@ from functools import partial
 
 import numpy as np
 
+from distill.data.tasks import TaskData
 from distill.evaluation import retained
 from distill.evaluation.kind_results import VectorForm
 
@@ -91,3 +92,18 @@ def scores(
             predictions = {key: graded(key, np.concatenate(both, axis=1)) for key, both in pairs.items()}
             result[task][form.name] = VectorForm(form.bytes, retained.scores(predictions, metrics)[task])
     return result
+
+
+def of_tasks(
+    outputs: Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]],
+    tasks: Mapping[str, TaskData],
+    metrics: dict[str, tuple[str, ...]],
+) -> dict[str, dict[str, VectorForm]]:
+    """`scores` of the tasks of embedders. `outputs`: (task, split) -> outputs and labels."""
+    separate = {key: each for key, (each, _) in outputs.items() if tasks[key[0]].task.kind.separate}
+
+    def graded(key: tuple[str, str], stored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        labels = outputs[key][1]
+        return tasks[key[0]].task.graded(stored, labels), labels
+
+    return scores(separate, graded, metrics)
