@@ -2,8 +2,9 @@
 
 `torch.export` traces a model with fake tensors, which have sizes but no values. A graph thus depends on the code and
 the sizes of a model alone, and models that differ in their weights share it. In most families the numbers of hidden
-and FFN channels and of tokens are sizes of weights and of nothing else, and the number of heads is a constant. A graph
-of a model that differs in them alone is resized, and used if it outputs what the model outputs.
+and FFN channels, of tokens and of labels are sizes of weights and of nothing else, and the number of heads is a
+constant. So is the number of positions with BERT's architecture. A graph of a model that differs in them alone is
+resized, and used if it outputs what the model outputs.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ _PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnx-ir")
 """Packages whose code decides about a graph."""
 _MOST = 64
 """Number of graphs that the process remembers."""
-_NOT_READ = ("label2id", "id2label", "problem_type", "_name_or_path")
+_NOT_READ = ("label2id", "id2label", "problem_type", "_name_or_path", "initializer_range")
 """Settings of a config on which no graph depends."""
 _RESIZED = ("intermediate_size", "vocab_size", "hidden_size")
 """Sizes, by their common names, on which hardly any graph depends but by its weights."""
 _HEADS = "num_attention_heads"
+_POSITIONS = "max_position_embeddings"
+"""A size of weights alone with BERT's architecture. Other families compute with it."""
 _LARGEST = 1 << 30
 """Bytes of the largest model that is compared before a resized graph is used."""
 _TOLERANCE = 1e-4
@@ -124,27 +127,39 @@ def _resized(graph: bytes, model: Any, weights: Mapping[str, Any], tensors: Mapp
 
 def _resize(graph: Any, weights: Mapping[str, Any], config: Any) -> bool:
     """Give an ONNX graph the sizes of weights, and the number of heads. Returns whether each size has one new size."""
+    tensors, labels = [each for each in graph.initializer if each.name in weights], _of_labels(weights, config)
     pairs = {
         pair
-        for tensor in graph.initializer
-        if tensor.name in weights
-        for pair in zip(tensor.dims, weights[tensor.name].shape, strict=True)
+        for tensor in tensors
+        for pair in [*zip(tensor.dims, weights[tensor.name].shape, strict=True)][tensor.name in labels :]
     }
     pairs |= _heads(pairs, config)
     resized = {before: now for before, now in pairs if before != now}
     if {before for before, now in pairs if resized.get(before, now) != now}:
         return False
-    for tensor in (each for each in graph.initializer if each.name in weights):
-        tensor.dims[:] = [resized.get(size, size) for size in tensor.dims]
+    for tensor in tensors:
+        tensor.dims[:] = weights[tensor.name].shape
     for node in graph.node if resized else ():
         for attribute in node.attribute if node.op_type == "Constant" else ():
             if len(attribute.ints) == 1:  # the number of heads, among the sizes to which a tensor is reshaped
                 attribute.ints[:] = [resized.get(size, size) for size in attribute.ints]
+    for node in graph.node:  # in the order in which they are computed
+        if labels.intersection(node.input):
+            labels.update(node.output)
     for value in [*graph.value_info, *graph.output]:
-        for size in value.type.tensor_type.shape.dim:
+        sizes = value.type.tensor_type.shape.dim
+        for size in sizes:
             if size.dim_value in resized:
                 size.dim_value = resized[size.dim_value]
+        if value.name in labels and sizes:
+            sizes[-1].dim_value = config.num_labels
     return True
+
+
+def _of_labels(weights: Mapping[str, Any], config: Any) -> set[str]:
+    """Names of the weights that have a row for each label of a classifier."""
+    head = f"{family_of(config).head}."
+    return {name for name in weights if name.startswith(head) and weights[name].shape[0] == config.num_labels}
 
 
 def _heads(pairs: Collection[tuple[int, int]], config: Any) -> set[tuple[int, int]]:
@@ -189,8 +204,8 @@ def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any], *
 
     Args:
         arguments: of `torch.onnx.export`.
-        resizable: whether models that differ in the sizes `_RESIZED`, and in the number of heads of one size, alone
-            have one key. A size counts where it is the same number as another of them.
+        resizable: whether models that differ in the sizes `_RESIZED`, in the number of labels, and in the number of
+            heads of one size, alone have one key. A size counts where it is the same number as another of them.
     """
     config = {name: value for name, value in model.config.to_dict().items() if name not in _NOT_READ}
     source = inspect.getsourcefile(type(model))
@@ -199,10 +214,15 @@ def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any], *
     sizes, inputs = ({name: _shape(value) for name, value in each.items()} for each in (weights, arguments["kwargs"]))
     content = repr([built, config, sizes])
     if resizable:
-        names = family_of(model.config).settings
-        own = {name: names.get(name, name) for name in (*_RESIZED, _HEADS)}
+        record = family_of(model.config)
+        resized = _RESIZED if record.bert_like is None else (*_RESIZED, _POSITIONS)
+        own = {name: record.settings.get(name, name) for name in (*resized, _HEADS)}
         values = {name: config.get(own[name]) for name in own}  # models that can only be teachers may lack some
-        plain = {str(values[name]): name for name in _RESIZED}
+        plain = {str(values[name]): name for name in resized}
+        if labels := _of_labels(weights, model.config):
+            last = re.escape(record.head.rpartition(".")[2])
+            built[1] = re.sub(rf"(\({last}\): Linear\(in_features=\d+, out_features=)\d+", r"\1labels", built[1])
+            sizes |= {name: _shape(weights[name]).replace(f"[{model.config.num_labels}", "[labels") for name in labels}
         head = values["hidden_size"] / values[_HEADS] if values["hidden_size"] and values[_HEADS] else None
         others = {name: value for name, value in config.items() if name not in own.values()}
         named = re.sub(r"(?<![\w.-])\d+(?![\w.])", lambda number: plain.get(number[0], number[0]), repr([built, sizes]))
