@@ -47,8 +47,8 @@ BATCH = synthetic((48, 12), 60)
 ROWS = [{key: value[i : i + 1, : 6 + i % 6] for key, value in BATCH.items()} for i in range(16)]
 
 
-QUICK = ("bert", "modernbert")
-"""Families whose layers differ most; the others are tried among the slow tests."""
+QUICK = ("bert",)
+"""The others are tried among the slow tests."""
 PARAMS = [
     pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in family.STUDENTS if name not in SAME
 ]

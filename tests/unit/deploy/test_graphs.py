@@ -88,7 +88,6 @@ def test_a_graph_of_another_model_gives_the_file_of_its_own(save: Save, captures
             for case in [
                 ("modernbert", "SequenceClassification", 2),
                 ("deberta-v2", "TokenClassification", 1),
-                ("distilbert", "QuestionAnswering", 1),
                 ("albert", "MultipleChoice", 1),
                 ("mpnet", "SequenceClassification", 1),
             ]
