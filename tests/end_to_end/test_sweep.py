@@ -20,8 +20,8 @@ from tests.forked import PYTHON
 SETTINGS = ["recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]"]
 
 
-def command(cwd: Path, *settings: str) -> subprocess.CompletedProcess[str]:
-    words = [PYTHON, "-m", "distill", "-m", *settings]
+def command(cwd: Path, *settings: str, python: str = PYTHON) -> subprocess.CompletedProcess[str]:
+    words = [python, "-m", "distill", "-m", *settings]
     return subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=250)
 
 
@@ -91,7 +91,7 @@ if __name__ == "__main__":
 def test_a_job_that_crashes_or_is_killed_does_not_stop_the_others(tmp_path: Path) -> None:
     (tmp_path / "crashing.py").write_text(CRASHING)
     short = [*SETTINGS[:-1], "pipeline=[adapt]"]
-    words = [PYTHON, "crashing.py", "-m", *short, "seed=1,3,4,0"]
+    words = [sys.executable, "crashing.py", "-m", *short, "seed=1,3,4,0"]
     run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert run.returncode == 1
     above, lines = run.stderr.split("job 0 ", 1)
@@ -153,7 +153,7 @@ def test_the_job_of_a_killed_sweep_ends_with_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
 def test_a_job_that_fails_in_another_process_is_named(launcher: str, tmp_path: Path) -> None:
     layers = "student.layers=[0,2,5],[5,0]"
-    run = command(tmp_path, *SETTINGS, f"hydra/launcher={launcher}", layers)
+    run = command(tmp_path, *SETTINGS, f"hydra/launcher={launcher}", layers, python=sys.executable)
     assert run.returncode == 2
     bad = "student.layers: got [5, 0]; must be distinct ascending layer numbers from 0; e.g. [0,2,5]\n"
     assert run.stderr.endswith(f"job 1 ('student.layers=[5,0]'): {bad}")

@@ -143,17 +143,24 @@ def _resize(graph: Any, weights: Mapping[str, Any], config: Any) -> bool:
         for attribute in node.attribute if node.op_type == "Constant" else ():
             if len(attribute.ints) == 1:  # the number of heads, among the sizes to which a tensor is reshaped
                 attribute.ints[:] = [resized.get(size, size) for size in attribute.ints]
+    _retype(graph, {*weights}, labels, resized, config.num_labels)
+    return True
+
+
+def _retype(graph: Any, weights: set[str], labels: set[str], resized: Mapping[int, int], number: int) -> None:
+    """Give the values of a graph their sizes: `resized`, and a number of labels to what is computed of `labels`."""
+    of_labels = {*labels}
     for node in graph.node:  # in the order in which they are computed
-        if labels.intersection(node.input):
-            labels.update(node.output)
+        if of_labels.intersection(node.input):
+            of_labels.update(node.output)
     for value in [*graph.value_info, *graph.output]:
         sizes = value.type.tensor_type.shape.dim
         for size in sizes:
             if size.dim_value in resized:
                 size.dim_value = resized[size.dim_value]
-        if value.name in labels and sizes:
-            sizes[-1].dim_value = config.num_labels
-    return True
+        if value.name in of_labels and sizes:
+            place = 0 if value.name in weights else -1  # of the weights, each row is of a label
+            sizes[place].dim_value = number
 
 
 def _of_labels(weights: Mapping[str, Any], config: Any) -> set[str]:

@@ -29,7 +29,7 @@ def random_teacher(
         vocab_size=len(tokenizer),
         hidden_size=hidden_size,
         num_hidden_layers=layers,
-        num_attention_heads=hidden_size // 8,
+        num_attention_heads=hidden_size // 16,
         intermediate_size=intermediate_size,
     )
     with torch.random.fork_rng(devices=[]):

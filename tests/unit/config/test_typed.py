@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from distill.config import Config, load_config, words
 from distill.pipeline.validation import words as command_line
 from distill.pipeline.validation.rules import flatten
 from distill.runtime.storage import run_folder
-from tests.forked import PYTHON
 
 pytestmark = pytest.mark.usefixtures("real_compose")
 
@@ -190,7 +190,7 @@ def bash(command: str) -> subprocess.CompletedProcess[str]:
     """`python -m distill` with these words, as bash reads them."""
     root = str(Path(__file__).parents[3])
     env = os.environ | {"PYTHONPATH": root, "PYTHONIOENCODING": "utf-8"}
-    words = ["bash", "-c", f"{PYTHON} -m distill {command}"]
+    words = ["bash", "-c", f"{sys.executable} -m distill {command}"]
     return subprocess.run(words, capture_output=True, text=True, encoding="utf-8", cwd=root, env=env, timeout=200)
 
 

@@ -7,6 +7,7 @@ import runpy
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ import torch
 from distill.deploy import serve
 from distill.errors import DataError
 from distill.models.families.head import stored_head
-from tests.forked import PYTHON
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
@@ -63,7 +63,7 @@ def test_an_adapter_is_refused_with_the_command_that_merges_it(tokenizer: str, t
     assert message.startswith(f"{folder / 'adapter_config.json'}: got an adapter of peft, trained on {base};")
     command = message.partition("; merge it with ")[2]
     if tokenizer == "base":  # through a shell, as a user types it
-        subprocess.run(["bash", "-c", f'python() {{ {PYTHON} "$@"; }}; {command}'], check=True)
+        subprocess.run(["bash", "-c", f'python() {{ {sys.executable} "$@"; }}; {command}'], check=True)
     else:
         exec(shlex.split(command)[2], {})
     merged = tmp_path / "my adapter-merged"

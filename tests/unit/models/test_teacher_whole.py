@@ -9,6 +9,7 @@ import runpy
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from distill.errors import ConfigError, DataError, UserError
 from distill.inference.runners import load
 from distill.models import families, teacher
 from distill.models.families.head import stored_head
-from tests.forked import PYTHON
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 HEADS = ("SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering", "MaskedLM", "")
@@ -96,7 +96,7 @@ def refusals(folder: Path, *but: str) -> list[str]:
 def pasted(command: str, shell: bool = False) -> None:
     """Run a command `python -c PROGRAM` as a message prints it: in bash, or quicker in this process."""
     if shell:
-        python = f'python() {{ {PYTHON} "$@"; }}; '
+        python = f'python() {{ {sys.executable} "$@"; }}; '
         subprocess.run(["bash", "-c", python + command], check=True)
         return
     name, option, program = shlex.split(command)
