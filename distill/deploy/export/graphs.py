@@ -41,6 +41,8 @@ _RESIZED = ("intermediate_size", "vocab_size", "hidden_size")
 _HEADS = "num_attention_heads"
 _POSITIONS = "max_position_embeddings"
 """A size of weights alone with BERT's architecture. Other families compute with it."""
+_ALONE = re.compile(r"(?<![\w.-])\d+(?![\w.])")
+"""A whole number in a text that is no part of a name or of another number."""
 _LARGEST = 1 << 30
 """Bytes of the largest model that is compared before a resized graph is used."""
 _TOLERANCE = 1e-4
@@ -158,6 +160,8 @@ def _retype(graph: Any, weights: set[str], labels: set[str], resized: Mapping[in
         for size in sizes:
             if size.dim_value in resized:
                 size.dim_value = resized[size.dim_value]
+            if size.dim_param:  # `Min(512, length)`: a part of the positions
+                size.dim_param = _ALONE.sub(lambda number: str(resized.get(int(number[0]), number[0])), size.dim_param)
         if value.name in of_labels and sizes:
             place = 0 if value.name in weights else -1  # of the weights, each row is of a label
             sizes[place].dim_value = number
@@ -232,7 +236,7 @@ def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any], *
             sizes |= {name: _shape(weights[name]).replace(f"[{model.config.num_labels}", "[labels") for name in labels}
         head = values["hidden_size"] / values[_HEADS] if values["hidden_size"] and values[_HEADS] else None
         others = {name: value for name, value in config.items() if name not in own.values()}
-        named = re.sub(r"(?<![\w.-])\d+(?![\w.])", lambda number: plain.get(number[0], number[0]), repr([built, sizes]))
+        named = _ALONE.sub(lambda number: plain.get(number[0], number[0]), repr([built, sizes]))
         content = repr([named, others, head])
     called = repr([inputs, arguments["output_names"], arguments["dynamic_shapes"]])
     return checksums.fingerprint([code, [version(name) for name in _PACKAGES], content, called])
