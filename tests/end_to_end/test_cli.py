@@ -428,7 +428,7 @@ __main__.main()
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_what_is_not_a_training_at_once(number: int, tmp_path: Path) -> None:
     words, began = ["recipe=distilbert", "limit=smoke", "output=a b"], time.monotonic()
-    command = [PYTHON, "-c", STOPPED, str(int(number)), *words]
+    command = [sys.executable, "-c", STOPPED, str(int(number)), *words]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert time.monotonic() - began < 15
     assert run.returncode == 128 + number
