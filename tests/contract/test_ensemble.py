@@ -19,7 +19,7 @@ from distill.runtime.storage import atomic, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 ALIGN = runpy.run_path(str(Path(__file__).parents[1] / "unit" / "data" / "test_align.py"))
-SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "num_hidden_layers": 1}
+SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 SHORT = [
     "pipeline=[finetune_teacher,finetune,evaluate]",
     "stages.evaluate.quantized=null",

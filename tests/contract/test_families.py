@@ -22,8 +22,7 @@ LAYERS = 4
 
 def folder(home: Path, name: str, head: str, layers: int = LAYERS) -> Path:
     """A tiny random model with a tokenizer; `head` as in transformers' class names, "" for none."""
-    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "length": 130}
-    sizes |= {"num_hidden_layers": layers}
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": layers, "length": 130}
     return TINY["save"](home / "teacher", name, head, **sizes)
 
 

@@ -41,8 +41,7 @@ def judged(number: int) -> dict[str, Any]:
 
 def embedder(folder: Path, prompts: bool = False) -> Path:
     """A tiny embedder in the layout of sentence-transformers."""
-    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "num_hidden_layers": 4}
-    TINY["save"](folder, "bert", "", std=0.2, length=34, **sizes)
+    TINY["save"](folder, "bert", "", std=0.2, hidden_size=32, intermediate_size=64, num_hidden_layers=4, length=34)
     EncoderForVectors.from_pretrained(folder).save_pretrained(folder)
     if prompts:
         atomic.write_json(
