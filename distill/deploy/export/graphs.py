@@ -2,9 +2,9 @@
 
 `torch.export` traces a model with fake tensors, which have sizes but no values. A graph thus depends on the code and
 the sizes of a model alone, and models that differ in their weights share it. In most families the numbers of hidden
-and FFN channels, of tokens and of labels are sizes of weights and of nothing else, and the number of heads is a
-constant. So is the number of positions with BERT's architecture. A graph of a model that differs in them alone is
-resized, and used if it outputs what the model outputs.
+and FFN channels and of tokens are sizes of weights and of nothing else, and the number of heads is a constant. With
+BERT's architecture, the numbers of positions and of a classifier's labels are too. A graph of a model that differs in
+them alone is resized, and used if it outputs what the model outputs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RESIZED = ("intermediate_size", "vocab_size", "hidden_size")
 """Sizes, by their common names, on which hardly any graph depends but by its weights."""
 _HEADS = "num_attention_heads"
 _POSITIONS = "max_position_embeddings"
-"""A size of weights alone with BERT's architecture. Other families compute with it."""
+"""A size of weights alone with BERT's architecture. Other families compute with it (scales of rotary positions)."""
 _ALONE = re.compile(r"(?<![\w.-])\d+(?![\w.])")
 """A whole number in a text that is no part of a name or of another number."""
 _LARGEST = 1 << 30
@@ -112,19 +112,19 @@ def _resized(graph: bytes, model: Any, weights: Mapping[str, Any], tensors: Mapp
     proto = onnx.ModelProto.FromString(graph)
     if not _resize(proto.graph, weights, model.config):
         return None
-    filled = _filled(proto.SerializeToString(), weights)
     with torch.no_grad():
         outputs = model(**tensors)
     wanted = [value.numpy() for value in (outputs if isinstance(outputs, tuple) else outputs.values())]
     try:
+        filled = _filled(proto.SerializeToString(), weights)
         session = onnxruntime.InferenceSession(
             filled.model_proto.SerializeToString(), providers=["CPUExecutionProvider"]
         )
         found = session.run(None, {name: value.numpy() for name, value in tensors.items()})
     except (errors.Fail, errors.InvalidGraph, errors.RuntimeException, errors.InvalidArgument):
         return None
-    same = len(found) == len(wanted) and all(map(partial(np.allclose, atol=_TOLERANCE), found, wanted))
-    return filled if same else None
+    same = [value.shape for value in found] == [value.shape for value in wanted]
+    return filled if same and all(map(partial(np.allclose, atol=_TOLERANCE), found, wanted)) else None
 
 
 def _resize(graph: Any, weights: Mapping[str, Any], config: Any) -> bool:
@@ -139,37 +139,54 @@ def _resize(graph: Any, weights: Mapping[str, Any], config: Any) -> bool:
     resized = {before: now for before, now in pairs if before != now}
     if {before for before, now in pairs if resized.get(before, now) != now}:
         return False
+    before = {tensor.dims[0] for tensor in tensors if tensor.name in labels}
     for tensor in tensors:
         tensor.dims[:] = weights[tensor.name].shape
     for node in graph.node if resized else ():
         for attribute in node.attribute if node.op_type == "Constant" else ():
             if len(attribute.ints) == 1:  # the number of heads, among the sizes to which a tensor is reshaped
                 attribute.ints[:] = [resized.get(size, size) for size in attribute.ints]
-    _retype(graph, {*weights}, labels, resized, config.num_labels)
+    _retype(graph, {*weights}, labels, resized, dict.fromkeys(before, config.num_labels))
     return True
 
 
-def _retype(graph: Any, weights: set[str], labels: set[str], resized: Mapping[int, int], number: int) -> None:
-    """Give the values of a graph their sizes: `resized`, and a number of labels to what is computed of `labels`."""
+def _retype(
+    graph: Any, weights: set[str], labels: set[str], resized: Mapping[int, int], relabelled: Mapping[int, int]
+) -> None:
+    """Give the values of a graph their sizes: `resized`, and `relabelled` where one is a number of labels.
+
+    Args:
+        weights: names of all weights.
+        labels: names of those that have a row for each label. What is computed of them has a column for each.
+        resized: size before -> size now.
+        relabelled: number of labels before -> number now.
+    """
     of_labels = {*labels}
     for node in graph.node:  # in the order in which they are computed
         if of_labels.intersection(node.input):
             of_labels.update(node.output)
     for value in [*graph.value_info, *graph.output]:
         sizes = value.type.tensor_type.shape.dim
-        for size in sizes:
-            if size.dim_value in resized:
+        place = (0 if value.name in weights else len(sizes) - 1) if value.name in of_labels else None
+        for number, size in enumerate(sizes):
+            if number == place and size.dim_value in relabelled:  # in multiple choice, the last size is dynamic
+                size.dim_value = relabelled[size.dim_value]
+            elif size.dim_value in resized:
                 size.dim_value = resized[size.dim_value]
-            if size.dim_param:  # `Min(512, length)`: a part of the positions
-                size.dim_param = _ALONE.sub(lambda number: str(resized.get(int(number[0]), number[0])), size.dim_param)
-        if value.name in of_labels and sizes:
-            place = 0 if value.name in weights else -1  # of the weights, each row is of a label
-            sizes[place].dim_value = number
+            if size.dim_param:  # `Min(512, length)`: at most as many as positions
+                size.dim_param = _ALONE.sub(lambda found: str(resized.get(int(found[0]), found[0])), size.dim_param)
 
 
 def _of_labels(weights: Mapping[str, Any], config: Any) -> set[str]:
-    """Names of the weights that have a row for each label of a classifier."""
-    head = f"{family_of(config).head}."
+    """Names of the weights that have a row for each label of a classifier with BERT's architecture.
+
+    Empty with other architectures, and for heads that are not where the family's record says, such as RoBERTa's of tokens: models that differ
+    in labels do not share a graph then.
+    """
+    record = family_of(config)
+    if record.bert_like is None:
+        return set()
+    head = f"{record.head}."
     return {name for name in weights if name.startswith(head) and weights[name].shape[0] == config.num_labels}
 
 
@@ -215,8 +232,9 @@ def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any], *
 
     Args:
         arguments: of `torch.onnx.export`.
-        resizable: whether models that differ in the sizes `_RESIZED`, in the number of labels, and in the number of
-            heads of one size, alone have one key. A size counts where it is the same number as another of them.
+        resizable: whether models that differ in the sizes `_RESIZED`, in the number of heads of one size, and with
+            BERT's architecture in the numbers of positions and labels, alone have one key. A size counts where it is
+            the same number as another of them.
     """
     config = {name: value for name, value in model.config.to_dict().items() if name not in _NOT_READ}
     source = inspect.getsourcefile(type(model))
