@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked import PYTHON
-
 REGISTERED = """
 import functools, sys
 from distill.runtime import outside
@@ -46,7 +44,7 @@ def code(tmp_path: Path) -> Callable[[str], str]:
     def call(added: str) -> str:
         lines = f"{REGISTERED}\nimport package.mine, unrelated\n{added}\nprint(outside.code())"
         (tmp_path / "script.py").write_text(lines)
-        command = [PYTHON, "script.py"]
+        command = [sys.executable, "-B", "script.py"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
