@@ -77,6 +77,9 @@ def gmacs(folder: Path, encoder: bool = False) -> float:
 
     With `encoder`, of the encoder alone. Runs on meta tensors, without computing; models whose code depends on values
     (DeBERTa) run on the CPU.
+
+    Args:
+        folder: of a model, with its config.json. Its weights are not read.
     """
     key = (folder / "config.json").read_bytes(), encoder
     if key not in _counted:

@@ -111,6 +111,15 @@ def test_a_family_is_quantized_and_served(name: str, given: Given, tmp_path: Pat
         assert weight_types(out, given.onnx, given.keep) == {"FLOAT"}
 
 
+def test_a_family_is_run_in_bf16_unless_its_code_mixes_float32_into_it(given: Given) -> None:
+    runner = runners.load("x", given.folder, backend="torch", scheme="bf16", device="cpu", threads=1)
+    if given.family == "deberta":
+        with pytest.raises(RuntimeError, match="dtype"):
+            runner.run(BATCH)
+    else:
+        assert (np.abs(runner.run(BATCH) - given.answers).mean(axis=0) < 0.5 * given.answers.std(axis=0)).all()
+
+
 def test_every_scheme_has_what_makes_it() -> None:
     assert list(MAKE) == list(SCHEMES)
     assert FITS.keys() <= SCHEMES.keys()

@@ -199,7 +199,7 @@ def answers_alone(out: Path, model: Any, form: str, stage: str = "finetune_teach
 
 GUIDES = [name for name in TINY["TEACHERS"] if TEXTS not in families.FAMILIES[name].without]
 WHOLE_WAY = ("t5",)
-"""Teachers of tasks that are scored too, whose ONNX exports take seconds. XLNet's answers are in test_ensemble."""
+"""Teachers of tasks that are scored too. XLNet's answers are in test_ensemble."""
 
 
 @pytest.mark.parametrize(

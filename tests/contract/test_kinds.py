@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import runpy
 from pathlib import Path
 from typing import Any
@@ -56,26 +57,36 @@ def test_every_kind_has_targets() -> None:
 QUICK = ("bert", "modernbert")
 """Families on which every kind is tried. Others are tried with one kind of each architecture, in turn: what kinds of
 one architecture differ in, their targets and losses, is behind the model's outputs."""
-ALIKE = [
-    [kind for kind, record in TASK_TYPES.items() if record.architecture == architecture]
+ALIKE = {
+    architecture: [kind for kind, record in TASK_TYPES.items() if record.architecture == architecture]
     for architecture in dict.fromkeys(record.architecture for record in TASK_TYPES.values())
-]
+}
+HAVE = {
+    architecture: [name for name in FAMILIES if architecture not in families.FAMILIES[name].without]
+    for architecture in ALIKE
+}
+"""Architecture -> families for which transformers has a class of it."""
 TRIED = [
-    *((kind, name) for name in QUICK for kind in TASK_TYPES),
-    *(
-        pytest.param(kinds[number % len(kinds)], name, marks=pytest.mark.slow)
-        for number, name in enumerate(FAMILIES)
-        if name not in QUICK
-        for kinds in ALIKE
-    ),
+    each
+    for architecture, kinds in ALIKE.items()
+    for each in [
+        *itertools.product(kinds, (name for name in HAVE[architecture] if name in QUICK)),
+        *zip(itertools.cycle(kinds), (name for name in HAVE[architecture] if name not in QUICK), strict=False),
+    ]
 ]
 
 
-@pytest.mark.parametrize(("kind", "name"), TRIED)
+def test_every_kind_is_tried_and_every_family_with_each_of_its_architectures() -> None:
+    assert {kind for kind, name in TRIED if name not in QUICK} == TASK_TYPES.keys()
+    tried = {(TASK_TYPES[kind].architecture, name) for kind, name in TRIED}
+    assert tried == {(architecture, name) for architecture, names in HAVE.items() for name in names}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [pytest.param(*each, marks=[pytest.mark.slow] * (each[1] not in QUICK)) for each in TRIED]
+)
 def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: Path) -> None:
     record, labels = TASK_TYPES[kind], LABELS.get(kind, ())
-    if record.architecture in families.FAMILIES[name].without:
-        pytest.skip(f"transformers has no class {record.architecture} for it")
     task = Task("own", record, ("text", "other")[: record.layout.columns[-1]], labels, record.metrics)
     TINY["save"](tmp_path / "given", name, "" if name in TINY["TEACHERS"] else "MaskedLM")
     tokenizer = teacher.load_tokenizer(tmp_path / "given")

@@ -119,8 +119,8 @@ def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.
         overrides += ["stages.quantize.schemes=[bitsandbytes]"]
     elif extends(recipe) or recipe == "task":
         overrides += ["stages.quantize.schemes=[onnxruntime]"]
-    # In one width, because the models of each are made in every scheme; the others of its kind search in all.
-    overrides += ["stages.prune.finalists=2", "stages.prune.dimensions=[layers,ffn]"] if recipe == "prune" else []
+    # In every scheme, a graph of each depth is resized to the widths; `auto` searches all sizes.
+    overrides += ["stages.prune.finalists=2", "stages.prune.dimensions=[layers,hidden]"] if recipe == "prune" else []
     if composed(recipe).student.embedding_size is not None:
         overrides += ["student.embedding_size=16"]  # the tiny teachers are as narrow
     if composed(recipe).student.layers:

@@ -61,9 +61,10 @@ def of_model(model: Any, folder: Path, texts: list[str] = TEXTS) -> np.ndarray:
 
 
 QUICK = ("bert",)
-IN_ONNX = ("bert", "distilbert", "modernbert")
-"""Families whose embedders are exported: with and without token types, and without absolute positions. That the encoder
-of every family is exported is in test_compression, and what follows it is the same in all."""
+IN_ONNX = ("bert", "roberta", "distilbert", "mpnet", "modernbert")
+"""Families whose embedders are exported: with and without token types, with positions counted after the padding, with a
+bias of distances, and without absolute positions. That the encoder of every family is exported is in test_compression,
+and what follows it is the same in all."""
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def in_turn(folder: Path, commands: list[list[str]], trap: Path) -> list[Any]:
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(trap), os.environ.get("PYTHONPATH", "")])},
         timeout=200,
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 

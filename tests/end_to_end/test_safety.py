@@ -209,8 +209,8 @@ def test_a_run_opens_no_connection_and_keeps_no_secret(tmp_path: Path, monkeypat
         monkeypatch.setenv(name, value)
     settings = [
         "recipe=prune", "limit=smoke", "limit.steps=2", "limit.repeats=1", "tasks.train=rows.csv",
-        "target.speedup=null", "student.num_hidden_layers=2", "stages.evaluate.baseline=null",
-        "pipeline=[finetune_teacher,prune,recover,quantize,evaluate,export]",
+        "target.speedup=1.05", "target.scheme=fp32", "target.shape=[1,16]", "stages.prune.dimensions=[layers]",
+        "stages.evaluate.baseline=null", "pipeline=[finetune_teacher,prune,recover,quantize,evaluate,export]",
         "stages.evaluate.shapes=[[1,16]]", "stages.quantize.schemes=[onnxruntime]", "output=run",
     ]  # fmt: skip
     command = [sys.executable, "-O", "-c", WATCHED, *settings]

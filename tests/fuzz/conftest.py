@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, Phase, settings
 from distill.runtime.storage import atomic
 from distill.runtime.versions import commit, hardware
 
-CASES = int(os.environ.get("FUZZ_CASES", "20"))
+CASES = int(os.environ.get("FUZZ_CASES", "50"))
 settings.register_profile(
     "fuzz",
     max_examples=CASES,

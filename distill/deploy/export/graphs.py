@@ -121,6 +121,8 @@ def _resized(graph: bytes, model: Any, weights: Mapping[str, Any], tensors: Mapp
             filled.model_proto.SerializeToString(), providers=["CPUExecutionProvider"]
         )
         found = session.run(None, {name: value.numpy() for name, value in tensors.items()})
+    except (RuntimeError, ValueError):  # of the optimizer
+        return None
     except (errors.Fail, errors.InvalidGraph, errors.RuntimeException, errors.InvalidArgument):
         return None
     same = [value.shape for value in found] == [value.shape for value in wanted]
@@ -180,8 +182,8 @@ def _retype(
 def _of_labels(weights: Mapping[str, Any], config: Any) -> set[str]:
     """Names of the weights that have a row for each label of a classifier with BERT's architecture.
 
-    Empty with other architectures, and for heads that are not where the family's record says, such as RoBERTa's of tokens: models that differ
-    in labels do not share a graph then.
+    Empty with other architectures, and for heads that are not where the family's record says, such as RoBERTa's of
+    tokens: models that differ in labels do not share a graph then.
     """
     record = family_of(config)
     if record.bert_like is None:

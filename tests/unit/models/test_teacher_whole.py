@@ -369,4 +369,4 @@ def test_a_random_change_is_refused_or_changes_nothing(whole: Callable[..., Path
 
 @pytest.mark.slow
 def test_every_random_change_is_refused_or_changes_nothing(whole: Callable[..., Path], tmp_path: Path) -> None:
-    check_damaged(whole, tmp_path, 100, seed=int(os.environ.get("WHOLE_SEED", "2")))
+    check_damaged(whole, tmp_path, 300, seed=int(os.environ.get("WHOLE_SEED", "2")))
