@@ -160,6 +160,7 @@ def test_nor_the_labels_of_a_head_that_is_elsewhere(family: str, tiny_model: Mak
     assert resizable(model) != resizable(other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["outputs", "optimizer"])
 def test_a_graph_is_captured_that_cannot_be_resized(
     wrong: str, save: Save, captures: list[str], tiny_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
