@@ -68,16 +68,26 @@ def size_mib_of(config: Any) -> float:
     return sum(parameter.numel() for parameter in model.parameters()) * 4 / 2**20
 
 
+_counted: dict[tuple[bytes, bool], float] = {}
+"""(config.json, whether of the encoder alone) -> what `gmacs` returned: a model has many variants, with one config."""
+
+
 def gmacs(folder: Path, encoder: bool = False) -> float:
     """Billions of multiply-accumulates for one sequence of 128 tokens (or the model's maximum), counted by torch.
 
     With `encoder`, of the encoder alone. Runs on meta tensors, without computing; models whose code depends on values
     (DeBERTa) run on the CPU.
+
+    Args:
+        folder: of a model, with its config.json. Its weights are not read.
     """
-    try:
-        return _gmacs(folder, "meta", encoder)
-    except RuntimeError:
-        return _gmacs(folder, "cpu", encoder)
+    key = (folder / "config.json").read_bytes(), encoder
+    if key not in _counted:
+        try:
+            _counted[key] = _gmacs(folder, "meta", encoder)
+        except RuntimeError:
+            _counted[key] = _gmacs(folder, "cpu", encoder)
+    return _counted[key]
 
 
 def _gmacs(folder: Path, device: str, encoder: bool) -> float:

@@ -51,7 +51,7 @@ def write_pages(results: Results, folder: Path, *, overwrite: bool = False) -> d
     """
     points, smoke = figure.points(results), bool(results.smoke)
     over, below = headline.reference(results), figure.second(results)
-    svg, png = figure.svg(points, smoke, over, below), figure.png(points, smoke, over, below)
+    svg, png = figure.both(points, smoke, over, below)
     blocks = page.run_page(results, svg)
     run = Run(folder_name(folder), results, read_rows(folder))
     files = {

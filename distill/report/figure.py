@@ -289,18 +289,34 @@ def svg(
     shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE, below: Second | None = None
 ) -> str:
     """The picture as SVG on a transparent background."""
-    file = io.StringIO()
     with matplotlib.rc_context(_STYLE):
-        no_metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        draw(shown, smoke, over, below).savefig(file, format="svg", transparent=True, metadata=no_metadata)
-    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+        return _svg(draw(shown, smoke, over, below))
 
 
 def png(
     shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE, below: Second | None = None
 ) -> bytes:
     """The picture as PNG on white."""
-    file = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
-        draw(shown, smoke, over, below).savefig(file, format="png", facecolor="white", metadata={"Software": None})
+        return _png(draw(shown, smoke, over, below))
+
+
+def both(
+    shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE, below: Second | None = None
+) -> tuple[str, bytes]:
+    """What `svg` and `png` return. It is drawn once, because placing the labels takes longest."""
+    with matplotlib.rc_context(_STYLE):
+        drawn = draw(shown, smoke, over, below)
+        return _svg(drawn), _png(drawn)
+
+
+def _svg(drawn: Figure) -> str:
+    file, no_metadata = io.StringIO(), {"Date": None, "Creator": None, "Format": None, "Type": None}
+    drawn.savefig(file, format="svg", transparent=True, metadata=no_metadata)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def _png(drawn: Figure) -> bytes:
+    file = io.BytesIO()
+    drawn.savefig(file, format="png", facecolor="white", metadata={"Software": None})
     return file.getvalue()

@@ -47,8 +47,8 @@ BATCH = synthetic((48, 12), 60)
 ROWS = [{key: value[i : i + 1, : 6 + i % 6] for key, value in BATCH.items()} for i in range(16)]
 
 
-QUICK = ("bert", "modernbert")
-"""Families whose layers differ most; the others are tried among the slow tests."""
+QUICK = ("bert",)
+"""The others are tried among the slow tests."""
 PARAMS = [
     pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in family.STUDENTS if name not in SAME
 ]
@@ -109,6 +109,15 @@ def test_a_family_is_quantized_and_served(name: str, given: Given, tmp_path: Pat
         assert np.isfinite(runner.run(synthetic(shape, 60))).all()
     if scheme.onnx:  # runtimes take a Gemm apart before they look for the names of what is to stay float
         assert weight_types(out, given.onnx, given.keep) == {"FLOAT"}
+
+
+def test_a_family_is_run_in_bf16_unless_its_code_mixes_float32_into_it(given: Given) -> None:
+    runner = runners.load("x", given.folder, backend="torch", scheme="bf16", device="cpu", threads=1)
+    if given.family == "deberta":
+        with pytest.raises(RuntimeError, match="dtype"):
+            runner.run(BATCH)
+    else:
+        assert (np.abs(runner.run(BATCH) - given.answers).mean(axis=0) < given.answers.std(axis=0)).all()
 
 
 def test_every_scheme_has_what_makes_it() -> None:

@@ -40,6 +40,7 @@ def assert_cut(small: Path, whole: Path, kept: list[int]) -> None:
         torch.testing.assert_close(value, source[f"{kept[int(number)]}.{name}"])
 
 
+@pytest.mark.slow
 def test_a_student_is_cut_from_the_first_of_several_teachers_that_read_windows(run: Any, tmp_path: Path) -> None:
     """In vocabulary and layers. The student reads whole texts, and learns what all teachers say together."""
     more = ["+stage@stages.vocabulary=vocabulary", "stages.vocabulary.start=finetune_teacher"]

@@ -117,9 +117,10 @@ def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.
     overrides = ["limit=smoke", "limit.documents=60", "limit.repeats=1", *small, tasks]
     if recipe in SETTINGS_ALONE:
         overrides += ["stages.quantize.schemes=[bitsandbytes]"]
-    elif extends(recipe):
+    elif extends(recipe) or recipe == "task":
         overrides += ["stages.quantize.schemes=[onnxruntime]"]
-    overrides += ["stages.prune.finalists=2"] if recipe == "prune" else []
+    # In every scheme, a graph of each depth is resized to the widths; `auto` searches all sizes.
+    overrides += ["stages.prune.finalists=2", "stages.prune.dimensions=[layers,hidden]"] if recipe == "prune" else []
     if composed(recipe).student.embedding_size is not None:
         overrides += ["student.embedding_size=16"]  # the tiny teachers are as narrow
     if composed(recipe).student.layers:

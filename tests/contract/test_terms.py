@@ -33,7 +33,7 @@ WHERE = {
     "optimizer": "optimizer@stages.pretrain.optimizer",
     "schedule": "schedule@stages.pretrain.schedule",
     "term": "+term@stages.pretrain.terms.more_NAME",
-    "stage": "+stage@stages.more",
+    "stage": "+stage@stages.more_NAME",
     "importance": "importance@stages.prune.importance",
 }
 """Group -> where in a recipe an option of it is put; the others are put where their name says."""
@@ -44,6 +44,13 @@ STAGE = {name: "pretrain" if FEATURE_KINDS[features].rows else "finetune" for na
 """Term -> stage that it is added to: a few are of tasks alone."""
 EVERY_TERM = tuple(f"+term@stages.{STAGE[name]}.terms.more_{name}={name}" for name in TERMS)
 """All terms, added to one recipe: composing takes long, and once is enough."""
+EVERY_STAGE = tuple(f"+stage@stages.more_{name}={name}" for group, name in OPTIONS if group == "stage")
+CHOICES = {
+    group: [name for other, name in OPTIONS if other == group]
+    for group, _ in OPTIONS
+    if group not in ("term", "stage", "importance")
+}
+"""Groups of which a recipe has one option each: the first of all are composed together, then the second, and so on."""
 
 
 config.register()
@@ -60,9 +67,12 @@ def put(group: str, option: str) -> Any:
     """The part of a recipe that an option of a group becomes."""
     if group == "term":
         return composed(*EVERY_TERM).stages[STAGE[option]].terms[f"more_{option}"]
-    where = WHERE.get(group, group)
-    whole = composed(f"{where}={option}")
-    return OmegaConf.select(whole, where.rpartition("@")[2].lstrip("+"))
+    if group == "stage":
+        return composed(*EVERY_STAGE).stages[f"more_{option}"]
+    number, together = CHOICES.get(group, [option]).index(option), CHOICES if group in CHOICES else {group: [option]}
+    chosen = {WHERE.get(name, name): options[min(number, len(options) - 1)] for name, options in together.items()}
+    whole = composed(*(f"{where}={name}" for where, name in chosen.items()))
+    return OmegaConf.select(whole, WHERE.get(group, group).rpartition("@")[2])
 
 
 def test_every_loss_and_every_kind_has_a_term_and_every_term_a_loss() -> None:

@@ -7,7 +7,6 @@ import os
 import re
 import runpy
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +19,7 @@ import pytest
 import distill
 from distill.data.task_types import TASK_TYPES
 from distill.deploy.export.record import Entry, Record, write
+from tests.forked import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def address(folder: Path, tmp_path: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "uvicorn", "service:app", "--port", "0"]
+    command = [PYTHON, "-m", "uvicorn", "service:app", "--port", "0"]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     log = tmp_path / "service.log"
     with (

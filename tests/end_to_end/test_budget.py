@@ -22,7 +22,10 @@ SMALL = (
     "stages.evaluate.shapes=[[1,16]]",
     "target.shape=[1,16]",
 )
-SETTINGS = (*SMALL, "stages.quantize.schemes=[onnxruntime]", "tasks.names=[order]", "output=out")
+SETTINGS = (
+    *SMALL, "stages.quantize.schemes=[onnxruntime]", "stages.prune.dimensions=[layers,ffn]", "tasks.names=[order]",
+    "output=out",
+)  # fmt: skip
 
 
 @pytest.fixture

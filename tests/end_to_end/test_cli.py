@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,64 +52,103 @@ def distill(folder: Path, *arguments: str, trap: Path | None = None, **environme
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ([], [NOTHING]),
-        (
-            ["recipe=distilbrt"],
-            ["recipe: got distilbrt; must be a choice that exists; did you mean distilbert, paper/distilbert?"],
-        ),
-        (
-            ["stages.pretrain.temprature=3"],
-            [
-                NOTHING,
-                "stages.pretrain.temprature: got 3; must be a setting that exists; did you mean "
-                "stages.pretrain.temperature, stages.pretrain.teacher, stages.pretrain.terms?",
-            ],
-        ),
-        (
-            [RECIPE, "stages.pretrain.temprature=3"],
-            [
-                "stages.pretrain.temprature: got 3; must be a setting that exists; did you mean "
-                "stages.pretrain.temperature, stages.pretrain.teacher, stages.pretrain.terms?",
-            ],
-        ),
-        (["temperature=-1"], [NOTHING, "temperature: got -1.0; must be > 0; 2 is usual"]),
-        ([RECIPE, "teacher=embeded"], ["teacher: got embeded; must be a choice that exists; did you mean embedded?"]),
-        (
-            [
-                RECIPE,
-                *("student.layers=3", "temprature=3", "temperature=-1", "seed=-1", "tasks.names=[cola]"),
-                "+student.layer=[0]",
-            ],
-            [
-                "student.layers: got 3; must be a list, as in KEY=[a,b]; see distill/config",
-                "temprature: got 3; must be a setting that exists; did you mean temperature?",
-                "student.layer: got [0]; must be a setting that exists; did you mean layers?",
-                "temperature: got -1.0; must be > 0; 2 is usual",
-                "seed: got -1; must be >= 0; 0 is the default",
-                "tasks.names: got cola; must be one of package, corrupted, body, order, overlap; "
-                "choose from package, corrupted, body, order, overlap",
-            ],
-        ),
-        (
-            ["-m", RECIPE, "temperature=-1,2", "seed=-1"],
-            [
-                "job 0 (temperature=-1): temperature: got -1.0; must be > 0; 2 is usual",
-                "job 0 (temperature=-1): seed: got -1; must be >= 0; 0 is the default",
-                "job 1 (temperature=2): seed: got -1; must be >= 0; 0 is the default",
-            ],
-        ),
-    ],
-    ids=lambda value: " ".join(value) if value and "got" not in value[0] else "",
-)
-def test_a_wrong_command_prints_one_line_per_problem(
-    arguments: list[str], expected: list[str], trap: Path, tmp_path: Path
-) -> None:
-    done = distill(tmp_path, *arguments, trap=trap)
-    assert done.stderr.splitlines() == expected
-    assert (done.returncode, done.stdout) == (2, "")
+IN_TURN = """
+import builtins, contextlib, io, json, sys
+
+sys.path.append(".")
+called, answers = [], []
+builtins.print = lambda *given, **_: called.append(given)
+from distill import __main__
+
+for words in json.load(sys.stdin):
+    sys.argv, errors, printed = ["distill", *words], io.StringIO(), io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(printed):
+            __main__.main()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code
+    answers.append([code, errors.getvalue().splitlines(), len(called), printed.getvalue()])
+sys.stdout.write(json.dumps(answers))
+"""
+
+
+def in_turn(folder: Path, commands: list[list[str]], trap: Path) -> list[Any]:
+    """Runs several command lines in one process, because a process for each would take seconds.
+
+    Returns of each its exit code, the lines of standard error, the number of calls of `print` until then, and standard
+    output.
+    """
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", IN_TURN],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(trap), os.environ.get("PYTHONPATH", "")])},
+        timeout=200,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+WRONG: list[tuple[list[str], list[str]]] = [
+    ([], [NOTHING]),
+    (
+        ["recipe=distilbrt"],
+        ["recipe: got distilbrt; must be a choice that exists; did you mean distilbert, paper/distilbert?"],
+    ),
+    (
+        ["stages.pretrain.temprature=3"],
+        [
+            NOTHING,
+            "stages.pretrain.temprature: got 3; must be a setting that exists; did you mean "
+            "stages.pretrain.temperature, stages.pretrain.teacher, stages.pretrain.terms?",
+        ],
+    ),
+    (
+        [RECIPE, "stages.pretrain.temprature=3"],
+        [
+            "stages.pretrain.temprature: got 3; must be a setting that exists; did you mean "
+            "stages.pretrain.temperature, stages.pretrain.teacher, stages.pretrain.terms?",
+        ],
+    ),
+    (["temperature=-1"], [NOTHING, "temperature: got -1.0; must be > 0; 2 is usual"]),
+    ([RECIPE, "teacher=embeded"], ["teacher: got embeded; must be a choice that exists; did you mean embedded?"]),
+    (
+        [
+            RECIPE,
+            *("student.layers=3", "temprature=3", "temperature=-1", "seed=-1", "tasks.names=[cola]"),
+            "+student.layer=[0]",
+        ],
+        [
+            "student.layers: got 3; must be a list, as in KEY=[a,b]; see distill/config",
+            "temprature: got 3; must be a setting that exists; did you mean temperature?",
+            "student.layer: got [0]; must be a setting that exists; did you mean layers?",
+            "temperature: got -1.0; must be > 0; 2 is usual",
+            "seed: got -1; must be >= 0; 0 is the default",
+            "tasks.names: got cola; must be one of package, corrupted, body, order, overlap; "
+            "choose from package, corrupted, body, order, overlap",
+        ],
+    ),
+    (
+        ["-m", RECIPE, "temperature=-1,2", "seed=-1"],
+        [
+            "job 0 (temperature=-1): temperature: got -1.0; must be > 0; 2 is usual",
+            "job 0 (temperature=-1): seed: got -1; must be >= 0; 0 is the default",
+            "job 1 (temperature=2): seed: got -1; must be >= 0; 0 is the default",
+        ],
+    ),
+]
+"""(arguments, lines of standard error)"""
+
+
+def test_a_wrong_command_prints_one_line_per_problem(trap: Path, tmp_path: Path) -> None:
+    done = distill(tmp_path, *WRONG[-1][0], trap=trap)
+    assert (done.returncode, done.stdout, done.stderr.splitlines()) == (2, "", WRONG[-1][1])
+    answers = in_turn(tmp_path, [arguments for arguments, _ in WRONG], trap)
+    assert [answer[1] for answer in answers] == [expected for _, expected in WRONG]
+    assert all((code, called, printed) == (2, 0, "") for code, _, called, printed in answers)
     assert {p.name for p in tmp_path.rglob("*") if p.is_file()} <= {"multirun.yaml"}, "nothing is begun"
 
 
@@ -162,46 +202,35 @@ def test_a_recipe_of_the_user_runs(mine: Path) -> None:
     assert (mine / "outputs" / "x" / "default" / "pretrain" / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize(
-    ("recipe", "text", "expected"),
-    [
-        (
-            "y",
-            "",
-            f"recipe: got y; must be a choice that exists; choose from {NAMES}, x",
-        ),
-        (
-            "y",
-            "temperature: 3\n",
-            "recipe/y.yaml: got no package; must begin with '# @package _global_'; add that line",
-        ),
-        (
-            "y",
-            "defaults: [/recipe/prune, /stage@stages.more: distil_tasks, _self_]\nseed: 1\n",
-            "recipe/y.yaml: got no package; must begin with '# @package _global_'; add that line",
-        ),
-        (
-            "y",
-            "# @package _global_\ntemprature: 3\n",
-            "temprature: got this key in recipe/y.yaml; must be a setting that exists; did you mean temperature?",
-        ),
-        (
-            "y",
-            "# @package _global_\ntemperature: warm\n",
-            "temperature: got a value of another type in recipe/y.yaml; must be a number; correct the file",
-        ),
-        ("y", "# @package _global_\nstages: [\n", "recipe/y.yaml, line 3: got "),
-    ],
-)
-def test_a_wrong_recipe_of_the_user_is_refused_in_one_line(
-    recipe: str, text: str, expected: str, mine: Path, trap: Path
-) -> None:
-    if text:
-        (mine / "mine" / "recipe" / "y.yaml").write_text(text)
-    done = distill(mine, "--config-dir", "mine", f"recipe={recipe}", trap=trap)
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.removeprefix(f"{mine}/mine/").startswith(expected)
+RECIPES = [
+    ("", f"recipe: got y0; must be a choice that exists; choose from {NAMES}, x"),
+    ("temperature: 3\n", "recipe/y1.yaml: got no package; must begin with '# @package _global_'; add that line"),
+    (
+        "defaults: [/recipe/prune, /stage@stages.more: distil_tasks, _self_]\nseed: 1\n",
+        "recipe/y2.yaml: got no package; must begin with '# @package _global_'; add that line",
+    ),
+    (
+        "# @package _global_\ntemprature: 3\n",
+        "temprature: got this key in recipe/y3.yaml; must be a setting that exists; did you mean temperature?",
+    ),
+    (
+        "# @package _global_\ntemperature: warm\n",
+        "temperature: got a value of another type in recipe/y4.yaml; must be a number; correct the file",
+    ),
+    ("# @package _global_\nstages: [\n", "recipe/y5.yaml, line 3: got "),
+]
+"""(text of a recipe, start of the line that refuses it)"""
+
+
+def test_a_wrong_recipe_of_the_user_is_refused_in_one_line(mine: Path, trap: Path) -> None:
+    for number, (text, _) in enumerate(RECIPES):
+        if text:
+            (mine / "mine" / "recipe" / f"y{number}.yaml").write_text(text)
+    commands = [["--config-dir", "mine", f"recipe=y{number}"] for number in range(len(RECIPES))]
+    for (code, errors, called, printed), (_, expected) in zip(in_turn(mine, commands, trap), RECIPES, strict=True):
+        assert (code, called, printed) == (2, 0, "")
+        (line,) = errors
+        assert line.removeprefix(f"{mine}/mine/").startswith(expected)
 
 
 OWN = {
@@ -271,29 +300,8 @@ stages:
   pretrain: {optimizer: {betas: "${oc.decode:'[{_target_: builtins.print},0.9]'}"}}
 """
 
-IN_TURN = """
-import builtins, contextlib, io, json, sys
 
-sys.path.append(".")
-called, answers = [], []
-builtins.print = lambda *given, **_: called.append(given)
-from distill import __main__
-
-for line in sys.stdin.read().splitlines():
-    sys.argv, errors = ["distill", "--config-dir", "mine", *line.split()], io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
-            __main__.main()
-        code = 0
-    except SystemExit as ended:
-        code = ended.code
-    answers.append([code, errors.getvalue().splitlines(), len(called)])
-sys.stdout.write(json.dumps(answers))
-"""
-"""Runs several command lines in one process, because a process for each would take seconds."""
-
-
-def test_hydra_calls_no_function_that_a_config_names(mine: Path) -> None:
+def test_hydra_calls_no_function_that_a_config_names(mine: Path, trap: Path) -> None:
     folder = mine / "mine"
     for name, setting in OWN.items():
         text = f"# @package _global_\nhydra:\n  {setting}\n"
@@ -318,18 +326,10 @@ def test_hydra_calls_no_function_that_a_config_names(mine: Path) -> None:
     (mine / "package_of_theirs" / "__init__.py").write_text("print('imported')\n")
     before = content(mine)
     commands = [[text.replace("{mine}", str(folder)) for text in texts] for texts in COMMANDS]
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", IN_TURN],
-        input="\n".join(arguments for arguments, *_ in commands),
-        capture_output=True,
-        text=True,
-        cwd=mine,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
+    given = [["--config-dir", "mine", *arguments.split()] for arguments, *_ in commands]
     wrong = {
         arguments: answer
-        for (arguments, *expected), answer in zip(commands, json.loads(done.stdout), strict=True)
+        for (arguments, *expected), answer in zip(commands, in_turn(mine, given, trap), strict=True)
         if answer[0] != 2 or answer[2] or not all(any(line.startswith(e) for line in answer[1]) for e in expected)
     }
     assert wrong == {}

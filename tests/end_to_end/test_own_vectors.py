@@ -23,6 +23,7 @@ COUNT = 64
 SMALL = (
     "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.max_length=32", "output=out",
     "target.speedup=1.05", "target.shape=[1,16]", "stages.quantize.max_drop=100", "stages.evaluate.shapes=[[1,16]]",
+    "target.scheme=fp32",
 )  # fmt: skip
 RUN = "pipeline=[finetune_teacher,prune,recover,quantize,evaluate,export]"
 
@@ -106,10 +107,11 @@ def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, 
 @pytest.mark.slow
 def test_a_narrower_student_outputs_vectors_as_wide_as_its_teachers(run: Any, tmp_path: Path) -> None:
     file, given = write(tmp_path / "texts.jsonl", pair), embedder(tmp_path / "given")
-    pipeline = "pipeline=[finetune_teacher,finetune,finetune_baseline,quantize,evaluate,export]"
-    settings = ["teacher=hub", f"teacher.name={given}", f"tasks.train={file}", "stages.quantize.schemes=[onnxruntime]"]
+    pipeline = "pipeline=[finetune_teacher,finetune,finetune_baseline,evaluate,export]"
+    settings = ["teacher=hub", f"teacher.name={given}", f"tasks.train={file}", "stages.evaluate.quantized=null"]
+    settings += ["stages.export.quantized=null", "stages.evaluate.shapes=[[1,16]]"]
     small = TINY["save"](tmp_path / "small", "bert", "", std=0.2, length=34)
-    results = run(tmp_path, "task", *SMALL[:5], *SMALL[7:], *settings, pipeline, f"student.name={small}")
+    results = run(tmp_path, "task", *SMALL[:5], *settings, pipeline, f"student.name={small}")
     folder = tmp_path / "out" / "export" / "texts"
     described = atomic.read_json(folder / "2_Dense" / "config.json")
     assert (described["in_features"], described["out_features"]) == (16, 32)
@@ -122,8 +124,9 @@ def test_texts_without_labels_prune_and_train_an_embedder(run: Any, tmp_path: Pa
     given, held = embedder(tmp_path / "given"), write(tmp_path / "held.jsonl", pair)
     texts = write(tmp_path / "texts.jsonl", lambda number: {"text": f"{TINY['SENTENCES'][number % 8]} {number}"}, 96)
     settings = ["teacher=hub", f"teacher.name={given}", f"tasks.train={texts}", f"tasks.validation={held}"]
-    rest = ["stages.quantize.schemes=[onnxruntime]", "stages.evaluate.baseline=null"]
-    results = run(tmp_path, "prune", *SMALL, *settings, *rest, RUN)
+    rest = ["stages.evaluate.quantized=null", "stages.export.quantized=null", "stages.evaluate.baseline=null"]
+    rest += ["pipeline=[finetune_teacher,prune,recover,evaluate,export]"]
+    results = run(tmp_path, "prune", *SMALL, *settings, *rest)
     assert {row["split"]: row["rows"] for row in results["coverage"]} == {"train": 48, "validation": 24}
     assert (tmp_path / "out" / "export" / "texts" / "modules.json").is_file()
     baseline = "pipeline=[finetune_teacher,prune,recover,recover_baseline]"

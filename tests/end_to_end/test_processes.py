@@ -34,10 +34,10 @@ TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-
 
 
 def trained(cwd: Path, settings: list[str], python: str = PYTHON) -> tuple[Path, Path]:
-    """Run folders of one process, and of two."""
-    for name, launch in {"one": [], "two": TORCHRUN}.items():
-        command = [python, "-m", *launch, "distill", *settings, f"output={name}"]
-        environment = os.environ | {"PYTHON_EXEC": python}
+    """Run folders of one process, and of two, which `python` runs."""
+    for name, launch, executable in (("one", [], PYTHON), ("two", TORCHRUN, python)):
+        command = [executable, "-m", *launch, "distill", *settings, f"output={name}"]
+        environment = os.environ | {"PYTHON_EXEC": executable}
         run = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=250)
         assert run.returncode == 0, run.stderr
         assert run.stdout.count(f"run folder: {name}") == 1  # only the first process speaks

@@ -208,9 +208,10 @@ def test_a_run_opens_no_connection_and_keeps_no_secret(tmp_path: Path, monkeypat
     for name, value in {**secrets, "HOME": str(home), "LC_ALL": "C", "PYTHONSAFEPATH": "1"}.items():
         monkeypatch.setenv(name, value)
     settings = [
-        "recipe=prune", "limit=smoke", "limit.steps=2", "limit.repeats=1", "tasks.train=rows.csv", "target.speedup=30",
-        "stages.prune.dimensions=[layers]",
-        "stages.evaluate.shapes=[[1,16]]", "target.shape=[1,16]", "stages.quantize.schemes=[onnxruntime]", "output=run",
+        "recipe=prune", "limit=smoke", "limit.steps=2", "limit.repeats=1", "tasks.train=rows.csv",
+        "target.speedup=1.05", "target.scheme=fp32", "target.shape=[1,16]", "stages.prune.dimensions=[layers]",
+        "stages.evaluate.baseline=null", "pipeline=[finetune_teacher,prune,recover,quantize,evaluate,export]",
+        "stages.evaluate.shapes=[[1,16]]", "stages.quantize.schemes=[onnxruntime]", "output=run",
     ]  # fmt: skip
     command = [sys.executable, "-O", "-c", WATCHED, *settings]
     connections = tmp_path / "connections"

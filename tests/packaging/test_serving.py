@@ -50,7 +50,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
 def exported(folder: Path, kind: str) -> Path:
     """An exported folder with a random model, of which the ONNX file is the fastest artifact."""
     head, settings, _ = KINDS[kind]
-    TINY["save"](folder, "bert", head, length=45, std=0.4, **settings)
+    TINY["save"](folder, "bert", head, length=45, std=0.4, num_hidden_layers=1, **settings)
     onnx.export_onnx(folder, folder / "model.onnx")
     labels = tuple(settings.get("id2label", {}).values())
     columns = {"question_answering": ("question", "context")}.get(kind, ("text",))
@@ -64,7 +64,7 @@ def embedder(folder: Path) -> Path:
     """An exported embedder, in the layout of sentence-transformers."""
     from distill.models.families.vectors import Vectors, write
 
-    TINY["save"](folder, "bert", "", length=45, std=0.4)
+    TINY["save"](folder, "bert", "", length=45, std=0.4, num_hidden_layers=1)
     write(folder, Vectors(normalized=True, prompts={"query": "storm "}, default_prompt="query"), 16, {})
     onnx.export_onnx(folder, folder / "model.onnx")
     tokens = tokenizer.proved(folder, [], 40)

@@ -157,6 +157,7 @@ def test_layers_are_removed_by_both_ways_of_the_benchmark() -> None:
     assert measured["ratio"] > 0
 
 
+@pytest.mark.slow
 def test_an_export_with_a_kept_graph_writes_the_same_file() -> None:
     config = BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
     measured = onnx_export.benchmark(config, repeats=1)

@@ -69,8 +69,8 @@ UNDER_WRITING = {
     ("deploy/serve/cold_start.py", "_put"): "into a temporary folder, from which a process is started",
     ("deploy/export/tokenizer.py", "serving"): "into a temporary folder, of a tokenizer that is only read",
     ("deploy/export/untrained.py", "checkpoint"): "into a temporary folder, of a model that is only timed",
-    ("report/figure.py", "svg"): "into memory",
-    ("report/figure.py", "png"): "into memory",
+    ("report/figure.py", "_svg"): "into memory",
+    ("report/figure.py", "_png"): "into memory",
 }
 """(file, function) -> where it writes, without a context of its own."""
 

@@ -2,8 +2,9 @@
 
 `torch.export` traces a model with fake tensors, which have sizes but no values. A graph thus depends on the code and
 the sizes of a model alone, and models that differ in their weights share it. In most families the numbers of hidden
-and FFN channels and of tokens are sizes of weights and of nothing else, and the number of heads is a constant. A graph
-of a model that differs in them alone is resized, and used if it outputs what the model outputs.
+and FFN channels and of tokens are sizes of weights and of nothing else, and the number of heads is a constant. With
+BERT's architecture, the numbers of positions and of a classifier's labels are too. A graph of a model that differs in
+them alone is resized, and used if it outputs what the model outputs.
 """
 
 from __future__ import annotations
@@ -33,11 +34,15 @@ _PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnx-ir")
 """Packages whose code decides about a graph."""
 _MOST = 64
 """Number of graphs that the process remembers."""
-_NOT_READ = ("label2id", "id2label", "problem_type", "_name_or_path")
+_NOT_READ = ("label2id", "id2label", "problem_type", "_name_or_path", "initializer_range")
 """Settings of a config on which no graph depends."""
 _RESIZED = ("intermediate_size", "vocab_size", "hidden_size")
 """Sizes, by their common names, on which hardly any graph depends but by its weights."""
 _HEADS = "num_attention_heads"
+_POSITIONS = "max_position_embeddings"
+"""A size of weights alone with BERT's architecture. Other families compute with it (scales of rotary positions)."""
+_ALONE = re.compile(r"(?<![\w.-])\d+(?![\w.])")
+"""A whole number in a text that is no part of a name or of another number."""
 _LARGEST = 1 << 30
 """Bytes of the largest model that is compared before a resized graph is used."""
 _TOLERANCE = 1e-4
@@ -107,44 +112,84 @@ def _resized(graph: bytes, model: Any, weights: Mapping[str, Any], tensors: Mapp
     proto = onnx.ModelProto.FromString(graph)
     if not _resize(proto.graph, weights, model.config):
         return None
-    filled = _filled(proto.SerializeToString(), weights)
     with torch.no_grad():
         outputs = model(**tensors)
     wanted = [value.numpy() for value in (outputs if isinstance(outputs, tuple) else outputs.values())]
     try:
+        filled = _filled(proto.SerializeToString(), weights)
         session = onnxruntime.InferenceSession(
             filled.model_proto.SerializeToString(), providers=["CPUExecutionProvider"]
         )
         found = session.run(None, {name: value.numpy() for name, value in tensors.items()})
+    except (RuntimeError, ValueError):  # of the optimizer
+        return None
     except (errors.Fail, errors.InvalidGraph, errors.RuntimeException, errors.InvalidArgument):
         return None
-    same = len(found) == len(wanted) and all(map(partial(np.allclose, atol=_TOLERANCE), found, wanted))
-    return filled if same else None
+    same = [value.shape for value in found] == [value.shape for value in wanted]
+    return filled if same and all(map(partial(np.allclose, atol=_TOLERANCE), found, wanted)) else None
 
 
 def _resize(graph: Any, weights: Mapping[str, Any], config: Any) -> bool:
     """Give an ONNX graph the sizes of weights, and the number of heads. Returns whether each size has one new size."""
+    tensors, labels = [each for each in graph.initializer if each.name in weights], _of_labels(weights, config)
     pairs = {
         pair
-        for tensor in graph.initializer
-        if tensor.name in weights
-        for pair in zip(tensor.dims, weights[tensor.name].shape, strict=True)
+        for tensor in tensors
+        for pair in [*zip(tensor.dims, weights[tensor.name].shape, strict=True)][tensor.name in labels :]
     }
     pairs |= _heads(pairs, config)
     resized = {before: now for before, now in pairs if before != now}
     if {before for before, now in pairs if resized.get(before, now) != now}:
         return False
-    for tensor in (each for each in graph.initializer if each.name in weights):
-        tensor.dims[:] = [resized.get(size, size) for size in tensor.dims]
+    before = {tensor.dims[0] for tensor in tensors if tensor.name in labels}
+    for tensor in tensors:
+        tensor.dims[:] = weights[tensor.name].shape
     for node in graph.node if resized else ():
         for attribute in node.attribute if node.op_type == "Constant" else ():
             if len(attribute.ints) == 1:  # the number of heads, among the sizes to which a tensor is reshaped
                 attribute.ints[:] = [resized.get(size, size) for size in attribute.ints]
-    for value in [*graph.value_info, *graph.output]:
-        for size in value.type.tensor_type.shape.dim:
-            if size.dim_value in resized:
-                size.dim_value = resized[size.dim_value]
+    _retype(graph, {*weights}, labels, resized, dict.fromkeys(before, config.num_labels))
     return True
+
+
+def _retype(
+    graph: Any, weights: set[str], labels: set[str], resized: Mapping[int, int], relabelled: Mapping[int, int]
+) -> None:
+    """Give the values of a graph their sizes: `resized`, and `relabelled` where one is a number of labels.
+
+    Args:
+        weights: names of all weights.
+        labels: names of those that have a row for each label. What is computed of them has a column for each.
+        resized: size before -> size now.
+        relabelled: number of labels before -> number now.
+    """
+    of_labels = {*labels}
+    for node in graph.node:  # in the order in which they are computed
+        if of_labels.intersection(node.input):
+            of_labels.update(node.output)
+    for value in [*graph.value_info, *graph.output]:
+        sizes = value.type.tensor_type.shape.dim
+        place = (0 if value.name in weights else len(sizes) - 1) if value.name in of_labels else None
+        for number, size in enumerate(sizes):
+            if number == place and size.dim_value in relabelled:  # in multiple choice, the last size is dynamic
+                size.dim_value = relabelled[size.dim_value]
+            elif size.dim_value in resized:
+                size.dim_value = resized[size.dim_value]
+            if size.dim_param:  # `Min(512, length)`: at most as many as positions
+                size.dim_param = _ALONE.sub(lambda found: str(resized.get(int(found[0]), found[0])), size.dim_param)
+
+
+def _of_labels(weights: Mapping[str, Any], config: Any) -> set[str]:
+    """Names of the weights that have a row for each label of a classifier with BERT's architecture.
+
+    Empty with other architectures, and for heads that are not where the family's record says, such as RoBERTa's of
+    tokens: models that differ in labels do not share a graph then.
+    """
+    record = family_of(config)
+    if record.bert_like is None:
+        return set()
+    head = f"{record.head}."
+    return {name for name in weights if name.startswith(head) and weights[name].shape[0] == config.num_labels}
 
 
 def _heads(pairs: Collection[tuple[int, int]], config: Any) -> set[tuple[int, int]]:
@@ -189,8 +234,9 @@ def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any], *
 
     Args:
         arguments: of `torch.onnx.export`.
-        resizable: whether models that differ in the sizes `_RESIZED`, and in the number of heads of one size, alone
-            have one key. A size counts where it is the same number as another of them.
+        resizable: whether models that differ in the sizes `_RESIZED`, in the number of heads of one size, and with
+            BERT's architecture in the numbers of positions and labels, alone have one key. A size counts where it is
+            the same number as another of them.
     """
     config = {name: value for name, value in model.config.to_dict().items() if name not in _NOT_READ}
     source = inspect.getsourcefile(type(model))
@@ -199,13 +245,18 @@ def _key(model: Any, weights: Mapping[str, Any], arguments: Mapping[str, Any], *
     sizes, inputs = ({name: _shape(value) for name, value in each.items()} for each in (weights, arguments["kwargs"]))
     content = repr([built, config, sizes])
     if resizable:
-        names = family_of(model.config).settings
-        own = {name: names.get(name, name) for name in (*_RESIZED, _HEADS)}
+        record = family_of(model.config)
+        resized = _RESIZED if record.bert_like is None else (*_RESIZED, _POSITIONS)
+        own = {name: record.settings.get(name, name) for name in (*resized, _HEADS)}
         values = {name: config.get(own[name]) for name in own}  # models that can only be teachers may lack some
-        plain = {str(values[name]): name for name in _RESIZED}
+        plain = {str(values[name]): name for name in resized}
+        if labels := _of_labels(weights, model.config):
+            last = re.escape(record.head.rpartition(".")[2])
+            built[1] = re.sub(rf"(\({last}\): Linear\(in_features=\d+, out_features=)\d+", r"\1labels", built[1])
+            sizes |= {name: _shape(weights[name]).replace(f"[{model.config.num_labels}", "[labels") for name in labels}
         head = values["hidden_size"] / values[_HEADS] if values["hidden_size"] and values[_HEADS] else None
         others = {name: value for name, value in config.items() if name not in own.values()}
-        named = re.sub(r"(?<![\w.-])\d+(?![\w.])", lambda number: plain.get(number[0], number[0]), repr([built, sizes]))
+        named = _ALONE.sub(lambda number: plain.get(number[0], number[0]), repr([built, sizes]))
         content = repr([named, others, head])
     called = repr([inputs, arguments["output_names"], arguments["dynamic_shapes"]])
     return checksums.fingerprint([code, [version(name) for name in _PACKAGES], content, called])

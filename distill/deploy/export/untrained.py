@@ -232,7 +232,8 @@ def search_in(
     def compared() -> list[Runner]:
         configs = teachers()
         for whole in configs:
-            whole.num_labels = config.num_labels  # so that they share a graph; times do not depend on it
+            # So that they share a graph, those too whose labels are not resized; times do not depend on it.
+            whole.num_labels = config.num_labels
         every = [built(whole, shape_of(whole), over) for whole in configs]
         return [
             every[0][form] if len(every) == 1 else in_turn(form.name, [found[form] for found in every]) for form in over

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnxruntime
 import pytest
+import torch
 
 from distill.deploy.export import graphs
 from distill.deploy.export.onnx import export_onnx, onnx_parity
+from distill.models.families import FAMILIES
+from distill.models.families.record import TEXTS
 from distill.runtime.storage import cache
 
 Make = Callable[..., Any]
@@ -19,11 +23,14 @@ Save = Callable[..., Path]
 
 @pytest.fixture
 def save(tiny_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Save]:
-    """`save(name, family, head, ...)`: the folder of a tiny model of two layers. The cache is empty."""
+    """`save(name, family, head, ...)`: the folder of a tiny model, of one layer by default, because capturing takes a
+    second or more for each. The cache is empty."""
     monkeypatch.setattr(graphs, "_remembered", {})
 
-    def folder(name: str, family: str = "bert", head: str = "SequenceClassification", **settings: Any) -> Path:
-        tiny_model(family, head, 2, **settings).save_pretrained(tmp_path / name)
+    def folder(
+        name: str, family: str = "bert", head: str = "SequenceClassification", layers: int = 1, **settings: Any
+    ) -> Path:
+        tiny_model(family, head, layers, **settings).save_pretrained(tmp_path / name)
         return tmp_path / name
 
     with cache.using(tmp_path / "cache"):
@@ -56,6 +63,26 @@ def test_a_graph_of_another_model_gives_the_file_of_its_own(save: Save, captures
     assert (tmp_path / "second.onnx").read_bytes() == (tmp_path / "own.onnx").read_bytes()
     assert onnx_parity(second, tmp_path / "second.onnx") < 1e-5
     assert (tmp_path / "first.onnx").read_bytes() != (tmp_path / "second.onnx").read_bytes()
+    # A file has no path of the machine, and says of which module a node is.
+    content = (tmp_path / "own.onnx").read_bytes()
+    assert str(Path(onnx.__file__).parent.parent).encode() not in content
+    assert b".py" not in content
+    names = {entry.key for node in onnx.load(tmp_path / "own.onnx").graph.node for entry in node.metadata_props}
+    assert graphs.SCOPES in names
+    # A damaged graph in the cache is captured again.
+    for stored in (tmp_path / "cache" / graphs.PART).rglob(graphs._FILE):
+        stored.write_bytes(stored.read_bytes()[:-9])
+    graphs.forget()
+    export_onnx(first, tmp_path / "again.onnx")
+    assert len(captures) == 3
+    assert (tmp_path / "again.onnx").read_bytes() == (tmp_path / "first.onnx").read_bytes()
+    # Without a cache, a process remembers it.
+    graphs.forget()
+    with cache.using(tmp_path / "none", max_gib=0):
+        export_onnx(first, tmp_path / "captured.onnx")
+        export_onnx(second, tmp_path / "remembered.onnx")
+    assert len(captures) == 4
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(
@@ -65,11 +92,15 @@ def test_a_graph_of_another_model_gives_the_file_of_its_own(save: Save, captures
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in [
-                ("modernbert", "SequenceClassification", 2),
-                ("deberta-v2", "TokenClassification", 1),
-                ("distilbert", "QuestionAnswering", 1),
+                ("bert", "TokenClassification", 1),
+                ("roberta", "SequenceClassification", 1),
+                ("distilbert", "SequenceClassification", 1),
+                ("electra", "SequenceClassification", 1),
+                ("albert", "SequenceClassification", 1),
                 ("albert", "MultipleChoice", 1),
                 ("mpnet", "SequenceClassification", 1),
+                ("deberta-v2", "TokenClassification", 1),
+                ("modernbert", "SequenceClassification", 2),
             ]
         ),
     ],
@@ -77,14 +108,20 @@ def test_a_graph_of_another_model_gives_the_file_of_its_own(save: Save, captures
 def test_a_graph_is_resized_where_nothing_but_weights_depends_on_a_size(
     family: str, head: str, number: int, save: Save, captures: list[str], tmp_path: Path
 ) -> None:
-    """In ModernBERT the FFN channels are split in halves, whose size is a constant of the graph."""
-    sizes: list[dict[str, int]] = [{"intermediate_size": 24}, {"intermediate_size": 40, "vocab_size": 70}]
+    """In ModernBERT the FFN channels are split in halves, whose size is a constant of the graph. Models of multiple
+    choice have one output, and as many columns as an example has choices."""
+    sizes: list[dict[str, Any]] = [{"intermediate_size": 24}, {"intermediate_size": 40, "vocab_size": 70}]
+    sizes = [size | {"num_labels": 2, "layers": 2 if family == "modernbert" else 1} for size in sizes]
+    if FAMILIES[family].bert_like is not None:
+        sizes[0] |= {"max_position_embeddings": 99}
+        sizes[1] |= {"max_position_embeddings": 67, "num_labels": 5}
+    if head == "MultipleChoice":
+        sizes = [size | {"num_labels": 1} for size in sizes]
     if family == "bert":
-        sizes = [size | {"max_position_embeddings": 99} for size in sizes]
         sizes[0] |= {"hidden_size": 112, "num_attention_heads": 7}
         sizes[1] |= {"hidden_size": 48, "num_attention_heads": 3}
-    export_onnx(save("one", family, head, num_labels=2, **sizes[0]), tmp_path / "one.onnx")
-    other = save("other", family, head, num_labels=2, **sizes[1])
+    export_onnx(save("one", family, head, **sizes[0]), tmp_path / "one.onnx")
+    other = save("other", family, head, **sizes[1])
     graphs.forget()
     export_onnx(other, tmp_path / "resized.onnx")
     assert len(captures) == number
@@ -94,15 +131,61 @@ def test_a_graph_is_resized_where_nothing_but_weights_depends_on_a_size(
     assert (tmp_path / "resized.onnx").read_bytes() == (tmp_path / "own.onnx").read_bytes()
 
 
+def resizable(model: Any) -> str:
+    """What models have in common whose graphs are resized for each other."""
+    arguments = {"kwargs": {}, "output_names": ["logits"], "dynamic_shapes": {}}
+    return graphs._key(model, graphs._weights(model), arguments, resizable=True)
+
+
 @pytest.mark.parametrize("sizes", [{"intermediate_size": 16}, {"vocab_size": 24}])
 def test_a_graph_is_not_resized_where_another_size_is_the_same_number(sizes: dict[str, int], tiny_model: Make) -> None:
     def key(**settings: Any) -> str:
-        model = tiny_model("bert", "SequenceClassification", **settings)
-        arguments = {"kwargs": {}, "output_names": ["logits"], "dynamic_shapes": {}}
-        return graphs._key(model, graphs._weights(model), arguments, resizable=True)
+        return resizable(tiny_model("bert", "SequenceClassification", **settings))
 
-    assert key() == key(intermediate_size=40, vocab_size=70)
+    assert key() == key(intermediate_size=40, vocab_size=70, num_labels=5, max_position_embeddings=99)
     assert key() != key(**sizes)
+
+
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.bert_like is None])
+def test_nor_are_its_labels_or_positions_without_berts_architecture(family: str, tiny_model: Make) -> None:
+    record = FAMILIES[family]
+    head = "TokenClassification" if TEXTS in record.without else "SequenceClassification"
+    sizes = [{}, {"num_labels": 5}, *([{"max_position_embeddings": 99}] if record.layer is not None else [])]
+    assert len({resizable(tiny_model(family, head, **size)) for size in sizes}) == len(sizes)
+
+
+@pytest.mark.parametrize("family", ["roberta", "electra", "mpnet"])
+def test_nor_the_labels_of_a_head_that_is_elsewhere(family: str, tiny_model: Make) -> None:
+    model, other = (tiny_model(family, "TokenClassification", 1, num_labels=number) for number in (3, 5))
+    assert resizable(model) != resizable(other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", ["outputs", "optimizer"])
+def test_a_graph_is_captured_that_cannot_be_resized(
+    wrong: str, save: Save, captures: list[str], tiny_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if outputs of another shape are equal by broadcasting: the model gives every label the same output."""
+    export_onnx(save("one", intermediate_size=24), tmp_path / "one.onnx")
+    model = tiny_model("bert", "SequenceClassification", 1, intermediate_size=40)
+    with torch.no_grad():
+        model.classifier.weight.zero_()
+        model.classifier.bias.fill_(1.0)
+    model.save_pretrained(tmp_path / "other")
+    run, filled, calls = onnxruntime.InferenceSession.run, graphs._filled, list[int]()
+
+    def refused_once(*given: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("an error occurred at step 0")
+        return filled(*given)
+
+    if wrong == "optimizer":
+        monkeypatch.setattr(graphs, "_filled", refused_once)
+    else:
+        monkeypatch.setattr(onnxruntime.InferenceSession, "run", lambda *given: [value[:, :1] for value in run(*given)])
+    export_onnx(tmp_path / "other", tmp_path / "other.onnx")
+    assert len(captures) == 2
 
 
 @pytest.mark.parametrize(
@@ -127,33 +210,6 @@ def test_a_model_that_computes_something_else_has_its_own_graph(other: dict[str,
         )
 
     assert key() == key(seed=1)
+    assert key() == key(initializer_range=0.5)
     assert key() == key(id2label={0: "a", 1: "b", 2: "c"})
     assert key() != key(**other)
-
-
-def test_a_damaged_graph_is_captured_again(save: Save, captures: list[str], tmp_path: Path) -> None:
-    folder = save("model")
-    export_onnx(folder, tmp_path / "before.onnx")
-    for stored in (tmp_path / "cache" / graphs.PART).rglob(graphs._FILE):
-        stored.write_bytes(stored.read_bytes()[:-9])
-    graphs.forget()
-    export_onnx(folder, tmp_path / "after.onnx")
-    assert len(captures) == 2
-    assert (tmp_path / "after.onnx").read_bytes() == (tmp_path / "before.onnx").read_bytes()
-
-
-def test_without_a_cache_a_process_captures_a_graph_once(save: Save, captures: list[str], tmp_path: Path) -> None:
-    with cache.using(tmp_path / "none", max_gib=0):
-        export_onnx(save("model"), tmp_path / "model.onnx")
-        export_onnx(save("other", seed=1), tmp_path / "other.onnx")
-    assert len(captures) == 1
-    assert not (tmp_path / "none").exists()
-
-
-def test_a_file_has_no_path_of_the_machine_and_says_of_which_module_a_node_is(save: Save, tmp_path: Path) -> None:
-    export_onnx(save("model"), tmp_path / "model.onnx")
-    content = (tmp_path / "model.onnx").read_bytes()
-    assert str(Path(onnx.__file__).parent.parent).encode() not in content
-    assert b".py" not in content
-    names = {entry.key for node in onnx.load(tmp_path / "model.onnx").graph.node for entry in node.metadata_props}
-    assert graphs.SCOPES in names

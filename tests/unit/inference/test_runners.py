@@ -29,10 +29,15 @@ def _model_logits(folder: Path, batch: dict[str, np.ndarray]) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "tolerance"),
-    [("fp32", 1e-6), ("bf16", 0.15), pytest.param("fp32_compiled", 1e-5, marks=pytest.mark.slow)],
+    ("family", "scheme", "tolerance"),
+    [
+        ("bert", "fp32", 1e-6),
+        ("distilbert", "fp32", 1e-6),
+        ("bert", "bf16", 0.15),
+        ("distilbert", "bf16", 0.15),
+        pytest.param("bert", "fp32_compiled", 1e-5, marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("family", ["bert", "distilbert"])
 def test_a_torch_engine_outputs_the_logits_of_the_model(
     classifier: Make, family: str, scheme: str, tolerance: float
 ) -> None:

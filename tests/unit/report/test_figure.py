@@ -19,6 +19,9 @@ def test_deterministic(results: Results) -> None:
     drawn, image = figure.svg(shown), figure.png(shown)
     assert drawn == figure.svg(shown)
     assert image == figure.png(shown)
+    assert (drawn, image) == figure.both(shown)
+    others = (True, "another model", figure.Second("your model in bf16 torch", 1.65))
+    assert figure.both(shown, *others) == (figure.svg(shown, *others), figure.png(shown, *others))
     assert image.startswith(b"\x89PNG")
     moved = [*shown[:-1], figure.Point("moved", "student", 2.0, 90.0)]
     assert drawn != figure.svg(moved)
