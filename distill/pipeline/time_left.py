@@ -69,7 +69,7 @@ class Remaining:
         self.seen: dict[str, Step] = {}
         """Role -> the first training of a model of this role."""
         self.trained: set[Step] = set()
-        """Steps that trained a model: of another it may be used as it is."""
+        """Steps that took an optimizer step. A step may also use a model as it is."""
         self.works = {step: _work(ctx, step) for step in steps} if end is None and ctx.machine.main else {}
 
     @contextmanager
