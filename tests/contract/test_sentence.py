@@ -506,16 +506,8 @@ SETTINGS = [
         [{"type": f"{OLD}Transformer", "path": "../other"}],
         "got the path ../other; must be a folder in the",
     ),
-    (
-        "1_Pooling/config.json",
-        {"pooling_mode": "mean", "include_prompt": False},
-        "got the pooling mean without the prompt",
-    ),
-    (
-        "1_Pooling/config.json",
-        {"pooling_mode_mean_sqrt_len_tokens": True},
-        "got the pooling mean_sqrt_len_tokens; must be",
-    ),
+    ("1_Pooling/config.json", {"pooling_mode": "own"}, "got the pooling own; must be one of mean"),
+    ("1_Pooling/config.json", {"pooling_mode": ["mean", "max"]}, "got the pooling mean, max; must be one of"),
     (
         "config_sentence_transformers.json",
         {"default_prompt_name": "a"},
