@@ -112,8 +112,9 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
         encoded = alternating(*(encode_texts([column], tokenizer, 24) for column in texts))
         pairs = [text for pair in pairs for text in pair]  # an embedder takes single texts
     batch: dict[str, Any]
-    batch, rows = task_batch(encoded, range(8), tokenizer.pad_token_id, tokenizer.padding_side == "left")
-    assert len(rows) > len(TARGETS[kind]) / 3  # a tokenizer without the words truncates the texts
+    numbers = range(len(encoded) if record.per_token else 8)  # of all windows of words
+    batch, rows = task_batch(encoded, numbers, tokenizer.pad_token_id, tokenizer.padding_side == "left")
+    assert len(rows) > len(TARGETS[kind]) / 3  # a tokenizer without the words truncates pairs
     batch["labels"] = record.loss_targets(TARGETS[kind][rows])
     places = batch["input_ids"].shape[1] if record.extractive else 1
     outputs = encoded.most * places * (model.width if record.separate else task.outputs)
