@@ -325,7 +325,7 @@ class Floats:
     def unfit(self, scheme: Scheme) -> list[str]:
         """Linear modules whose sizes a scheme does not support. Raises ValueError if it supports no module."""
         every, found = linears(self.model), unfit(self.model, scheme.name)
-        if len(found) == len(every):
+        if every and len(found) == len(every):
             raise ValueError(f"none of the {len(every)} linear modules has sizes that {scheme.scheme} supports")
         return found
 
