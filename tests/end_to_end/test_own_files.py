@@ -532,7 +532,7 @@ MALFORMED: dict[str, Case] = {
     ),
     "soft labels of tags": (
         lambda: {"t.jsonl": to_jsonl(NAMES | {"soft": [0.5] * COUNT})}, ["tasks.soft_label=soft"],
-        "got '0.5' in soft; must be a list with an entry for each word; correct the row",
+        r"t\.jsonl, row 1: got '0.5' in soft; must be a list with an entry for each word; correct the row",
     ),
     "a list of soft labels without labels": (
         lambda: tickets(SOFT | {"soft": ["[0.5, 0.25, 0.25]"] * COUNT}), ["tasks.soft_label=soft"],
