@@ -46,6 +46,11 @@ class Words:
     tokens: NDArray[np.int64]
     """[texts] number of tokens of each text, special tokens included. Windows share some of them."""
 
+    @property
+    def of_texts(self) -> NDArray[np.int64]:
+        """[texts] number of words of each text, in all of its windows."""
+        return np.bincount(self.owners, weights=np.diff(self.offsets)).astype(np.int64)
+
     def only(self, flags: NDArray[np.bool_]) -> Words:
         """The same words, of which words without a flag [W] have no token."""
         return replace(self, positions=np.where(flags, self.positions, -1))

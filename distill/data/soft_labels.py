@@ -107,7 +107,7 @@ def aligned(architecture: str, soft: np.ndarray, encoded: Encoded) -> np.ndarray
 
 def _of_words(soft: np.ndarray, encoded: Encoded) -> np.ndarray:
     assert encoded.words is not None
-    sizes, parts = np.diff(encoded.words.offsets), np.concatenate(list(soft))
+    sizes, parts = encoded.words.of_texts, np.concatenate(list(soft))
     found = np.full((int(sizes.sum()), parts.shape[1]), np.nan, np.float32)
     found[np.repeat([len(each) > 0 for each in soft], sizes)] = parts
     return found

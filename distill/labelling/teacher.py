@@ -162,7 +162,8 @@ def _outputs(
     parts = [layout.divide(row) for row in asked(rows, columns.text, columns.choices)]
     encoded = encode(layout.architecture, parts, model.tokenizer, model.max_length)
     if len(empty := np.flatnonzero(encoded.lengths == 0)):
-        row = int(empty[0] if encoded.spans is None else encoded.spans.owners[empty[0]])
+        windows = encoded.spans or encoded.words
+        row = int(empty[0] if windows is None else windows.owners[empty[0]])
         raise DataError(
             f"{file}, row {first + row + 1}: got no text; must be a token; leave it out, and set another label.out"
         )
@@ -177,8 +178,9 @@ def _outputs(
         rows=1 if model.row_by_row else None,
     )
     found[~np.isfinite(found).all(axis=1)] = np.nan
-    offsets = encoded.words.offsets if encoded.words is not None else encoded.groups
-    return found, None if offsets is None else np.diff(offsets)
+    if encoded.words is not None:
+        return found, encoded.words.of_texts
+    return found, None if encoded.groups is None else np.diff(encoded.groups)
 
 
 def _candidates(model: Model, encoded: Encoded, tokens: int) -> tuple[np.ndarray, np.ndarray]:

@@ -32,7 +32,7 @@ def sigmoid(outputs: np.ndarray, labels: Sequence[str], sizes: np.ndarray | None
 
 def words(outputs: np.ndarray, labels: Sequence[str], sizes: np.ndarray | None) -> pa.Array:
     """[n] a list of the probabilities of each word's tags, of logits [words, labels]; null for a word whose outputs are
-    0, as it was cut off, and for a text of which a word has NaN."""
+    0, as the tokenizer drops it, and for a text of which a word has NaN."""
     assert sizes is not None
     bad = np.add.reduceat(np.append(_without(outputs), False), _firsts(sizes)) if len(sizes) else sizes
     bad = (bad > 0) & (sizes > 0)  # of an empty part, reduceat returns the value after it

@@ -14,6 +14,7 @@ import pytest
 import torch
 from scipy.special import log_softmax, softmax
 
+import distill
 from distill import config, labelling
 from distill.data.soft_labels import aligned
 from distill.data.task_types import ABSENT, TASK_TYPES
@@ -105,14 +106,17 @@ def test_words_have_the_probabilities_of_their_first_tokens(tmp_path: Path) -> N
     np.testing.assert_allclose(outputs, wanted, atol=1e-4)
 
 
-def test_a_word_that_is_cut_off_has_no_soft_label(tmp_path: Path) -> None:
+def test_every_word_of_a_long_text_has_a_soft_label(tmp_path: Path) -> None:
     folder = teacher(tmp_path, "token_classification")
-    (tmp_path / "t.jsonl").write_text(json.dumps({"tokens": SENTENCES[0].split() * 4}) + "\n")
+    texts = [SENTENCES[0].split() * 4, SENTENCES[1].split(), SENTENCES[2].split() * 3]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"tokens": text}) + "\n" for text in texts))
     options = labelling.Options(max_length=12, text="tokens")
     found = labelling.label(folder, tmp_path / "t.jsonl", tmp_path / "out", options)
-    assert (found.rows, found.units) == (1, 1)
-    (soft,) = soft_of(tmp_path / "out")
-    assert [word is None for word in soft] == [False] * 10 + [True] * (len(SENTENCES[0].split()) * 4 - 10)
+    assert (found.rows, found.units) == (3, 1)
+    soft = soft_of(tmp_path / "out")
+    assert [*map(len, soft)] == [*map(len, texts)]
+    expected = softmax(distill.load(folder, max_length=12).outputs(texts), axis=1)
+    np.testing.assert_allclose([[*word.values()] for each in soft for word in each], expected, atol=1e-5)
 
 
 def test_texts_with_spans_are_labelled_by_word(tmp_path: Path) -> None:
