@@ -271,7 +271,7 @@ class Objective(nn.Module):
 
 
 def _on_labels(term: Term, rows: Tensor, labels: Tensor, given: Tensor | None, weights: Tensor | None) -> Tensor:
-    """Sum of a term over rows [R, C] and their labels [R], or over those that are `given`, with weights [R]."""
+    """Sum of a term over rows [R, C] and their labels [R], or over the rows numbered in `given`, with weights [R]."""
     part = slice(None) if given is None else given
     values = term.loss(rows[part], labels[part])
     return (values if weights is None else values * weights[part]).sum()

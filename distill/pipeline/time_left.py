@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,7 +70,9 @@ class Remaining:
         """Role -> the first training of a model of this role."""
         self.trained: set[Step] = set()
         """Steps that took an optimizer step. A step may also use a model as it is."""
-        self.works = {step: _work(ctx, step) for step in steps} if end is None and ctx.machine.main else {}
+        measured = end is None and ctx.machine.main and any(isinstance(step.settings, Train) for step in steps)
+        lengths = {task: _length(ctx, data) for task, data in ctx.step_tasks.items()} if measured else {}
+        self.works = {step: _work(ctx, step, lengths) for step in steps} if measured else {}
 
     @contextmanager
     def making(self, step: Step) -> Iterator[None]:
@@ -147,8 +149,10 @@ class Remaining:
         return fingerprint([step.folder, asdict(step.settings), goals, given, rows, arithmetic, machine.device.type])
 
 
-def _work(ctx: Context, step: Step) -> Work | None:
+def _work(ctx: Context, step: Step, lengths: Mapping[str, float]) -> Work | None:
     """What a training computes; None for other steps, and for passes over a whole corpus.
+
+    `lengths`: task -> mean number of tokens of a row.
 
     By how much a model is pruned is not known before. It changes the number of steps and their time in opposite
     directions, and is left out.
@@ -160,8 +164,8 @@ def _work(ctx: Context, step: Step) -> Work | None:
     if settings.data == "corpus":
         return None if most == math.inf else Work(settings.role, most, settings.batch.tokens)
     steps = tokens = 0.0
-    for data in ctx.step_tasks.values():
-        length = _length(ctx, data)
+    for task, data in ctx.step_tasks.items():
+        length = lengths[task]
         rows = min(settings.batch.examples or math.inf, settings.batch.tokens / length)
         own = min(max(settings.epochs * len(data.train) / rows, settings.min_steps), most) * settings.folds
         steps, tokens = steps + own, tokens + own * rows * length

@@ -120,7 +120,8 @@ def test_half_of_the_added_documents_share_rare_words(tmp_path: Path) -> None:
     rows = folders.tables(str(folder), "tasks.train")["train"].rows.to_pylist()
     added = rows[len(judgements("train")) :]
     same = [next(kind for kind in KINDS if kind in row["query"]) in row["document"] for row in added]
-    assert np.mean(same) == pytest.approx(0.5 + 0.5 / 12, abs=0.08)  # 1/12 of those that are drawn at random
+    # Of the half that is drawn at random, one document in 12 is of the same kind.
+    assert np.mean(same) == pytest.approx(0.5 + 0.5 / 12, abs=0.08)
 
 
 def test_the_same_folder_becomes_the_same_rows_and_a_changed_one_others(tmp_path: Path, monkeypatch: Any) -> None:

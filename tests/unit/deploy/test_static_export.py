@@ -69,7 +69,6 @@ def test_sentence_transformers_loads_it(exported: tuple[Path, np.ndarray]) -> No
     np.testing.assert_allclose(found, expected[[TEXTS.index(text) for text in texts]], atol=1e-5)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("model2vec") is None, reason="model2vec is not installed")
 def test_model2vec_loads_it(exported: tuple[Path, np.ndarray]) -> None:
     model2vec: Any = importlib.import_module("model2vec")
     folder, expected = exported
