@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Final, Literal
 
-from distill.config import NO_TEACHER, Baseline, Config, Stage, Train
+from distill.config import NO_TEACHER, Baseline, Config, Stage, Term, Train
 from distill.config.feature_kinds import FEATURE_KINDS
 
 OWN = (
     *("kind", "role", "start", "teacher", "terms", "transfer", "skip_if_mlm_head", "skip_if_head", "gates"),
     *("quantization_aware", "folds"),
 )
+Control = Literal["baseline", "self-trained"]
+"""Role of a model of a baseline stage, which no teacher taught."""
+
+BASELINE: Final = "baseline"
+SELF_TRAINED: Final = "self-trained"
+
 SHARED = tuple(field.name for field in fields(Train) if field.name not in OWN)
 """Settings that a baseline takes from the train stage of its student: all but `OWN`."""
 
@@ -19,8 +26,9 @@ def trained(config: Config, name: str) -> Train:
     """The settings with which a train or a baseline stage is trained. `baseline_of` must name a train stage.
 
     A baseline has the settings `SHARED` of its student's stage, that stage's start unless it sets its own, and its own
-    terms. It has no teacher and no gates, and is never skipped. It is scored in float only, so it is not trained in
-    simulated int8.
+    terms. It has no gates and is never skipped, and it is not trained in simulated int8. Rows of `transfer` have no
+    labels: only a self-trained one, for which another baseline takes the teacher's place, learns them. It has its
+    student's terms on a teacher's outputs too.
     """
     stage = config.stages[name]
     if isinstance(stage, Train):
@@ -29,7 +37,16 @@ def trained(config: Config, name: str) -> Train:
     student = config.stages[stage.baseline_of]
     assert isinstance(student, Train)
     shared = {setting: getattr(student, setting) for setting in SHARED}
-    return Train(role="baseline", start=stage.start or student.start, terms=stage.terms, **shared)
+    alone = stage.teacher is None
+    terms = stage.terms if alone else _on_outputs(student.terms) | stage.terms
+    return Train(
+        role=BASELINE if alone else SELF_TRAINED,
+        start=stage.start or student.start,
+        teacher=stage.teacher,
+        transfer=not alone and student.transfer,
+        terms=terms,
+        **shared,
+    )
 
 
 def expanded(config: Config) -> Config:
@@ -49,10 +66,14 @@ def _on_soft_labels(config: Config, name: str) -> Stage:
     if not isinstance(stage, Train) or stage.role != "teacher" or stage.data != "tasks":
         return stage
     of_students = [s.terms for s in config.stages.values() if isinstance(s, Train) and s.teacher == name]
-    outputs = {
+    outputs = _on_outputs(of_students[0]) if of_students else {}
+    return replace(stage, terms=outputs | stage.terms, skip_if_head=False)
+
+
+def _on_outputs(terms: dict[str, Term]) -> dict[str, Term]:
+    """Those that compare outputs with a teacher's."""
+    return {
         label: term
-        for terms in of_students[:1]
         for label, term in terms.items()
         if term.compare_with == "teacher" and (kind := FEATURE_KINDS.get(term.features)) is not None and kind.head
     }
-    return replace(stage, terms=outputs | stage.terms, skip_if_head=False)

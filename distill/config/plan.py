@@ -25,7 +25,7 @@ from distill.config import (
     Train,
     Vocabulary,
 )
-from distill.config.baselines import expanded
+from distill.config.baselines import BASELINE, SELF_TRAINED, Control, expanded
 
 EMBEDDER = "embedder"
 """Name of the folder that an embedder is exported to. Models of tasks are exported to folders named after the task."""
@@ -188,7 +188,8 @@ class Compared:
     pruned: Step | None
     """The prune step of the student, if its models are also scored before they recover."""
     quantized: Step | None
-    baseline: Step | None
+    controls: dict[Control, Step]
+    """Role -> the step of a model that no teacher taught: the baseline and the self-trained one, if there are any."""
 
 
 @dataclass(frozen=True)
@@ -238,8 +239,8 @@ class Plan:
     def chained(self) -> Plan:
         """The plan with the steps of one target after the other, from the slowest on.
 
-        Each target prunes the model that recovered for the target before it. Baselines form a chain of their own: each
-        starts from the baseline of the target before it, cut to the shape of the student.
+        Each target prunes the model that recovered for the target before it. The models of each baseline stage form a
+        chain of their own: each starts from the one of the target before it, cut to the shape of the student.
         """
         # Only one of these differs between targets.
         speed = {n: (t.speedup or 0, -(t.latency_ms or 0), -(t.size_mib or 0)) for n, t in self.targets.items()}
@@ -252,8 +253,8 @@ class Plan:
             if isinstance(step.settings, Prune) and "" in last:
                 sources["start"] = (last[""],)
             start = sources.get("start", (None,))[0]
-            taught = isinstance(step.settings, Train) and step.teacher is not None
-            baseline = isinstance(step.settings, Train) and step.settings.role == "baseline"
+            baseline = isinstance(step.settings, Train) and step.settings.role in (BASELINE, SELF_TRAINED)
+            taught = isinstance(step.settings, Train) and step.teacher is not None and not baseline
             if baseline and step.stage in last and isinstance(start, Step) and start.pruner is start:
                 of: dict[str, tuple[Source, ...]] = {"start": (last[step.stage],), "shape_of": (start,)}
                 steps.append(replace(start, stage=f"{start.stage}_{step.stage}", sources=of))
@@ -280,10 +281,14 @@ class Plan:
         earlier = (
             ancestor.settings
             for step in self.of(Train)
-            if step.settings.role == "baseline"
+            if step.settings.role in (BASELINE, SELF_TRAINED)
             for ancestor in step.ancestors[1:]
         )
         return any(isinstance(s, Train) and s.role == "student" and s.teacher is not None for s in earlier)
+
+
+CONTROLS: dict[Control, str] = {BASELINE: "baseline", SELF_TRAINED: "self_trained"}
+"""Role of a model that no teacher taught -> setting of an evaluate stage that names its stage."""
 
 
 def compared(step: Step) -> list[Compared]:
@@ -295,7 +300,13 @@ def compared(step: Step) -> list[Compared]:
         return next((s for s in sources[key] if s.target in (target, "")), None)
 
     return [
-        Compared(s.target, s, *(same(key, s.target) for key in ("pruned", "quantized", "baseline")))
+        Compared(
+            s.target,
+            s,
+            same("pruned", s.target),
+            same("quantized", s.target),
+            {role: made for role, key in CONTROLS.items() if (made := same(key, s.target)) is not None},
+        )
         for s in sources["student"]
     ]
 

@@ -110,7 +110,7 @@ class ScaleWithCompression:
 BASE_WIDTH = 384
 """Width, the hidden size, of the model that `base_lr` is for."""
 
-REFERENCES = ("start", "teacher", "shape_of", "student", "baseline", "pruned", "quantized", "evaluated")
+REFERENCES = ("start", "teacher", "shape_of", "student", "baseline", "self_trained", "pruned", "quantized", "evaluated")
 """Settings of a stage that name another stage, whose checkpoints, files or scores it uses."""
 
 
@@ -189,15 +189,22 @@ class Train(Stage):
 
 @dataclass
 class Baseline(Stage):
-    """The student of a train stage, trained without its teacher and otherwise with that stage's settings."""
+    """The student of a train stage, trained without its teacher and otherwise with that stage's settings.
+
+    With `teacher`, another baseline, it is self-trained: it also learns from that model's outputs, on the same rows as
+    the student, those of `transfer` among them (Xie et al. 2020, arXiv 1911.04252). What the student has beyond it does
+    not come from more rows. Deviations: no noise is added, and the pseudo-labels are soft.
+    """
 
     kind: str = "baseline"
     baseline_of: str = MISSING
     """Train stage whose settings are used, except those below. That stage need not be in the pipeline."""
     start: str | None = None
     """Stage whose checkpoint is trained further; when null, the `start` of the stage that `baseline_of` names."""
+    teacher: str | None = None
+    """Stage of another baseline, which takes the teacher's place in a self-trained one; null trains on labels alone."""
     terms: dict[str, Term] = field(default_factory=dict)
-    """Terms whose weighted sum is minimized. All of them compare with labels."""
+    """Terms whose weighted sum is minimized. Without `teacher`, all of them compare with labels."""
 
 
 _EXAMPLES = at_least(32, "fewer rows measure too coarsely; 256 is the default")
@@ -281,6 +288,8 @@ class Evaluate(Stage):
     """Stage with the fine-tuned student."""
     baseline: str | None = None
     """Stage with the same student, fine-tuned without a teacher."""
+    self_trained: str | None = None
+    """Stage with the same student, self-trained."""
     pruned: str | None = None
     """Prune stage whose models are also scored right after pruning, before they are trained again."""
     quantized: str | None = None

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from scipy.stats import binomtest, norm
 
+from distill.config.plan import CONTROLS
 from distill.evaluation import resamples, retained
 from distill.evaluation.results import Identity, Test
 
@@ -55,19 +56,21 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def every_test(models: Sequence[Scored], reference: Scored, headline: Collection[str]) -> list[Test]:
-    """The tests of a report, as in results.json: `b` is the teacher, the baseline or the best student.
+    """The tests of a report, as in results.json: `b` is the teacher, a control or the best student.
 
-    - each student against the reference, which is the teacher, and against the baseline in the same scheme on the same
-      backend: on the macro score over the tasks of the headline (`scope` is None), and on each task;
+    - each student against the reference, which is the teacher, and against its controls (the baseline and the
+      self-trained model) in the same scheme on the same backend: on the macro score over the tasks of the headline
+      (`scope` is None), and on each task;
     - each student against the best student: on this score. The best is chosen on development rows, because a student
       that is chosen on the tested rows is better there by chance; on the tested rows only if there are no others.
 
     McNemar's exact test where the score is the share of right rows of a single task, else a paired bootstrap over the
     rows. Values of p are corrected (`holm`) for the number of tests that answer the same question: tests of the same
     scope, against models of the same role, of models in the same scheme on the same backend. What compression costs
-    (against the teacher), what distillation gives (against the baseline) and which variant is best (against a student)
-    are three questions, and do not pay for each other. Neither do the forms of one model, which are near-copies of it:
-    a reader looks at one of them, chosen by its speed.
+    (against the teacher), what distillation gives (against the baseline), what it gives beyond more rows (against the
+    self-trained model) and which variant is best (against a student) are different questions, and do not pay for each
+    other. Neither do the forms of one model, which are near-copies of it: a reader looks at one of them, chosen by its
+    speed.
 
     Args:
         headline: the tasks of the headline.
@@ -97,7 +100,7 @@ def _pairs(
     for student in students:
         yield student, reference, every
         for other in models:
-            if other.role == "baseline" and _variant(other) == _variant(student):
+            if other.role in CONTROLS and _variant(other) == _variant(student):
                 yield student, other, every
     if students and None in over:
         apart = all(model.development is not None for model in students)

@@ -10,7 +10,7 @@ from distill.config.backends import BACKENDS
 from distill.config.plan import Compared, Step
 from distill.config.schemes import BF16, COMPILED, ONNX, SCHEMES
 
-Role = Literal["teacher", "member", "student", "pruned", "baseline"]
+Role = Literal["teacher", "member", "student", "pruned", "baseline", "self-trained"]
 SchemesOf = Callable[[Step | None], Sequence[str]]
 """Quantize step -> the schemes it made, as named in `stages.quantize.schemes`; empty for None."""
 
@@ -91,12 +91,12 @@ def variants(
 ) -> list[Variant]:
     """All variants to compare. Of variants with the same arithmetic, only one is scored; all are timed.
 
-    The teacher, the students and the baselines are in every scheme that the students are quantized to; the teacher and
-    the students also in all that the machine supports.
+    The teacher, the students and their controls are in every scheme that the students are quantized to; the teacher
+    and the students also in all that the machine supports.
 
     Args:
         members: number of teachers.
-        references: whether teacher and baselines are quantized.
+        references: whether the teacher and the controls are quantized.
     """
 
     def of_references(quantized: Step | None) -> Sequence[str]:
@@ -147,7 +147,7 @@ def _in_schemes(of: Variant, schemes: Sequence[str], supported: Supported) -> It
 
 
 def _of_target(
-    each: Compared, schemes: Sequence[str], of_baseline: Sequence[str], supported: Supported
+    each: Compared, schemes: Sequence[str], of_controls: Sequence[str], supported: Supported
 ) -> Iterator[Variant]:
     """Variants of the student for a target, in `schemes`, and of the models it is compared with."""
     student = Variant("student", "torch", "fp32", each.student, target=each.target)
@@ -160,10 +160,10 @@ def _of_target(
     yield from _in_schemes(quantized, schemes, supported)
     if each.pruned is not None:
         yield replace(student, role="pruned", step=each.pruned)
-    if each.baseline is not None:
-        baseline = replace(student, role="baseline", step=each.baseline)
-        yield baseline
-        yield from _in_schemes(replace(baseline, made=_folder(baseline)), of_baseline, supported)
+    for role, step in each.controls.items():
+        control = replace(student, role=role, step=step)
+        yield control
+        yield from _in_schemes(replace(control, made=_folder(control)), of_controls, supported)
 
 
 def _with_onnx(schemes: Sequence[str]) -> bool:

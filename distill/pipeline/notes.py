@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from distill.config import NO_TEACHER, Config, Prune, Quantize, Train, Vocabulary
+from distill.config.baselines import BASELINE, SELF_TRAINED
 from distill.config.plan import STATIC, Plan
 from distill.config.schemes import SCHEMES
 from distill.pipeline import artefacts
@@ -58,9 +59,15 @@ def of_rows(given: GivenModels, tasks: Collection[str]) -> Iterator[str]:
 
 
 def of_baseline(config: Config, plan: Plan, folder: RunFolder) -> Iterator[str]:
-    """What the baseline has in common with the student."""
+    """What the baseline, and the self-trained student, have in common with the student."""
+    if any(step.settings.role == SELF_TRAINED for step in plan.of(Train)):
+        yield (
+            "The self-trained student has the baseline's start, and as many steps. It learns the labels and, for the "
+            "same rows as the student, the outputs of the baseline in the teacher's place. What the student has beyond "
+            "it does not come from more rows."
+        )
     cut_for_all = [step for step in plan.of(Train) if step.source("shape_of") is not None]
-    if cut_for_all and any(step.settings.role == "baseline" for step in plan.of(Train)):
+    if cut_for_all and any(step.settings.role == BASELINE for step in plan.of(Train)):
         tokens = max(folder.result(step, artefacts.Trained).tokens for step in cut_for_all)
         yield (
             "The baseline is a student of the same shape, cut from the task's fine-tuned teacher and trained for the "
@@ -74,7 +81,7 @@ def of_baseline(config: Config, plan: Plan, folder: RunFolder) -> Iterator[str]:
             + (", which was distilled from a teacher before; " if plan.taught_start else "; ")
             + "each other is cut from the baseline of the target before it."
         )
-    elif any(step.settings.role == "baseline" for step in plan.of(Train)):
+    elif any(step.settings.role == BASELINE for step in plan.of(Train)):
         start = {
             "teacher_layers": "layers copied from the teacher",
             STATIC: "vectors of tokens that the teacher made",

@@ -12,7 +12,7 @@ import yaml
 from distill.evaluation.results import Model, Origin, Results
 from distill.evaluation.similarity import Similarity
 from distill.report import footnotes, headline, markdown
-from distill.report.detail import gain_table
+from distill.report.detail import gain_tables
 from distill.report.page import Block, Bullets, Code, Heading, Paragraph, banner, command, section
 from distill.report.portable import portable_command, portable_text
 from distill.report.table import Table, models_table
@@ -69,7 +69,7 @@ def model_card(
         Paragraph(f"A student distilled from {teacher} and fine-tuned on {task}{_with(results, task)}."),
         Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),
         _models(results),
-        *section(gain_table(results)),
+        *(block for table in gain_tables(results) for block in section(table)),
         *_usage(pipeline, max_length),
     ]
     front = _front_matter(results, scored, task, pipeline)

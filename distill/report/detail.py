@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
+from distill.config.baselines import BASELINE, SELF_TRAINED
 from distill.evaluation.results import Model, Results, known
 from distill.report import footnotes, headline, kind_tables, statistics_tables
 from distill.report.loads_table import loads_table
@@ -74,22 +75,32 @@ def retained_table(results: Results) -> Table:
     return _models(results, f"Retained %, {'five' if above else 'four'} ways", columns, cells, notes)
 
 
-def gain_table(results: Results) -> Table | None:
-    """The student against the baseline, in the same variant; None if no variant of both was scored."""
+CONTROL = {BASELINE: ("the baseline", "Without a teacher"), SELF_TRAINED: ("self-training", "Self-trained")}
+"""Role of a control -> words of the tables that students are compared with it in."""
+
+
+def gain_tables(results: Results) -> list[Table]:
+    """The student against each of its controls, in the same variant."""
     targets = headline.targets(results)
-    if len(targets) > 1:
-        return _gains(results, targets)
-    compared = headline.pair(results, targets[0]) if targets else None
-    if compared is None:
-        return None
-    student, baseline = compared
+    several = len(targets) > 1
+    return [
+        _gains(results, targets, role) if several else _gain(results, targets[0], role)
+        for role in headline.shown_controls(results)
+    ]
+
+
+def _gain(results: Results, target: str | None, role: str) -> Table:
+    compared = headline.pair(results, target, role)
+    assert compared is not None
+    student, control = compared
     ours, theirs = (headline.task_scores(model.scores or {}) for model in compared)
     lines = [(task, ours.get(task), theirs.get(task)) for task in headline.task_names(results)]
-    lines.append((headline.average_name(results), known(student.macro), known(baseline.macro)))
-    lines.append(("retained %", headline.retained(student), headline.retained(baseline)))
+    lines.append((headline.average_name(results), known(student.macro), known(control.macro)))
+    lines.append(("retained %", headline.retained(student), headline.retained(control)))
     rows = [(name, number(a), number(b), "-" if a is None or b is None else f"{a - b:+.1f}") for name, a, b in lines]
-    columns = ("Task", "Distilled", "Without a teacher", "Gain in points")
-    return Table(f"Gain over the baseline ({headline.variant(student)})", columns, rows)
+    over, name = CONTROL[role]
+    columns = ("Task", "Distilled", name, "Gain in points")
+    return Table(f"Gain over {over} ({headline.variant(student)})", columns, rows)
 
 
 def waterfall_table(results: Results) -> Table | None:
@@ -111,18 +122,17 @@ def waterfall_table(results: Results) -> Table | None:
     return Table("What each step gave", columns, rows, 2 if several else 1, notes)
 
 
-def _gains(results: Results, targets: list[str | None]) -> Table | None:
-    """Retained % of each of several students and of its baseline."""
-    pairs = {target: pair for target in targets if (pair := headline.pair(results, target)) is not None}
-    if not pairs:
-        return None
+def _gains(results: Results, targets: list[str | None], role: str) -> Table:
+    """Retained % of each of several students and of its control."""
+    pairs = {target: pair for target in targets if (pair := headline.pair(results, target, role)) is not None}
     values = {target: tuple(headline.retained(model) or 0.0 for model in pair) for target, pair in pairs.items()}
     rows = [
         (headline.target_name(target), headline.variant(pairs[target][0]), number(a), number(b), f"{a - b:+.1f}")
         for target, (a, b) in values.items()
     ]
-    columns = ("Target", "Variant", "Distilled", "Without a teacher", "Gain in points")
-    return Table("Retained %, and the gain over the baseline", columns, rows, 2)
+    over, name = CONTROL[role]
+    columns = ("Target", "Variant", "Distilled", name, "Gain in points")
+    return Table(f"Retained %, and the gain over {over}", columns, rows, 2)
 
 
 def coverage_table(results: Results) -> Table:
@@ -257,7 +267,7 @@ def fingerprints_table(results: Results) -> Table:
 def tables(results: Results) -> list[Table]:
     """All tables except the main one, in the order of the report."""
     every = [
-        gain_table(results),
+        *gain_tables(results),
         waterfall_table(results),
         scores_table(results),
         retained_table(results),

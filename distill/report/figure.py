@@ -18,6 +18,7 @@ from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
 from distill.config.backends import BACKENDS
+from distill.config.plan import CONTROLS
 from distill.errors import visible
 from distill.evaluation.results import Results
 from distill.report import headline, kept
@@ -28,15 +29,16 @@ INK = "#24292f"
 COLOURS = ("#0072b2", "#d55e00", "#007f5f", "#b04e8a", "#8a6d00", "#c2417c", "#3a9fb0", "#7a7f87")
 ON_DARK = ("#56b4e9", "#f0803c", "#2bc79a", "#e08fc0", "#e6c229", "#e583ae", "#7fc4d1", "#b4b9bf")
 """The palette, on light and on dark ground. `Backend.colour` is a place in it."""
-_MARKERS = {"teacher": "*", "student": "o", "baseline": "X", "member": "P", "pruned": "v"}
+_MARKERS = {"teacher": "*", "student": "o", "baseline": "X", "self-trained": "D", "member": "P", "pruned": "v"}
 _NAMES = {
     "teacher": "teacher",
     "student": "student",
     "baseline": "same student, no teacher",
+    "self-trained": "same student, self-trained",
     "member": "member of the ensemble",
     "pruned": "pruned, not recovered",
 }
-_LINES = {"baseline": ":", "pruned": "--"}
+_LINES = {"baseline": ":", "self-trained": "-.", "pruned": "--"}
 _PALE = 0.3
 _STYLE: Any = {
     "svg.hashsalt": "distill",
@@ -185,7 +187,7 @@ def draw(
         first = next(point for point in shown if point.group == group)
         axes.plot([], [], "-", color=_colour(first, groups), linewidth=4, label=visible(group))
     for role in dict.fromkeys(point.role for point in (teacher, *shown)):
-        fill = "none" if role == "baseline" else INK
+        fill = "none" if role in CONTROLS else INK
         axes.plot([], [], _MARKERS[role], color=INK, markerfacecolor=fill, markersize=8, label=_NAMES[role])
     if not all(point.front for point in shown):
         axes.plot([], [], "o", color=INK, markersize=6, alpha=_PALE, label="other variants")
@@ -222,7 +224,7 @@ def _mark(axes: Axes, point: Point, colour: str) -> None:
         yerr=reach(point.retained, point.retained_interval) if point.front else None,
         fmt=_MARKERS[point.role],
         markersize=(13 if point.role == "teacher" else 8.5) if point.front else 6,
-        markerfacecolor="none" if point.role == "baseline" else colour,
+        markerfacecolor="none" if point.role in CONTROLS else colour,
         color=colour,
         ecolor=colour,
         elinewidth=1.3,

@@ -15,6 +15,8 @@ from typing import Literal
 from msgspec import UNSET
 
 from distill.config.backends import BACKENDS
+from distill.config.baselines import BASELINE
+from distill.config.plan import CONTROLS
 from distill.data.task import names_in
 from distill.evaluation.record import Interval
 from distill.evaluation.results import Identity, Model, Results, Scores, known
@@ -23,6 +25,7 @@ from distill.report.timed import Compared, at, median, reported_input
 
 SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
 NO_STUDENT = "No student was scored, so there is no result."
+SELF_TRAINING = "trained on the labels and, in the teacher's place, on the outputs of the baseline (self-training)"
 NO_BASELINE = "There is no baseline in the same variant: the gain from distillation is unknown."
 GLUE = names_in("glue")
 LEARNED = ("train", "development")
@@ -160,16 +163,17 @@ def _scored(results: Compared, target: str | None) -> list[Model]:
     return [m for m in models if retained(m) is not None]
 
 
-def pair(results: Compared, target: str | None = None) -> tuple[Model, Model] | None:
-    """(student, baseline) in one variant: the headline's if both have it, else the first that both have, else None."""
+def pair(results: Compared, target: str | None = None, role: str = BASELINE) -> tuple[Model, Model] | None:
+    """(student, its control of a role) in one variant: the headline's if both have it, else the first that both have,
+    else None."""
     scored = _scored(results, target)
     students = {variant(m): m for m in scored if m.role == "student"}
-    baselines = {variant(m): m for m in scored if m.role == "baseline"}
-    shared = [key for key in students if key in baselines]
+    controls = {variant(m): m for m in scored if m.role == role}
+    shared = [key for key in students if key in controls]
     head = chosen(results, target)
     if head is not None and variant(head) in shared:
-        return students[variant(head)], baselines[variant(head)]
-    return (students[shared[0]], baselines[shared[0]]) if shared else None
+        return students[variant(head)], controls[variant(head)]
+    return (students[shared[0]], controls[shared[0]]) if shared else None
 
 
 def headline(results: Results) -> str:
@@ -183,7 +187,8 @@ def headline(results: Results) -> str:
         reasons = [f"{variant(m)}: {m.failed}" for m in of_role(results, "student") if m.failed]
         return " ".join([NO_STUDENT, *reasons])
     kept = [] if (least := results.least_retained) is UNSET else [_fastest(results, least)]
-    return " ".join([_quality_and_speed(results, model), _against_baseline(results, model), *kept])
+    against = [_against(results, model, role) for role in shown_controls(results)]
+    return " ".join([_quality_and_speed(results, model), *(against or [_no_baseline(results)]), *kept])
 
 
 def _several(results: Results) -> Iterator[str]:
@@ -203,24 +208,34 @@ def _several(results: Results) -> Iterator[str]:
     )
     if (least := results.least_retained) is not UNSET:
         yield _fastest(results, least)
-    compared = {target: both for target in targets(results) if (both := pair(results, target)) is not None}
-    if not compared:
+    if not (controls := shown_controls(results)):
         yield NO_BASELINE
-        return
-    variants = dict.fromkeys(variant(student) for student, _ in compared.values())
-    gains = [
-        f"{(retained(s) or 0) - (retained(b) or 0):+.1f} ({target_name(t)}{_uncertain(results, s, b)})"
-        for t, (s, b) in compared.items()
-    ]
-    yield (
-        f"Gain over the same students {_without(results)}, in percentage points, as {', '.join(variants)}: "
-        f"{', '.join(gains)}."
-    )
+    for role in controls:
+        compared = {target: both for target in targets(results) if (both := pair(results, target, role)) is not None}
+        variants = dict.fromkeys(variant(student) for student, _ in compared.values())
+        gains = [
+            f"{(retained(s) or 0) - (retained(b) or 0):+.1f} ({target_name(t)}{_uncertain(results, s, b)})"
+            for t, (s, b) in compared.items()
+        ]
+        yield (
+            f"Gain over the same students{_trained(results, role)}, in percentage points, as {', '.join(variants)}: "
+            f"{', '.join(gains)}."
+        )
 
 
-def _uncertain(results: Results, student: Model, baseline: Model) -> str:
+def shown_controls(results: Compared) -> list[str]:
+    """The roles of controls that a student is compared with in the same variant."""
+    return [role for role in CONTROLS if any(pair(results, target, role) for target in targets(results))]
+
+
+def _no_baseline(results: Results) -> str:
+    failed = any(m.failed for m in of_role(results, BASELINE))
+    return "The baseline failed: the gain from distillation is unknown." if failed else NO_BASELINE
+
+
+def _uncertain(results: Results, student: Model, control: Model) -> str:
     """What to know about a gain that the test of the two does not show."""
-    test = verdict.between(results, student, baseline)
+    test = verdict.between(results, student, control)
     return "" if test is None or test.distinguishable else f", {verdict.word(test)}"
 
 
@@ -248,10 +263,10 @@ def _at_shape(results: Results) -> str:
     return f"{text}, for its {count} tasks together" if results.heads and count > 1 else text
 
 
-def _without(results: Results) -> str:
-    """How the baseline was trained."""
+def _trained(results: Results, role: str) -> str:
+    """How the control of a role was trained: ` without a teacher`, or the words of `SELF_TRAINING` after a comma."""
     start = ", from weights that were trained with one" if results.taught_start else ""
-    return f"trained without a teacher{start}"
+    return f" trained without a teacher{start}" if role == BASELINE else f", {SELF_TRAINING}{start}"
 
 
 def _fastest(results: Results, least: float) -> str:
@@ -309,23 +324,22 @@ def _elsewhere(results: Results, model: Model) -> str:
     return f"{tokenizer}{''.join(loads)} With texts of a fixed length (batch x length) it is {listed}."
 
 
-def _against_baseline(results: Results, model: Model) -> str:
-    compared = pair(results, model.target)
-    if compared is None:
-        failed = any(m.failed for m in of_role(results, "baseline"))
-        return "The baseline failed: the gain from distillation is unknown." if failed else NO_BASELINE
-    student, baseline = compared
-    ours, theirs = retained(student) or 0.0, retained(baseline) or 0.0
-    same = f"the same student {_without(results)}{',' if results.taught_start else ''}"
+def _against(results: Results, model: Model, role: str) -> str:
+    """A sentence on the gain over a student's control of a role, which it has."""
+    compared = pair(results, model.target, role)
+    assert compared is not None
+    student, control = compared
+    ours, theirs = retained(student) or 0.0, retained(control) or 0.0
+    same = f"the same student{_trained(results, role)}{',' if results.taught_start or role != BASELINE else ''}"
     if variant(student) == variant(model):
         text = f"{same[0].upper()}{same[1:]} retains {theirs:.1f}%"
     else:
         text = f"Compared as {variant(student)}, the distilled student retains {ours:.1f}% and {same} {theirs:.1f}%"
-    test = verdict.between(results, student, baseline)
+    test = verdict.between(results, student, control)
     if test is not None and not test.distinguishable:
         said = "the two are not distinguishable" if verdict.tied(test) else "whether the two differ is undecided"
         return f"{text}: {said} ({verdict.numbers(test)})."
-    remark = _overlap(student, baseline) if test is None else f" On the macro scores: {verdict.numbers(test)}."
+    remark = _overlap(student, control) if test is None else f" On the macro scores: {verdict.numbers(test)}."
     return f"{text}: {_verdict(ours - theirs)}{remark}"
 
 
@@ -337,8 +351,8 @@ def _verdict(gain: float) -> str:
     return f"distillation gained {gain:.1f} percentage points."
 
 
-def _overlap(student: Model, baseline: Model) -> str:
-    a, b = interval(student, "retained"), interval(baseline, "retained")
+def _overlap(student: Model, control: Model) -> str:
+    a, b = interval(student, "retained"), interval(control, "retained")
     return " The two 95% intervals overlap." if a and b and a[0] <= b[1] and b[0] <= a[1] else ""
 
 

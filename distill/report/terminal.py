@@ -15,7 +15,8 @@ from distill.evaluation.results import Results
 from distill.report.page import Banner, Block, Bullets, Code, Heading, Headline, Paragraph, Picture, summary
 from distill.report.table import Table
 
-_COLOURS = {"teacher": "dim", "student": "bold", "baseline": "", "member": "dim", "pruned": ""}
+_COLOURS = {"teacher": "dim", "student": "bold", "member": "dim"}
+"""Role of a model -> style of its row; others have none."""
 _WIDE = 150
 """Characters across a terminal that is wide enough for the whole table."""
 _OMITTED = ("Role", "Speedup, same backend")

@@ -121,6 +121,10 @@ def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.
         overrides += ["stages.quantize.schemes=[onnxruntime]"]
     # In every scheme, a graph of each depth is resized to the widths; `auto` searches all sizes.
     overrides += ["stages.prune.finalists=2", "stages.prune.dimensions=[layers,hidden]"] if recipe == "prune" else []
+    if recipe == "task":
+        stages = [*composed(recipe).pipeline]
+        stages.insert(stages.index("finetune_baseline") + 1, "finetune_self_trained")
+        overrides += [f"pipeline=[{','.join(stages)}]", "stages.evaluate.self_trained=finetune_self_trained"]
     if composed(recipe).student.embedding_size is not None:
         overrides += ["student.embedding_size=16"]  # the tiny teachers are as narrow
     if composed(recipe).student.layers:
@@ -279,6 +283,7 @@ def test_runs_to_valid_results(finished: Finished) -> None:
     assert written["smoke"]
     assert written["recipe"] == finished.recipe
     roles = {"teacher", "student"} | ({"baseline"} if finished.recipe not in WITHOUT_BASELINE else set())
+    roles |= {"self-trained"} if finished.recipe == "task" else set()
     assert {model["role"] for model in written["models"]} == roles
     assert {model["scheme"] for model in written["models"]} >= {"fp32", "int8"}
     scored = [model["scores"] for model in written["models"] if model["scores"]]

@@ -56,7 +56,9 @@ def models(ctx: Context, step: Step) -> Models:
     reference, every = step.teacher, compared(step)
     assert isinstance(reference, Step)
     quantized = dict.fromkeys(each.quantized for each in every if each.quantized is not None)
-    of_students = (made for each in every for made in (each.student, each.pruned, each.baseline) if made is not None)
+    of_students = [
+        made for each in every for made in (each.student, each.pruned, *each.controls.values()) if made is not None
+    ]
     steps = dict.fromkeys((reference, *of_students, *quantized))
     return Models(
         reference=reference,
@@ -125,7 +127,7 @@ class Loader:
     def _files_of(self, folder: str) -> Quantized:
         """The quantized files and ONNX files of the models that no quantize step quantizes.
 
-        The teacher is quantized without limits on its loss, and the baseline with the limits of its student.
+        The teacher is quantized without limits on its loss, and controls with the limits of their student.
         """
         group = [variant for variant in self.variants if variant.made == folder]
         start, one_encoder = self.models.checkpoints[group[0].step], group[0].step in self.models.one_encoder

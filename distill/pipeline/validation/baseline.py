@@ -24,7 +24,11 @@ def baselines(config: Config) -> Iterator[Line]:
                 "be a train stage of role student",
                 nearest(stage.baseline_of, students),
             )
-        for label, term in stage.terms.items():
+        teacher = config.stages.get(stage.teacher) if stage.teacher is not None else None
+        if teacher is not None and (not isinstance(teacher, Baseline) or teacher.teacher is not None):
+            words = "be a stage of kind baseline without a teacher of its own"
+            yield Problem(f"{key}.teacher", stage.teacher, words, "a student of the teacher is a stage of kind train")
+        for label, term in stage.terms.items() if stage.teacher is None else ():
             if term.weight > 0 and term.compare_with == "teacher":
                 where = f"{key}.terms.{label}"
                 yield Problem(

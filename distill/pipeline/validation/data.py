@@ -10,7 +10,7 @@ import numpy as np
 
 from distill.config import NO_TEACHER, Config, Prune, Quantize, Train
 from distill.config.feature_kinds import FEATURE_KINDS
-from distill.config.plan import SHARED_HEADS, STATIC, Plan, Step, tokenizer_of
+from distill.config.plan import CONTROLS, SHARED_HEADS, STATIC, Plan, Step, tokenizer_of
 from distill.config.schemes import SCHEMES
 from distill.data.labels import check_head
 from distill.data.soft_labels import without
@@ -209,7 +209,7 @@ def _unlabelled(tasks: Tasks, models: Models, steps: Sequence[Step], config: Con
 def _left_out(step: Step, steps: Sequence[Step], config: Config) -> str:
     """The settings that leave a stage out, if no other stage needs its model."""
     named = [(other, key) for other in steps for key, of in other.sources.items() if step in of]
-    if any(key != "baseline" for _, key in named):
+    if any(key not in CONTROLS.values() for _, key in named):
         return ""
     kept = [stage for stage in config.pipeline if stage != step.stage]
     settings = [f"'pipeline=[{','.join(kept)}]'", *dict.fromkeys(f"stages.{s.stage}.{key}=null" for s, key in named)]

@@ -22,9 +22,9 @@ from distill.config import (
     Vocabulary,
     names,
 )
-from distill.config.baselines import expanded
+from distill.config.baselines import BASELINE, SELF_TRAINED, expanded
 from distill.config.feature_kinds import FEATURE_KINDS, POOLED
-from distill.config.plan import GIVEN, STATIC, TEACHER, Given, Plan, Source, Step, targets, tokenizer_of
+from distill.config.plan import CONTROLS, GIVEN, STATIC, TEACHER, Given, Plan, Source, Step, targets, tokenizer_of
 from distill.config.schemes import SCHEMES
 from distill.errors import Line, Problem
 from distill.pipeline.validation.baseline import baselines
@@ -61,7 +61,8 @@ def _chained(plan: Plan, config: Config) -> Iterator[Line]:
     """Baselines of several targets that would begin with what the student of the target before them learned."""
     if not config.target.chain or len(plan.targets) < 2 or config.budget.minutes is not None:
         return
-    for stage, step in {s.stage: s for s in plan.of(Train) if s.settings.role == "baseline" and s.target}.items():
+    of_controls = {s.stage: s for s in plan.of(Train) if s.settings.role in CONTROLS and s.target}
+    for stage, step in of_controls.items():
         start, pruner = step.start, step.pruner
         if pruner is not None and not (isinstance(start, Step) and start.cutter is start and start.pruner is pruner):
             yield Problem(
@@ -126,7 +127,12 @@ def _reference(step: Step, key: str, source: Step) -> Iterator[Line]:
     models = [kind for kind, settings in STAGES.items() if settings.writes_models]
     kinds, where = REFERRED_KINDS.get(key, models), f"stages.{step.stage}.{key}"
     settings, other = step.settings, source.settings
-    if source.kind not in kinds:
+    self_trained = getattr(other, "role", None) == SELF_TRAINED
+    if key in CONTROLS.values() and self_trained != (key == CONTROLS[SELF_TRAINED]):
+        must = "be a stage without a teacher" if self_trained else "be a stage of kind baseline with a teacher"
+        other_key = CONTROLS[SELF_TRAINED if self_trained else BASELINE]
+        yield Problem(where, source.stage, must, f"name it in stages.{step.stage}.{other_key}")
+    elif source.kind not in kinds:
         yield Problem(where, source.stage, f"be a stage of kind {' or '.join(kinds)}", f"it is of kind {source.kind}")
     elif key == "quantized" and isinstance(other, Quantize):
         start = settings.student if isinstance(settings, Evaluate) else getattr(settings, "start", None)
@@ -301,5 +307,5 @@ def _train(step: Step, stage: Train, config: Config) -> Iterator[Line]:
     )
     yield from terms(key, stage, facts)
     longest = config.corpus.max_length if stage.data == "corpus" else config.tasks.max_length
-    if 0 < stage.batch.tokens < longest and stage.role != "baseline":
+    if 0 < stage.batch.tokens < longest and stage.role not in CONTROLS:
         yield Problem(f"{key}.batch.tokens", stage.batch.tokens, f"be >= {longest} (max_length)", "set it higher")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distill.config import Term, Train
+from distill.config.baselines import BASELINE
 from distill.config.feature_kinds import FEATURE_KINDS, FeatureKind
 from distill.errors import Line, Problem
 
@@ -55,11 +56,11 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
 
 def _compared(where: str, key: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:
     taught = stage.teacher is not None or (facts.soft_labels and kind.head)
-    if term.compare_with == "teacher" and not taught and stage.role != "baseline":
+    if term.compare_with == "teacher" and not taught and stage.role != BASELINE:
         yield Problem(
             f"{where}.compare_with", "teacher", f"be labels where {key}.teacher is null", f"set {key}.teacher=STAGE"
         )
-    if not kind.labels and term.compare_with == "labels" and stage.role == "baseline":
+    if not kind.labels and term.compare_with == "labels" and stage.role == BASELINE:
         yield Problem(f"{where}.features", kind.name, "be logits in a baseline", f"drop the term with ~{where}")
     elif not kind.labels and term.compare_with == "labels":
         key = f"{where}.compare_with"

@@ -88,8 +88,8 @@ def test_a_step_refers_to_its_own_target_and_an_evaluation_to_all() -> None:
     assert inputs("prune/2x") == ["finetune_teacher"]
     each = compared(steps["evaluate"])
     assert [(c.target, c.student.folder) for c in each] == [("2x", "recover/2x"), ("4x", "recover/4x")]
-    assert [(c.baseline, c.quantized, c.pruned) for c in each] == [
-        (steps[f"recover_baseline/{t}"], steps[f"quantize/{t}"], None) for t in ("2x", "4x")
+    assert [(c.controls, c.quantized, c.pruned) for c in each] == [
+        ({"baseline": steps[f"recover_baseline/{t}"]}, steps[f"quantize/{t}"], None) for t in ("2x", "4x")
     ]
 
 
@@ -177,6 +177,44 @@ def test_a_baseline_differs_from_its_student_only_in_what_needs_a_teacher(
         assert parts == {term: (1.0, "labels")}
 
 
+@pytest.mark.parametrize("recipe", ["prune", "task", "distilbert", "static"])
+def test_a_self_trained_student_differs_from_the_student_only_in_its_teacher_its_labels_and_its_start(
+    recipe: str,
+) -> None:
+    """It learns the same rows with the student's terms on outputs, and the labels as the baseline does."""
+    settings = config.load_config([f"recipe={recipe}"])
+    name = "recover" if recipe == "prune" else "finetune"
+    student, baseline, control = (trained(settings, f"{name}{end}") for end in ("", "_baseline", "_self_trained"))
+    differ = {f.name for f in fields(Train) if getattr(control, f.name) != getattr(student, f.name)}
+    assert differ - {"start", "terms"} == {"role", "teacher"}
+    assert (control.role, control.teacher, control.start) == ("self-trained", f"{name}_baseline", baseline.start)
+    assert control.transfer
+    of_outputs = {label: term for label, term in student.terms.items() if term.compare_with == "teacher"}
+    assert of_outputs["soft_targets"].weight > 0
+    assert control.terms == of_outputs | baseline.terms
+
+
+def test_self_trained_students_of_a_chain_are_pruned_one_from_the_other() -> None:
+    stages = "finetune_teacher,prune,recover,recover_baseline,recover_self_trained,evaluate"
+    plan = resolve(
+        composed(
+            *("target.speedup=[8,4]", "target.chain=true", f"pipeline=[{stages}]"),
+            *("stages.evaluate.quantized=null", "stages.evaluate.self_trained=recover_self_trained"),
+        )
+    )
+    steps = {step.folder: step for step in plan.steps}
+    slow, fast = steps["recover_self_trained/4x"], steps["recover_self_trained/8x"]
+    assert slow.start is steps["prune/4x"]
+    assert (slow.teacher, fast.teacher) == (steps["recover_baseline/4x"], steps["recover_baseline/8x"])
+    assert fast.ancestors[:3] == [fast, steps["prune_recover_self_trained/8x"], slow]
+    assert fast.pruner is steps["prune/8x"]
+    assert steps["prune/8x"].start is steps["recover/4x"], "students start from students"
+    assert {each.target: each.controls for each in compared(steps["evaluate"])} == {
+        t: {"baseline": steps[f"recover_baseline/{t}"], "self-trained": steps[f"recover_self_trained/{t}"]}
+        for t in ("4x", "8x")
+    }
+
+
 def test_a_baseline_has_no_gates_and_no_simulated_int8_and_is_not_skipped() -> None:
     student = Train(gates=Gates("l0"), quantization_aware=True, skip_if_mlm_head=True, epochs=5.0)
     settings = Config(stages={"student": student, "baseline": Baseline(baseline_of="student")})
@@ -243,7 +281,7 @@ def test_a_plan_of_no_target_exports_the_teacher() -> None:
     assert [step.folder for step in plan.steps] == ["finetune_teacher", "quantize_teacher", "evaluate", "export"]
     teacher, quantized, evaluate, export = plan.steps
     (each,) = compared(evaluate)
-    assert (each.student, each.quantized, each.baseline) == (teacher, quantized, None)
+    assert (each.student, each.quantized, each.controls) == (teacher, quantized, {})
     assert (export.start, export.source("quantized"), export.source("evaluated")) == (teacher, quantized, evaluate)
 
 

@@ -57,6 +57,12 @@ def settings() -> Config:
             "trained with too",
         ),
         (
+            "evaluate",
+            {"self_trained": "finetune_baseline"},
+            "stages.evaluate.self_trained: got finetune_baseline; must be a stage of kind baseline with a teacher; "
+            "name it in stages.evaluate.baseline",
+        ),
+        (
             "finetune_baseline",
             {"start": "finetuned"},
             f"{KEY}.start: got finetuned; must be an earlier stage of the pipeline; did you mean finetune?",
@@ -80,6 +86,24 @@ def test_a_problem_is_reported_once_under_the_key_the_user_wrote(
         node = changed.stages[stage]
         setattr(getattr(node, group) if group else node, name, value)
     assert validation.settings(changed, "distilbert") == [expected]
+
+
+def test_a_self_trained_student_is_no_baseline(settings: Config) -> None:
+    changed = copy.deepcopy(settings)
+    changed.pipeline.insert(changed.pipeline.index("finetune_baseline") + 1, "finetune_self_trained")
+    changed.stages["evaluate"].self_trained = "finetune_self_trained"  # type: ignore[attr-defined]
+    assert validation.settings(changed, "distilbert") == []
+    changed.stages["finetune_self_trained"].teacher = "finetune_teacher"  # type: ignore[attr-defined]
+    assert validation.settings(changed, "distilbert") == [
+        "stages.finetune_self_trained.teacher: got finetune_teacher; must be a stage of kind baseline without a "
+        "teacher of its own; a student of the teacher is a stage of kind train"
+    ]
+    changed.stages["finetune_self_trained"].teacher = "finetune_baseline"  # type: ignore[attr-defined]
+    changed.stages["evaluate"].baseline = "finetune_self_trained"  # type: ignore[attr-defined]
+    assert validation.settings(changed, "distilbert") == [
+        "stages.evaluate.baseline: got finetune_self_trained; must be a stage without a teacher; name it in "
+        "stages.evaluate.self_trained"
+    ]
 
 
 def test_a_term_of_weight_0_needs_no_teacher(settings: Config) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distill.report import figure, footnotes, headline, markdown, model_card, overview, page, pruning_table, validate
-from distill.report.detail import gain_table
+from distill.report.detail import gain_tables
 from tests.decoded import decoded, decoded_all
 
 Results = dict[str, Any]
@@ -154,16 +154,34 @@ def test_every_student_is_in_the_headline_with_its_gain(family: Results) -> None
 
 
 def test_names_of_models_are_labels_only(family: Results) -> None:
-    before = headline.headline(decoded(family)), gain_table(decoded(family)), figure.points(decoded(family))
+    before = headline.headline(decoded(family)), gain_tables(decoded(family)), figure.points(decoded(family))
     for model in family["models"]:
         model["name"] = "any name 3x"
-    assert (headline.headline(decoded(family)), gain_table(decoded(family)), figure.points(decoded(family))) == before
+    assert (headline.headline(decoded(family)), gain_tables(decoded(family)), figure.points(decoded(family))) == before
 
 
 def test_without_a_baseline_there_is_no_table_of_gains(family: Results) -> None:
     family["models"] = [m for m in family["models"] if m["role"] != "baseline"]
     assert headline.headline(decoded(family)).endswith(headline.NO_BASELINE)
-    assert gain_table(decoded(family)) is None
+    assert gain_tables(decoded(family)) == []
+
+
+def test_the_gain_over_self_training_is_told_apart_from_the_gain_over_the_baseline(family: Results) -> None:
+    for baseline in [m for m in family["models"] if m["role"] == "baseline"]:
+        control = copy.deepcopy(baseline) | {"role": "self-trained", "name": f"self-trained {baseline['target']}"}
+        control["retained"]["headline"] += 2.0
+        family["models"].append(control)
+    assert validate(family) == []
+    text = headline.headline(decoded(family))
+    assert (
+        "trained without a teacher, in percentage points, as fp32 torch: +6.5 (2x), +0.5 (4x). Gain over the same "
+        "students, trained on the labels and, in the teacher's place, on the outputs of the baseline (self-training), "
+        "in percentage points, as fp32 torch: +4.5 (2x), -1.5 (4x)." in text
+    )
+    over_baseline, over_self_trained = gain_tables(decoded(family))
+    assert [row[2:] for row in over_baseline.rows] == [("97.5", "91.0", "+6.5"), ("93.0", "92.5", "+0.5")]
+    assert [row[2:] for row in over_self_trained.rows] == [("97.5", "93.0", "+4.5"), ("93.0", "94.5", "-1.5")]
+    assert figure.svg(figure.points(decoded(family))).count(">same student, self-trained<") == 1
 
 
 @pytest.mark.parametrize(
@@ -192,8 +210,7 @@ def test_a_baseline_from_weights_trained_with_a_teacher_is_named_as_such(family:
 
 
 def test_the_gain_of_each_student_is_over_its_own_baseline(family: Results) -> None:
-    table = gain_table(decoded(family))
-    assert table is not None
+    (table,) = gain_tables(decoded(family))
     assert [tuple(row) for row in table.rows] == [
         ("2x", "fp32 torch", "97.5", "91.0", "+6.5"),
         ("4x", "fp32 torch", "93.0", "92.5", "+0.5"),

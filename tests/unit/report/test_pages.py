@@ -17,7 +17,7 @@ from rich.console import Console
 
 from distill.report import figure, html, markdown, model_card, show, validate, write
 from distill.report import page as pages
-from distill.report.detail import by_shape_table, gain_table, latency_table, recall_table, stages_table, tables
+from distill.report.detail import by_shape_table, gain_tables, latency_table, recall_table, stages_table, tables
 from distill.report.headline import SMOKE
 from distill.report.table import models_table
 from distill.report.timed import reported_input
@@ -157,8 +157,7 @@ def test_rows_contain_the_numbers(results: Results) -> None:
         *("93.1 [92.0, 94.0]", "5.20x [5.04, 5.41]", "8.32x"),
     )
     assert reported_input(decoded(results)) == "8x128"
-    gain = gain_table(decoded(results))
-    assert gain is not None
+    (gain,) = gain_tables(decoded(results))
     assert gain.rows[0] == ("cola", "62.3", "57.5", "+4.8")
     assert gain.rows[-1] == ("retained %", "93.1", "87.6", "+5.5")
     by_shape = by_shape_table(decoded(results))
