@@ -9,9 +9,11 @@ import numpy as np
 
 from distill.data.task_types.task_type import MISSING
 from distill.data.task_types.written import spelled_alike
-from distill.errors import ConfigError
+from distill.errors import ConfigError, visible
 
 BALANCED = "balanced"
+SHOWN = 8
+"""Weights of labels that a line tells."""
 
 ClassWeight = str | Mapping[str, float] | None
 """`BALANCED`, or label -> its weight, where other labels have the weight 1. None weighs all rows equally."""
@@ -62,6 +64,14 @@ def of_labels(given: ClassWeight, targets: np.ndarray, labels: Sequence[str]) ->
     counts = np.bincount(targets[targets != MISSING], minlength=len(labels))
     even = counts.sum() / max(1, int((counts > 0).sum()))
     return np.where(counts > 0, even / np.maximum(counts, 1), 1).astype(np.float32)
+
+
+def described(weights: np.ndarray, labels: Sequence[str]) -> str:
+    """`weights of labels: unsafe 12.5, safe 0.52`, the largest first; of many labels the first and the last."""
+    named = [f"{visible(labels[n])} {weights[n]:.3g}" for n in np.argsort(-weights, kind="stable").tolist()]
+    left_out = len(named) - SHOWN
+    shown = ", ".join(named if left_out <= 0 else [*named[: SHOWN - 1], f"{left_out} others", named[-1]])
+    return f"weights of labels: {shown}"
 
 
 def arrays(weights: np.ndarray | None, targets: np.ndarray) -> dict[str, np.ndarray]:

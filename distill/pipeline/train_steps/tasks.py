@@ -257,6 +257,14 @@ def _own_passes(transfer: Transfer) -> float:
     return transfer.passes
 
 
+def _weights(name: str, data: TaskData, targets: np.ndarray, told: bool, runtime: Runtime) -> np.ndarray | None:
+    """The weights of a task's labels, if it has any; with a line on them if they are to be told."""
+    weights = class_weights.of_labels(data.task.class_weight, targets, data.task.labels)
+    if told and weights is not None:
+        runtime.machine.log(f"{name}/{data.task.name}: {class_weights.described(weights, data.task.labels)}")
+    return weights
+
+
 def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskData) -> TrainingData:
     """The training data of the model of a task."""
     kind, tokenizer, machine = data.task.kind, inputs.tokenizer, runtime.machine
@@ -268,7 +276,8 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
     teachers, learned = _teachers_or_logits(inputs.teacher, data, bound_terms, inside, encoded, tokenizer, runtime)
     seconds = time.monotonic() - began
 
-    in_batch = kind.separate and kind.grouped and any(term.compare_with == "labels" for term in bound_terms.values())
+    on_labels = any(term.compare_with == "labels" for term in bound_terms.values())
+    in_batch = kind.separate and kind.grouped and on_labels
     texts = [group_numbers(rows.rows[column]) for column in data.task.columns] if in_batch else None
     # Numbers of documents that only rows of the transfer set have come after those of the task's own documents.
     own_documents = 0 if texts is None else int(texts[1][:own_rows].max()) + 1
@@ -278,7 +287,7 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
         rows = replace(rows, encoded=encoded)
 
     assert encoded.labels is not None
-    weights = class_weights.of_labels(data.task.class_weight, encoded.labels, data.task.labels)
+    weights = _weights(inputs.name, data, encoded.labels, on_labels, runtime)
     # The texts of all rows are compared, whichever process encodes them.
     rank, world = machine.accelerator.process_index, machine.accelerator.num_processes
     global_batch = kind.separate and world > 1

@@ -85,7 +85,8 @@ def problems(models: Models, config: Config, plan: Plan, steps: Sequence[Step], 
     most = [families.max_length(made) for _, made in students if made is not None]
     yield from _too_long(lengths(config, plan, [s for s in steps if s.on_corpus]), longest, most, "")
     # Only for tasks, because a corpus is cut into sequences anyway.
-    windows = f", or {quoting.setting('teacher.window', longest)}" if window is None else ""
+    by_windows = f", or {quoting.setting('teacher.window', longest)} where a whole text has one class or number"
+    windows = by_windows if window is None else ""
     on_tasks = lengths(config, plan, [s for s in steps if not s.on_corpus])
     yield from _too_long(on_tasks, longest if window is None else None, most, windows)
     if memory is not None:

@@ -16,7 +16,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
 
 from distill import config, losses
-from distill.data.class_weights import checked, of_labels, of_rows
+from distill.data.class_weights import checked, described, of_labels, of_rows
 from distill.data.files import Table
 from distill.data.labelled import labelled_rows
 from distill.data.task_types import MISSING, TASK_TYPES
@@ -150,6 +150,14 @@ def test_other_values_are_refused_before_files_are_read(given: Any) -> None:
 @pytest.mark.parametrize("given", [None, "balanced", {"bad": 3}, {"bad": "2.5", "fine": 1}])
 def test_weights_are_allowed(given: Any) -> None:
     assert not list(tasks(config.Tasks(train="a.csv", class_weight=given)))
+
+
+def test_weights_are_told_the_largest_first() -> None:
+    assert (
+        described(np.array([0.52, 12.5], np.float32), ["safe", "unsafe"]) == "weights of labels: unsafe 12.5, safe 0.52"
+    )
+    many = described(np.arange(1, 21, dtype=np.float32), [f"l{n}" for n in range(20)])
+    assert many == "weights of labels: l19 20, l18 19, l17 18, l16 17, l15 16, l14 15, l13 14, 12 others, l0 1"
 
 
 def test_labels_may_be_named_as_the_files_spell_them() -> None:

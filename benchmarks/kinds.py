@@ -1,0 +1,99 @@
+"""Runs one task of each kind, with its controls, over several seeds, and keeps their results in docs/results/kinds.
+
+    python -m benchmarks.kinds DATA                          # every kind with the seeds 0, 1 and 2
+    python -m benchmarks.kinds DATA --kinds names --seeds 0
+
+DATA is a folder with GLUE in glue/, as nyu-mll/glue has it, and in own/ the files of WNUT-17 (wnut_train.conll and so
+on), Banking77 (banking_train.csv, banking_test.csv) and XQuAD (xquad_en.json). Runs take place in outputs/kinds, one
+after the other; a run that was stopped goes on by the same command, and one that is kept already is not made again.
+
+The teacher is the embedded one, fine-tuned on the task. Beside the student of each target there are the teacher in
+int8, the same student trained on the labels alone, and the same student self-trained. Nothing is chosen on the reported
+rows.
+
+- names: tags of names in noisy texts, WNUT-17.
+- reader: answers in passages, XQuAD in English; a fifth of its questions is reported.
+- reranker: questions and passages of QNLI, as benchmarks/own_csv.py judges them.
+- retrieval: similarity of two texts, STS-B, with pairs of MRPC and QNLI without a label.
+- intents: 77 intents of short texts, Banking77.
+- guard: whether a text of Banking77 reports a card that is lost, stolen or misused. One text in 25 does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import own_csv
+from benchmarks.results_table import RESULTS, ROOT
+from distill.runtime.storage.atomic import write_bytes
+
+FOLDER, KEPT = ROOT / "outputs" / "kinds", RESULTS / "kinds"
+HARM = ("lost_or_stolen_card", "compromised_card", "card_payment_not_recognised")
+"""Intents that the guard is to find."""
+
+STAGES = "finetune_teacher,prune,recover,recover_baseline,recover_self_trained,quantize,evaluate,export"
+EVERY = (
+    f"recipe=prune pipeline=[{STAGES}] stages.evaluate.self_trained=recover_self_trained "
+    "stages.finetune_teacher.epochs=5"
+)
+KINDS = {
+    "names": "tasks.train=wnut_train.conll tasks.development=wnut_dev.conll tasks.test=wnut_test.conll "
+    "target.speedup=6",
+    "reader": "tasks.train=xquad_en.json tasks.max_length=384 target.speedup=5",
+    "reranker": "tasks.train=judged.csv tasks.test=judged_test.csv target.speedup=6",
+    "retrieval": "tasks.train=similar.csv tasks.test=similar_test.csv tasks.kind=embedding target.speedup=6",
+    "intents": "tasks.train=banking_train.csv tasks.test=banking_test.csv target.speedup=[10,30]",
+    "guard": "tasks.train=guard.csv tasks.test=guard_test.csv target.speedup=8",
+}
+"""Kind -> what its command adds to `EVERY`."""
+
+
+def files(data: Path) -> None:
+    """Put the files of all runs into their folder."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for file in sorted((data / "own").iterdir()):
+        if file.suffix in (".conll", ".json", ".csv"):
+            shutil.copyfile(file, FOLDER / file.name)
+    for split, end in (("train", ""), ("test", "_test")):
+        with (data / "own" / f"banking_{split}.csv").open(newline="", encoding="utf-8") as file:
+            rows = [(row["text"], "alarm" if row["category"] in HARM else "other") for row in csv.DictReader(file)]
+        own_csv.write(str(FOLDER / f"guard{end}.csv"), ("text", "label"), rows)
+    script = [sys.executable, str(ROOT / "benchmarks" / "own_csv.py"), str((data / "glue").resolve())]
+    subprocess.run(script, cwd=FOLDER, check=True)
+
+
+def command(kind: str, seed: int) -> list[str]:
+    return ["-m", "distill", *EVERY.split(), *KINDS[kind].split(), f"seed={seed}", f"output={kind}-{seed}"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code of the first run that failed, or 0."""
+    parser = argparse.ArgumentParser(description="Run one task of each kind, with its controls.")
+    parser.add_argument("data", type=Path, metavar="DATA")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    asked = parser.parse_args(arguments)
+    files(asked.data)
+    for seed in asked.seeds:
+        for kind in asked.kinds:
+            kept = ROOT / KEPT / kind / f"seed{seed}" / "results.json"
+            if kept.is_file():
+                continue
+            words = command(kind, seed)
+            print(f"$ python {shlex.join(words)}", flush=True)
+            if code := subprocess.run([sys.executable, *words], cwd=FOLDER, check=False).returncode:
+                return code
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(kept, (FOLDER / f"{kind}-{seed}" / "results.json").read_bytes())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
