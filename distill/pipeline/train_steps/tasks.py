@@ -285,7 +285,6 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
         # A teacher with another tokenizer may have no token for words that the student has.
         encoded = replace(encoded, words=encoded.words.only(np.asarray(learned.any(axis=1))))
         rows = replace(rows, encoded=encoded)
-
     assert encoded.labels is not None
     weights = _weights(inputs.name, data, encoded.labels, on_labels, runtime)
     # The texts of all rows are compared, whichever process encodes them.

@@ -203,7 +203,7 @@ def collated(kind: str, columns: dict[str, Any], patch: pytest.MonkeyPatch, **se
     patch.setattr(steps, "_teachers_or_logits", lambda *args: ([], None))
     runtime = SimpleNamespace(machine=SimpleNamespace(accelerator=SimpleNamespace(process_index=0, num_processes=1)))
     training: Any = steps.training_data(
-        SimpleNamespace(tokenizer=tokenizer, teacher=None, given=None),  # type: ignore[arg-type]
+        SimpleNamespace(name="finetune", tokenizer=tokenizer, teacher=None, given=None),  # type: ignore[arg-type]
         SimpleNamespace(terms={}),  # type: ignore[arg-type]
         runtime,  # type: ignore[arg-type]
         data,
