@@ -100,7 +100,8 @@ class Task:
     """Probability above which a model outputs a label of multi_label, or no answer of question_answering; 0.5 when
     null. When null, a question always gets an answer if every training question has one."""
     drop_leaked: bool | None = None
-    """Whether training rows whose text is also a validation or test row are left out. Null means true."""
+    """Whether training rows are left out that are copies of rows of another split: their texts differ at most in case,
+    punctuation and spaces. Null means true."""
     rows: dict[str, int] = field(default_factory=dict)
     """Split -> number of rows that it should have, by which a report detects partial data."""
     in_headline: bool = True

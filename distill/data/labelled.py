@@ -170,9 +170,10 @@ def _apart(
 ) -> dict[str, Split]:
     """The splits without leaks, and with rows that are set aside for validation and for choices.
 
-    The training and validation rows of a published data set are used as they are.
+    Of a published data set, the splits are used as they are but for leaks.
     """
     if settings.rows:
+        splits = without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
         return developed(splits, columns, notes, name)
     notes += repeated(splits["train"], columns, name) if "train" in splits else ()
     # Leaks first: a row of the test file must not be set aside.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from distill.data.files import Table
+from distill.data.near import normalized
 from distill.data.task_types import Columns, TaskType, flat, labelled, targets_in
 from distill.errors import DataError
 from distill.runtime import quoting
@@ -99,54 +100,64 @@ def _part(train: Split, columns: Columns, share: float, most: int, salt: str = "
 
 
 def _apart(train: Split, part: np.ndarray, columns: Columns) -> tuple[Split, Split, str, str]:
-    """The training rows that are not in a part [rows] and have no text of it, the part, and words for a note: how many
-    rows the part has, and how many others have a text of it."""
-    codes = hashes(train, columns.content)
+    """The training rows that are not in a part [rows] and are no copies of its rows, the part, and words for a note:
+    how many rows the part has, and how many others are copies."""
+    codes = copy_hashes(train, columns)
     copies = ~part & np.isin(codes, codes[part])
     rest, chosen = (Split(train.table, train.rows[rows]) for rows in (~(part | copies), part))
     counted = f"{int(part.sum()):,} of {int(labelled(targets_of(train)).sum()):,} labelled training rows"
-    return rest, chosen, counted, f"; {copies.sum():,} copies without a label are left out" if copies.any() else ""
+    return rest, chosen, counted, f"; {copies.sum():,} copies of them are left out" if copies.any() else ""
 
 
 def hashes(split: Split, columns: Sequence[str], salt: str = "") -> np.ndarray:
     """[rows] 64-bit hash of each row's text, without surrounding spaces; another one for each `salt`."""
-    return np.fromiter(_hashes(split, columns, salt), np.uint64, len(split.rows))
+    return np.fromiter(_hashes(split, columns, salt, str.strip), np.uint64, len(split.rows))
 
 
-def _hashes(split: Split, columns: Sequence[str], salt: str) -> Iterator[int]:
+def copy_hashes(split: Split, columns: Columns) -> np.ndarray:
+    """[rows] 64-bit hash of each row's text, the same for texts that differ in case, punctuation and spaces alone."""
+    return np.fromiter(_hashes(split, columns.content, "", _letters), np.uint64, len(split.rows))
+
+
+def _letters(text: str) -> str:
+    return normalized(text) or text.strip()
+
+
+def _hashes(split: Split, columns: Sequence[str], salt: str, form: Callable[[str], str]) -> Iterator[int]:
     for start in range(0, len(split.rows), _AT_ONCE):
         rows = split.rows[start : start + _AT_ONCE]
         # The rows are in order. `take` would copy the texts of the whole table, and not only of this slice.
         part = split.table.select(columns).slice(rows[0], rows[-1] - rows[0] + 1).take(rows - rows[0])
         for texts in zip(*(part[column].to_pylist() for column in columns), strict=True):
-            content = "\0".join(_flat(texts)).encode("utf-8", "surrogatepass")
+            content = "\0".join(map(form, _flat(texts))).encode("utf-8", "surrogatepass")
             digest = hashlib.blake2b(content, digest_size=8, person=salt.encode()[:16])
             yield int.from_bytes(digest.digest(), "little")
 
 
 def _flat(texts: Sequence[Any]) -> Iterator[str]:
-    """Texts, also from lists, without surrounding spaces."""
+    """Texts, also from lists."""
     for text in texts:
-        yield from (text.strip(),) if isinstance(text, str) else (part.strip() for part in text)
+        yield from (text,) if isinstance(text, str) else text
 
 
 def without_leaks(
     splits: dict[str, Split], columns: Columns, drop: bool, notes: list[str], name: str
 ) -> dict[str, Split]:
-    """The splits without the training rows whose text is also a validation or test row."""
+    """The splits without the training rows whose text is, but for case, punctuation and spaces, that of a row of
+    another split."""
     others = [part for split, part in splits.items() if split != "train"]
     if "train" not in splits or not others:
         return splits
-    held = np.unique(np.concatenate([hashes(part, columns.content) for part in others]))
+    held = np.unique(np.concatenate([copy_hashes(part, columns) for part in others]))
     train = splits["train"]
-    leaked = np.isin(hashes(train, columns.content), held)
+    leaked = np.isin(copy_hashes(train, columns), held)
     if not leaked.any():
         return splits
     example = train.table[columns.text[0]][int(train.rows[leaked][0])].as_py()
     count = int(leaked.sum())
     action = "left out of training" if drop else "kept in training, because drop_leaked is false"
     notes.append(
-        f"{name}: {count:,} training rows have the text of a validation or test row and are {action}, e.g. "
+        f"{name}: {count:,} training rows are copies of development, validation or test rows and are {action}, e.g. "
         f"{quoting.short(example)!r}"
     )
     return splits | {"train": Split(train.table, train.rows[~leaked])} if drop else splits

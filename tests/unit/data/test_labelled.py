@@ -133,7 +133,7 @@ def test_copies_of_a_text_are_in_one_split() -> None:
     parts = [{text.strip() for text in texts(split)} for split in splits]
     assert sum(map(len, parts)) == COUNT
     assert set().union(*parts) == set(TEXTS)
-    assert not any("have the text of a validation" in note for note in rows.notes)
+    assert not any("are copies of" in note for note in rows.notes)
 
 
 def test_a_pair_is_one_text() -> None:
@@ -193,12 +193,33 @@ def test_leaked_rows_are_left_out_of_training(split: str) -> None:
     rows = load({"train": TICKETS, split: leaked})
     assert not {text.strip() for text in leaked["text"]} & set(texts(rows.train))
     assert rows.notes[1] == (
-        "tickets: 10 training rows have the text of a validation or test row and are left out of training, e.g. "
-        f"{TEXTS[0]!r}"
+        "tickets: 10 training rows are copies of development, validation or test rows and are left out of training, "
+        f"e.g. {TEXTS[0]!r}"
     )
     kept = load({"train": TICKETS, split: leaked}, drop_leaked=False)
     assert set(TEXTS[:10]) <= set(learned(kept))
     assert "kept in training, because drop_leaked is false" in kept.notes[1]
+
+
+@pytest.mark.parametrize("counts", [{}, {"train": 200, "validation": 5}], ids=["own", "published"])
+def test_rows_that_differ_in_case_punctuation_and_spaces_are_copies(counts: dict[str, int]) -> None:
+    """Texts without letters are copies of equal texts alone."""
+    held = [TEXTS[0].upper(), f"{TEXTS[1]} !", TEXTS[2].replace(" ", "  "), ":-)", "Another."]
+    train = {"text": [*TEXTS, ":-)", ":-(", "No, no.", "No no"], "label": [*CLASSES, *CLASSES[:4]]}
+    rows = load({"train": train, "validation": {"text": held, "label": CLASSES[:5]}}, rows=counts)
+    kept = set(learned(rows)) | set(texts(rows.development["development"]))
+    assert {*TEXTS, ":-)", ":-(", "No, no.", "No no"} - kept == {*TEXTS[:3], ":-)"}
+    assert any("tickets: 4 training rows are copies of" in note for note in rows.notes)
+
+
+def test_a_copy_of_a_row_that_is_set_aside_is_not_trained_on() -> None:
+    copies = [text.upper() for text in TEXTS]
+    rows = load({"train": {"text": [*TEXTS, *copies], "label": CLASSES * 2}})
+    parts = [rows.train, rows.development["development"], rows.reported["validation"]]
+    train, *aside = ({text.casefold() for text in texts(split)} for split in parts)
+    assert train
+    assert not any(train & part for part in aside)
+    assert any("copies of them are left out" in note for note in rows.notes)
 
 
 def test_a_test_text_chooses_nothing() -> None:
