@@ -21,6 +21,7 @@ from typing import Any
 
 from msgspec.structs import replace as replaced
 
+from distill.config.baselines import BASELINE, SELF_TRAINED
 from distill.config.typed import RENAMED
 from distill.errors import DataError
 from distill.evaluation.results import Model, Results
@@ -46,6 +47,8 @@ OWN, COMPRESSION = "own-", "frontier/"
 """Beginnings of the names of runs on a user's own files, and of one recipe with several seeds."""
 LEVERS, ABLATION = "levers/", "ablation/"
 """Beginnings of the names of runs that differ in one setting of the recovery, of two groups: GROUP/SETTING/SEED."""
+KINDS = "kinds/"
+"""Beginning of the names of runs that benchmarks/kinds.py made: kinds/KIND/SEED."""
 FROM_TEACHER, CHAIN = "cut-from-the-teacher/", "chain/"
 """Beginnings of the names of runs that prune to several targets, from the teacher and one from the other."""
 README, COMPRESSING, FINDINGS = Path("README.md"), Path("docs/compressing.md"), Path("docs/findings.md")
@@ -126,6 +129,7 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
         (MEASURING, "compressed"): compressed_part(
             _compressed(runs), _older_rules([name for name in runs if name.startswith(COMPRESSION)], runs)
         ),
+        (MEASURING, "kinds"): kinds_part(runs),
         (FINDINGS, "chain"): chain_part(runs),
         (FINDINGS, "levers"): levers_part(runs, LEVERS),
         (FINDINGS, "ablation"): levers_part(runs, ABLATION),
@@ -267,6 +271,56 @@ def _gain(results: Results, target: str | None) -> str:
     test = verdict.between(results, *both)
     unclear = f", {verdict.word(test)}" if test is not None and not test.distinguishable else ""
     return f"{student - baseline:+.1f}{unclear}"
+
+
+def kinds_part(runs: dict[str, Results]) -> str:
+    """A row for each kind of task and target, over seeds: the teacher's and the student's fastest variants, and the
+    controls in the variant that is compared with them."""
+    groups: dict[tuple[str, str | None], list[Results]] = {}
+    for name, results in runs.items():
+        for target in headline.targets(results) if name.startswith(KINDS) else ():
+            groups.setdefault((name.split("/")[1], target), []).append(results)
+    rows = []
+    for (kind, target), group in groups.items():
+        teachers = [headline.fastest(run, _measured(headline.of_role(run, "teacher"))) for run in group]
+        students = [headline.chosen(run, target) for run in group]
+        controls = [
+            [both[1] for run in group if (both := headline.pair(run, target, role)) is not None]
+            for role in (BASELINE, SELF_TRAINED)
+        ]
+        whole = [model for run in group if (model := headline.reference_teacher(run)) is not None]
+        rows.append(
+            (
+                kind,
+                ", ".join(metric for scores in (whole[0].scores or {}).values() for metric in scores),
+                overview.mean(overview.values([model.macro for model in whole]), number, 1),
+                _both(teachers),
+                _both(students),
+                *(overview.mean(overview.values([*map(headline.retained, of)]), number, 1) for of in controls),
+                ", ".join(str(seed) for run in group for seed in run.seeds),
+            )
+        )
+    columns = (
+        *("Kind", "Score", "Teacher", "Teacher, fastest form", "Student, fastest form"),
+        *("Without a teacher", "Self-trained", "Seeds"),
+    )
+    notes = [
+        "Teacher: its score in float32. Then retained % at measured speedup over the teacher's fastest float32 "
+        "variant, and for the two controls of the student retained %. Mean ± standard deviation over runs."
+    ]
+    return measured_part(Table("Kinds", columns, rows, 2, notes)) if rows else "No run is committed yet."
+
+
+def _measured(models: Sequence[Model]) -> list[Model]:
+    """Those with a score that are compared with the teacher's float32."""
+    return [model for model in models if not model.failed and headline.retained(model) is not None]
+
+
+def _both(models: Sequence[Model | None]) -> str:
+    """Retained % at speedup, over runs."""
+    found = [model for model in models if model is not None]
+    retained = overview.mean(overview.values([*map(headline.retained, found)]), number, 1)
+    return f"{retained} at {overview.mean(overview.values([*map(headline.speedup, found)]), times, 2)}"
 
 
 def _older_rules(names: Sequence[str], runs: dict[str, Results]) -> list[str]:

@@ -28,6 +28,8 @@ MEASURING = """# Results
 between
 <!-- own:begin -->
 <!-- own:end -->
+<!-- kinds:begin -->
+<!-- kinds:end -->
 end
 """
 COMPRESSING = """# Compressing
@@ -164,6 +166,32 @@ def test_readme_shows_the_named_run_until_another_is_named(root: Path) -> None:
     assert second.startswith("# Title\n<!-- results:begin -->\n| Model |")
     assert second.endswith("\n<!-- results:end -->\nend\n")
     assert "-->\nbetween\n<!--" in (root / "docs/measuring.md").read_text()
+
+
+def test_kinds_are_shown_over_seeds_with_both_controls(root: Path) -> None:
+    assert results_table.main([], root) == 0
+    assert "kinds:begin -->\nNo run is committed yet." in (root / "docs/measuring.md").read_text()
+    for seed in (0, 1):
+        run = complete()
+        run["seeds"] = [seed]
+        for model in [m for m in run["models"] if m["role"] == "baseline"]:
+            control = copy.deepcopy(model) | {"role": "self-trained", "name": "self-trained"}
+            control["retained"]["headline"] += 2.0 + seed
+            run["models"].append(control)
+        form = ("student", "onnxruntime", "int8")
+        student = next(m for m in run["models"] if (m["role"], m["backend"], m["scheme"]) == form)
+        student["retained"]["headline"] += seed
+        write(root / f"docs/results/kinds/names/seed{seed}/results.json", run)
+    assert results_table.main([], root) == 0
+    (row,) = (line for line in (root / "docs/measuring.md").read_text().splitlines() if line.startswith("| names |"))
+    kind, _, teacher, int8, ours, baseline, control, seeds = (cell.strip() for cell in row.strip("|").split("|"))
+    reference = headline.reference_teacher(decoded(complete()))
+    assert reference is not None
+    assert teacher == f"{reference.macro:.1f} ± 0.0"
+    assert (kind, seeds) == ("names", "0, 1")
+    assert ours.startswith("93.6 ± 0.7 at 5.20x")
+    assert int8.count(" at ") == 1
+    assert (baseline, control) == ("87.6 ± 0.0", "90.1 ± 0.7")
 
 
 def two_seeds(root: Path) -> None:
