@@ -177,9 +177,10 @@ def _apart(
         return developed(splits, columns, notes, name)
     notes += repeated(splits["train"], columns, name) if "train" in splits else ()
     # Leaks first: a row of the test file must not be set aside.
-    splits = without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
-    splits = developed(divided(splits, columns, notes, name), columns, notes, name)
-    check_enough(splits, tables, columns.kind)
+    kept = without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
+    leaked = len(splits["train"].rows) - len(kept["train"].rows) if "train" in splits else 0
+    splits = developed(divided(kept, columns, notes, name), columns, notes, name)
+    check_enough(splits, tables, columns.kind, leaked)
     return splits
 
 

@@ -192,8 +192,11 @@ def with_labels(split: Split, notes: list[str], name: str) -> Split:
     return Split(split.table, split.rows[flags])
 
 
-def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], task_type: TaskType) -> None:
-    """Raise DataError for a split with too few labelled rows, and for training rows that all have the same label."""
+def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], task_type: TaskType, leaked: int) -> None:
+    """Raise DataError for a split with too few labelled rows, and for training rows that all have the same label.
+
+    leaked: number of training rows that were left out as copies of rows of other splits.
+    """
     for split, part in splits.items():
         where = ", ".join(tables.get(split, tables.get("train", next(iter(tables.values())))).files)
         targets = targets_of(part)
@@ -202,7 +205,12 @@ def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], task_typ
         if alone and (task_type.grouped or rows == 0) and len(targets) >= fewest:
             continue
         if rows < fewest:
-            raise DataError(f"{where}: got {rows} labelled {split} rows; must have {fewest} or more; add rows")
+            copies = leaked if split == "train" else 0
+            besides = f", besides {copies:,} copies of rows of other splits" if copies else ""
+            keep = ", or keep the copies with tasks.drop_leaked=false" if copies else ""
+            raise DataError(
+                f"{where}: got {rows} labelled {split} rows{besides}; must have {fewest} or more; add rows{keep}"
+            )
         values = flat(targets[labelled(targets)])
         if split == "train" and not task_type.choices and len(np.unique(values, axis=0)) < 2:
             raise DataError(f"{where}: got the same label in all rows; must be two labels or more; add rows")

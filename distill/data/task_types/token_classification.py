@@ -18,17 +18,16 @@ from distill.data.task_types.layout import WORDS, Layout, Parts
 from distill.data.task_types.offsets import plain
 from distill.data.task_types.soft_parts import fit_words, of_words
 from distill.data.task_types.spans import (
-    CODES,
     OUTSIDE,
     PREFIXES,
     TAGGED,
     codes,
     matched,
-    parted,
     scheme_of,
     spans,
     types_of,
 )
+from distill.data.task_types.tag_order import check_tags, unbegun
 from distill.data.task_types.tagged_rows import MAKING
 from distill.data.task_types.task_type import (
     MISSING,
@@ -128,7 +127,7 @@ def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
     ends, starts = total - before[group], total - before[group] - ends
     trimmed = pc.utf8_trim_whitespace(pc.cast(tags.flatten(), pa.string()))
     known = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed).dictionary_encode()
-    _check_tags(known, group[np.repeat(tagged, sizes)], label, where)
+    check_tags(known, group[np.repeat(tagged, sizes)], label, where)
     numbers = np.full(len(group), -1, np.int64)
     numbers[np.repeat(tagged, sizes)] = np.asarray(pc.fill_null(known.indices, -1))
     return pa.table(
@@ -182,53 +181,6 @@ def _tags(numbers: np.ndarray, sizes: np.ndarray, names: pa.Array) -> pa.Array:
     return _lists(pa.DictionaryArray.from_arrays(indices, names), sizes)
 
 
-def _check_tags(tags: pa.DictionaryArray, group: np.ndarray, label: str, where: Where) -> None:
-    """Raise DataError for a word without a tag in a text with tags, and, in tags with beginnings, for a tag that
-    continues or ends a span that has not begun. `group`: row of each word."""
-    if tags.null_count:
-        row = int(group[np.flatnonzero(np.asarray(tags.is_null()))[0]])
-        raise DataError(
-            f"{where(row)}: got null among the tags in {label}; must be a tag for each word, or null in place of the "
-            "whole list; correct the row"
-        )
-    names, numbers = tags.dictionary.to_pylist(), np.asarray(tags.indices)
-    wrong, first = _unbegun(names, numbers, group)
-    if len(wrong) and not first:
-        at = int(wrong[0])
-        row, name = int(group[at]), names[numbers[at]]
-        begun = scheme_of(names).tag("B", parted(names)[numbers[at]][1])
-        raise DataError(
-            f"{where(row)}: got {name} at word {at - int(np.argmax(group == row)) + 1} in {label} without {begun} "
-            "before it; must be tags in the scheme BIO; correct the row, or convert the file"
-        )
-
-
-def _unbegun(names: Sequence[str], numbers: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, bool]:
-    """(numbers of the words whose tag continues or ends a span that has not begun, in tags with beginnings; whether
-    these are in the scheme IOB1, in which `B` only divides two spans of a type that are neighbours).
-
-    Args:
-        numbers: [words] number of each tag in `names`.
-        group: [words] row of each word.
-    """
-    pairs = parted(names)
-    beginning = [
-        prefix in ("B", "S", "U", "W") and name != kind for name, (prefix, kind) in zip(names, pairs, strict=True)
-    ]
-    if not any(beginning) or not len(numbers):
-        return np.zeros(0, np.int64), False
-    prefixed = np.array([prefix != "" and name != kind for name, (prefix, kind) in zip(names, pairs, strict=True)])
-    code, explicit = codes(names)[numbers], prefixed[numbers]
-    same_text = np.r_[False, group[1:] == group[:-1]]
-    before = np.where(same_text, np.r_[-1, code[:-1]], -1)
-    of_type = (before >= 0) & (before // 4 == code // 4)
-    is_open = of_type & np.isin(before % 4, (CODES["B"], CODES["I"]))
-    wrong = np.flatnonzero(explicit & np.isin(code % 4, (CODES["I"], CODES["E"])) & (code >= 0) & ~is_open)
-    begins = np.array(beginning)[numbers]
-    only_b = {prefix for prefix, _ in pairs} <= {"", "B", "I"}
-    return wrong, only_b and bool(begins.any() and of_type[begins].all())
-
-
 def _read(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
     """The columns, and which scheme their tags are in if it is not the usual one."""
     remarks: list[str] = []
@@ -237,14 +189,15 @@ def _read(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
     if scheme is not PREFIXES and every:
         prefix, kind = scheme.part(every[0])
         remarks.append(f"the tags in {stated.column} are read as prefix and type: {every[0]} is {prefix}-{kind}")
-    for column in columns.values():
+    for split, column in columns.items():
         lists = _list(column)
         tags = lists.flatten()
         group = np.repeat(np.arange(len(lists)), _sizes(lists))
         given = np.asarray(tags.is_valid())
         numbers = np.asarray(pc.fill_null(tags.indices, 0))[given]
-        if _unbegun(tags.dictionary.to_pylist(), numbers, group[given])[1]:
-            remarks.append(f"the tags in {stated.column} are in the scheme IOB1, in which I also begins a span")
+        remark, first = unbegun(tags.dictionary.to_pylist(), numbers, group[given], stated.column, split)
+        remarks += remark
+        if first:
             break
     return columns, remarks
 

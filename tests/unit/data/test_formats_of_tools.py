@@ -115,7 +115,9 @@ def beir(folder: Path) -> None:
 def saved(folder: Path) -> None:
     features = Features({"text": Value("string"), "label": ClassLabel(names=["calm", "loud", "odd"])})
     rows = Dataset.from_dict({"text": TEXTS, "label": [n % 3 for n in range(COUNT)]}, features)
-    DatasetDict({"train": rows, "test": rows.map(lambda row: {"text": f"{row['text']} !"})}).save_to_disk(str(folder))
+    DatasetDict({"train": rows, "test": rows.map(lambda row: {"text": f"{row['text']} indeed"})}).save_to_disk(
+        str(folder)
+    )
 
 
 def pairs(spans: Sequence[tuple[int, int, str, str]]) -> list[list[Any]]:

@@ -396,3 +396,11 @@ def test_a_column_of_0_and_1_tells_who_has_the_only_label_of_a_head(
     assert found.train is not None
     given = {text: int(flag) for text, flag in zip(TEXTS, flags, strict=True)}
     assert targets_of(found.train).ravel().tolist() == [given[text] for text in texts(found.train)]
+
+
+def test_training_rows_that_are_all_copies_are_named_as_such() -> None:
+    message = refused({"train": TICKETS, "test": {"text": [f"{text}!" for text in TEXTS], "label": CLASSES}})
+    assert message.endswith(
+        f"got 0 labelled train rows, besides {COUNT} copies of rows of other splits; must have 8 or more; add rows, or "
+        "keep the copies with tasks.drop_leaked=false"
+    )

@@ -26,19 +26,26 @@ def write(folder: Path, task: str, split: str, part: int = 0, **columns: Any) ->
     return file
 
 
-def sentences(count: int) -> list[str]:
-    return [f"A grey heron counted {i} frogs." for i in range(count)]
+def sentences(count: int, first: int = 0) -> list[str]:
+    return [f"A grey heron counted {i} frogs." for i in range(first, first + count)]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write(tmp_path, "cola", "train", sentence=sentences(30), label=[0, 1] * 15, idx=range(30))
     write(tmp_path, "cola", "train", 1, sentence=sentences(10), label=[1] * 10, idx=range(10))
-    write(tmp_path, "cola", "validation", sentence=sentences(12), label=[1, 0] * 6)
+    write(
+        tmp_path,
+        "cola",
+        "validation",
+        sentence=["a grey heron counted 9 frogs !", *sentences(11, 100)],
+        label=[1, 0] * 6,
+    )
     pair = {"sentence1": sentences(8), "sentence2": sentences(8)}
     scores = np.linspace(0, 5, 8, dtype=np.float32)
     write(tmp_path, "stsb", "train", **pair, label=scores)
-    write(tmp_path, "stsb", "validation", **pair, label=scores)
+    held = {"sentence1": sentences(8, 100), "sentence2": sentences(8)}
+    write(tmp_path, "stsb", "validation", **held, label=scores)
     pair = {"premise": sentences(6), "hypothesis": sentences(6), "label": [0, 1, 2] * 2}
     write(tmp_path, "mnli", "train", **pair)
     write(tmp_path, "mnli", "validation_matched", **pair)
@@ -84,7 +91,8 @@ def test_existing_splits_are_loaded_and_missing_ones_are_in_the_coverage(folder:
     assert loaded["cola"].train.column_names == ["sentence", "label"]
     chosen = loaded["cola"].development["development"]["sentence"][:]
     assert 0 < len(chosen) < 12
-    kept = [text for text in sentences(30) + sentences(10) if text not in chosen]  # no copy of a chosen text either
+    # No copy of a chosen text either, nor of a validation text.
+    kept = [text for text in sentences(30) + sentences(10) if text not in (*chosen, sentences(10)[-1])]
     assert loaded["cola"].train["sentence"][:] == kept
     assert list(loaded["mnli"].reported) == ["validation_matched"]
     assert loaded["stsb"].train.features["label"].dtype == "float32"

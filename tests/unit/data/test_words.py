@@ -13,6 +13,7 @@ import pytest
 
 from distill.config import Limit, Task, Tasks
 from distill.data.task_types import MISSING, WORDS
+from distill.data.task_types.spans import codes, spans
 from distill.data.tasks import Loaded, load_tasks, targets_of
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
@@ -142,13 +143,26 @@ def test_pairs_are_refused(tmp_path: Path) -> None:
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "lengths": ({"ner_tags": ["O"]}, "words in tokens and 1 tags in ner_tags; must be one tag for each word"),
-    "scheme": ({"tokens": ["a", "b"], "ner_tags": ["O", "I-PER"]}, "got I-PER at word 2 in ner_tags without B-PER"),
     "null word": ({"tokens": ["a", None], "ner_tags": ["O", "O"]}, "got null in tokens; must be text"),
     "no words": ({"tokens": [], "ner_tags": []}, "got no text in tokens; must be text"),
     "null words with tags": ({"tokens": None}, "got 0 words in tokens and "),
     "an empty tag": ({"tokens": ["a", "b"], "ner_tags": ["O", " "]}, "got null among the tags in ner_tags"),
     "null words": ({"tokens": None, "ner_tags": None}, "got null in tokens; must be text"),
 }
+
+
+def test_a_few_spans_without_a_beginning_begin_there_and_many_are_refused(tmp_path: Path) -> None:
+    wrong = {"tokens": ["a", "b"], "ner_tags": ["O", "I-PER"]}
+    rows = [as_words(n) for n in range(60)]
+    data = load(write(tmp_path / "one.jsonl", [*rows, wrong]))
+    assert (
+        "one: train: a tag in ner_tags continues a span without a beginning, e.g. I-PER at word 2 of text 61; a span "
+        "begins there, as in seqeval" in data.notes
+    )
+    # seqeval.metrics.sequence_labeling.get_entities(["O", "I-PER"]) == [("PER", 1, 1)]
+    assert spans(codes(("O", "B-PER", "I-PER"))[[0, 2]], np.zeros(2)).tolist() == [[1, 1, 0]]
+    with pytest.raises(DataError, match=r"row 61: got I-PER at word 2 in ner_tags without B-PER before it, and 9 such"):
+        load(write(tmp_path / "many.jsonl", [*rows, *[wrong] * 9]))
 
 
 @pytest.mark.parametrize("name", BAD)
