@@ -48,6 +48,11 @@ class Task:
     """Weights of its labels in terms that compare with labels."""
 
     @property
+    def in_pairs(self) -> bool:
+        """Whether each row has two texts."""
+        return len(self.columns) == 2
+
+    @property
     def outputs(self) -> int:
         """Number of the model's outputs."""
         return len(self.labels) or self.kind.outputs

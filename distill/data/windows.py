@@ -32,12 +32,15 @@ class Windows:
     after: int
     """Number of special tokens after a text."""
     between: NDArray[np.int32]
-    """Special tokens between the two texts of a pair; empty where the tokenizer does not separate them."""
+    """Special tokens between the two texts of a pair; empty for single texts, in which a separator is a part of the
+    text, and where the tokenizer does not separate texts."""
 
 
-def windows(tokenizer: Any, size: int) -> Windows:
-    """Windows of at most `size` tokens for the texts of this tokenizer."""
+def windows(tokenizer: Any, size: int, *, pairs: bool = False) -> Windows:
+    """Windows of at most `size` tokens for the texts of this tokenizer. `pairs`: whether they are pairs."""
     before, after = special_tokens(tokenizer)
+    if not pairs:
+        return Windows(size, len(before), len(after), np.zeros(0, np.int32))
     pair = tokenizer("a", "a", return_special_tokens_mask=True)
     inner = slice(len(before), len(pair["input_ids"]) - len(after))
     special = np.flatnonzero(pair["special_tokens_mask"][inner])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -127,17 +126,17 @@ def window_logits(run: Run, encoded: Encoded, *, pad_id: int, tokens: int = 1638
 def whole_vectors(run: Run, encoded: Encoded, layout: Windows, *, pad_id: int, left: bool, rows: int) -> np.ndarray:
     """Vectors float32 [n, D] of texts of any length, of one sequence each: the mean over overlapping windows, weighted
     by the tokens that are new in each. `rows`: windows in a batch."""
-    parts, owner = split(encoded, replace(layout, between=layout.between[:0]))  # a separator is a part of the text
+    parts, owner = split(encoded, layout)
     vectors = predict(run, parts, pad_id=pad_id, left=left, rows=rows)
     return mean_vector(vectors, owner, new_tokens(encoded.lengths, owner, layout))
 
 
-def in_windows(run: Run, tokenizer: Any, size: int | None) -> Run:
-    """A callable for texts of any length. It applies `run` to overlapping windows of at most `size` tokens and averages
-    the outputs of each text. With `size` None it is `run` itself."""
+def in_windows(run: Run, tokenizer: Any, size: int | None, *, pairs: bool) -> Run:
+    """A callable for texts of any length, or for pairs of them. It applies `run` to overlapping windows of at most
+    `size` tokens and averages the outputs of each text. With `size` None it is `run` itself."""
     if size is None:
         return run
-    layout, pad_left = windows(tokenizer, size), tokenizer.padding_side == "left"
+    layout, pad_left = windows(tokenizer, size, pairs=pairs), tokenizer.padding_side == "left"
 
     def whole(batch: Batch) -> np.ndarray:
         real = batch["attention_mask"].astype(bool)

@@ -215,7 +215,7 @@ class Loader:
 
     def parts(self, variant: Variant, task: str, *, many: bool = False) -> list[runners.Runner]:
         """Each model of a variant for a task: several for an ensemble. `many`: as in `runners.load`."""
-        machine, found = self.runtime.machine, []
+        machine, found, pairs = self.runtime.machine, [], self.tasks[task].task.in_pairs
         for path, tokenizer in zip(self.paths(variant, task), self.tokenizers(variant), strict=True):
             runner = runners.load(
                 variant.name,
@@ -227,7 +227,8 @@ class Loader:
                 row_by_row=variant.row_by_row,
                 many=many,
             )
-            found.append(replace(runner, run=in_windows(runner.run, tokenizer, self.window(variant))))
+            run = in_windows(runner.run, tokenizer, self.window(variant), pairs=pairs)
+            found.append(replace(runner, run=run))
         return found
 
     def window(self, variant: Variant) -> int | None:

@@ -104,7 +104,7 @@ def best(
     if count > 1 and not splits:
         machine.log(f"{name}: there are no development rows but the reported ones; the model at the end is kept")
     parts = [(data.encoded(rows, tokenizer, runtime.longest), data.truth(rows)) for rows in splits.values()]
-    run = in_windows(running(model, machine), tokenizer, window)
+    run = in_windows(running(model, machine), tokenizer, window, pairs=data.task.in_pairs)
 
     def score() -> float:
         training, scores = model.training, []

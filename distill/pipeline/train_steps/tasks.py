@@ -228,7 +228,7 @@ def rows_of(inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskD
     rows = held_out(data)[0] if inputs.holds_out else data.train
     encoded = data.encoded(rows, tokenizer, longest)
     if inputs.window is not None:
-        encoded, _ = split(encoded, windows(tokenizer, inputs.window))
+        encoded, _ = split(encoded, windows(tokenizer, inputs.window, pairs=data.task.in_pairs))
     groups = group_numbers(rows[data.task.columns[0]]) if paired else None
     total = inputs.length.steps(batch, runtime.seed, encoded.lengths, groups)
     own = TrainingRows(data, rows, encoded, len(encoded), total, groups)

@@ -237,7 +237,7 @@ def logits_of(
     encoded = data.encoded(rows, tokenizer, runtime.longest)
     if encoded.spans is not None:
         return window_logits(run, encoded, pad_id=tokenizer.pad_token_id)
-    run = in_windows(run, tokenizer, window)
+    run = in_windows(run, tokenizer, window, pairs=data.task.in_pairs)
     return predict(run, encoded, pad_id=tokenizer.pad_token_id, left=tokenizer.padding_side == "left")
 
 

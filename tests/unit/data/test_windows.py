@@ -61,9 +61,17 @@ def test_every_token_is_in_a_window_of_its_text(tokenizer: Any, size: int) -> No
         assert joined == ids[1:-1]
 
 
+def test_a_separator_that_is_typed_in_a_single_text_divides_nothing(tokenizer: Any) -> None:
+    whole = encoded(tokenizer, [f"{text(20, 1)} {tokenizer.sep_token} {text(40, 2)}"])
+    assert pieces(whole)[0].count(2) == 2
+    parts, _ = split(whole, windows(tokenizer, 32))
+    assert [part[1:9] for part in pieces(parts)][1] != pieces(whole)[0][1:9], "the text goes on in each window"
+    assert sum(2 in part[1:-1] for part in pieces(parts)) < len(pieces(parts))
+
+
 def test_the_first_text_of_a_pair_is_in_every_window(tokenizer: Any) -> None:
     whole = encoded(tokenizer, [text(6, 1), text(60, 2)], [text(100, 3), text(3, 4)])
-    parts, owner = split(whole, windows(tokenizer, 32))
+    parts, owner = split(whole, windows(tokenizer, 32, pairs=True))
     ids = pieces(whole)
     middle = ids[0].index(2)
     first = [part for part, of in zip(pieces(parts), owner, strict=True) if of == 0]
@@ -82,7 +90,7 @@ def test_the_first_text_of_a_pair_is_in_every_window(tokenizer: Any) -> None:
 
 def test_of_two_long_texts_the_shorter_is_cut_to_half_a_window(tokenizer: Any) -> None:
     whole = encoded(tokenizer, [text(40, 1)], [text(60, 2)])
-    parts, _ = split(whole, windows(tokenizer, 33))
+    parts, _ = split(whole, windows(tokenizer, 33, pairs=True))
     (ids,) = pieces(whole)
     middle = ids.index(2)
     assert all(part[:16] == ids[:16] and part[16] == 2 and len(part) == 33 for part in pieces(parts))
@@ -96,7 +104,7 @@ def test_a_token_in_front_that_also_separates_is_no_separator() -> None:
         def __call__(self, *texts: str, return_special_tokens_mask: bool = False) -> dict[str, list[int]]:
             return {"input_ids": [2, 7] * len(texts), "special_tokens_mask": [1, 0] * len(texts)}
 
-    how = windows(Gemma(), 16)
+    how = windows(Gemma(), 16, pairs=True)
     assert (how.before, how.after, how.between.tolist()) == (1, 0, [2])
     ids = np.array([2, *range(10, 14), 2, *range(20, 60)], np.int32)
     parts, _ = split(Encoded(ids, np.array([0, len(ids)]), None, None), how)
@@ -110,7 +118,7 @@ def test_a_pair_that_no_token_separates_is_one_text(tokenizer: Any) -> None:
         def __call__(self, *texts: str, return_special_tokens_mask: bool = False) -> dict[str, list[int]]:
             return {"input_ids": [7] * len(texts), "special_tokens_mask": [0] * len(texts)}
 
-    how = windows(Decoder(), 16)
+    how = windows(Decoder(), 16, pairs=True)
     assert (how.before, how.after, how.between.tolist()) == (0, 0, [])
     rows = Encoded(np.arange(40, dtype=np.int32), np.array([0, 40]), None, None)
     parts, owner = split(rows, how)
