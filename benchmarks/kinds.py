@@ -1,4 +1,4 @@
-"""Runs one task of each kind, with its controls, over several seeds, and keeps their results in docs/results/kinds.
+"""Runs tasks of several kinds, with their controls, over seeds, and keeps the results in docs/results/kinds.
 
     python -m benchmarks.kinds DATA                          # every kind with the seeds 0, 1 and 2
     python -m benchmarks.kinds DATA --kinds names --seeds 0
@@ -7,7 +7,8 @@ DATA is a folder with GLUE in glue/, as nyu-mll/glue has it, and in own/ the fil
 on), Banking77 (banking_train.csv, banking_test.csv) and XQuAD (xquad_en.json). Runs take place in outputs/kinds, one
 after the other; a run that was stopped goes on by the same command, and one that is kept already is not made again.
 
-The teacher is the embedded one, fine-tuned on the task. Beside the student of each target there are the teacher in
+The teacher is the embedded one, fine-tuned on the task; it was trained on SQuAD before, from which the passages of
+reader and reranker come. Beside the student of each target there are the teacher in
 int8, the same student trained on the labels alone, and the same student self-trained. Nothing is chosen on the reported
 rows.
 
@@ -16,7 +17,7 @@ rows.
 - reranker: questions and passages of QNLI, as benchmarks/own_csv.py judges them.
 - retrieval: similarity of two texts, STS-B, with pairs of MRPC and QNLI without a label.
 - intents: 77 intents of short texts, Banking77.
-- guard: whether a text of Banking77 reports a card that is lost, stolen or misused. One text in 25 does.
+- guard: whether a text of Banking77 is about a card that is lost, stolen or misused, which one in 25 is.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def command(kind: str, seed: int) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code of the first run that failed, or 0."""
-    parser = argparse.ArgumentParser(description="Run one task of each kind, with its controls.")
+    parser = argparse.ArgumentParser(description="Run tasks of several kinds, with their controls.")
     parser.add_argument("data", type=Path, metavar="DATA")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])

@@ -52,6 +52,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         return 2
     if not names:
         listed(runs)
+    if elsewhere := [name for name in names if name.startswith(results_table.KINDS)]:
+        print(f"RUNS: got {', '.join(elsewhere)}; must be other runs; use python -m benchmarks.kinds", file=sys.stderr)
+        return 2
     for name in names:
         if code := again(root, name, runs[name]):
             return code

@@ -276,39 +276,44 @@ def _gain(results: Results, target: str | None) -> str:
 def kinds_part(runs: dict[str, Results]) -> str:
     """A row for each kind of task and target, over seeds: the teacher's and the student's fastest variants, and the
     controls in the variant that is compared with them."""
-    groups: dict[tuple[str, str | None], list[Results]] = {}
+    kinds: dict[str, list[Results]] = {}
     for name, results in runs.items():
-        for target in headline.targets(results) if name.startswith(KINDS) else ():
-            groups.setdefault((name.split("/")[1], target), []).append(results)
-    rows = []
-    for (kind, target), group in groups.items():
-        teachers = [headline.fastest(run, _measured(headline.of_role(run, "teacher"))) for run in group]
-        students = [headline.chosen(run, target) for run in group]
-        controls = [
-            [both[1] for run in group if (both := headline.pair(run, target, role)) is not None]
-            for role in (BASELINE, SELF_TRAINED)
-        ]
-        whole = [model for run in group if (model := headline.reference_teacher(run)) is not None]
-        rows.append(
-            (
-                kind,
-                ", ".join(metric for scores in (whole[0].scores or {}).values() for metric in scores),
-                overview.mean(overview.values([model.macro for model in whole]), number, 1),
-                _both(teachers),
-                _both(students),
-                *(overview.mean(overview.values([*map(headline.retained, of)]), number, 1) for of in controls),
-                ", ".join(str(seed) for run in group for seed in run.seeds),
-            )
-        )
+        if name.startswith(KINDS):
+            kinds.setdefault(name.split("/")[1], []).append(results)
+    rows: list[tuple[str, ...]] = []
+    for kind, made in kinds.items():
+        for group in overview.grouped(made, _trained):
+            whole = [model for run in group if (model := headline.reference_teacher(run)) is not None]
+            rows += [_kind_row(kind, target, group, whole) for target in headline.targets(group[0]) if whole]
     columns = (
-        *("Kind", "Score", "Teacher", "Teacher, fastest form", "Student, fastest form"),
+        *("Kind", "Target", "Score", "Teacher", "Teacher, fastest form", "Student, fastest form"),
         *("Without a teacher", "Self-trained", "Seeds"),
     )
     notes = [
         "Teacher: its score in float32. Then retained % at measured speedup over the teacher's fastest float32 "
-        "variant, and for the two controls of the student retained %. Mean ± standard deviation over runs."
+        "variant, and retained % of the two controls, in the student's form or, where they have none in it, in the "
+        "first form that both have. Mean ± standard deviation over runs of one machine."
     ]
-    return measured_part(Table("Kinds", columns, rows, 2, notes)) if rows else "No run is committed yet."
+    return measured_part(Table("Kinds", columns, rows, 3, notes)) if rows else "No run is committed yet."
+
+
+def _kind_row(kind: str, target: str | None, group: Sequence[Results], whole: Sequence[Model]) -> tuple[str, ...]:
+    """A row of `kinds_part`. whole: the teachers in float32."""
+    teachers = [headline.fastest(run, _measured(headline.of_role(run, "teacher"))) for run in group]
+    controls = [
+        [both[1] for run in group if (both := headline.pair(run, target, role)) is not None]
+        for role in (BASELINE, SELF_TRAINED)
+    ]
+    return (
+        kind,
+        target or "-",
+        ", ".join(metric for scores in (whole[0].scores or {}).values() for metric in scores),
+        overview.mean(overview.values([model.macro for model in whole]), number, 1),
+        _both(teachers),
+        _both([headline.chosen(run, target) for run in group]),
+        *(overview.mean(overview.values([*map(headline.retained, of)]), number, 1) for of in controls),
+        ", ".join(str(seed) for run in group for seed in run.seeds),
+    )
 
 
 def _measured(models: Sequence[Model]) -> list[Model]:

@@ -27,8 +27,8 @@ def trained(config: Config, name: str) -> Train:
 
     A baseline has the settings `SHARED` of its student's stage, that stage's start unless it sets its own, and its own
     terms. It has no gates and is never skipped, and it is not trained in simulated int8. Rows of `transfer` have no
-    labels: only a self-trained one, for which another baseline takes the teacher's place, learns them. It has its
-    student's terms on a teacher's outputs too.
+    labels: only a self-trained one, for which another baseline takes the teacher's place, learns them. It has that
+    baseline's start, and its student's terms on a teacher's outputs too.
     """
     stage = config.stages[name]
     if isinstance(stage, Train):
@@ -38,10 +38,11 @@ def trained(config: Config, name: str) -> Train:
     assert isinstance(student, Train)
     shared = {setting: getattr(student, setting) for setting in SHARED}
     alone = stage.teacher is None
-    terms = stage.terms if alone else _on_outputs(student.terms) | stage.terms
+    terms = stage.terms if alone else on_outputs(student.terms) | stage.terms
+    before = stage if alone else config.stages.get(str(stage.teacher), stage)
     return Train(
         role=BASELINE if alone else SELF_TRAINED,
-        start=stage.start or student.start,
+        start=getattr(before, "start", None) or student.start,
         teacher=stage.teacher,
         transfer=not alone and student.transfer,
         terms=terms,
@@ -66,11 +67,11 @@ def _on_soft_labels(config: Config, name: str) -> Stage:
     if not isinstance(stage, Train) or stage.role != "teacher" or stage.data != "tasks":
         return stage
     of_students = [s.terms for s in config.stages.values() if isinstance(s, Train) and s.teacher == name]
-    outputs = _on_outputs(of_students[0]) if of_students else {}
+    outputs = on_outputs(of_students[0]) if of_students else {}
     return replace(stage, terms=outputs | stage.terms, skip_if_head=False)
 
 
-def _on_outputs(terms: dict[str, Term]) -> dict[str, Term]:
+def on_outputs(terms: dict[str, Term]) -> dict[str, Term]:
     """Those that compare outputs with a teacher's."""
     return {
         label: term

@@ -101,7 +101,7 @@ class Task:
     null. When null, a question always gets an answer if every training question has one."""
     drop_leaked: bool | None = None
     """Whether training rows are left out that are copies of rows of another split: their texts differ at most in case,
-    punctuation and spaces. Null means true."""
+    in spaces beside punctuation, and in full stops at the end. Null means true."""
     rows: dict[str, int] = field(default_factory=dict)
     """Split -> number of rows that it should have, by which a report detects partial data."""
     in_headline: bool = True

@@ -277,7 +277,7 @@ class Plan:
 
     @property
     def taught_start(self) -> bool:
-        """Whether a baseline starts from a student that was distilled."""
+        """Whether a baseline, and with it a self-trained student, starts from a student that was distilled."""
         earlier = (
             ancestor.settings
             for step in self.of(Train)

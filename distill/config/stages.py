@@ -200,9 +200,11 @@ class Baseline(Stage):
     baseline_of: str = MISSING
     """Train stage whose settings are used, except those below. That stage need not be in the pipeline."""
     start: str | None = None
-    """Stage whose checkpoint is trained further; when null, the `start` of the stage that `baseline_of` names."""
+    """Stage whose checkpoint is trained further; when null, the `start` of the stage that `baseline_of` names. With
+    `teacher` null: it is that baseline's start."""
     teacher: str | None = None
-    """Stage of another baseline, which takes the teacher's place in a self-trained one; null trains on labels alone."""
+    """Stage of another baseline of the same student, which takes the teacher's place in a self-trained one; null trains
+    on labels alone."""
     terms: dict[str, Term] = field(default_factory=dict)
     """Terms whose weighted sum is minimized. Without `teacher`, all of them compare with labels."""
 

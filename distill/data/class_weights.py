@@ -70,7 +70,7 @@ def described(weights: np.ndarray, labels: Sequence[str]) -> str:
     """`weights of labels: unsafe 12.5, safe 0.52`, the largest first; of many labels the first and the last."""
     named = [f"{visible(labels[n])} {weights[n]:.3g}" for n in np.argsort(-weights, kind="stable").tolist()]
     left_out = len(named) - SHOWN
-    shown = ", ".join(named if left_out <= 0 else [*named[: SHOWN - 1], f"{left_out} others", named[-1]])
+    shown = ", ".join(named if left_out < 2 else [*named[: SHOWN - 1], f"{left_out} others", named[-1]])
     return f"weights of labels: {shown}"
 
 

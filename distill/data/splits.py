@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from distill.data.files import Table
-from distill.data.near import normalized
 from distill.data.task_types import Columns, TaskType, flat, labelled, targets_in
 from distill.errors import DataError
 from distill.runtime import quoting
@@ -27,6 +28,9 @@ DEVELOPED, MOST_DEVELOPED = 0.1, 2_000
 
 FEWEST = {"train": 8, "validation": 2}
 """Minimum number of labelled rows of own tasks; other splits than train need as many as validation."""
+
+_BESIDE = re.compile(r"(?<=[^\w\s]) | (?=[^\w\s])")
+"""Spaces beside another character than a letter or digit."""
 
 _AT_ONCE = 8192
 """Rows whose texts are in memory at once."""
@@ -92,7 +96,7 @@ def _part(train: Split, columns: Columns, share: float, most: int, salt: str = "
     limit = min(share, most / max(1, int(can.sum()))) * 2.0**64
     choices = [columns.text[1:]] * task_type.extractive + [columns.text[:1] if task_type.grouped else columns.content]
     for texts in choices:
-        part: np.ndarray = can & (hashes(train, texts, salt) < limit)
+        part: np.ndarray = can & (copy_hashes(train, texts, salt) < limit)
         # Of few contexts, none or most of the rows may be in the part.
         if FEWEST["validation"] <= part.sum() <= can.sum() / 2:
             break
@@ -102,7 +106,7 @@ def _part(train: Split, columns: Columns, share: float, most: int, salt: str = "
 def _apart(train: Split, part: np.ndarray, columns: Columns) -> tuple[Split, Split, str, str]:
     """The training rows that are not in a part [rows] and are no copies of its rows, the part, and words for a note:
     how many rows the part has, and how many others are copies."""
-    codes = copy_hashes(train, columns)
+    codes = copy_hashes(train, columns.content)
     copies = ~part & np.isin(codes, codes[part])
     rest, chosen = (Split(train.table, train.rows[rows]) for rows in (~(part | copies), part))
     counted = f"{int(part.sum()):,} of {int(labelled(targets_of(train)).sum()):,} labelled training rows"
@@ -114,13 +118,16 @@ def hashes(split: Split, columns: Sequence[str], salt: str = "") -> np.ndarray:
     return np.fromiter(_hashes(split, columns, salt, str.strip), np.uint64, len(split.rows))
 
 
-def copy_hashes(split: Split, columns: Columns) -> np.ndarray:
-    """[rows] 64-bit hash of each row's text, the same for texts that differ in case, punctuation and spaces alone."""
-    return np.fromiter(_hashes(split, columns.content, "", _letters), np.uint64, len(split.rows))
+def copy_hashes(split: Split, columns: Sequence[str], salt: str = "") -> np.ndarray:
+    """[rows] 64-bit hash of each row's text, the same for copies; another one for each `salt`."""
+    return np.fromiter(_hashes(split, columns, salt, copied), np.uint64, len(split.rows))
 
 
-def _letters(text: str) -> str:
-    return normalized(text) or text.strip()
+def copied(text: str) -> str:
+    """A text in the form that its copies have too: without case, without spaces beside other characters than letters
+    and digits, and without full stops at the end. So tokenized texts are copies of plain ones."""
+    one_space = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return _BESIDE.sub("", one_space).rstrip(".") or text.strip()
 
 
 def _hashes(split: Split, columns: Sequence[str], salt: str, form: Callable[[str], str]) -> Iterator[int]:
@@ -143,14 +150,13 @@ def _flat(texts: Sequence[Any]) -> Iterator[str]:
 def without_leaks(
     splits: dict[str, Split], columns: Columns, drop: bool, notes: list[str], name: str
 ) -> dict[str, Split]:
-    """The splits without the training rows whose text is, but for case, punctuation and spaces, that of a row of
-    another split."""
+    """The splits without the training rows that are copies of rows of another split."""
     others = [part for split, part in splits.items() if split != "train"]
     if "train" not in splits or not others:
         return splits
-    held = np.unique(np.concatenate([copy_hashes(part, columns) for part in others]))
+    held = np.unique(np.concatenate([copy_hashes(part, columns.content) for part in others]))
     train = splits["train"]
-    leaked = np.isin(copy_hashes(train, columns), held)
+    leaked = np.isin(copy_hashes(train, columns.content), held)
     if not leaked.any():
         return splits
     example = train.table[columns.text[0]][int(train.rows[leaked][0])].as_py()

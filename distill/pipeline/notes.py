@@ -62,9 +62,9 @@ def of_baseline(config: Config, plan: Plan, folder: RunFolder) -> Iterator[str]:
     """What the baseline, and the self-trained student, have in common with the student."""
     if any(step.settings.role == SELF_TRAINED for step in plan.of(Train)):
         yield (
-            "The self-trained student has the baseline's start, and as many steps. It learns the labels and, for the "
-            "same rows as the student, the outputs of the baseline in the teacher's place. What the student has beyond "
-            "it does not come from more rows."
+            "The self-trained student starts as the baseline does, and is trained for as many steps. It learns the "
+            "labels and, for the same rows as the student, the outputs of the baseline in the teacher's place. What "
+            "the student retains beyond it does not come from more rows."
         )
     cut_for_all = [step for step in plan.of(Train) if step.source("shape_of") is not None]
     if cut_for_all and any(step.settings.role == BASELINE for step in plan.of(Train)):

@@ -187,8 +187,10 @@ def headline(results: Results) -> str:
         reasons = [f"{variant(m)}: {m.failed}" for m in of_role(results, "student") if m.failed]
         return " ".join([NO_STUDENT, *reasons])
     kept = [] if (least := results.least_retained) is UNSET else [_fastest(results, least)]
-    against = [_against(results, model, role) for role in shown_controls(results)]
-    return " ".join([_quality_and_speed(results, model), *(against or [_no_baseline(results)]), *kept])
+    controls = shown_controls(results)
+    against = [_against(results, model, role) for role in controls]
+    missing = [] if BASELINE in controls else [_no_baseline(results)]
+    return " ".join([_quality_and_speed(results, model), *missing, *against, *kept])
 
 
 def _several(results: Results) -> Iterator[str]:
@@ -208,13 +210,13 @@ def _several(results: Results) -> Iterator[str]:
     )
     if (least := results.least_retained) is not UNSET:
         yield _fastest(results, least)
-    if not (controls := shown_controls(results)):
-        yield NO_BASELINE
+    if BASELINE not in (controls := shown_controls(results)):
+        yield _no_baseline(results)
     for role in controls:
         compared = {target: both for target in targets(results) if (both := pair(results, target, role)) is not None}
         variants = dict.fromkeys(variant(student) for student, _ in compared.values())
         gains = [
-            f"{(retained(s) or 0) - (retained(b) or 0):+.1f} ({target_name(t)}{_uncertain(results, s, b)})"
+            f"{(retained(s) or 0) - (retained(b) or 0):+.1f} ({target_name(t)}{verdict.remark(results, s, b)})"
             for t, (s, b) in compared.items()
         ]
         yield (
@@ -231,12 +233,6 @@ def shown_controls(results: Compared) -> list[str]:
 def _no_baseline(results: Results) -> str:
     failed = any(m.failed for m in of_role(results, BASELINE))
     return "The baseline failed: the gain from distillation is unknown." if failed else NO_BASELINE
-
-
-def _uncertain(results: Results, student: Model, control: Model) -> str:
-    """What to know about a gain that the test of the two does not show."""
-    test = verdict.between(results, student, control)
-    return "" if test is None or test.distinguishable else f", {verdict.word(test)}"
 
 
 def _ends(ends: Interval | None, digits: int) -> str:
@@ -264,8 +260,9 @@ def _at_shape(results: Results) -> str:
 
 
 def _trained(results: Results, role: str) -> str:
-    """How the control of a role was trained: ` without a teacher`, or the words of `SELF_TRAINING` after a comma."""
-    start = ", from weights that were trained with one" if results.taught_start else ""
+    """How the control of a role was trained."""
+    one = "one" if role == BASELINE else "a teacher"
+    start = f", from weights that were trained with {one}" if results.taught_start else ""
     return f" trained without a teacher{start}" if role == BASELINE else f", {SELF_TRAINING}{start}"
 
 
@@ -340,10 +337,13 @@ def _against(results: Results, model: Model, role: str) -> str:
         said = "the two are not distinguishable" if verdict.tied(test) else "whether the two differ is undecided"
         return f"{text}: {said} ({verdict.numbers(test)})."
     remark = _overlap(student, control) if test is None else f" On the macro scores: {verdict.numbers(test)}."
-    return f"{text}: {_verdict(ours - theirs)}{remark}"
+    return f"{text}: {_verdict(ours - theirs, role)}{remark}"
 
 
-def _verdict(gain: float) -> str:
+def _verdict(gain: float, role: str) -> str:
+    if role != BASELINE:
+        than = f"{abs(gain):.1f} percentage points {'less' if gain < 0 else 'more'} than"
+        return f"the student with the teacher retains {'as much as' if abs(gain) < 0.05 else than} self-training."
     if abs(gain) < 0.05:
         return "distillation made no difference."
     if gain < 0:

@@ -132,7 +132,7 @@ def overview_page(runs: Sequence[Results]) -> tuple[list[Block], dict[str, str]]
     """The page over many runs, with a section for each group of comparable runs; and file name -> picture as SVG."""
     shown, hidden = real(runs)
     smoke = any(run.smoke for run in shown)
-    text = f"{headline.counted(len(shown), 'run')}: {len(overview.entries(shown))} variants of students and baselines."
+    text = f"{headline.counted(len(shown), 'run')}: {len(overview.entries(shown))} variants of students and controls."
     text += f" {hidden}" if hidden else ""
     blocks: list[Block] = [Heading(ALL_RUNS, 1), *banner(smoke), Headline(text)]
     pictures = {}

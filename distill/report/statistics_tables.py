@@ -66,8 +66,8 @@ def tests_table(results: Results) -> Table | None:
         "Difference: score of A minus score of B in points, on the same rows. McNemar's exact test where the score is "
         "the accuracy of one task, else a paired bootstrap with 10,000 resamples. Two models differ if p is "
         f"below 0.05, corrected by Holm's method for all tests of {family} on the same score and against the same kind "
-        "of model (teacher, baseline or student). They are not distinguishable if the interval, which is not "
-        "corrected, includes 0; otherwise it is undecided. "
+        "of model (teacher, baseline, self-trained student or student). They are not distinguishable if the interval, "
+        "which is not corrected, includes 0; otherwise it is undecided. "
         "The tests include the variance of the rows, and not that of training."
     ]
     columns = ("Score", "A", "B", "Result", "Difference [95%]", "p", "p, corrected")

@@ -42,6 +42,12 @@ def word(test: Test) -> str:
     return "differ" if test.distinguishable else "not distinguishable" if tied(test) else "undecided"
 
 
+def remark(results: Results, a: Identity, b: Identity) -> str:
+    """What to know about a difference that the test of the two does not show: `, undecided`; else an empty text."""
+    test = between(results, a, b)
+    return "" if test is None or test.distinguishable else f", {word(test)}"
+
+
 def shown(test: Test) -> str:
     """What a test on the macro scores shows, as the end of a sentence."""
     said = {

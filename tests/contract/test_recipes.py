@@ -283,7 +283,11 @@ def test_runs_to_valid_results(finished: Finished) -> None:
     assert written["smoke"]
     assert written["recipe"] == finished.recipe
     roles = {"teacher", "student"} | ({"baseline"} if finished.recipe not in WITHOUT_BASELINE else set())
-    roles |= {"self-trained"} if finished.recipe == "task" else set()
+    if finished.recipe == "task":
+        roles |= {"self-trained"}
+        control = next(step for step in finished.plan.of(Train) if step.stage == "finetune_self_trained")
+        assert control.teacher is not None
+        assert control.teacher.stage == "finetune_baseline"  # type: ignore[union-attr]
     assert {model["role"] for model in written["models"]} == roles
     assert {model["scheme"] for model in written["models"]} >= {"fp32", "int8"}
     scored = [model["scores"] for model in written["models"] if model["scores"]]

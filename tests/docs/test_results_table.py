@@ -184,11 +184,13 @@ def test_kinds_are_shown_over_seeds_with_both_controls(root: Path) -> None:
         write(root / f"docs/results/kinds/names/seed{seed}/results.json", run)
     assert results_table.main([], root) == 0
     (row,) = (line for line in (root / "docs/measuring.md").read_text().splitlines() if line.startswith("| names |"))
-    kind, _, teacher, int8, ours, baseline, control, seeds = (cell.strip() for cell in row.strip("|").split("|"))
+    kind, target, _, teacher, int8, ours, baseline, control, seeds = (
+        cell.strip() for cell in row.strip("|").split("|")
+    )
     reference = headline.reference_teacher(decoded(complete()))
     assert reference is not None
     assert teacher == f"{reference.macro:.1f} ± 0.0"
-    assert (kind, seeds) == ("names", "0, 1")
+    assert (kind, target, seeds) == ("names", "-", "0, 1")
     assert ours.startswith("93.6 ± 0.7 at 5.20x")
     assert int8.count(" at ") == 1
     assert (baseline, control) == ("87.6 ± 0.0", "90.1 ± 0.7")

@@ -45,10 +45,10 @@ def check_tags(tags: pa.DictionaryArray, group: np.ndarray, label: str, where: W
     if len(found.wrong) > UNBEGUN * found.begun and not found.first:
         at, row, word = _place(found.wrong, group)
         begun = scheme_of(names).tag("B", parted(names)[numbers[at]][1])
-        more = f", and {len(found.wrong):,} such tags" if len(found.wrong) > 1 else ""
+        others = f", and so {len(found.wrong) - 1:,} more" if len(found.wrong) > 1 else ""
         raise DataError(
-            f"{where(row)}: got {names[numbers[at]]} at word {word} in {label} without {begun} before it{more}; must "
-            "be tags in the scheme BIO; correct the row, or convert the file"
+            f"{where(row)}: got {names[numbers[at]]} at word {word} in {label} without {begun} before it{others}; must "
+            "be tags in the scheme BIO, with at most a few such mistakes; correct the row, or convert the file"
         )
 
 

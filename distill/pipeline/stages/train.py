@@ -9,6 +9,7 @@ from pathlib import Path
 from distill.compression.pruning.sensitivity import read
 from distill.compression.pruning.target import shape_of
 from distill.config import NO_TEACHER, Student, Train
+from distill.config.baselines import SELF_TRAINED
 from distill.config.plan import STUDENT, TEACHER, Given, Source, Step
 from distill.models import teacher
 from distill.models.student.shape import setting
@@ -75,6 +76,7 @@ def inputs(ctx: Context, step: Step) -> TrainInputs:
             window,
             _cross_fitted(source, ctx.folder, models),
             functools.partial(ctx.check_unchanged, files),
+            soft_first=settings.role != SELF_TRAINED,
         )
 
     transfer = None

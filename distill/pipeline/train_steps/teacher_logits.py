@@ -62,6 +62,8 @@ class Labeller:
     teacher that was trained without folds."""
     check: Callable[[], None]
     """Raises UserError if files of a given teacher changed in the course of the run."""
+    soft_first: bool = True
+    """Whether a row's soft label, which is of another teacher, takes the place of the outputs."""
 
 
 def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.ndarray:
@@ -191,9 +193,9 @@ def soft_outputs(data: TaskData, encoded: Encoded) -> np.ndarray | None:
 
 
 def learned_outputs(teacher: Labeller, data: TaskData, runtime: Runtime, encoded: Encoded) -> np.ndarray:
-    """Outputs [rows, C] from which a student learns, for the training rows of a task: the soft label of a row or, for
-    rows and words without one, the teachers' logits from `teacher_logits`. `encoded`: the rows."""
-    soft = soft_outputs(data, encoded)
+    """Outputs [rows, C] from which a student learns, for the training rows of a task: with `soft_first` the soft label
+    of a row and, for rows and words without one, the teachers' logits from `teacher_logits`. `encoded`: the rows."""
+    soft = soft_outputs(data, encoded) if teacher.soft_first else None
     if soft is None:
         return teacher_logits(teacher, data, runtime)
     missing = np.isnan(soft).any(axis=1)

@@ -27,7 +27,7 @@ from distill.config.feature_kinds import FEATURE_KINDS, POOLED
 from distill.config.plan import CONTROLS, GIVEN, STATIC, TEACHER, Given, Plan, Source, Step, targets, tokenizer_of
 from distill.config.schemes import SCHEMES
 from distill.errors import Line, Problem
-from distill.pipeline.validation.baseline import baselines
+from distill.pipeline.validation.baseline import baselines, compared
 from distill.pipeline.validation.rules import nearest
 from distill.pipeline.validation.terms import TermFacts, terms
 from distill.runtime import quoting
@@ -39,6 +39,7 @@ STAGE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 def pipeline(config: Config, plan: Plan) -> Iterator[Line]:
     """All problems of the pipeline and of the stages in it."""
     yield from baselines(config)
+    yield from compared(config)
     config = expanded(config)
     if not config.pipeline:
         yield Problem("pipeline", "[]", "name at least one stage", "choose a recipe, e.g. recipe=distilbert")
@@ -127,11 +128,8 @@ def _reference(step: Step, key: str, source: Step) -> Iterator[Line]:
     models = [kind for kind, settings in STAGES.items() if settings.writes_models]
     kinds, where = REFERRED_KINDS.get(key, models), f"stages.{step.stage}.{key}"
     settings, other = step.settings, source.settings
-    self_trained = getattr(other, "role", None) == SELF_TRAINED
-    if key in CONTROLS.values() and self_trained != (key == CONTROLS[SELF_TRAINED]):
-        must = "be a stage without a teacher" if self_trained else "be a stage of kind baseline with a teacher"
-        other_key = CONTROLS[SELF_TRAINED if self_trained else BASELINE]
-        yield Problem(where, source.stage, must, f"name it in stages.{step.stage}.{other_key}")
+    if key in CONTROLS.values() and source.kind == Train.kind:
+        yield from _control(where, key, step, source)
     elif source.kind not in kinds:
         yield Problem(where, source.stage, f"be a stage of kind {' or '.join(kinds)}", f"it is of kind {source.kind}")
     elif key == "quantized" and isinstance(other, Quantize):
@@ -152,6 +150,27 @@ def _reference(step: Step, key: str, source: Step) -> Iterator[Line]:
                 "set it to null",
             )
     elif key not in REFERRED_KINDS:
+        yield from _one_or_per_task(step, key, source)
+
+
+def _control(where: str, key: str, step: Step, source: Step) -> Iterator[Line]:
+    """Whether a control is one, and of the student that it is compared with."""
+    role = source.settings.role
+    wanted = next(name for name, setting in CONTROLS.items() if setting == key)
+    if SELF_TRAINED in (role, wanted) and role != wanted:
+        must = f"be a stage {'without' if role == SELF_TRAINED else 'of kind baseline with'} a teacher"
+        instead = f"name it in stages.{step.stage}.{CONTROLS[role]}" if role in CONTROLS else "name another"
+        yield Problem(where, source.stage, must, instead)
+        return
+    other, learned = step.source("baseline"), source.settings.teacher
+    if role == SELF_TRAINED and isinstance(other, Step) and _role(other) == BASELINE and other.stage != learned:
+        yield Problem(
+            where,
+            f"{source.stage}, which learns from {learned}",
+            f"learn from {other.stage}, the baseline that is compared too",
+            f"set stages.{source.stage}.teacher={other.stage}",
+        )
+    else:
         yield from _one_or_per_task(step, key, source)
 
 

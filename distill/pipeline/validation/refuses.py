@@ -248,6 +248,9 @@ NOT_RECOVERING = Situation(
     "in a stage that trains a teacher or builds a student",
     lambda case: case.stage.role == "teacher" or case.stage.build_student,
 )
+SELF_TRAINING = Situation(
+    "with budget.minutes, which is spent on students", lambda case: case.config.budget.minutes is not None
+)
 CHAINED = Situation(
     "with target.chain or budget.minutes, where models are not pruned by gates",
     lambda case: case.config.target.chain or case.config.budget.minutes is not None,
@@ -323,6 +326,7 @@ REFUSES = (
     Refusal(("target.chain",), False, CUT_FOR_ALL, OUT),
     Refusal(("stages.*.quantized", "stages.*.evaluated"), None, EMBEDS, OUT),
     Refusal(("stages.*.teacher",), None, SEVERAL_OR_WINDOWS, OUT),
+    Refusal(("stages.*.self_trained",), None, SELF_TRAINING, OUT),
     Refusal(("stages.*.quantization_aware",), False, NO_STUDENT, "set it where the student is last trained on tasks"),
     Refusal(("stages.*.quantization_aware", "stages.*.skip_if_head"), False, SHARED, OUT),
     Refusal(("stages.*.quantization_aware",), False, WITHOUT_LAYERS, OUT),

@@ -8,7 +8,7 @@ const FEW = 60, PAGE = 60;              // points with intervals, rows of a tabl
 const LIGHT = DATA.colours.light, DARK = DATA.colours.dark; // backend -> colour
 const SHAPES = [["circle", "●", "○"], ["square", "■", "□"], ["diamond", "◆", "◇"], ["triangle-up", "▲", "△"],
   ["triangle-down", "▼", "▽"], ["pentagon", "⬟", "⬠"], ["hexagon", "⬢", "⬡"], ["star-square", "✦", "✧"]];
-const HOLLOW = new Set(["baseline", "self-trained", "pruned"]); // roles whose symbols are not filled
+const FILL = { baseline: "-open", pruned: "-open", "self-trained": "-open-dot" }; // of the symbol of a role; others are filled
 const state = { group: 0, above: false, input: null, least: 0, ms: null, mib: null, sort: ["fit", -1],
   filter: "", meeting: false, rows: PAGE, heat: PAGE / 3 };
 
@@ -234,7 +234,7 @@ function figure() {
       text: variants.map(hover), hovertemplate: "%{text}<extra></extra>", opacity: front ? 1 : 0.4,
       error_x: { ...bars(variants, speed, few || front), color: ink }, error_y: { ...bars(variants, kept, few || front), color: ink },
       marker: { color: ink, size: variants.map((variant) => (variant === best ? 17 : 11)), line: { width: variants.map((variant) => (variant === best ? 3 : 1)), color: variants.map((variant) => (variant === best ? style("--ink") : ink)) },
-        symbol: variants.map((variant) => shape(variant)[0] + (HOLLOW.has(variant.role) ? "-open" : "")) } };
+        symbol: variants.map((variant) => shape(variant)[0] + (FILL[variant.role] || "")) } };
   }));
   traces.unshift({ x: line.map((variant) => speed(variant)[0]), y: line.map((variant) => kept(variant)[0]), mode: "lines", type: "scatter", hoverinfo: "skip", line: { color: style("--soft"), width: 1.5 } });
   const chance = state.above ? 0 : group().chance;
@@ -285,8 +285,8 @@ function legend(every, few, chance, under) {
   const named = new Set(every.filter((variant) => variant.role !== "teacher").map((variant) => variant.target));
   parts.push(...cached.targets.filter((target) => named.has(target)).map((target) => item(mark(target)[1], target || "no target")));
   if (roles.has("teacher")) parts.push(item("★", "teacher"));
-  const hollow = [["baseline", "baseline, trained without a teacher"], ["self-trained", "self-trained, with the baseline as its teacher"]].filter(([role]) => roles.has(role));
-  if (hollow.length) parts.push(item("○", `hollow: ${hollow.map(([, text]) => text).join("; ")}`));
+  if (roles.has("baseline")) parts.push(item("○", "hollow: baseline, trained without a teacher"));
+  if (roles.has("self-trained")) parts.push(item("⊙", "hollow with a dot: self-trained, with the baseline as its teacher"));
   parts.push(item("—", "frontier of the variants that meet the sliders; others are dimmed"));
   if (every.some((variant) => variant.runs.length > 1)) parts.push(item("", "bars: 95% interval of one run, one standard deviation over several seeds"));
   else parts.push(item("", "bars: 95% intervals"));

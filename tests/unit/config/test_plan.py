@@ -177,18 +177,30 @@ def test_a_baseline_differs_from_its_student_only_in_what_needs_a_teacher(
         assert parts == {term: (1.0, "labels")}
 
 
-@pytest.mark.parametrize("recipe", ["prune", "task", "distilbert", "static"])
+CONTROLLED = {
+    recipe: name
+    for recipe in sorted(config.recipes())
+    for name in [str(getattr(config.load_config([f"recipe={recipe}"]).stages.get("evaluate"), "student", ""))]
+    if f"{name}_self_trained" in config.load_config([f"recipe={recipe}"]).stages
+}
+"""Recipe that has a self-trained student -> the stage of its student."""
+
+
+def test_every_recipe_with_a_baseline_has_a_self_trained_student() -> None:
+    assert set(config.recipes()) - set(CONTROLLED) <= {"auto"}
+
+
+@pytest.mark.parametrize("recipe", CONTROLLED)
 def test_a_self_trained_student_differs_from_the_student_only_in_its_teacher_its_labels_and_its_start(
     recipe: str,
 ) -> None:
     """It learns the same rows with the student's terms on outputs, and the labels as the baseline does."""
-    settings = config.load_config([f"recipe={recipe}"])
-    name = "recover" if recipe == "prune" else "finetune"
+    settings, name = config.load_config([f"recipe={recipe}"]), CONTROLLED[recipe]
     student, baseline, control = (trained(settings, f"{name}{end}") for end in ("", "_baseline", "_self_trained"))
     differ = {f.name for f in fields(Train) if getattr(control, f.name) != getattr(student, f.name)}
     assert differ - {"start", "terms"} == {"role", "teacher"}
     assert (control.role, control.teacher, control.start) == ("self-trained", f"{name}_baseline", baseline.start)
-    assert control.transfer
+    assert control.transfer == student.transfer
     of_outputs = {label: term for label, term in student.terms.items() if term.compare_with == "teacher"}
     assert of_outputs["soft_targets"].weight > 0
     assert control.terms == of_outputs | baseline.terms

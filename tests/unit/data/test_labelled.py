@@ -202,13 +202,12 @@ def test_leaked_rows_are_left_out_of_training(split: str) -> None:
 
 
 @pytest.mark.parametrize("counts", [{}, {"train": 200, "validation": 5}], ids=["own", "published"])
-def test_rows_that_differ_in_case_punctuation_and_spaces_are_copies(counts: dict[str, int]) -> None:
-    """Texts without letters are copies of equal texts alone."""
-    held = [TEXTS[0].upper(), f"{TEXTS[1]} !", TEXTS[2].replace(" ", "  "), ":-)", "Another."]
-    train = {"text": [*TEXTS, ":-)", ":-(", "No, no.", "No no"], "label": [*CLASSES, *CLASSES[:4]]}
+def test_rows_that_differ_in_case_and_spaces_beside_punctuation_are_copies(counts: dict[str, int]) -> None:
+    held = [TEXTS[0].upper(), TEXTS[1].replace(".", " ."), TEXTS[2].replace(" ", "  "), ":-)", "5 + 3"]
+    train = {"text": [*TEXTS, ":-)", ":-(", "5 - 3", "C++", "C#"], "label": [*CLASSES, *CLASSES[:5]]}
     rows = load({"train": train, "validation": {"text": held, "label": CLASSES[:5]}}, rows=counts)
     kept = set(learned(rows)) | set(texts(rows.development["development"]))
-    assert {*TEXTS, ":-)", ":-(", "No, no.", "No no"} - kept == {*TEXTS[:3], ":-)"}
+    assert {*TEXTS, ":-)", ":-(", "5 - 3", "C++", "C#"} - kept == {*TEXTS[:3], ":-)"}
     assert any("tickets: 4 training rows are copies of" in note for note in rows.notes)
 
 
@@ -219,7 +218,7 @@ def test_a_copy_of_a_row_that_is_set_aside_is_not_trained_on() -> None:
     train, *aside = ({text.casefold() for text in texts(split)} for split in parts)
     assert train
     assert not any(train & part for part in aside)
-    assert any("copies of them are left out" in note for note in rows.notes)
+    assert sum(len(texts(split)) for split in parts) == 2 * COUNT, "no labelled row is lost"
 
 
 def test_a_test_text_chooses_nothing() -> None:
@@ -399,7 +398,7 @@ def test_a_column_of_0_and_1_tells_who_has_the_only_label_of_a_head(
 
 
 def test_training_rows_that_are_all_copies_are_named_as_such() -> None:
-    message = refused({"train": TICKETS, "test": {"text": [f"{text}!" for text in TEXTS], "label": CLASSES}})
+    message = refused({"train": TICKETS, "test": {"text": [text.upper() for text in TEXTS], "label": CLASSES}})
     assert message.endswith(
         f"got 0 labelled train rows, besides {COUNT} copies of rows of other splits; must have 8 or more; add rows, or "
         "keep the copies with tasks.drop_leaked=false"

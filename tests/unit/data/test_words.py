@@ -92,11 +92,11 @@ def test_a_file_of_texts_and_spans(tmp_path: Path) -> None:
 
 
 def test_training_rows_may_lack_tags(tmp_path: Path) -> None:
-    rows = [as_words(n) | ({} if n % 2 else {"ner_tags": None}) for n in range(60)]
+    rows = [as_words(n) | ({} if n % 2 else {"ner_tags": None}) for n in range(80)]
     loaded = load(write(tmp_path / "ner.jsonl", rows))
     data = loaded.tasks["ner"]
     flags = [bool((targets == MISSING).all()) for targets in targets_of(data.train)]
-    assert 5 < sum(flags) < 40
+    assert 5 < sum(flags) < 50
     assert not any((targets == MISSING).any() for targets in targets_of(data.reported["validation"]))
 
 
@@ -161,7 +161,7 @@ def test_a_few_spans_without_a_beginning_begin_there_and_many_are_refused(tmp_pa
     )
     # seqeval.metrics.sequence_labeling.get_entities(["O", "I-PER"]) == [("PER", 1, 1)]
     assert spans(codes(("O", "B-PER", "I-PER"))[[0, 2]], np.zeros(2)).tolist() == [[1, 1, 0]]
-    with pytest.raises(DataError, match=r"row 61: got I-PER at word 2 in ner_tags without B-PER before it, and 9 such"):
+    with pytest.raises(DataError, match=r"row 61: got I-PER at word 2 in ner_tags without B-PER .*, and so 8 more"):
         load(write(tmp_path / "many.jsonl", [*rows, *[wrong] * 9]))
 
 

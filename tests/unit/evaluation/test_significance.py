@@ -90,10 +90,11 @@ def test_which_models_are_tested() -> None:
             "student": ("student", "fp32", predictions(0.89, 1)),
             "int8": ("student", "int8", predictions(0.7, 2)),
             "baseline": ("baseline", "fp32", predictions(0.6, 3)),
+            "control": ("self-trained", "fp32", predictions(0.7, 4)),
         }
     )
     found = every_test([*models.values()], models["teacher"], COUNTED)
-    expected = {("student", "teacher"), ("student", "baseline"), ("int8", "teacher")}
+    expected = {("student", "teacher"), ("student", "baseline"), ("student", "control"), ("int8", "teacher")}
     assert pairs(found, None).keys() == expected | {("int8", "student")}
     for task in NAMES:
         assert pairs(found, task).keys() == expected

@@ -93,17 +93,42 @@ def test_a_self_trained_student_is_no_baseline(settings: Config) -> None:
     changed.pipeline.insert(changed.pipeline.index("finetune_baseline") + 1, "finetune_self_trained")
     changed.stages["evaluate"].self_trained = "finetune_self_trained"  # type: ignore[attr-defined]
     assert validation.settings(changed, "distilbert") == []
-    changed.stages["finetune_self_trained"].teacher = "finetune_teacher"  # type: ignore[attr-defined]
-    assert validation.settings(changed, "distilbert") == [
-        "stages.finetune_self_trained.teacher: got finetune_teacher; must be a stage of kind baseline without a "
-        "teacher of its own; a student of the teacher is a stage of kind train"
-    ]
+    for other in ("finetune_teacher", "teacher", "pretrain_baseline"):
+        changed.stages["finetune_self_trained"].teacher = other  # type: ignore[attr-defined]
+        assert (
+            f"stages.finetune_self_trained.teacher: got {other}; must be a stage of kind baseline, of finetune and "
+            "without a teacher of its own; choose from finetune_baseline"
+        ) in validation.settings(changed, "distilbert")
     changed.stages["finetune_self_trained"].teacher = "finetune_baseline"  # type: ignore[attr-defined]
     changed.stages["evaluate"].baseline = "finetune_self_trained"  # type: ignore[attr-defined]
     assert validation.settings(changed, "distilbert") == [
         "stages.evaluate.baseline: got finetune_self_trained; must be a stage without a teacher; name it in "
         "stages.evaluate.self_trained"
     ]
+
+
+def test_a_control_is_of_the_student_that_it_is_compared_with() -> None:
+    stages = "finetune_teacher,prune,recover,recover_baseline,recover_self_trained,quantize,evaluate,export"
+    with_it = [f"pipeline=[{stages}]", "stages.evaluate.self_trained=recover_self_trained"]
+    assert validation.settings(load_config(["recipe=prune", *with_it]), "prune") == []
+    other = load_config(["recipe=prune", *with_it, "stages.evaluate.student=prune", "stages.quantize.start=prune"])
+    (first, *_) = [line for line in validation.settings(other, "prune") if "stages.evaluate.self_trained" in line]
+    assert first == (
+        "stages.evaluate.self_trained: got recover_self_trained, which is trained as recover; must be a baseline of "
+        "prune, the student that it is compared with; name another, or leave it out"
+    )
+    weights = ["soft_targets.weight=0", "vectors.weight=0", "supervised.weight=1"]
+    for recipe, changes, expected in (
+        (
+            "prune",
+            ["stages.recover_self_trained.start=recover"],
+            "self_trained.start: got recover; must be null with",
+        ),
+        ("prune", [f"stages.recover.terms.{each}" for each in weights], "null where recover learns no outputs of its"),
+        ("auto", ["stages.evaluate.baseline=recover_baseline"], "self_trained; must be null with budget.minutes"),
+    ):
+        changed = load_config([f"recipe={recipe}", *with_it, *changes])
+        assert any(expected in line for line in map(str, validation.settings(changed, recipe)))
 
 
 def test_a_term_of_weight_0_needs_no_teacher(settings: Config) -> None:
