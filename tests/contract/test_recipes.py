@@ -26,6 +26,7 @@ from distill.deploy.export import proof, record
 from distill.models.student import half_depth
 from distill.models.teacher import read_config
 from distill.pipeline import validation
+from distill.pipeline.context.folder import BEGUN
 from distill.pipeline.context.given import SMOKE_LAYERS
 from distill.pipeline.validation import rules
 from distill.runtime.storage import atomic, run_folder
@@ -328,6 +329,7 @@ def test_every_stage_leaves_its_manifest_and_nothing_half_done(finished: Finishe
         assert manifest["record"]["key"].keys() >= {"inputs", "given", "versions"}
     left = [p for p in finished.folder.rglob("*") if p.name.endswith((".state", "-tmp")) or "tmp." in p.name]
     assert left == []
+    assert not (finished.folder / BEGUN).exists()
     before = yaml.safe_load((finished.folder / "config.json").read_text())
     assert before["pipeline"] == composed(finished.recipe).pipeline
 
