@@ -378,7 +378,7 @@ def test_a_setting_calls_no_other_function(trap: Path, tmp_path: Path) -> None:
             "stages.finetune_baseline.epochs=5",
             "got 5; must be a setting that exists; set stages.finetune.epochs, which ",
         ),
-        ("stages.finetune_baseline.teacher=finetune", "finetune; must be a setting that exists; did you mean "),
+        ("stages.finetune_baseline.teachr=finetune", "finetune; must be a setting that exists; did you mean "),
         ("stages.finetune_baseline.baseline_of=null", "baseline_of: got null; must be a value, not null; "),
         (
             "+stage@stages.more=baseline",

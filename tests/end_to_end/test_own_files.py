@@ -310,10 +310,10 @@ MALFORMED: dict[str, Case] = {
         [],
         "t.jsonl, row 7: got 9 words in tokens and 1 tags in ner_tags; must be one tag",
     ),
-    "a span that has not begun": (
-        lambda: {"t.jsonl": to_jsonl(cell(NAMES, "ner_tags", 7, ["O", "I-DAY", *["O"] * 7]))},
+    "spans that have not begun": (
+        lambda: {"t.jsonl": to_jsonl(cell(NAMES, "ner_tags", 7, ["O", *["I-DAY", "I-PER"] * 4]))},
         [],
-        "t.jsonl, row 7: got I-DAY at word 2 in ner_tags without B-DAY before it",
+        "t.jsonl, row 7: got I-DAY at word 2 in ner_tags without B-DAY before it, and so 7 more; must be tags",
     ),
     "a null among tags": (
         lambda: {"t.jsonl": to_jsonl(cell(NAMES, "ner_tags", 7, [None, *["O"] * 8]))},

@@ -185,7 +185,6 @@ class RunFolder:
     def finish(self) -> None:
         """Remove the files that only an unfinished run needs."""
         self.forget_given()
-        atomic.remove(self.path / BEGUN, self.path)
 
 
 def _without_costs(value: Any) -> Any:
