@@ -161,6 +161,11 @@ def without_leaks(
         return splits
     example = train.table[columns.text[0]][int(train.rows[leaked][0])].as_py()
     count = int(leaked.sum())
+    if drop and leaked.all():
+        raise DataError(
+            f"{name}: got {count:,} training rows, which are all copies of development, validation or test rows; must "
+            "be others; give other files, or keep the copies with tasks.drop_leaked=false"
+        )
     action = "left out of training" if drop else "kept in training, because drop_leaked is false"
     notes.append(
         f"{name}: {count:,} training rows are copies of development, validation or test rows and are {action}, e.g. "

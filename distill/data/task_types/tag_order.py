@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from distill.data.task_types.spans import CODES, codes, parted, scheme_of
 from distill.data.task_types.task_type import Where
 from distill.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BEGINNING = ("B", "S", "U", "W")
 

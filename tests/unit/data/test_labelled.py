@@ -399,7 +399,12 @@ def test_a_column_of_0_and_1_tells_who_has_the_only_label_of_a_head(
 
 def test_training_rows_that_are_all_copies_are_named_as_such() -> None:
     message = refused({"train": TICKETS, "test": {"text": [text.upper() for text in TEXTS], "label": CLASSES}})
-    assert message.endswith(
-        f"got 0 labelled train rows, besides {COUNT} copies of rows of other splits; must have 8 or more; add rows, or "
+    assert message == (
+        f"tickets: got {COUNT} training rows, which are all copies of development, validation or test rows; must be "
+        "others; give other files, or keep the copies with tasks.drop_leaked=false"
+    )
+    test = {"text": [text.upper() for text in TEXTS[4:]], "label": CLASSES[4:]}
+    assert refused({"train": TICKETS, "test": test}).endswith(
+        f"labelled train rows, besides {COUNT - 4} copies of rows of other splits; must have 8 or more; add rows, or "
         "keep the copies with tasks.drop_leaked=false"
     )
