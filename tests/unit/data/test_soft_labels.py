@@ -189,15 +189,18 @@ def test_what_soft_labels_do_not_give_is_the_teachers(tmp_path: Path, monkeypatc
     taught = np.arange(3 * len(data.train), dtype=np.float32).reshape(-1, 3)
     monkeypatch.setattr(teacher_logits, "teacher_logits", lambda *_: taught)
     none: Any = None
-    learned, soft = teacher_logits.learned_outputs(none, data, none, none), soft_outputs_of(data.train)
+    given, control = (teacher_logits.Labeller(none, None, {}, none, soft_first=first) for first in (True, False))
+    learned, soft = teacher_logits.learned_outputs(given, data, none, none), soft_outputs_of(data.train)
     assert soft is not None
     missing = np.isnan(soft).any(axis=1)
     assert 0 < missing.sum() < len(missing)
     np.testing.assert_array_equal(learned[missing], taught[missing])
     np.testing.assert_array_equal(learned[~missing], soft[~missing])
+    # The soft labels are of another teacher than the baseline from which a self-trained student learns.
+    np.testing.assert_array_equal(teacher_logits.learned_outputs(control, data, none, none), taught)
     whole, _ = load(tmp_path, soft=[row or {"other": 1.0} for row in SOFT])
     monkeypatch.delattr(teacher_logits, "teacher_logits")  # no teacher is asked
-    assert not np.isnan(teacher_logits.learned_outputs(none, whole, none, none)).any()
+    assert not np.isnan(teacher_logits.learned_outputs(given, whole, none, none)).any()
 
 
 def test_lists_are_in_the_order_of_the_labels(tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ WORDS = [[[0.7, 0.2, 0.1], [1.0, 0.0, 0.0]], None, [[0.25, 0.25, 0.5]]]
 COUNT = 24
 
 
+TEACHER: Any = SimpleNamespace(soft_first=True)
+
+
 def column(values: list[Any], kind: pa.DataType | None = None) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(values, kind)])
 
@@ -284,7 +287,7 @@ def test_what_soft_labels_do_not_give_is_the_teachers(
     wider = soft.shape[1] // halves + (8 if halves == 2 else 0)
     of_teacher = np.random.default_rng(0).normal(size=(len(soft) + (halves - 1), halves, wider)).astype(np.float32)
     monkeypatch.setattr(teacher_logits, "teacher_logits", lambda *_: of_teacher.reshape(len(of_teacher), -1))
-    learned = teacher_logits.learned_outputs(none, data, none, encoded)
+    learned = teacher_logits.learned_outputs(TEACHER, data, none, encoded)
     missing = np.isnan(soft).any(axis=1)
     assert 0 < missing.sum() < len(missing)
     np.testing.assert_array_equal(learned[~missing], soft[~missing])
@@ -310,7 +313,7 @@ def test_a_word_without_a_soft_label_is_the_teachers_or_nothing(
     of_teacher = np.random.default_rng(0).normal(size=(len(encoded.words.positions), 3)).astype(np.float32)
     monkeypatch.setattr(teacher_logits, "teacher_logits", lambda *_: of_teacher)
     soft = teacher_logits.soft_outputs(data, encoded)
-    learned = teacher_logits.learned_outputs(none, data, none, encoded)
+    learned = teacher_logits.learned_outputs(TEACHER, data, none, encoded)
     assert soft is not None
     second = np.cumsum(np.r_[0, encoded.words.of_texts])[:-1] + 1
     np.testing.assert_array_equal(learned[second], of_teacher[second])

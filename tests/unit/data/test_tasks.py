@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
         tmp_path,
         "cola",
         "validation",
-        sentence=["a grey heron counted 9 frogs !", *sentences(11, 100)],
+        sentence=["a grey heron counted 9 frogs .", *sentences(11, 100)],
         label=[1, 0] * 6,
     )
     pair = {"sentence1": sentences(8), "sentence2": sentences(8)}
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
     write(tmp_path, "stsb", "validation", **held, label=scores)
     pair = {"premise": sentences(6), "hypothesis": sentences(6), "label": [0, 1, 2] * 2}
     write(tmp_path, "mnli", "train", **pair)
-    write(tmp_path, "mnli", "validation_matched", **pair)
+    write(tmp_path, "mnli", "validation_matched", **pair | {"premise": sentences(6, 100)})
     return tmp_path
 
 
@@ -191,8 +191,8 @@ def test_an_unreachable_hub_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch)
 def test_a_task_is_in_the_headline_unless_its_settings_say_otherwise(tmp_path: Path) -> None:
     """GLUE's WNLI is not; a user's own task of the same name and rows is."""
     rows = {"sentence1": sentences(40), "sentence2": sentences(40)[::-1], "label": [0, 1] * 20}
-    for split in ("train", "validation"):
-        file = write(tmp_path, "wnli", split, **rows)
+    file = write(tmp_path, "wnli", "validation", **rows)
+    write(tmp_path, "wnli", "train", **rows | {"sentence1": sentences(40, 100)})
     published, in_coverage = glue(tmp_path, "wnli")
     own = load_tasks(config.Tasks(train=str(file), name="wnli"), Limit(), 0)
     assert (published["wnli"].task.in_headline, own.tasks["wnli"].task.in_headline) == (False, True)
