@@ -48,7 +48,13 @@ def test_a_batch_has_the_vectors_of_its_texts(kind: str, tmp_path: Path) -> None
     machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
     runtime = Runtime(machine, tmp_path, seed=0, limit=Limit(), longest=16)
     inputs: Any = SimpleNamespace(
-        tokenizer=TOKENIZER, teacher=None, holds_out=False, window=None, transfer=None, length=Length(1.0, 1, None)
+        name="recover",
+        tokenizer=TOKENIZER,
+        teacher=None,
+        holds_out=False,
+        window=None,
+        transfer=None,
+        length=Length(1.0, 1, None),
     )
     found = training_data(inputs, config.stages["recover"], runtime, data)
     texts = [(data.train["sentence1"][n], data.train["sentence2"][n]) for n in range(len(data.train))]
