@@ -41,6 +41,7 @@ WRONG: dict[str, str] = {
     "stages.*.quantized": "quantize",
     "stages.*.evaluated": "evaluate",
     "stages.*.teacher": "teacher",
+    "stages.*.self_trained": "recover_self_trained",
     "stages.*.quantization_aware": "true",
     "stages.*.skip_if_head": "true",
     "stages.*.best_of": "3",
@@ -116,6 +117,7 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
         "pipeline=[pretrain,finetune_teacher,finetune,quantize,evaluate,export_embedder]",
     ],
     ("stages.*.teacher", "SEVERAL_OR_WINDOWS"): ["task", *BOTH],
+    ("stages.*.self_trained", "SELF_TRAINING"): ["auto"],
     ("stages.*.quantization_aware", "NO_STUDENT"): ["prune"],
     ("stages.*.quantization_aware", "SHARED"): ["distilbert", *SHARED],
     ("stages.*.quantization_aware", "WITHOUT_LAYERS"): ["distilbert", "student.init=static"],
@@ -160,6 +162,7 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
 
 STAGES = {
     ("stages.*.quantized", "EMBEDS"): "export_embedder",
+    ("stages.*.self_trained", "SELF_TRAINING"): "evaluate",
     ("stages.*.quantization_aware", "SHARED"): "finetune",
     ("stages.*.quantization_aware", "WITHOUT_LAYERS"): "finetune",
     ("stages.*.best_of", "ON_CORPUS"): "pretrain",
