@@ -168,7 +168,7 @@ def _control(where: str, key: str, step: Step, source: Step) -> Iterator[Line]:
             where,
             f"{source.stage}, which learns from {learned}",
             f"learn from {other.stage}, the baseline that is compared too",
-            f"set stages.{source.stage}.teacher={other.stage}",
+            f"set {quoting.setting(f'stages.{source.stage}.teacher', other.stage)}",
         )
     else:
         yield from _one_or_per_task(step, key, source)
