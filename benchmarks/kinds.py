@@ -8,9 +8,8 @@ on), Banking77 (banking_train.csv, banking_test.csv) and XQuAD (xquad_en.json). 
 after the other; a run that was stopped goes on by the same command, and one that is kept already is not made again.
 
 The teacher is the embedded one, fine-tuned on the task; it was trained on SQuAD before, from which the passages of
-reader and reranker come. Beside the student of each target there are the teacher in
-int8, the same student trained on the labels alone, and the same student self-trained. Nothing is chosen on the reported
-rows.
+reader and reranker come. Beside the student of each target there are the teacher in int8, the same student trained on
+the labels alone, and the same student self-trained. Nothing is chosen on the reported rows.
 
 - names: tags of names in noisy texts, WNUT-17.
 - reader: answers in passages, XQuAD in English; a fifth of its questions is reported.

@@ -159,7 +159,7 @@ def test_a_few_spans_without_a_beginning_begin_there_and_many_are_refused(tmp_pa
         "one: train: a tag in ner_tags continues a span without a beginning, e.g. I-PER at word 2 of text 61; a span "
         "begins there, as in seqeval" in data.notes
     )
-    # seqeval.metrics.sequence_labeling.get_entities(["O", "I-PER"]) == [("PER", 1, 1)]
+    # As start_of_chunk of seqeval and conlleval has it: I after O begins a span.
     assert spans(codes(("O", "B-PER", "I-PER"))[[0, 2]], np.zeros(2)).tolist() == [[1, 1, 0]]
     with pytest.raises(DataError, match=r"row 61: got I-PER at word 2 in ner_tags without B-PER .*, and so 8 more"):
         load(write(tmp_path / "many.jsonl", [*rows, *[wrong] * 9]))
