@@ -34,7 +34,6 @@ from typing import Any
 from rich.console import Console
 
 from distill import config
-from distill.pipeline.context.folder import BEGUN
 from distill.runtime.storage import atomic, checksums, run_folder
 from distill.runtime.versions import hardware
 
@@ -247,10 +246,9 @@ def differences(one: Path, other: Path) -> list[str]:
         {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
         for folder in (one, other)
     )
-    # Damaged measurements, and a damaged record of what steps began with, are made again only where they are needed.
+    # Damaged measurements are made again only where they are needed.
     alone = ours.keys() ^ theirs.keys()
-    needless = (checksums.SUMS, BEGUN)
-    missing = sorted(name for name in alone if ".measured/" not in name and Path(name).name not in needless)
+    missing = sorted(name for name in alone if ".measured/" not in name and Path(name).name != checksums.SUMS)
     both = sorted(name for name in ours.keys() & theirs.keys() if not SKIPPED.fullmatch(Path(name).name))
     values = {name: (content(ours[name]), content(theirs[name])) for name in both}
     return missing + [f"{name}{_first(*pair, '')}" for name, pair in values.items() if pair[0] != pair[1]]

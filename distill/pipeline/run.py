@@ -141,7 +141,7 @@ def _within_budget(ctx: Context, prepare: Prepare, began: float) -> tuple[Contex
     def runner(ctx: Context, steps: Sequence[Step]) -> Callable[[Step], None]:
         pending = pending_steps(ctx.keys, steps)
         if ctx.machine.main:
-            ctx.folder.begin({step.folder: ctx.keys.without_settings(step) for step in pending})
+            ctx.folder.begin({step.folder: ctx.keys.without_settings(step) for step in pending}, steps)
         return lambda step: _run_pending(ctx, step, pending, remaining)
 
     first = [step for step in ctx.plan.steps if not step.target and not isinstance(step.settings, Evaluate | Export)]
@@ -173,8 +173,8 @@ def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prep
     # It loads models, which synchronizes the processes.
     keys = {step.folder: ctx.keys.without_settings(step) for step in pending}
     # Recorded before anything is computed from it, so that another try notices what has been replaced since.
-    if ctx.machine.main and pending:
-        ctx.folder.begin(keys)
+    if ctx.machine.main:
+        ctx.folder.begin(keys, ctx.plan.steps)
     prepare(ctx, checked)
     names = [] if ctx.config.push is None else [SHARED_HEADS] if ctx.shared else list(ctx.tasks)
     repositories = _repositories(ctx.config, ctx.plan, names, ctx.folder.path, ctx.machine)

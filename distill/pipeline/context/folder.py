@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -130,9 +131,13 @@ class RunFolder:
         file = self.path / BEGUN
         return structs.read(file, Begun).keys if file.is_file() else {}
 
-    def begin(self, keys: dict[str, Key]) -> None:
-        """Store what pending steps are made from, by the folder of each."""
-        structs.write(self.path / BEGUN, Begun(keys=self.begun | keys))
+    def begin(self, keys: dict[str, Key], steps: Sequence[Step]) -> None:
+        """Store what pending steps are made from, by the folder of each, and again what is lost of finished `steps`."""
+        known = self.begun
+        records = {step.folder: self.record(step) for step in steps if step.folder not in known}
+        lost = {name: replace(made.key, settings=None, arithmetic=None) for name, made in records.items() if made}
+        if (now := known | lost | keys) != known:
+            structs.write(self.path / BEGUN, Begun(keys=now))
 
     def teacher_logits(self, name: str) -> Path:
         """Folder of teacher logits. `name`: the teacher step's folder, or the name of the given model."""

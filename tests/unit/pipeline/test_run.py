@@ -20,7 +20,7 @@ from distill.errors import ConfigError, UserError
 from distill.pipeline import run as pipeline
 from distill.pipeline.artefacts import Cost, Record, Trained
 from distill.pipeline.context import keys, pending
-from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.context.folder import BEGUN, RunFolder
 from distill.pipeline.context.keys import Keys
 from distill.runtime import outside, versions
 from distill.runtime.storage import atomic, run_folder, structs
@@ -48,7 +48,7 @@ class Run:
 
     def begin(self, name: str) -> None:
         """Record what the step begins with, as a run does."""
-        self.folder.begin({name: self.keys.without_settings(self.step(name))})
+        self.folder.begin({name: self.keys.without_settings(self.step(name))}, self.plan.steps)
 
     def pending(self) -> list[str]:
         return [step.stage for step in pending.pending_steps(self.keys, self.plan.steps)]
@@ -176,6 +176,15 @@ def test_a_record_stays_when_the_run_is_finished(ctx: Run) -> None:
     ctx.given["tasks"] = "another"
     assert "finetune" in ctx.pending()
     assert not (ctx.folder.path / "finetune" / "order").exists()
+
+
+def test_a_lost_record_is_made_again_from_what_finished_steps_say(ctx: Run) -> None:
+    ctx.begin("finetune")
+    before = ctx.folder.begun
+    assert list(before) == PIPELINE, "those of finished steps were lost"
+    (ctx.folder.path / BEGUN).unlink()
+    ctx.folder.begin({}, ctx.plan.steps)
+    assert ctx.folder.begun == before
 
 
 def test_code_from_outside_is_an_input_of_every_step(ctx: Run, monkeypatch: pytest.MonkeyPatch) -> None:
