@@ -40,6 +40,7 @@ _JUDGED = ("query-id", "corpus-id", "score")
 _FOLDERS = ("qrels", "default", "data")
 """Folders with judgements, of which the first that exists is read: BEIR's, and those of MTEB's parquet files."""
 _ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
+_JUDGED_ENDINGS = (".tsv", ".tsv.gz", *_ENDINGS)
 _AT_ONCE = 4096
 _COLUMNS = pa.schema([("query", pa.string()), ("document", pa.string()), ("score", pa.float64()), ("row", pa.int64())])
 
@@ -77,7 +78,7 @@ def tables(folder: Path, names: Sequence[str], key: str) -> dict[str, Table]:
         rows = files.stored(["beir", name, of_texts, [states[file] for file in judged[name]]], make)
         kept = rows["row"].to_numpy()
         found[name] = Table(rows.drop_columns("row"), table.files, table.starts, table.about, kept)
-        for note in about(rows.schema).notes:
+        for note in (*about(rows.schema).notes, *_unread(name, judged[name])):
             found[name] = found[name].noted(note)
     return found
 
@@ -98,14 +99,26 @@ def _judgements(folder: Path) -> dict[str, list[str]]:
     """Split, as the files call it, -> its files of judgements, which have one ending."""
     for name in _FOLDERS:
         found = dict[str, list[str]]()
-        for ending in (".tsv", ".tsv.gz", *_ENDINGS):
+        for ending in _JUDGED_ENDINGS:
             given = dict[str, list[str]]()
             for file in _files(folder / name, ending):
-                given.setdefault(re.split(r"[-.]", file.name)[0], []).append(str(file))
+                given.setdefault(_split(file), []).append(str(file))
             found = given | found
         if found:
             return found
     return {}
+
+
+def _split(file: Path) -> str:
+    """Split of a file with judgements."""
+    return re.split(r"[-.]", file.name)[0]
+
+
+def _unread(name: str, read: Sequence[str]) -> list[str]:
+    """A line about files with judgements of the split that are not read, if there are any."""
+    beside = [file for ending in _JUDGED_ENDINGS for file in _files(Path(read[0]).parent, ending)]
+    left = [file.name for file in beside if _split(file) == name and str(file) not in read]
+    return [f"{', '.join(left)} beside it is not read, as it has another ending"] if left else []
 
 
 @dataclass(frozen=True)
