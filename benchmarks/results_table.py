@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, median, pstdev
+from statistics import fmean, median
 from typing import Any
 
 from msgspec.structs import replace as replaced
@@ -38,6 +38,7 @@ from distill.report import (
     verdict,
 )
 from distill.report.page import Block, Bullets, Heading, Paragraph, Picture
+from distill.report.seeds import shown as over_seeds
 from distill.report.table import Table, models_table, number, times, with_interval
 from distill.runtime.storage.atomic import read_json, write_bytes, write_text
 
@@ -59,6 +60,8 @@ OF_A_PAGE = "results/README.md"
 PICTURE = "frontier.png"
 """PNG on white: a transparent SVG is unreadable on a dark page."""
 PRUNED, COMPRESSED = "pruned.png", "compressed.png"
+SEVERAL = ", [its 95% interval over rows and seeds] where that is known, and (the value of each seed)"
+"""What the numbers of several seeds are, in a note."""
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -202,23 +205,17 @@ def _student(results: Results, target: str | None) -> Model:
 
 
 def _front_row(name: str, models: Sequence[Model]) -> tuple[str, ...]:
-    """A row of README's table: mean ± standard deviation over seeds."""
-    above = overview.values([model.retained.above_chance for model in models if model.retained])
-    return (
-        name,
-        overview.mean(overview.values([*map(headline.retained, models)]), number, 1),
-        overview.mean(above, number, 1),
-        overview.mean(overview.values([*map(headline.speedup, models)]), times, 2),
-    )
+    """A row of README's table, over seeds."""
+    return name, *(overview.cell(models, key) for key in ("retained", "above_chance", "speedup"))
 
 
 def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str | None]) -> list[str]:
     """What README's table covers, the machine, and the students without a teacher."""
     numbers = [str(seed) for run in seeds for seed in run.seeds]
-    spread = f"Mean ± standard deviation over seeds {', '.join(numbers)}" if len(numbers) > 1 else f"Seed {numbers[0]}"
+    spread = f"Mean over seeds {', '.join(numbers)}{SEVERAL}" if len(numbers) > 1 else f"Seed {numbers[0]}"
     controls = [
-        f"{overview.mean(overview.values([*map(headline.retained, found)]), number, 1)}%"
-        f"{'' if target is None else f' for {target}'} ({headline.counted(len(found), 'seed')})"
+        f"{over_seeds(*overview.measured(found, 'retained'), unit='%')}{'' if target is None else f' for {target}'} "
+        f"({headline.counted(len(found), 'seed')}{_above(found)})"
         for target in targets
         if (found := [m for run in seeds if (m := _served(run, target)[1]) is not None])
     ]
@@ -247,13 +244,16 @@ def own_part(runs: dict[str, Results]) -> str:
                     f"[{name}]({OF_A_PAGE}#{name})",
                     ", ".join(metric for scores in (student.scores or {}).values() for metric in scores),
                     f"{student.name}, {student.backend} {student.scheme}",
-                    with_interval(number(headline.retained(student)), headline.interval(student, "retained"), 1),
-                    with_interval(times(headline.speedup(student)), headline.interval(student, "speedup"), 2)
-                    + timed.at([timed.reported_input(results)]),
+                    overview.cell([student], "retained"),
+                    overview.cell([student], "above_chance"),
+                    overview.cell([student], "speedup") + timed.at([timed.reported_input(results)]),
                     _gain(results, target),
                 )
             )
-    columns = ("Run", "Score", "Student", "Retained % [95%]", "Speedup [95%]", "Gain by distillation")
+    columns = (
+        *("Run", "Score", "Student", "Retained % [95%]", "Above chance % [95%]", "Speedup [95%]"),
+        "Gain by distillation",
+    )
     notes = [
         f"The fastest variant of each target's student, one seed. Speedup: over {headline.REFERENCE}. Gain by "
         "distillation: retained percentage points over the same student trained without a teacher, if the run has it.",
@@ -263,14 +263,16 @@ def own_part(runs: dict[str, Results]) -> str:
 
 
 def _gain(results: Results, target: str | None) -> str:
-    """Retained percentage points of a student over its baseline, and whether the report's test finds a difference."""
+    """Retained percentage points of a student over its baseline, the form of both if the student's fastest one is
+    another, and whether the report's test finds a difference."""
     both = headline.pair(results, target)
     if both is None:
         return "-"
     student, baseline = ((headline.retained(model) or 0.0) for model in both)
     test = verdict.between(results, *both)
     unclear = f", {verdict.word(test)}" if test is not None and not test.distinguishable else ""
-    return f"{student - baseline:+.1f}{unclear}"
+    form = "" if both[0] is headline.chosen(results, target) else f" as {headline.variant(both[0])}"
+    return f"{student - baseline:+.1f}{form}{unclear}"
 
 
 def kinds_part(runs: dict[str, Results]) -> str:
@@ -292,7 +294,7 @@ def kinds_part(runs: dict[str, Results]) -> str:
     notes = [
         "Teacher: its score in float32. Then retained % at measured speedup over the teacher's fastest float32 "
         "variant, and retained % of the two controls, in the student's form or, where they have none in it, in the "
-        "first form that both have. Mean ± standard deviation over runs of one machine."
+        f"first form that both have. Of runs of one machine, the mean{SEVERAL}."
     ]
     return measured_part(Table("Kinds", columns, rows, 3, notes)) if rows else "No run is committed yet."
 
@@ -308,10 +310,10 @@ def _kind_row(kind: str, target: str | None, group: Sequence[Results], whole: Se
         kind,
         target or "-",
         ", ".join(metric for scores in (whole[0].scores or {}).values() for metric in scores),
-        overview.mean(overview.values([model.macro for model in whole]), number, 1),
+        over_seeds(overview.values([model.macro for model in whole])),
         _both(teachers),
         _both([headline.chosen(run, target) for run in group]),
-        *(overview.mean(overview.values([*map(headline.retained, of)]), number, 1) for of in controls),
+        *map(_retained, controls),
         ", ".join(str(seed) for run in group for seed in run.seeds),
     )
 
@@ -324,8 +326,7 @@ def _measured(models: Sequence[Model]) -> list[Model]:
 def _both(models: Sequence[Model | None]) -> str:
     """Retained % at speedup, over runs."""
     found = [model for model in models if model is not None]
-    retained = overview.mean(overview.values([*map(headline.retained, found)]), number, 1)
-    return f"{retained} at {overview.mean(overview.values([*map(headline.speedup, found)]), times, 2)}"
+    return f"{_retained(found)} at {overview.cell(found, 'speedup')}"
 
 
 def _older_rules(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
@@ -352,11 +353,11 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
                 (
                     f"{speedup:g}x",
                     ", ".join(dict.fromkeys(map(headline.variant, students))),
-                    _retained(students),
-                    _retained(baselines)
-                    + ("" if len(baselines) in (0, len(students)) else f" ({len(baselines)} seeds)"),
-                    "; ".join(text for models in of_runs for text in _gained(*models)) or "-",
-                    overview.mean(overview.values([*map(headline.speedup, students)]), times, 2),
+                    overview.cell(students, "retained"),
+                    overview.cell(students, "above_chance"),
+                    _retained(baselines),
+                    _gained(of_runs),
+                    overview.cell(students, "speedup"),
                     ", ".join(dict.fromkeys(_shape(run, target) for run, *_ in of_runs)),
                     _processor(group[0]),
                     ", ".join(str(seed) for run, student, _ in of_runs if student is not None for seed in run.seeds),
@@ -364,15 +365,14 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
             )
     rows.sort(key=lambda row: _times(row[0]))
     columns = (
-        *("Target", "Variant", "Retained %", "Without a teacher", "Gain in score", "Speedup", "Shape"),
-        *("Processor", "Seeds"),
+        *("Target", "Variant", "Retained %", "Above chance %", "Without a teacher", "Gain in score", "Speedup"),
+        *("Shape", "Processor", "Seeds"),
     )
     notes = [
         "Variant: the one for which the shape was searched. Without a teacher: retained % of the same model, pruned in "
-        "the same way and trained without a teacher. Gain in score: points of the macro score over that model, of each "
-        "seed that has it, in order, with the 95% interval over rows. Speedup: over "
-        f"{headline.REFERENCE} at the tasks' own lengths. Several seeds: mean ± standard deviation over runs. Shape: "
-        "layers x hidden channels x FFN channels.",
+        "the same way and trained without a teacher, in the seeds that have it. Gain in score: points of the macro "
+        f"score over that model, paired by seed. Speedup: over {headline.REFERENCE} at the tasks' own lengths. Several "
+        f"seeds: mean{SEVERAL}. Shape: layers x hidden channels x FFN channels.",
         *notes_on_rules,
     ]
     return measured_part(Table("Curve", columns, rows, 2, notes)) if rows else "No result is committed yet."
@@ -411,17 +411,21 @@ def _trained(results: Results) -> str:
 
 
 def _retained(models: Sequence[Model]) -> str:
-    """Mean ± standard deviation over seeds; of one seed, with the 95% interval over rows."""
-    known = overview.values([*map(headline.retained, models)])
-    if len(known) == 1:
-        return with_interval(number(known[0]), headline.interval(models[0], "retained"), 1)
-    return overview.mean(known, number, 1)
+    """Retained % over seeds, and the mean of it above chance."""
+    return f"{overview.cell(models, 'retained')}{_above(models)}"
 
 
-def _gained(results: Results, student: Model | None, baseline: Model | None) -> list[str]:
-    """The difference of the macro scores, with the 95% interval over rows; empty if it was not tested."""
-    test = verdict.between(results, student, baseline) if student is not None and baseline is not None else None
-    return [] if test is None else [f"{test.difference:+.1f} [{', '.join(f'{end:+.1f}' for end in test.ci95 or ())}]"]
+def _above(models: Sequence[Model]) -> str:
+    above, _ = overview.measured(models, "above_chance")
+    return f", above chance {number(fmean(above))}" if above else ""
+
+
+def _gained(of_runs: Sequence[tuple[Results, Model | None, Model | None]]) -> str:
+    """The difference of the macro scores of student and baseline over the runs in which it was tested: it is paired by
+    row and by seed."""
+    every = [verdict.between(run, *both) for run, *both in of_runs if None not in both]
+    tests = [test for test in every if test is not None]
+    return over_seeds([test.difference for test in tests], [test.ci95 for test in tests], "+.1f")
 
 
 def levers_part(runs: dict[str, Results], beginning: str) -> str:
@@ -439,17 +443,18 @@ def levers_part(runs: dict[str, Results], beginning: str) -> str:
         rows.append(
             (
                 lever.replace("-", " "),
-                overview.mean(apart, number, 1),
-                overview.mean(overview.values([headline.retained(student) for student in students]), number, 1),
-                *(overview.mean(of_task, number, 1) for of_task in scores),
+                over_seeds(apart),
+                overview.cell(students, "retained"),
+                overview.cell(students, "above_chance"),
+                *map(over_seeds, scores),
                 ", ".join(str(seed) for run in group for seed in run.seeds),
             )
         )
-    columns = ("Recovery", "Retained %, development", "Retained %, reported", *tasks, "Seeds")
+    columns = ("Recovery", "Retained %, development", "Retained %, reported", "Above chance %", *tasks, "Seeds")
     notes = [
         "Of the student in torch float32: retained % of the teacher's macro score on the development rows, on which "
         "choices are made, and on the reported rows; for each task the mean of its metrics on the reported rows. "
-        "Several seeds: mean ± standard deviation over runs."
+        f"Several seeds: mean{SEVERAL}."
     ]
     return measured_part(Table("Recovery", columns, rows, 1, notes)) if rows else "No run is committed yet."
 
@@ -470,18 +475,17 @@ def chain_part(runs: dict[str, Results]) -> str:
             (
                 target,
                 title,
-                overview.mean(overview.values([*map(headline.retained, students)]), number, 1),
-                overview.mean(overview.values([*map(headline.speedup, students)]), times, 2),
+                *(overview.cell(students, key) for key in ("retained", "above_chance", "speedup")),
                 ", ".join(dict.fromkeys(map(headline.variant, students))),
                 ", ".join(_shape(results, target) for results in every),
                 ", ".join(str(seed) for results in every for seed in results.seeds),
             )
         )
-    columns = ("Target", "Cut from", "Retained %", "Speedup", "Variant", "Shape", "Seeds")
+    columns = ("Target", "Cut from", "Retained %", "Above chance %", "Speedup", "Variant", "Shape", "Seeds")
     notes = [
         "The student's fastest variant: retained % of the teacher's macro score on the reported rows, and speedup over "
         f"{headline.REFERENCE} at the tasks' own lengths. Shape: layers x hidden channels x FFN channels. Several "
-        "seeds: mean ± standard deviation over runs."
+        f"seeds: mean{SEVERAL}."
     ]
     return measured_part(Table("Chain", columns, rows, 2, notes)) if rows else "No run is committed yet."
 
@@ -651,7 +655,7 @@ def embedder_terms_table(measured: dict[str, Any]) -> Table:
         groups.setdefault((row["rows"], *row["weights"]), []).append(row)
     rows = []
     for (kind, *weights), seeds in groups.items():
-        score, cosine = (_spread([row[key] for row in seeds]) for key in ("score", "cosine"))
+        score, cosine = (over_seeds([row[key] for row in seeds]) for key in ("score", "cosine"))
         teacher = number(seeds[0]["teacher_score"])
         of_terms = (f"{weight:g}" for weight in weights)
         rows.append((kind, seeds[0]["metric"], *of_terms, score, cosine, teacher))
@@ -660,14 +664,10 @@ def embedder_terms_table(measured: dict[str, Any]) -> Table:
         f"The embedded teacher to three of its six layers, {measured['training_rows']:,} rows of each kind, the "
         f"defaults of recipe=task; scored on {measured['scored_rows']} development rows. Score: of the student. "
         "Cosine: mean of that of the student's and the teacher's vectors of these rows' texts, in percent. "
-        f"Mean ± standard deviation over {len(seeds)} seeds; torch {facts['torch']}.",
+        f"Mean over {len(seeds)} seeds (and the value of each); torch {facts['torch']}.",
     ]
     columns = ("Rows", "Metric", "Weight of similarities", "Weight of vectors", "Score", "Cosine", "Teacher")
     return Table("Weights of the terms of embedders", columns, rows, 2, notes)
-
-
-def _spread(values: Sequence[float]) -> str:
-    return f"{number(fmean(values))} ± {number(pstdev(values))}"
 
 
 HOW_DISTURBED = {
@@ -841,7 +841,42 @@ def gpu_table(measured: dict[str, Any]) -> Table:
 
 
 def _median(seconds: Sequence[float]) -> str:
-    return number(sorted(seconds)[len(seconds) // 2])
+    return number(median(seconds))
+
+
+WAYS_OF_INTERVALS = {
+    "rows_and_seeds": "Rows and seeds, t",
+    "hierarchical": "Hierarchical bootstrap",
+    "seeds_alone": "Seeds alone, t",
+    "deviation": "Mean ± deviation",
+}
+"""Way of `benchmarks/coverage.py` -> a column."""
+
+
+def coverage_table(measured: dict[str, Any]) -> Table:
+    """The simulations of `benchmarks/coverage.py`: coverage and median width of each way."""
+    rows = [
+        (
+            row["measure"],
+            row["training"],
+            str(row["seeds"]),
+            *(
+                f"{100 * row['ways'][way]['coverage']:.1f} ({row['ways'][way]['width']:.1f})"
+                for way in WAYS_OF_INTERVALS
+            ),
+        )
+        for row in measured["rows"]
+    ]
+    notes = [
+        f"Percent of {measured['simulations']:,} simulated experiments whose interval includes the truth (and the "
+        f"median width of the interval in points), with {measured['scored_rows']:,} rows that all models share. "
+        f"Accuracies: teacher {measured['teacher']}, students {measured['student']} and baselines "
+        f"{measured['baseline']} on average. Over seeds, their true values have a standard deviation of "
+        f"{100 * measured['spread']:g} points, normal or with a tail of low values (an exponential distribution, "
+        f"skewed); collapsing: normal, but {100 * measured['collapse']:g}% of the trainings lose "
+        f"{100 * measured['lost']:g} points.",
+    ]
+    return Table("Coverage", ("Of", "Trainings", "Seeds", *WAYS_OF_INTERVALS.values()), rows, 2, notes)
 
 
 def quantize_table(measured: dict[str, Any]) -> Table:
@@ -883,6 +918,7 @@ _MEASUREMENTS: dict[str, tuple[Path, Callable[[dict[str, Any]], Table]]] = {
     "edits": (RELIABILITY, edits_table),
     "fuzz": (RELIABILITY, fuzz_table),
     "soak": (RELIABILITY, soak_table),
+    "coverage": (MEASURING, coverage_table),
 }
 """File in benchmarks/results -> document with its markers, and the function of its table."""
 

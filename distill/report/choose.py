@@ -185,11 +185,11 @@ def _where(runs: Sequence[Run], variant: Variant, group: Group) -> str:
 
 
 def _ends(value: Value, digits: int) -> str:
-    """The 95% interval, or with several seeds the standard deviation."""
+    """The 95% interval, of several seeds over rows and seeds; where that is unknown, the ends of their values."""
     if value.interval is None:
         return ""
     low, high = value.interval
-    return f" (± {(high - low) / 2:.{digits}f})" if value.spread else f" ({low:.{digits}f} to {high:.{digits}f})"
+    return f" ({'seeds ' if value.spread else ''}{low:.{digits}f} to {high:.{digits}f})"
 
 
 def _none(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: Ask) -> list[str]:

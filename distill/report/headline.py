@@ -30,6 +30,7 @@ NO_BASELINE = "There is no baseline in the same variant: the gain from distillat
 GLUE = names_in("glue")
 LEARNED = ("train", "development")
 """Splits of the training rows: rows that train, and rows on which choices are made."""
+Key = Literal["retained", "above_chance", "speedup"]
 
 
 def variant(model: Identity) -> str:
@@ -104,9 +105,7 @@ def where(results: Results, model: Model) -> str:
 def on_the_cpu(results: Results) -> list[str]:
     """The note on models that ran on the CPU although the run had a GPU; empty without such models."""
     backends = dict.fromkeys(model.backend for model in results.models if _host_only(results, model))
-    if not backends:
-        return []
-    return [f"Rows with backend {' or '.join(backends)} ran on the CPU, not on the {results.gpu}."]
+    return [f"Rows with backend {' or '.join(backends)} ran on the CPU, not on the {results.gpu}."] if backends else []
 
 
 def task_scores(scores: Scores) -> dict[str, float]:
@@ -119,8 +118,13 @@ def retained(model: Model) -> float | None:
     return model.retained.headline if model.retained else None
 
 
+def above_chance(model: Model) -> float | None:
+    """The same of what the scores have above chance."""
+    return known(model.retained.above_chance) if model.retained else None
+
+
 def development(model: Model) -> float | None:
-    """The same on the rows on which the student is chosen."""
+    """The retained % on the rows on which the student is chosen."""
     return known(model.retained.development) if model.retained else None
 
 
@@ -129,8 +133,10 @@ def speedup(model: Model) -> float | None:
     return model.speedup.best_teacher if model.speedup else None
 
 
-def interval(model: Model, key: Literal["retained", "speedup"]) -> Interval | None:
-    """The 95% interval of `retained` or `speedup`."""
+def interval(model: Model, key: Key) -> Interval | None:
+    """The 95% interval of `retained`, `above_chance` or `speedup`."""
+    if key == "above_chance":
+        return known(model.retained.above_chance_ci95) if model.retained else None
     ways = model.retained if key == "retained" else model.speedup
     return ways.ci95 if ways else None
 

@@ -1,6 +1,7 @@
 """Many runs in one table and one figure: every student and baseline.
 
-Runs that differ only in their seed, and in versions of packages, are one row: mean +- standard deviation over the runs.
+Runs that differ only in their seed, and in versions of packages, are one row: their mean, the interval of retained %
+over rows and seeds, and the values of the runs.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
-from typing import Any, Literal
+from statistics import fmean
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
 from distill.config.schemes import packages
+from distill.evaluation.record import Interval
 from distill.evaluation.results import Model, Results
 from distill.report import figure, headline
-from distill.report.seeds import Seeds, over_seeds
-from distill.report.table import Row, Table, number, times, with_interval
+from distill.report.headline import Key
+from distill.report.seeds import FEW, over_seeds
+from distill.report.seeds import shown as shown_over
+from distill.report.table import Row, Table
 from distill.report.timed import at, reported_input
 from distill.runtime.versions import PACKAGES
 
@@ -112,38 +116,30 @@ def values(numbers: Iterable[float | UnsetType | None]) -> list[float]:
     return [value for value in numbers if value is not None and value is not UNSET]
 
 
-def mean(numbers: Sequence[float], show: Callable[[float | None], str], digits: int) -> str:
-    """Mean +- standard deviation; a single number is shown alone."""
-    if not numbers:
-        return "-"
-    return show(fmean(numbers)) + (f" ± {stdev(numbers):.{digits}f}" if len(numbers) > 1 else "")
+def measured(models: Iterable[Model], key: Key) -> tuple[list[float], list[Interval | None]]:
+    """The values of the models that have one, and their 95% intervals. Those of speedups are over rounds: of several
+    runs they are left out, because their values differ for the same reason."""
+    value_of = {"retained": headline.retained, "above_chance": headline.above_chance, "speedup": headline.speedup}[key]
+    known = [model for model in models if value_of(model) is not None]
+    ends = [headline.interval(model, key) for model in known]
+    return values(map(value_of, known)), ends if key != "speedup" or len(known) == 1 else []
 
 
-def around(numbers: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
-    """Mean, and the interval of one standard deviation around it; None for a single number."""
-    middle = fmean(numbers)
-    return middle, (middle - stdev(numbers), middle + stdev(numbers)) if len(numbers) > 1 else None
+def cell(models: Iterable[Model], key: Key) -> str:
+    """A number of a variant over its runs, see `seeds.shown`."""
+    form, unit = (".2f", "x") if key == "speedup" else (".1f", "")
+    return shown_over(*measured(models, key), form, unit)
 
 
-def _cell(entry: Entry, key: Literal["retained", "speedup"], digits: int) -> str:
-    """Mean +- standard deviation over runs, for retained % with its 95% interval over rows and seeds; for a single run,
-    its value with the 95% interval."""
-    show = times if key == "speedup" else number
-    value_of = headline.speedup if key == "speedup" else headline.retained
-    numbers = values([value_of(m) for m in entry.models])
-    if not numbers:
-        return "failed" if key == "retained" and any(m.failed for m in entry.models) else "-"
-    if len(numbers) == 1:
-        model = next(m for m in entry.models if value_of(m) is not None)
-        return with_interval(show(numbers[0]), headline.interval(model, key), digits)
-    text = mean(numbers, show, digits)
-    return with_interval(text, _over_seeds(entry).interval, digits) if key == "retained" else text
+def around(numbers: Sequence[float], ends: Sequence[Interval | None]) -> tuple[float, Interval | None]:
+    """Mean, and the ends of its bar in a picture: the 95% interval over rows and seeds, or of several runs without one
+    the lowest and the highest value."""
+    interval = over_seeds(numbers, ends)
+    return fmean(numbers), interval or ((min(numbers), max(numbers)) if len(numbers) > 1 else None)
 
 
-def _over_seeds(entry: Entry) -> Seeds:
-    """Retained % over the runs in which it was measured."""
-    known = [m for m in entry.models if headline.retained(m) is not None]
-    return over_seeds(values([headline.retained(m) for m in known]), [headline.interval(m, "retained") for m in known])
+def _failed(entry: Entry) -> bool:
+    return any(m.failed for m in entry.models) and all(headline.retained(m) is None for m in entry.models)
 
 
 def _parameters(entry: Entry) -> str:
@@ -176,6 +172,7 @@ def common_settings(shown: Sequence[Entry]) -> list[str]:
 
 def table(shown: Sequence[Entry]) -> Table:
     """A row for each entry."""
+    above = any(headline.above_chance(m) is not None for entry in shown for m in entry.models)
     columns = (
         "#",
         "Run",
@@ -183,6 +180,7 @@ def table(shown: Sequence[Entry]) -> Table:
         "Backend",
         "Scheme",
         "Retained %",
+        *(["Above chance %"] if above else []),
         f"Speedup{at(reported_input(run) for entry in shown for run in entry.runs)}",
         "Average",
         "Average of",
@@ -202,9 +200,10 @@ def table(shown: Sequence[Entry]) -> Table:
                 first.name,
                 first.backend,
                 first.scheme,
-                _cell(entry, "retained", 1),
-                _cell(entry, "speedup", 2),
-                mean(values([m.macro for m in entry.models]), number, 1),
+                "failed" if _failed(entry) else cell(entry.models, "retained"),
+                *([cell(entry.models, "above_chance")] if above else []),
+                cell(entry.models, "speedup"),
+                shown_over(values([m.macro for m in entry.models])),
                 ", ".join(dict.fromkeys(map(headline.average_name, entry.runs))),
                 _parameters(entry),
                 ", ".join(map(str, seeds)),
@@ -215,8 +214,8 @@ def table(shown: Sequence[Entry]) -> Table:
             remarks.append(f"#{index} ran on the CPU, not on the {entry.runs[0].gpu}.")
     notes = [
         *common_settings(shown),
-        "One run: value [95% interval]. Several seeds: mean ± standard deviation "
-        "over runs; for retained %, with the 95% interval of the mean over rows and seeds together.",
+        "One run: value [95% interval]. Several seeds: mean, the 95% interval of retained % over rows and seeds "
+        f"together, and in parentheses the value of each run, or of more than {FEW} the lowest and the highest.",
         "Retained %: the model's macro score as a percentage of the score of its run's teacher. Speedup: over that "
         "teacher's fastest float32 variant, on the machine of the run; shapes such as 8x128 are batch x length. "
         "Compare rows only if their runs have the same teacher and average the same tasks.",
@@ -243,10 +242,9 @@ def points(shown: Sequence[Entry]) -> list[figure.Point]:
     legend = _legend(list(short.values()))
     several, drawn = len(short) > 1, dict[int, list[figure.Point]]()
     for entry in shown:
-        across = values([headline.speedup(m) for m in entry.models])
-        along = values([headline.retained(m) for m in entry.models])
-        if across and along:
-            (x, x_ends), (y, y_ends) = _spread(entry, "speedup", across), _spread(entry, "retained", along)
+        across, along = measured(entry.models, "speedup"), measured(entry.models, "retained")
+        if across[0] and along[0]:
+            (x, x_ends), (y, y_ends) = around(*across), around(*along)
             model, shape = entry.models[0], reported_input(entry.runs[0])
             group = legend[short[entry.settings]] if several else model.backend
             point = figure.Point(label(entry), model.role, x, y, x_ends, y_ends, group, shape)
@@ -284,16 +282,6 @@ def label(entry: Entry) -> str:
     """Target and variant of its models."""
     model = entry.models[0]
     return (f"{model.target}, " if model.target else "") + headline.variant(model)
-
-
-def _spread(
-    entry: Entry, key: Literal["retained", "speedup"], numbers: list[float]
-) -> tuple[float, tuple[float, float] | None]:
-    middle, deviation = around(numbers)
-    if deviation is not None:
-        return middle, _over_seeds(entry).interval if key == "retained" else deviation
-    ends = next((e for m in entry.models if (e := headline.interval(m, key))), None)
-    return middle, (ends[0], ends[1]) if ends else None
 
 
 def headlines(runs: Sequence[Results]) -> list[str]:

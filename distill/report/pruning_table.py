@@ -1,6 +1,6 @@
 """Models pruned to a predicted speed, over many runs: their shapes, measured speeds and retained %.
 
-Runs that differ only in their seed, and in versions of packages, are one row: mean +- standard deviation over the runs.
+Runs that differ only in their seed, and in versions of packages, are one row, as in `distill.report.overview`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from distill.report.footnotes import speed_of
 from distill.report.overview import (
     OF_THE_REPORT,
     around,
+    cell,
     common_settings,
     different_versions,
     entries,
     grouped,
-    mean,
+    measured,
     names,
     plain_name,
     settings,
     values,
 )
-from distill.report.table import Row, Table, number, times
+from distill.report.seeds import shown
+from distill.report.table import Row, Table, number
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Cut:
     shapes: list[str]
     predicted: list[float]
     measured: list[float]
-    retained: dict[str, list[float]]
-    """Retained % by role: "pruned" (before recovery), "student" (after recovery) and "baseline"."""
+    models: dict[str, list[Model]]
+    """The models with a retained % by role: "pruned" (before recovery), "student" (after it) and "baseline"."""
     notes: list[str]
     """On the runs."""
 
@@ -81,8 +83,10 @@ def _add(cut: Cut, run: Results, row: Pruned) -> None:
         variant = row.backend or "torch", row.scheme
         if role == "pruned" and variant[0] != "torch":  # models right after pruning are in torch float32 alone
             variant = "torch", "fp32"
-        if role in ("student", "pruned", "baseline") and _variant(model) == (row.target, *variant):
-            cut.retained.setdefault(role, []).extend(values([headline.retained(model)]))
+        if role not in ("student", "pruned", "baseline") or _variant(model) != (row.target, *variant):
+            continue
+        if headline.retained(model) is not None:
+            cut.models.setdefault(role, []).append(model)
 
 
 def _variant(model: Model) -> tuple[str | None, str, str]:
@@ -91,8 +95,8 @@ def _variant(model: Model) -> tuple[str | None, str, str]:
 
 def _of_seeds(cut: Cut, role: str) -> str:
     """Retained %, with the number of seeds if some runs do not have the model."""
-    retained, seeds = cut.retained.get(role, []), len(set(cut.seeds))
-    return mean(retained, number, 1) + (f" ({len(retained)} of {seeds} seeds)" if 0 < len(retained) < seeds else "")
+    models, seeds = cut.models.get(role, []), len(set(cut.seeds))
+    return cell(models, "retained") + (f", {len(models)} of {seeds} seeds" if 0 < len(models) < seeds else "")
 
 
 def table(runs: Sequence[Results]) -> Table | None:
@@ -100,14 +104,16 @@ def table(runs: Sequence[Results]) -> Table | None:
     every = cuts(runs)
     if not every:
         return None
+    above = any(headline.above_chance(m) is not None for cut in every for m in cut.models.get("student", []))
     rows: list[Row] = [
         (
             cut.target,
             cut.run,
             ", ".join(dict.fromkeys(cut.shapes)),
-            mean(cut.predicted, times, 2),
-            mean(cut.measured, times, 2),
+            shown(cut.predicted, form=".2f", unit="x"),
+            shown(cut.measured, form=".2f", unit="x"),
             *(_of_seeds(cut, role) for role in ("pruned", "student", "baseline")),
+            *([cell(cut.models.get("student", []), "above_chance")] if above else []),
             ", ".join(map(str, sorted(set(cut.seeds)))),
         )
         for cut in every
@@ -121,6 +127,7 @@ def table(runs: Sequence[Results]) -> Table | None:
         "Before recovery",
         "After recovery",
         "Baseline",
+        *(["Above chance, after recovery"] if above else []),
         "Seeds",
     )
     errors = [
@@ -134,7 +141,7 @@ def table(runs: Sequence[Results]) -> Table | None:
         "Shape: layers x hidden channels x FFN channels. Predicted and measured speedup: of the variant that the "
         "search timed. Before recovery: retained % directly after pruning, in torch float32. After recovery, baseline: "
         "in the variant that the search timed, after recovery by distillation and after the same number of steps on "
-        "labels alone. Several seeds: mean ± standard deviation over runs.",
+        "labels alone. Several seeds: mean, the 95% interval of retained % over rows and seeds, and each run's value.",
         *dict.fromkeys(f"{speed_of(row)}." for run in runs for row in run.pruned if row.predicted_speedup is not UNSET),
         *dict.fromkeys(note for cut in every for note in cut.notes),
     ]
@@ -171,7 +178,9 @@ def _runs(every: Sequence[Cut]) -> list[str]:
 def _retained_at(speed: float, of_run: Sequence[Cut], role: str) -> float | None:
     """Retained % at a measured speed, on the line between the nearest models; None beyond the slowest and fastest."""
     known = sorted(
-        (fmean(cut.measured), fmean(cut.retained[role])) for cut in of_run if cut.measured and cut.retained.get(role)
+        (fmean(cut.measured), fmean(measured(cut.models[role], "retained")[0]))
+        for cut in of_run
+        if cut.measured and cut.models.get(role)
     )
     if not known or not known[0][0] <= speed <= known[-1][0]:
         return None
@@ -183,10 +192,10 @@ def points(runs: Sequence[Results]) -> list[figure.Point]:
     every = cuts(runs)
     drawn = []
     for cut in every:
-        for role, retained in cut.retained.items():
-            if not (cut.measured and retained):
+        for role, models in cut.models.items():
+            if not cut.measured:
                 continue
-            (x, x_ends), (y, y_ends) = around(cut.measured), around(retained)
+            (x, x_ends), (y, y_ends) = around(cut.measured, []), around(*measured(models, "retained"))
             name = plain_name(cut.run)
             drawn.append(figure.Point("", role, x, y, x_ends, y_ends, name, line=name))
     return drawn

@@ -1,52 +1,42 @@
-"""Several runs that differ only in their seed: mean, standard deviation, and an interval over seeds and rows."""
+"""Several runs that differ only in their seed: an interval over rows and seeds, and how their values are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
 
 Z = 1.959964
 """Standard errors in half of a 95% interval."""
+FEW = 5
+"""The values of so many runs are shown, of more runs the lowest and the highest."""
 
 
-@dataclass(frozen=True)
-class Seeds:
-    """A value over n runs. Standard deviation and interval are None where they are unknown."""
-
-    n: int
-    mean: float
-    deviation: float | None
-    interval: tuple[float, float] | None
-
-
-def over_seeds(values: Sequence[float], intervals: Sequence[Sequence[float] | None] = ()) -> Seeds:
-    """The value of n runs, with the 95% interval of its mean.
+def over_seeds(values: Sequence[float], intervals: Sequence[Sequence[float] | None]) -> tuple[float, float] | None:
+    """The 95% interval of the mean of n runs over rows and seeds; None where a run has no interval over rows.
 
     The variance of the mean has two parts. The part of training is the variance between the runs, divided by n. The
     part of the rows is not divided, because all runs are scored on the same rows: it is the mean of the runs' own
     variances, each from the width of the run's interval over rows. The half-width is from Student's t with the degrees
     of freedom of Welch and Satterthwaite (Satterthwaite 1946, An Approximate Distribution of Estimates of Variance
-    Components), where the part of the rows, from thousands of resamples, has infinitely many.
+    Components), where the part of the rows, from thousands of resamples, has infinitely many. benchmarks/coverage.py
+    compares its coverage with that of other intervals.
 
     Args:
         values: of each run, at least one.
-        intervals: [low, high] over rows of each run, 95%; without them, or with None, the rows count as fixed.
+        intervals: [low, high] over rows of each run, 95%. That of a single run is returned.
     """
+    given = [(ends[0], ends[1]) for ends in intervals if ends is not None]
     n, mean = len(values), fmean(values)
-    given = [(high - low) / (2 * Z) for low, high in (ends for ends in intervals if ends is not None)]
-    of_rows = fmean(error**2 for error in given) if len(given) == n else 0.0
+    if len(given) < n:
+        return None
     if n == 1:
-        only = next(iter(intervals), None)
-        return Seeds(1, mean, None, None if only is None else (only[0], only[1]))
-    deviation = stdev(values)
-    of_seeds = deviation**2 / n
+        return given[0]
+    of_rows = fmean(((high - low) / (2 * Z)) ** 2 for low, high in given)
+    of_seeds = stdev(values) ** 2 / n
     total = of_seeds + of_rows
-    if total == 0:
-        return Seeds(n, mean, deviation, (mean, mean))
     half = _quantile((n - 1) * (total / of_seeds) ** 2) if of_seeds else Z
-    return Seeds(n, mean, deviation, (mean - half * sqrt(total), mean + half * sqrt(total)))
+    return mean - half * sqrt(total), mean + half * sqrt(total)
 
 
 def _quantile(freedom: float) -> float:
@@ -54,3 +44,28 @@ def _quantile(freedom: float) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 0.975))
+
+
+def shown(
+    values: Sequence[float], intervals: Sequence[Sequence[float] | None] = (), form: str = ".1f", unit: str = ""
+) -> str:
+    """`MEAN [low, high] (values of the runs)`: the interval where it is known, the values of more than one run.
+
+    A standard deviation of a few runs is never shown: of two runs, its own 95% interval begins at half of it and ends
+    at 32 times as much.
+
+    Args:
+        values, intervals: as in `over_seeds`; `-` without values.
+        form: format of each number.
+        unit: after the mean.
+    """
+    if not values:
+        return "-"
+    ends = over_seeds(values, intervals)
+    interval = "" if ends is None else f" [{ends[0]:{form}}, {ends[1]:{form}}]"
+    text = f"{fmean(values):{form}}{unit}{interval}"
+    if len(values) == 1:
+        return text
+    many = len(values) > FEW
+    each = (min(values), max(values)) if many else values
+    return f"{text} ({(' to ' if many else ', ').join(f'{value:{form}}' for value in each)})"

@@ -15,6 +15,7 @@ from distill.report import footnotes, headline, kept
 from distill.report.timed import at, median, reported_input
 
 Row = tuple[str, ...]
+_ABOVE = "Above chance: the same, with what the best constant predictors score subtracted from both. "
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ def roles(results: Results) -> list[str]:
 def models_table(results: Results) -> Table:
     """The main table: size, latency, score, retained % and speedup of every model."""
     shape, over = reported_input(results), kept.kept_name(results)
+    above = any(headline.above_chance(m) is not None for m in results.models)
     rows = [
         (
             m.name,
@@ -66,6 +68,7 @@ def models_table(results: Results) -> Table:
             number(median(m, shape)),
             number(m.macro),
             _retained(m),
+            *([_above(m)] if above else []),
             with_interval(times(headline.speedup(m)), headline.interval(m, "speedup"), 2),
             *([_over_kept(m)] if over else []),
             times(m.speedup.same_backend if m.speedup else None),
@@ -82,11 +85,12 @@ def models_table(results: Results) -> Table:
         f"ms{at([shape])}",
         headline.average_name(results),
         "Retained % [95%]",
+        *(["Above chance % [95%]"] if above else []),
         f"Speedup{at([shape])} [95%]",
         *([f"Over {over} [95%]"] if over else []),
         "Speedup, same backend",
     )
-    return Table("Models", columns, rows, 4, _model_notes(results), roles(results))
+    return Table("Models", columns, rows, 4, _model_notes(results, above), roles(results))
 
 
 def _retained(model: Model) -> str:
@@ -95,17 +99,21 @@ def _retained(model: Model) -> str:
     return with_interval(number(headline.retained(model)), headline.interval(model, "retained"), 1)
 
 
+def _above(model: Model) -> str:
+    return with_interval(number(headline.above_chance(model)), headline.interval(model, "above_chance"), 1)
+
+
 def _over_kept(model: Model) -> str:
     found = kept.kept(model)
     return "-" if found is None else with_interval(times(found.median), found.ci95, 2)
 
 
-def _model_notes(results: Results) -> list[str]:
+def _model_notes(results: Results, above: bool) -> list[str]:
     failed = [f"{m.name} ({headline.variant(m)}) failed: {m.failed}" for m in results.models if m.failed]
     return [
-        f"Retained %: the model's {headline.macro_score(results)} as a percentage of the teacher's. Speedup: over "
-        f"{headline.reference(results)} on any backend, or on the same backend. Shapes such as 8x128 are batch x "
-        "length.",
+        f"Retained %: the model's {headline.macro_score(results)} as a percentage of the teacher's. "
+        f"{_ABOVE if above else ''}Speedup: over {headline.reference(results)} on any backend, or on the same backend. "
+        "Shapes such as 8x128 are batch x length.",
         *kept.note(results),
         *headline.on_the_cpu(results),
         *failed,

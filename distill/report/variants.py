@@ -16,11 +16,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UnsetType
 
 from distill.config.loads import SINGLE_TEXTS
 from distill.evaluation.record import Interval
-from distill.evaluation.results import Disagreement, Model, Results, known
+from distill.evaluation.results import Disagreement, Model, Results
 from distill.report import headline, overview
 from distill.report.timed import median, milliseconds, reported_input, shapes
 
@@ -49,7 +49,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Value:
-    """A number with its interval; `spread` is true where the interval is one standard deviation over seeds."""
+    """A number with its 95% interval; `spread` is true where it is the lowest and the highest value over seeds."""
 
     value: float
     interval: Interval | None = None
@@ -206,7 +206,7 @@ def _variant(group: int, runs: Sequence[Run], places: Sequence[int], models: Seq
         over_seeds([_retained(m) for m in models]),
         over_seeds([above_chance(m) for m in models]),
         over_seeds([None if (kept := headline.development(m)) is None else Value(kept) for m in models]),
-        {name: v for name in keys(faster) if (v := over_seeds([row.get(name) for row in faster]))},
+        {name: v for name in keys(faster) if (v := over_seeds([row.get(name) for row in faster], of_rows=False))},
         means(timed),
         mean_of([m.size_mib for m in models]),
     )
@@ -228,13 +228,14 @@ def mean_of(numbers: Iterable[float | UnsetType | None]) -> float | None:
     return fmean(measured) if measured else None
 
 
-def over_seeds(values: Sequence[Value | None]) -> Value | None:
-    """A single value unchanged; of several values the mean, and one standard deviation around it."""
+def over_seeds(values: Sequence[Value | None], of_rows: bool = True) -> Value | None:
+    """A single value unchanged; of several values the mean, and the ends of `overview.around`."""
     measured = [value for value in values if value is not None]
     if len(measured) < 2:
         return measured[0] if measured else None
-    middle, ends = overview.around([value.value for value in measured])
-    return Value(middle, ends, True)
+    intervals = [value.interval for value in measured] if of_rows else []
+    middle, ends = overview.around([value.value for value in measured], intervals)
+    return Value(middle, ends, None in intervals or not intervals)
 
 
 def _retained(model: Model) -> Value | None:
@@ -243,10 +244,8 @@ def _retained(model: Model) -> Value | None:
 
 
 def above_chance(model: Model) -> Value | None:
-    ways = model.retained
-    if not ways or ways.above_chance is None or ways.above_chance is UNSET:
-        return None
-    return Value(ways.above_chance, known(ways.above_chance_ci95))
+    value = headline.above_chance(model)
+    return None if value is None else Value(value, headline.interval(model, "above_chance"))
 
 
 def folder_name(folder: Path) -> str:

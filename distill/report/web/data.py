@@ -181,7 +181,7 @@ def _tests(runs: Sequence[Run], every: Sequence[Variant]) -> list[dict[str, Any]
 
 
 def _value(value: Value | None) -> list[Any] | None:
-    """[value, low, high, whether the interval is one standard deviation over seeds]."""
+    """[value, low, high, whether these are the lowest and the highest of several seeds]."""
     return None if value is None else [value.value, *(value.interval or (None, None)), value.spread]
 
 

@@ -37,7 +37,8 @@ const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.
 
 function ends(value, digits) {
   if (!value || value[1] === null) return "";
-  return value[3] ? ` ± ${fixed((value[2] - value[1]) / 2, digits)}` : ` [${fixed(value[1], digits)}, ${fixed(value[2], digits)}]`;
+  const both = value.slice(1, 3).map((end) => fixed(end, digits));
+  return value[3] ? ` (seeds ${both.join(" to ")})` : ` [${both.join(", ")}]`;
 }
 const shown = (value, digits, unit = "") => (value ? fixed(value[0], digits) + unit + ends(value, digits) : "-");
 function dark() {
@@ -288,7 +289,7 @@ function legend(every, few, chance, under) {
   if (roles.has("baseline")) parts.push(item("○", "hollow: baseline, trained without a teacher"));
   if (roles.has("self-trained")) parts.push(item("⊙", "hollow with a dot: self-trained, with the baseline as its teacher"));
   parts.push(item("—", "frontier of the variants that meet the sliders; others are dimmed"));
-  if (every.some((variant) => variant.runs.length > 1)) parts.push(item("", "bars: 95% interval of one run, one standard deviation over several seeds"));
+  if (every.some((variant) => variant.runs.length > 1)) parts.push(item("", "bars: 95% intervals, over rows and seeds; of speedups of several seeds, the slowest and the fastest"));
   else parts.push(item("", "bars: 95% intervals"));
   if (!few) parts.push(item("", `intervals are drawn on the frontier only, as there are ${every.length} points`));
   if (under) parts.push(item("", `${under} variants lie below the axis: double-click the figure to see all`));

@@ -6,32 +6,36 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from distill.report.seeds import over_seeds
+from distill.report.seeds import over_seeds, shown
 
 
-def test_without_intervals_it_is_that_of_the_mean() -> None:
+def test_without_noise_of_the_rows_it_is_that_of_the_mean() -> None:
     values = [91.0, 92.5, 93.1, 90.2]
-    found = over_seeds(values)
     expected = t.interval(0.95, 3, np.mean(values), np.std(values, ddof=1) / 2)
-    assert (found.n, found.mean, found.deviation) == (4, np.mean(values), pytest.approx(np.std(values, ddof=1)))
-    assert found.interval == pytest.approx(expected)
+    assert over_seeds(values, [(value, value) for value in values]) == pytest.approx(expected)
 
 
 def test_one_run_has_its_own_interval() -> None:
-    found = over_seeds([95.0], [[93.0, 96.5]])
-    assert (found.n, found.deviation, found.interval) == (1, None, (93.0, 96.5))
-    assert over_seeds([95.0]).interval is None
+    assert over_seeds([95.0], [[93.0, 96.5]]) == (93.0, 96.5)
+    assert over_seeds([95.0], []) is None
 
 
 def test_equal_runs_have_the_interval_of_the_rows() -> None:
-    found = over_seeds([95.0, 95.0, 95.0], [[94.0, 96.0]] * 3)
-    assert found.deviation == 0
-    assert found.interval == pytest.approx((94.0, 96.0))
-    assert over_seeds([95.0, 95.0]).interval == (95.0, 95.0)
+    assert over_seeds([95.0, 95.0, 95.0], [[94.0, 96.0]] * 3) == pytest.approx((94.0, 96.0))
 
 
-def test_an_interval_that_is_missing_leaves_out_the_rows() -> None:
-    assert over_seeds([94.0, 96.0], [[93.0, 97.0], None]) == over_seeds([94.0, 96.0])
+def test_there_is_no_interval_where_the_noise_of_the_rows_is_unknown() -> None:
+    assert over_seeds([94.0, 96.0], [[93.0, 97.0], None]) is None
+    assert over_seeds([94.0, 96.0], []) is None
+
+
+def test_several_runs_are_shown_with_their_values_and_never_with_a_deviation() -> None:
+    low, high = over_seeds([94.0, 96.0], [(93.0, 97.0)] * 2) or (0.0, 0.0)
+    assert shown([94.0, 96.0], [(93.0, 97.0)] * 2) == f"95.0 [{low:.1f}, {high:.1f}] (94.0, 96.0)"
+    assert shown([2.0, 4.0, 3.0], form=".2f", unit="x") == "3.00x (2.00, 4.00, 3.00)"
+    assert shown([1.5], [(-1.0, 4.0)], "+.1f") == "+1.5 [-1.0, +4.0]"
+    assert shown([float(n) for n in range(6)]) == "2.5 (0.0 to 5.0)"
+    assert shown([]) == "-"
 
 
 @pytest.mark.parametrize("runs", [2, 3, 5])
@@ -42,6 +46,6 @@ def test_it_includes_the_truth_in_95_percent_of_the_simulations(runs: int) -> No
     for _ in range(count):
         values = 90 + random.normal(0, rows) + random.normal(0, training, runs)
         ends = [(value - 1.959964 * rows, value + 1.959964 * rows) for value in values]
-        low, high = over_seeds(list(values), ends).interval or (0.0, 0.0)
+        low, high = over_seeds(list(values), ends) or (0.0, 0.0)
         inside += low <= 90 <= high
     assert 0.93 <= inside / count <= 0.985
