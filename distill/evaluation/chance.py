@@ -22,13 +22,14 @@ SHARE = 0.99
 
 
 def chance(names: Sequence[str], labels: np.ndarray) -> dict[str, float]:
-    """Metric -> score in percent of the best predictor of that metric that does not depend on the text.
+    """Metric -> score in percent of the best predictor that does not depend on the text: one predictor for all metrics.
 
     A metric that has its own `Metric.chance` scores that: a correlation is 0, and a ranking has its expectation over
     all orders of a query's documents, since a constant predictor has no order. For other metrics, several constant
-    predictions are scored, and the best score counts. Where labels are classes, tags of words or choices, each of them
-    is tried. Where rows have several labels, no label, all labels and each label alone are tried, and no other
-    combinations. Where labels are answers, no answer and the whole context are tried.
+    predictions are scored, and those of the one with the best mean over these metrics count: no single predictor has
+    the best F1 and the best accuracy. Where labels are classes, tags of words or choices, each of them is tried. Where
+    rows have several labels, no label, all labels and each label alone are tried, and no other combinations. Where
+    labels are answers, no answer and the whole context are tried.
 
     Args:
         names: keys of `METRICS`. Raises KeyError for another name.
@@ -38,11 +39,10 @@ def chance(names: Sequence[str], labels: np.ndarray) -> dict[str, float]:
         ValueError: for labels of a ranking and a metric without its own `chance`.
     """
     own = {name: METRICS[name].chance for name in names}
-    constants = _constants(labels) if None in own.values() else []
-    return {
-        name: 100 * (of(labels) if of else max((METRICS[name](each, labels) for each in constants), default=0.0))
-        for name, of in own.items()
-    }
+    tried = [name for name, of in own.items() if of is None]
+    scores = [{name: METRICS[name](each, labels) for name in tried} for each in (_constants(labels) if tried else [])]
+    best = max(scores, key=lambda of_one: sum(of_one.values()), default=dict.fromkeys(tried, 0.0))
+    return {name: 100 * (best[name] if of is None else of(labels)) for name, of in own.items()}
 
 
 def _constants(labels: np.ndarray) -> list[np.ndarray]:
@@ -61,7 +61,8 @@ def _constants(labels: np.ndarray) -> list[np.ndarray]:
 
 
 def of_tasks(labels: Mapping[tuple[str, str], np.ndarray], names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Task -> metric -> score in percent of the best constant predictor, with the keys of `retained.scores`.
+    """Task -> metric -> score in percent of the best constant predictor of each split, with the keys of
+    `retained.scores`.
 
     Args:
         labels: (task, split) -> labels `[N]` or `[N, K]` of a reported split.

@@ -84,6 +84,22 @@ def interval(values: np.ndarray) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
+def interval_of_ratios(values: np.ndarray) -> tuple[float, float] | None:
+    """As `interval`, of ratios `[R]` that are NaN on the resamples whose denominator is not above 0.
+
+    There the ratio has no bound, so that these count as the lowest and as the highest. None if an end is one of them:
+    the interval then has no end.
+    """
+    if np.isfinite(values).all():
+        return interval(values)
+    ends = (
+        np.percentile(np.where(np.isfinite(values), values, end), level, method="nearest")
+        for end, level in ((-np.inf, 50 - LEVEL / 2), (np.inf, 50 + LEVEL / 2))
+    )
+    low, high = map(float, ends)
+    return (low, high) if np.isfinite([low, high]).all() else None
+
+
 def lower_end(values: np.ndarray) -> float | None:
     """Lower end of the one-sided 95% percentile interval of values `[R]`. Values that are not finite count as the
     lowest; None if the end is one of them."""

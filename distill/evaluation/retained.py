@@ -150,7 +150,8 @@ def above_chance(student: Scores, teacher: Scores, chance: Scores, headline: Col
 def intervals(
     student: Scores, teacher: Scores, of_teacher: Scores, headline: Collection[str], chance: Scores | None = None
 ) -> tuple[Interval | None, Interval | None]:
-    """95% intervals of `headline` and, with `chance`, of `above_chance`; None where that is None.
+    """95% intervals of `headline` and, with `chance`, of `above_chance`; None where that is None, and where the
+    teacher's score is not above 0, or above chance, on so many resamples that the interval has no end.
 
     They include the variance of the rows, but not of training, for which several seeds are needed. Constant predictors
     are scored on all rows.
@@ -162,10 +163,11 @@ def intervals(
     """
     counted = [task for task in teacher if task in headline]
     over = _with_ratio(of_teacher, headline)
-    ratio = resamples.interval(_drawn_ratios(student, teacher, over, 0.0)) if over else None
+    ratio = resamples.interval_of_ratios(_drawn_ratios(student, teacher, over, 0.0)) if over else None
     if chance is None or above_chance(of_teacher, of_teacher, chance, headline) is None:
         return ratio, None
-    return ratio, resamples.interval(_drawn_ratios(student, teacher, counted, macro_score(chance, counted)))
+    drawn_above = _drawn_ratios(student, teacher, counted, macro_score(chance, counted))
+    return ratio, resamples.interval_of_ratios(drawn_above)
 
 
 def at_least(student: Scores, teacher: Scores, of_teacher: Scores, headline: Collection[str]) -> float | None:

@@ -51,10 +51,10 @@ def of_rows(given: GivenModels, tasks: Collection[str]) -> Iterator[str]:
     if given.config.limit.examples is not None:
         yield f"Training used at most {given.config.limit.examples} examples of each task."
     embedded = given.config.teacher.kind == "embedded" and not given.is_random(given.teacher)
-    if embedded and {"mnli", "qqp", "qnli"} & set(tasks):
+    if embedded and {"mnli", "qqp", "qnli", "stsb"} & set(tasks):
         yield (
             "The embedded teacher was trained on MultiNLI, Quora duplicates and SQuAD, which are the sources of MNLI, "
-            "QQP and QNLI."
+            "QQP and QNLI, and on captions of Flickr30k, from which a part of STS-B comes."
         )
 
 
@@ -71,8 +71,8 @@ def of_baseline(config: Config, plan: Plan, folder: RunFolder) -> Iterator[str]:
         tokens = max(folder.result(step, artefacts.Trained).tokens for step in cut_for_all)
         yield (
             "The baseline is a student of the same shape, cut from the task's fine-tuned teacher and trained for the "
-            "same number of steps on the same data without a teacher. The student was cut from the given teacher and "
-            f"distilled on {tokens:,} tokens of a corpus before it learned the task."
+            "same number of steps on the labelled rows without a teacher. The student was cut from the given teacher "
+            f"and distilled on {tokens:,} tokens of a corpus before it learned the task."
         )
     elif len(plan.pruners) < len(plan.of(Prune)):
         yield (
@@ -91,7 +91,7 @@ def of_baseline(config: Config, plan: Plan, folder: RunFolder) -> Iterator[str]:
         start += ", which was distilled from a teacher" if plan.taught_start else ""
         yield (
             f"The baseline is the same student with the same initial weights ({start}), trained for the same number of "
-            "steps on the same data without a teacher."
+            "steps on the labelled rows without a teacher."
         )
 
 

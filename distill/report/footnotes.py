@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import starmap
-
 from msgspec import UNSET
 
 from distill.data.task import about
@@ -30,7 +28,7 @@ def coverage(results: Results) -> list[str]:
         "Training is partial": [each for each in short if each[0].split == "train"],
     }.items():
         if partial:
-            sentences.append(f"{title}: {'; '.join(starmap(_share, partial))}.")
+            sentences.append(f"{title}: {'; '.join(map(_share, partial))}.")
     stand_ins = list(dict.fromkeys(row.task for row in rows if row.stand_in))
     if stand_ins:
         sentences.append(f"Generated stand-ins in place of the real data: {', '.join(stand_ins)}.")
@@ -52,9 +50,12 @@ def _metrics(results: Results) -> list[str]:
     return list(dict.fromkeys(metric for of_task in scores for metric in of_task))
 
 
-def _share(row: Coverage, rows: int) -> str:
+def _share(each: tuple[Coverage, int]) -> str:
+    """The rows of a split that were used; of training rows, without the development rows, on which no model trains."""
+    row, used_in_all = each
     split = "" if row.split in ("train", "validation") else f" {row.split}"
-    return f"{row.task}{split} {rows:,} of {row.official_rows:,} rows"
+    chosen = f", and {used_in_all - row.rows:,} as development rows" if used_in_all > row.rows else ""
+    return f"{row.task}{split} {row.rows:,} of {row.official_rows:,} rows{chosen}"
 
 
 def pruned(results: Results) -> list[str]:

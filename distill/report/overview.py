@@ -57,6 +57,12 @@ def settings(results: Results) -> str:
     return " ".join([*results.recipe.split(), *sorted(overrides)]) or "-"
 
 
+def trained(results: Results) -> str:
+    """As `settings`, without those of the evaluation, which do not change the models: runs that compare other models
+    with the same student are seeds of one another."""
+    return " ".join(word for word in settings(results).split() if not word.startswith("stages.evaluate."))
+
+
 def grouped(runs: Sequence[Results], name: Callable[[Results], str]) -> list[list[Results]]:
     """Runs of one name that differ only in their seed and in versions of packages, together.
 

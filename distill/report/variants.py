@@ -163,7 +163,7 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
     made: list[Variant] = []
     for number, group in enumerate(groups(runs)):
         index = {id(runs[i].results): i for i in group.runs}
-        for same in overview.grouped([runs[i].results for i in group.runs], overview.settings):
+        for same in overview.grouped([runs[i].results for i in group.runs], overview.trained):
             title = overview.settings(same[0])
             for models, of_runs in overview.variants(same):
                 made.append(_variant(number, runs, [index[id(results)] for results in of_runs], models, title))

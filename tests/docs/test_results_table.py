@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import results_table
 from distill.report import figure, headline
+from distill.report.seeds import shown
 from tests.decoded import decoded, model_of
 
 complete = runpy.run_path(str(Path(__file__).parents[1] / "unit/report/conftest.py"))["complete"]
@@ -164,7 +165,7 @@ def test_readme_shows_the_named_run_until_another_is_named(root: Path) -> None:
     assert results_table.main(["docs/results/big/"], root) == 0
     second = (root / "README.md").read_text()
     assert "small" not in second
-    assert "| Student, int8 onnxruntime | 93.1 |" in second
+    assert "| Student, int8 onnxruntime | 93.1 [92.1, 94.1] |" in second
     assert second.startswith("# Title\n<!-- results:begin -->\n| Model |")
     assert second.endswith("\n<!-- results:end -->\nend\n")
     assert "-->\nbetween\n<!--" in (root / "docs/measuring.md").read_text()
@@ -193,9 +194,10 @@ def test_kinds_are_shown_over_seeds_with_both_controls(root: Path) -> None:
     assert reference is not None
     assert teacher == f"{reference.macro:.1f} ({reference.macro:.1f}, {reference.macro:.1f})"
     assert (kind, target, seeds) == ("names", "-", "0, 1")
-    assert ours.startswith("93.6 ± 0.7 at 5.20x")
+    assert ours.startswith("93.6 [91.6, 95.6] (93.1, 94.1) at 5.20x (5.20, 5.20)")
     assert int8.count(" at ") == 1
-    assert (baseline, control) == ("87.6 ± 0.0", "90.1 ± 0.7")
+    assert baseline.endswith(" (87.6, 87.6)")
+    assert control.endswith(" (89.6, 90.6)")
 
 
 def two_seeds(root: Path) -> None:
@@ -232,14 +234,19 @@ def test_readme_has_the_teacher_in_both_forms_and_the_slowest_and_the_fastest_st
     assert results_table.main(["docs/results/frontier/seed0"], root) == 0
     text = (root / "README.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
+
+    def both(*values: float) -> str:
+        return shown(values, [(92.1, 94.1)] * 2)
+
     assert rows == [
         "| Teacher, float32 | 100.0 | 100.0 | 1.00x |",
-        "| Teacher, int8 onnxruntime only | 100.0 ± 0.7 | 99.0 ± 0.0 | 1.50x ± 0.00 |",
-        "| Student for 2x, int8 onnxruntime | 100.0 ± 1.4 | 99.0 ± 1.4 | 2.50x ± 0.71 |",
-        "| Student for 8x, int8 onnxruntime | 91.0 ± 1.4 | 90.0 ± 1.4 | 8.50x ± 0.71 |",
+        f"| Teacher, int8 onnxruntime only | {both(99.5, 100.5)} | 99.0 (99.0, 99.0) | 1.50x (1.50, 1.50) |",
+        f"| Student for 2x, int8 onnxruntime | {both(99.0, 101.0)} | 99.0 (98.0, 100.0) | 2.50x (2.00, 3.00) |",
+        f"| Student for 8x, int8 onnxruntime | {both(90.0, 92.0)} | 90.0 (89.0, 91.0) | 8.50x (8.00, 9.00) |",
     ]
     assert "over seeds 0, 1; " in text
-    assert "the same students retain 89.0% for 2x (1 seed) and 81.0 ± 1.4% for 8x (2 seeds)." in text
+    assert "the same students retain 89.0% [92.1, 94.1] for 2x (1 seed, above chance 98.0) and 81.0% [" in text
+    assert "] (80.0, 82.0) for 8x (2 seeds, above chance 90.0)." in text
     assert "\n```\npython -m distill recipe=frontier seed=0\n```\n" in text
     assert "](docs/results/README.md#frontierseed0)" in text
 
@@ -286,7 +293,7 @@ def test_seeds_of_a_compression_are_one_row(root: Path, capsys: pytest.CaptureFi
     both = text[text.index("## Compressed") : text.index("## big")]
     (row,) = [line for line in both.splitlines() if "| student | onnxruntime | int8 |" in line]
     assert row.endswith("| 0, 1 |")
-    assert "93.1 ± 0.0" in row
+    assert "| 93.1 [92.1, 94.1] (93.1, 93.1) |" in row
     assert "](compressed.png)" in both
     (root / "docs/results/compressed.png").unlink()
     assert results_table.main(["--check"], root) == 1
@@ -315,9 +322,10 @@ def test_each_target_of_a_compression_is_one_row_of_the_curve(root: Path) -> Non
     page = (root / "docs/measuring.md").read_text()
     (row,) = [line.split(" | ") for line in page.splitlines() if "| 4x" in line]
     assert row[1] == "int8 onnxruntime"
-    assert row[2] == "94.1 ± 1.4"
-    assert row[4] == "+3.0 [+2.0, +4.0]; +5.0 [+4.0, +6.0]"
-    assert row[6:] == ["2 x 64 x 96", complete()["environment"]["cpu"], "0, 1 |"]
+    assert row[2] == shown([93.1, 95.1], [(92.1, 94.1)] * 2)
+    assert row[5] == shown([3.0, 5.0], [(2.0, 4.0), (4.0, 6.0)], "+.1f")  # paired by seed
+    assert row[5].endswith(" (+3.0, +5.0)")
+    assert row[7:] == ["2 x 64 x 96", complete()["environment"]["cpu"], "0, 1 |"]
 
 
 def test_a_run_with_one_target_is_a_row_of_the_curve(root: Path) -> None:
@@ -332,7 +340,7 @@ def test_a_run_with_one_target_is_a_row_of_the_curve(root: Path) -> None:
     assert results_table.main([], root) == 0
     page = (root / "docs/measuring.md").read_text()
     (row,) = [line.split(" | ") for line in page.splitlines() if "| 8x" in line]
-    assert row[6:] == ["2 x 64 x 96", "Some, AMX", "0 |"]
+    assert row[7:] == ["2 x 64 x 96", "Some, AMX", "0 |"]
 
 
 @pytest.mark.parametrize("group", ["levers", "ablation"])
@@ -348,7 +356,7 @@ def test_settings_of_a_recovery_are_rows_of_the_findings(root: Path, group: str)
     text = (root / "docs/findings.md").read_text()
     rows = {line.split(" | ")[0]: line for line in text.splitlines() if line.endswith(" | 0, 1 |")}
     assert list(rows) == ["| none", "| transfer 5x"]
-    assert "| 91.0 ± 1.4 |" in rows["| transfer 5x"]
+    assert "| 91.0 (90.0, 92.0) |" in rows["| transfer 5x"]
     assert "| 80.0 |" in rows["| none"]
     assert f"{group}/" not in (root / "docs/results/README.md").read_text()
     assert not list((root / "docs/results" / group).rglob("*.png"))
@@ -368,7 +376,7 @@ def test_targets_that_were_cut_in_two_ways_are_compared(root: Path) -> None:
     text = (root / "docs/findings.md").read_text()
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| 4x") or line.startswith("| 8x")]
     assert [(row[0], row[1]) for row in rows] == [("| 4x", "the teacher"), ("| 4x", "the student before it")]
-    assert all(row[2] == "93.1" and row[5:] == ["2 x 64 x 96", "0 |"] for row in rows)
+    assert all(row[2] == "93.1 [92.1, 94.1]" and row[6:] == ["2 x 64 x 96", "0 |"] for row in rows)
 
 
 QUANTIZED: dict[str, Any] = {
@@ -420,7 +428,7 @@ def test_check_finds_every_difference_and_writes_nothing(root: Path, capsys: pyt
 def test_a_number_typed_by_hand_is_found(root: Path) -> None:
     assert results_table.main([], root) == 0
     readme = root / "README.md"
-    readme.write_text(readme.read_text().replace("| 93.1 |", "| 98.1 |"))
+    readme.write_text(readme.read_text().replace("| 93.1 [", "| 98.1 ["))
     assert results_table.main(["--check"], root) == 1
 
 

@@ -17,6 +17,7 @@ from distill.report import export, figure, headline
 from distill.report.__main__ import main
 from distill.report.choose import Ask, choice, compared, least_of, offered, parsed
 from distill.report.loading import loading
+from distill.report.seeds import over_seeds
 from distill.report.variants import CHOSEN, Run, groups, speedups, variants
 from distill.report.verdict import between
 from distill.runtime.storage.atomic import write_json
@@ -231,8 +232,23 @@ def test_seeds_are_averaged_and_other_tasks_are_apart(results: Results) -> None:
     assert variant.runs == (0, 2)
     assert variant.retained is not None
     assert variant.retained.value == pytest.approx(94.1)
-    assert variant.retained.interval == pytest.approx((94.1 - 2**0.5, 94.1 + 2**0.5))
-    assert variant.retained.spread
+    ends = [m.retained.ci95 for m in variant.models if m.retained]
+    assert variant.retained.interval == over_seeds([m.retained.headline for m in variant.models], ends)
+    assert not variant.retained.spread
+    fast = variant.speedup["8x128"]
+    assert (fast.interval, fast.spread) == ((5.2, 5.2), True)  # of the seeds: their intervals are over rounds
+    assert " (seeds 5.20 to 5.20)" in choice(runs, variants(runs), groups(runs)[0], Ask())["sentences"][0]
+
+
+def test_seeds_whose_runs_compare_other_models_are_averaged(results: Results) -> None:
+    """A run without its baseline has the same student: leaving it out could hide the worst seed."""
+    second = copy.deepcopy(results)
+    second |= {"seeds": [1], "command": results["command"].replace("seed=0", "seed=1 stages.evaluate.baseline=null")}
+    second["models"] = [model for model in second["models"] if model["role"] != "baseline"]
+    runs = [Run("a", decoded(results)), Run("b", decoded(second))]
+    assert {v.runs for v in variants(runs) if v.first.role == "student"} == {(0, 1)}
+    third = second | {"command": f"{second['command']} stages.finetune.epochs=1"}
+    assert {v.runs for v in variants([runs[0], Run("c", decoded(third))]) if v.first.role == "student"} == {(0,), (1,)}
 
 
 def test_speedups_that_were_measured_at_one_input(results: Results) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from distill.report import figure, footnotes, headline, markdown, model_card, overview, page, pruning_table, validate
 from distill.report.detail import gain_tables
-from tests.decoded import decoded, decoded_all
+from distill.report.seeds import shown as shown_over
+from tests.decoded import decoded, decoded_all, model_of
 
 Results = dict[str, Any]
 model = runpy.run_path(str(Path(__file__).parent / "conftest.py"))["model"]
@@ -70,10 +71,30 @@ def test_a_student_that_was_not_trained_after_pruning_is_not_recovered(kind: str
     assert table is not None
     recipe, layers = family["recipe"], f"{family['recipe']} stages.prune.dimensions=[layers]"
     assert table.rows == [
-        ("2x", recipe, "4 x 384 x 576", "2.10x", "2.00x", "40.0", "97.5", "91.0", "0"),
-        ("2x", layers, "4 x 384 x 576", "2.10x", "2.00x", "97.5", "-", "-", "0"),
-        ("4x", recipe, "4 x 384 x 576", "4.20x", "-", "20.0", "93.0", "92.5", "0"),
-        ("4x", layers, "4 x 384 x 576", "4.20x", "-", "93.0", "-", "-", "0"),
+        (
+            "2x",
+            recipe,
+            "4 x 384 x 576",
+            "2.10x",
+            "2.00x",
+            "40.0 [38.9, 40.9]",
+            "97.5 [96.4, 98.4]",
+            "91.0 [89.9, 91.9]",
+            "0",
+        ),
+        ("2x", layers, "4 x 384 x 576", "2.10x", "2.00x", "97.5 [96.4, 98.4]", "-", "-", "0"),
+        (
+            "4x",
+            recipe,
+            "4 x 384 x 576",
+            "4.20x",
+            "-",
+            "20.0 [18.9, 20.9]",
+            "93.0 [91.9, 93.9]",
+            "92.5 [91.4, 93.4]",
+            "0",
+        ),
+        ("4x", layers, "4 x 384 x 576", "4.20x", "-", "93.0 [91.9, 93.9]", "-", "-", "0"),
     ]
     assert table.notes[-2:] == [
         "Relative error of the predicted speedup, over 2 models: median 5.0%, largest 5.0%.",
@@ -92,7 +113,8 @@ def test_methods_are_compared_at_the_same_measured_speed() -> None:
     """On the line between a method's models, and not beyond them."""
 
     def cut(run: str, target: str, speed: float, retained: float) -> pruning_table.Cut:
-        return pruning_table.Cut(run, target, [0], [], [], [speed], {"student": [retained]}, [])
+        student = model_of(model("student", "student", "torch", "fp32", 70.0, 10.0, retained, speed, target))
+        return pruning_table.Cut(run, target, [0], [], [], [speed], {"student": [student]}, [])
 
     every = [
         cut("a", "2x", 1.5, 100.0),
@@ -124,9 +146,10 @@ def test_models_of_several_seeds_are_one_row_and_one_curve(family: Results) -> N
         "4 x 384 x 576, 5 x 384 x 576",
         "2.20x (2.10, 2.30)",
         "2.10x (2.00, 2.20)",
-        "40.0 ± 0.0",
-        "96.5 ± 1.4",
-        "91.0 ± 0.0",
+        *(
+            shown_over(values, [(values[0] - 1.1, values[0] + 0.9)] * 2)
+            for values in ((40, 40), (97.5, 95.5), (91, 91))
+        ),
         "0, 1",
     )
     shown = pruning_table.points(decoded_all([family, other]))  # 4x was not timed
