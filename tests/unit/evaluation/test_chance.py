@@ -23,11 +23,15 @@ def test_classes_are_those_of_the_best_constant_classifier(seed: int) -> None:
     guesses = [
         DummyClassifier(strategy="constant", constant=value).fit(empty, labels).predict(empty) for value in range(4)
     ]
-    expected = {
-        "accuracy": max(accuracy_score(labels, guess) for guess in guesses),
-        "f1_macro": max(f1_score(labels, guess, average="macro", zero_division=0) for guess in guesses),
-        "matthews": max(matthews_corrcoef(labels, guess) for guess in guesses),
-    }
+    every = [
+        {
+            "accuracy": accuracy_score(labels, guess),
+            "f1_macro": f1_score(labels, guess, average="macro", zero_division=0),
+            "matthews": matthews_corrcoef(labels, guess),
+        }
+        for guess in guesses
+    ]
+    expected = max(every, key=lambda scores: sum(scores.values()))
     found = chance(list(expected), labels)
     assert found == pytest.approx({name: 100 * value for name, value in expected.items()})
     assert found["accuracy"] == pytest.approx(100 * (labels == 2).mean())
@@ -35,16 +39,33 @@ def test_classes_are_those_of_the_best_constant_classifier(seed: int) -> None:
 
 def test_f1_is_that_of_the_positive_class_though_it_is_rare() -> None:
     labels = np.array([1] * 3 + [0] * 7)
-    assert chance(["f1", "accuracy"], labels) == pytest.approx({"f1": 100 * 6 / 13, "accuracy": 70})
+    assert chance(["f1"], labels) == pytest.approx({"f1": 100 * 6 / 13})
+    assert chance(["accuracy"], labels) == pytest.approx({"accuracy": 70})
+
+
+def test_all_metrics_are_of_one_predictor() -> None:
+    """Of 63 zeros and 37 ones, no predictor has both the F1 of all ones and the accuracy of all zeros."""
+    labels = np.array([0] * 63 + [1] * 37)
+    assert chance(["f1", "accuracy"], labels) == pytest.approx({"f1": 100 * 74 / 137, "accuracy": 37})
+    rare = np.array([0] * 90 + [1] * 10)
+    assert chance(["f1", "accuracy"], rare) == pytest.approx({"f1": 0, "accuracy": 90})
 
 
 def test_several_labels_are_none_all_or_one() -> None:
     labels = np.array([[1, 0, 0]] * 6 + [[1, 1, 0]] * 2 + [[0, 0, 0]] * 2)
-    found = chance(["f1_micro", "f1_macro", "accuracy"], labels)
-    assert found["accuracy"] == pytest.approx(60)  # only the first label
-    assert found["f1_micro"] == pytest.approx(100 * 2 * 8 / (10 + 10))
-    of_all = f1_score(labels, np.ones_like(labels), average="macro", zero_division=0)
-    assert found["f1_macro"] == pytest.approx(100 * of_all)
+    guesses = [np.tile(row, (len(labels), 1)) for row in ([0, 0, 0], [1, 1, 1], *np.eye(3, dtype=np.int64))]
+    every = [
+        {
+            "f1_micro": f1_score(labels, guess, average="micro", zero_division=0),
+            "f1_macro": f1_score(labels, guess, average="macro", zero_division=0),
+            "accuracy": accuracy_score(labels, guess),
+        }
+        for guess in guesses
+    ]
+    best = max(every, key=lambda scores: sum(scores.values()))
+    assert chance(list(best), labels) == pytest.approx({name: 100 * value for name, value in best.items()})
+    assert best["accuracy"] == 0.6  # of the first label alone
+    assert chance(["f1_macro"], labels)["f1_macro"] == pytest.approx(100 * every[1]["f1_macro"])  # of all labels
 
 
 def test_numbers_have_no_correlation_with_a_constant() -> None:
