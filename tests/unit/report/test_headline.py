@@ -157,6 +157,13 @@ def test_only_tasks_outside_the_headline_are_said_to_be(results: Results) -> Non
 
 def test_capped_training_is_named(results: Results) -> None:
     assert "Training is partial: sst2 10,000 of 67,349 rows." in footnotes.coverage(decoded(results))
+    chosen = next(row for row in results["coverage"] if (row["task"], row["split"]) == ("sst2", "train"))
+    results["coverage"].append(chosen | {"split": "development", "rows": 890, "official_rows": None})
+    assert "Training is partial: sst2 10,000 of 67,349 rows, and 890 as development rows." in footnotes.coverage(
+        decoded(results)
+    )
+    chosen["rows"] = 67_349 - 890  # all rows of the file, of which none trains that choices are made on
+    assert not any(line.startswith("Training is partial") for line in footnotes.coverage(decoded(results)))
 
 
 @pytest.mark.parametrize("own", ["", "own_"])
