@@ -134,7 +134,7 @@ def _intervals(values: np.ndarray, drawn: np.ndarray, of_drawn_seeds: np.ndarray
         of_drawn_seeds: the same of n runs that were drawn again.
     """
     n, rows = values.shape[1], np.moveaxis(np.percentile(drawn, [2.5, 97.5], axis=0), 0, 2)
-    ours = [over_seeds(list(of_runs), ends.tolist()).interval for of_runs, ends in zip(values, rows, strict=True)]
+    ours = [over_seeds(list(of_runs), ends.tolist()) for of_runs, ends in zip(values, rows, strict=True)]
     middle, deviation = values.mean(axis=1), values.std(axis=1, ddof=1)
     half = t.ppf(0.975, n - 1) * deviation / sqrt(n)
     return {

@@ -60,7 +60,7 @@ OF_A_PAGE = "results/README.md"
 PICTURE = "frontier.png"
 """PNG on white: a transparent SVG is unreadable on a dark page."""
 PRUNED, COMPRESSED = "pruned.png", "compressed.png"
-SEVERAL = ", [its 95% interval over rows and seeds] where that is known, and (the value of each seed)"
+SEVERAL = ", its 95% interval over rows and seeds where that is known, and in parentheses the value of each seed"
 """What the numbers of several seeds are, in a note."""
 
 
@@ -568,6 +568,8 @@ def step_table(measured: dict[str, Any]) -> Table:
     return Table("Training step", ("Step", "Tokens/s", "ms", "Peak MiB", "Speedup [95%]"), rows, 1, notes)
 
 
+OF_ROUNDS = ", of the speedup with its 95% interval or, of two rounds, with both values"
+"""What the medians of benchmarks with few rounds are."""
 WAYS = {
     "distill": "distill",
     "textbrewer": "TextBrewer, float32",
@@ -586,7 +588,7 @@ def frameworks_table(measured: dict[str, Any]) -> Table:
             _median(row["seconds"]),
             number(row["tokens_per_second"], 0),
             number(row["peak_mib"], 0),
-            with_interval(times(row["speedup"]["median"]), row["speedup"]["ci95"], 2),
+            _of_rounds(row),
             number(100 * row["accuracy"]),
             number(100 * row["agreement"]),
             number(row["kl"], 2),
@@ -596,7 +598,7 @@ def frameworks_table(measured: dict[str, Any]) -> Table:
     facts = measured["environment"]
     rounds = len(measured["rows"][0]["seconds"])
     columns = (
-        *("Size", "With", "Seconds", "Tokens/s", "Peak MiB", "Speedup [95%]"),
+        *("Size", "With", "Seconds", "Tokens/s", "Peak MiB", "Speedup"),
         *("Accuracy %", "Same as the teacher %", "KL"),
     )
     notes = [
@@ -604,7 +606,8 @@ def frameworks_table(measured: dict[str, Any]) -> Table:
         f"{measured['epochs']} epochs, batches of {measured['batch']} rows, texts of at most {measured['max_length']} "
         "tokens. base: a teacher of the size of BERT-base, and a student with half its layers. small: the embedded "
         "teacher, and half its layers.",
-        f"Medians of {rounds} rounds, in each of which every way ran once, in a process of its own; {facts['threads']} "
+        f"Medians of {rounds} rounds, in each of which every way ran once, in a process of its own{OF_ROUNDS}; "
+        f"{facts['threads']} "
         f"threads, {facts['cpu']}, torch {facts['torch']}, transformers {facts['transformers']}, TextBrewer "
         f"{facts['textbrewer']}. Tokens: those of the training rows, without padding. Peak MiB: of the whole process; "
         "- where it was not measured.",
@@ -630,19 +633,19 @@ def embedders_table(measured: dict[str, Any]) -> Table:
         (
             WAYS_OF_EMBEDDERS[row["way"]],
             _median(row["seconds"]) if "seconds" in row else "-",
-            with_interval(times(row["speedup"]["median"]), row["speedup"]["ci95"], 2) if "speedup" in row else "-",
+            _of_rounds(row) if "speedup" in row else "-",
             number(row["cosine"], 3),
             number(row["spearman"], 3),
         )
         for row in measured["rows"]
     ]
     facts, rounds = measured["environment"], len(measured["rows"][1]["seconds"])
-    columns = ("With", "Seconds", "Speedup [95%]", "Cosine", "Spearman")
+    columns = ("With", "Seconds", "Speedup", "Cosine", "Spearman")
     notes = [
         f"The embedded teacher to three of its six layers: {measured['texts']:,} texts, {measured['epochs']} epochs, "
         f"batches of {measured['batch']} texts. Cosine: mean of that of the student's and the teacher's vectors of 500 "
         "other texts. Spearman: of the similarities of all pairs of these. "
-        f"Medians of {rounds} rounds; {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}, "
+        f"Medians of {rounds} rounds{OF_ROUNDS}; {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}, "
         f"sentence-transformers {facts['sentence-transformers']}.",
     ]
     return Table("Distillation of an embedder", columns, rows, 1, notes)
@@ -664,7 +667,7 @@ def embedder_terms_table(measured: dict[str, Any]) -> Table:
         f"The embedded teacher to three of its six layers, {measured['training_rows']:,} rows of each kind, the "
         f"defaults of recipe=task; scored on {measured['scored_rows']} development rows. Score: of the student. "
         "Cosine: mean of that of the student's and the teacher's vectors of these rows' texts, in percent. "
-        f"Mean over {len(seeds)} seeds (and the value of each); torch {facts['torch']}.",
+        f"Mean over {len(seeds)} seeds, and the value of each; torch {facts['torch']}.",
     ]
     columns = ("Rows", "Metric", "Weight of similarities", "Weight of vectors", "Score", "Cosine", "Teacher")
     return Table("Weights of the terms of embedders", columns, rows, 2, notes)
@@ -838,6 +841,18 @@ def gpu_table(measured: dict[str, Any]) -> Table:
     ]
     columns = ("Step", "Rows x tokens", "Way", "ms", "Tokens/s", "Speedup", "Share %")
     return Table("A step on a GPU", columns, rows, 3, notes)
+
+
+def _of_rounds(row: dict[str, Any]) -> str:
+    """The speedup over the rounds of a row, with its 95% interval; of two rounds, from which none is known, with both
+    values. The ends that are stored for two rounds are these."""
+    ratio, two = row["speedup"], len(row["seconds"]) == 2
+    low, high = ratio["ci95"]
+    return (
+        f"{times(ratio['median'])} ({low:.2f}, {high:.2f})"
+        if two
+        else with_interval(times(ratio["median"]), (low, high), 2)
+    )
 
 
 def _median(seconds: Sequence[float]) -> str:

@@ -151,22 +151,29 @@ def percentiles(times: Sequence[float]) -> dict[str, Any]:
     return {"count": len(times), "p50": float(middle), "p95": float(high), "p99": float(highest)}
 
 
-def speedup(reference_times: Sequence[float], times: Sequence[float], seed: int = 0) -> dict[str, Any]:
+def speedup(reference_times: Sequence[float], times: Sequence[float]) -> dict[str, Any]:
     """Median of the ratios of the reference's times to these: `{"median": ..., "ci95": [low, high]}`.
 
-    Both lists have one time for each round, in the same order. The interval of the median is from 1000 bootstrap
-    resamples of the rounds.
+    Both lists have one time for each round, in the same order. The interval is from Student's t, of the logarithms of
+    the ratios, with the standard error of a median of normal values (sqrt(pi / 2) times that of their mean). A
+    bootstrap of a few rounds includes the truth too rarely: of four in 86% of the cases. That of a single round has no
+    width.
 
     Raises:
         ValueError: for lists of different lengths.
     """
     reference, own = _paired(reference_times, times)
     ratios = reference / own
-    return _with_interval(float(np.median(ratios)), np.median(ratios[_draws(len(ratios), seed)], axis=1))
+    middle, n, half = float(np.median(ratios)), len(ratios), 0.0
+    if n > 1:
+        from scipy.special import stdtrit  # not to serve a model
+
+        half = float(stdtrit(n - 1, 0.975) * np.log(ratios).std(ddof=1) * math.sqrt(math.pi / 2 / n))
+    return {"median": middle, "ci95": [middle * math.exp(-half), middle * math.exp(half)]}
 
 
 def ratio_of_medians(reference_times: Sequence[float], times: Sequence[float], seed: int = 0) -> dict[str, Any]:
-    """Ratio of the reference's median time to the median of these, as from `speedup`.
+    """Ratio of the reference's median time to the median of these, in the form of `speedup`.
 
     Both lists have one time for each text, in the same order. The interval is from 1000 bootstrap resamples of the
     texts, each with both of its times.
@@ -175,21 +182,13 @@ def ratio_of_medians(reference_times: Sequence[float], times: Sequence[float], s
         ValueError: for lists of different lengths.
     """
     reference, own = _paired(reference_times, times)
-    drawn = _draws(len(own), seed)
+    drawn = np.random.default_rng(seed).integers(0, len(own), (1000, len(own)))
     ratios = np.median(reference[drawn], axis=1) / np.median(own[drawn], axis=1)
-    return _with_interval(float(np.median(reference) / np.median(own)), ratios)
+    low, high = np.percentile(ratios, [2.5, 97.5])
+    return {"median": float(np.median(reference) / np.median(own)), "ci95": [float(low), float(high)]}
 
 
 def _paired(reference_times: Sequence[float], times: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     if len(reference_times) != len(times):
         raise ValueError(f"times: got {len(reference_times)} and {len(times)} rounds; must be equal")
     return np.asarray(reference_times, np.float64), np.asarray(times, np.float64)
-
-
-def _draws(count: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, count, (1000, count))
-
-
-def _with_interval(value: float, drawn: np.ndarray) -> dict[str, Any]:
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return {"median": value, "ci95": [float(low), float(high)]}

@@ -126,5 +126,5 @@ def timing(results: Results) -> str:
         "of the same variant came before each timing, so that the thread pool of the previous variant was idle. Short "
         f"calls were repeated until a timing took some tens of milliseconds. There were {rounds}, with "
         f"{counted(results.threads, 'thread')}, on {facts['cpu']}{device}. Latencies are medians over rounds. "
-        f"Speedups are medians of the ratios within each round, with a 95% bootstrap interval.{single}{medium}"
+        f"Speedups are medians of the ratios within each round, with a 95% interval.{single}{medium}"
     )
