@@ -28,6 +28,7 @@ from distill.evaluation.results import Model, Results
 from distill.report import (
     figure,
     footnotes,
+    gains,
     headline,
     markdown,
     overview,
@@ -356,7 +357,7 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
                     overview.cell(students, "retained"),
                     overview.cell(students, "above_chance"),
                     _retained(baselines),
-                    _gained(of_runs),
+                    gains.over_runs([(run, ours, other) for run, ours, other in of_runs if ours and other]),
                     overview.cell(students, "speedup"),
                     ", ".join(dict.fromkeys(_shape(run, target) for run, *_ in of_runs)),
                     _processor(group[0]),
@@ -418,14 +419,6 @@ def _retained(models: Sequence[Model]) -> str:
 def _above(models: Sequence[Model]) -> str:
     above, _ = overview.measured(models, "above_chance")
     return f", above chance {number(fmean(above))}" if above else ""
-
-
-def _gained(of_runs: Sequence[tuple[Results, Model | None, Model | None]]) -> str:
-    """The difference of the macro scores of student and baseline over the runs in which it was tested: it is paired by
-    row and by seed."""
-    every = [verdict.between(run, *both) for run, *both in of_runs if None not in both]
-    tests = [test for test in every if test is not None]
-    return over_seeds([test.difference for test in tests], [test.ci95 for test in tests], "+.1f")
 
 
 def levers_part(runs: dict[str, Results], beginning: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from distill.evaluation.results import Results
-from distill.report import figure, footnotes, headline, overview, pruning_table
+from distill.report import figure, footnotes, gains, headline, overview, pruning_table
 from distill.report.detail import tables
 from distill.report.table import Table, models_table
 from distill.report.variants import Run, groups
@@ -147,6 +147,7 @@ def overview_page(runs: Sequence[Results]) -> tuple[list[Block], dict[str, str]]
             Bullets(overview.headlines(of_group)),
             Picture(file, pictures[file]),
             overview.table(entries),
+            *section(gains.table(of_group)),
             *section(pruning_table.table(of_group)),
         ]
     return blocks, pictures

@@ -165,7 +165,7 @@ def test_readme_shows_the_named_run_until_another_is_named(root: Path) -> None:
     assert results_table.main(["docs/results/big/"], root) == 0
     second = (root / "README.md").read_text()
     assert "small" not in second
-    assert "| Student, int8 onnxruntime | 93.1 [92.1, 94.1] |" in second
+    assert "| Student, int8 onnxruntime | 93.1 [92.0, 94.0] |" in second
     assert second.startswith("# Title\n<!-- results:begin -->\n| Model |")
     assert second.endswith("\n<!-- results:end -->\nend\n")
     assert "-->\nbetween\n<!--" in (root / "docs/measuring.md").read_text()
@@ -244,8 +244,8 @@ def test_readme_has_the_teacher_in_both_forms_and_the_slowest_and_the_fastest_st
         f"| Student for 2x, int8 onnxruntime | {both(99.0, 101.0)} | 99.0 (98.0, 100.0) | 2.50x (2.00, 3.00) |",
         f"| Student for 8x, int8 onnxruntime | {both(90.0, 92.0)} | 90.0 (89.0, 91.0) | 8.50x (8.00, 9.00) |",
     ]
-    assert "over seeds 0, 1; " in text
-    assert "the same students retain 89.0% [92.1, 94.1] for 2x (1 seed, above chance 98.0) and 81.0% [" in text
+    assert "over seeds 0, 1, its 95% interval" in text
+    assert "the same students retain 89.0% [92.0, 94.0] for 2x (1 seed, above chance 98.0) and 81.0% [" in text
     assert "] (80.0, 82.0) for 8x (2 seeds, above chance 90.0)." in text
     assert "\n```\npython -m distill recipe=frontier seed=0\n```\n" in text
     assert "](docs/results/README.md#frontierseed0)" in text
@@ -376,7 +376,7 @@ def test_targets_that_were_cut_in_two_ways_are_compared(root: Path) -> None:
     text = (root / "docs/findings.md").read_text()
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| 4x") or line.startswith("| 8x")]
     assert [(row[0], row[1]) for row in rows] == [("| 4x", "the teacher"), ("| 4x", "the student before it")]
-    assert all(row[2] == "93.1 [92.1, 94.1]" and row[6:] == ["2 x 64 x 96", "0 |"] for row in rows)
+    assert all(row[2] == "93.1 [92.0, 94.0]" and row[6:] == ["2 x 64 x 96", "0 |"] for row in rows)
 
 
 QUANTIZED: dict[str, Any] = {
