@@ -180,12 +180,15 @@ def front_part(name: str, runs: dict[str, Results]) -> str:
     variant = headline.variant(students[ends[0]][0])
     teachers = [m for run in seeds for m in headline.of_role(run, "teacher") if headline.variant(m) == variant]
     # The reference of both ratios: what it retains, and its speedup, are 1 by definition.
-    rows = [("Teacher, float32", number(100), number(100), times(1)), _front_row(f"Teacher, {variant} only", teachers)]
+    rows = [
+        ("Teacher, float32", number(100), number(100), "-", times(1)),
+        _front_row(f"Teacher, {variant} only", teachers),
+    ]
     rows += [
         _front_row(f"Student{'' if target is None else f' for {target}'}, {headline.variant(models[0])}", models)
         for target, models in students.items()
     ]
-    columns = ("Model", "Retained %", "Retained above chance %", "Measured speedup")
+    columns = ("Model", "Retained %", "Retained above chance %", "Worst task %", "Measured speedup")
     table = measured_part(Table("Front", columns, rows, 1, _front_notes(runs[name], seeds, ends)))
     command = re.sub(r"\btasks\.path=\S+", "tasks.path=GLUE", runs[name].command)
     links = (
@@ -207,7 +210,16 @@ def _student(results: Results, target: str | None) -> Model:
 
 def _front_row(name: str, models: Sequence[Model]) -> tuple[str, ...]:
     """A row of README's table, over seeds."""
-    return name, *(overview.cell(models, key) for key in ("retained", "above_chance", "speedup"))
+    kept = (overview.cell(models, key) for key in ("retained", "above_chance"))
+    return name, *kept, _worst(models), overview.cell(models, "speedup")
+
+
+def _worst(models: Sequence[Model]) -> str:
+    """The task of which each seed's model retains the least, and how many percent of the teacher's score these are."""
+    found = [model.retained.worst for model in models if model.retained and model.retained.worst]
+    tasks = dict.fromkeys(worst.task for worst in found)
+    of_tasks = {task: ", ".join(number(worst.percent) for worst in found if worst.task == task) for task in tasks}
+    return "; ".join(f"{task} {percents}" for task, percents in of_tasks.items()) or "-"
 
 
 def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str | None]) -> list[str]:
@@ -220,11 +232,13 @@ def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str
         for target in targets
         if (found := [m for run in seeds if (m := _served(run, target)[1]) is not None])
     ]
+    near = list(dict.fromkeys(task for run in seeds for task in run.near_chance or []))
     return [
         f"{headline.average_name(shown)}: {', '.join(headline.task_names(shown))}. Teacher: {shown.teacher_name}, "
         f"fine-tuned. Measured speedup: over {headline.reference(shown)}. {spread}; {_processor(shown)}, "
         f"{headline.counted(shown.threads, 'thread')}.",
         *([f"Without a teacher the same students retain {' and '.join(controls)}."] if controls else []),
+        *([f"The 95% interval of the teacher's score includes chance: {', '.join(near)}."] if near else []),
         *(["Made under older rules."] if any(run.older_rules for run in seeds) else []),
     ]
 
@@ -356,6 +370,7 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
                     ", ".join(dict.fromkeys(map(headline.variant, students))),
                     overview.cell(students, "retained"),
                     overview.cell(students, "above_chance"),
+                    _worst(students),
                     _retained(baselines),
                     gains.over_runs([(run, ours, other) for run, ours, other in of_runs if ours and other]),
                     overview.cell(students, "speedup"),
@@ -366,12 +381,13 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
             )
     rows.sort(key=lambda row: _times(row[0]))
     columns = (
-        *("Target", "Variant", "Retained %", "Above chance %", "Without a teacher", "Gain in score", "Speedup"),
-        *("Shape", "Processor", "Seeds"),
+        *("Target", "Variant", "Retained %", "Above chance %", "Worst task %", "Without a teacher"),
+        *("Gain in score", "Speedup", "Shape", "Processor", "Seeds"),
     )
     notes = [
         "Variant: the one for which the shape was searched. Without a teacher: retained % of the same model, pruned in "
-        "the same way and trained without a teacher, in the seeds that have it. Gain in score: points of the macro "
+        "the same way and trained on the labelled rows alone, without the transfer set, in the seeds that have it. "
+        "Worst task: of each seed, in percent of the teacher's score. Gain in score: points of the macro "
         f"score over that model, paired by seed. Speedup: over {headline.REFERENCE} at the tasks' own lengths. Several "
         f"seeds: mean{SEVERAL}. Shape: layers x hidden channels x FFN channels.",
         *notes_on_rules,
