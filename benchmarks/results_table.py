@@ -884,13 +884,15 @@ def coverage_table(measured: dict[str, Any]) -> Table:
             row["measure"],
             row["training"],
             str(row["seeds"]),
-            *(
-                f"{100 * row['ways'][way]['coverage']:.1f} ({row['ways'][way]['width']:.1f})"
-                for way in WAYS_OF_INTERVALS
-            ),
+            *(f"{100 * way['coverage']:.1f} ({way['width']:.1f})" for way in map(row["ways"].get, WAYS_OF_INTERVALS)),
         )
         for row in measured["rows"]
     ]
+    found = {
+        title: [100 * row["ways"][way]["coverage"] for row in measured["rows"] if row["training"] != "collapsing"]
+        for way, title in WAYS_OF_INTERVALS.items()
+    }
+    ranges = ", ".join(f"{title} {min(each):.0f} to {max(each):.0f}%" for title, each in found.items())
     notes = [
         f"Percent of {measured['simulations']:,} simulated experiments whose interval includes the truth (and the "
         f"median width of the interval in points), with {measured['scored_rows']:,} rows that all models share. "
@@ -898,7 +900,7 @@ def coverage_table(measured: dict[str, Any]) -> Table:
         f"{measured['baseline']} on average. Over seeds, their true values have a standard deviation of "
         f"{100 * measured['spread']:g} points, normal or with a tail of low values (an exponential distribution, "
         f"skewed); collapsing: normal, but {100 * measured['collapse']:g}% of the trainings lose "
-        f"{100 * measured['lost']:g} points.",
+        f"{100 * measured['lost']:g} points. Without collapses: {ranges}.",
     ]
     return Table("Coverage", ("Of", "Trainings", "Seeds", *WAYS_OF_INTERVALS.values()), rows, 2, notes)
 

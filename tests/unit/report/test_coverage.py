@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks import coverage
 
-ENOUGH = 0.92
-"""Of 400 experiments: an interval of 95% has less in one of 200 simulations."""
+ENOUGH = 0.9
+"""Of 400 experiments an interval that includes the truth in 93% has less once in 100 simulations."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,6 @@ def test_what_is_reported_includes_the_truth(
 @pytest.mark.parametrize("way", ["hierarchical", "seeds_alone", "deviation"])
 def test_what_is_not_reported_does_not(rows: dict[tuple[str, str, int], dict[str, Any]], way: str) -> None:
     """If one of them does after a change, the choice of the interval is to be made again."""
-    least = min(ways[way]["coverage"] for (_, training, _), ways in rows.items() if training == "normal")
-    assert least < ENOUGH
-    ours = min(ways["rows_and_seeds"]["coverage"] for (_, kind, _), ways in rows.items() if kind == "normal")
-    assert least < ours
+    known = [ways for (_, training, _), ways in rows.items() if training != "collapsing"]
+    least, ours = (min(ways[each]["coverage"] for ways in known) for each in (way, "rows_and_seeds"))
+    assert least < ENOUGH < ours
