@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
@@ -214,6 +214,20 @@ def _front_row(name: str, models: Sequence[Model]) -> tuple[str, ...]:
     return name, *kept, _worst(models), overview.cell(models, "speedup")
 
 
+SEEN = dict.fromkeys(
+    ("all-MiniLM-L6-v2", "all-mpnet-base-v2"),
+    "was trained before on SNLI, MultiNLI, Quora duplicates, SQuAD and captions of Flickr30k, among others, from which "
+    "MNLI, QQP, QNLI and a part of STS-B come.",
+)
+"""Beginning of a teacher's name -> what its model card says that concerns GLUE."""
+
+
+def _seen(runs: Iterable[Results]) -> list[str]:
+    """Sentences on what the teachers of runs were trained on before."""
+    names = dict.fromkeys(name for name in SEEN for run in runs if (run.teacher_name or "").startswith(name))
+    return [f"The teacher {name} {SEEN[name]}" for name in names]
+
+
 def _worst(models: Sequence[Model]) -> str:
     """The task of which each seed's model retains the least, and how many percent of the teacher's score these are."""
     found = [model.retained.worst for model in models if model.retained and model.retained.worst]
@@ -237,6 +251,7 @@ def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str
         f"{headline.average_name(shown)}: {', '.join(headline.task_names(shown))}. Teacher: {shown.teacher_name}, "
         f"fine-tuned. Measured speedup: over {headline.reference(shown)}. {spread}; {_processor(shown)}, "
         f"{headline.counted(shown.threads, 'thread')}.",
+        *_seen(seeds),
         *([f"Without a teacher the same students retain {' and '.join(controls)}."] if controls else []),
         *([f"The 95% interval of the teacher's score includes chance: {', '.join(near)}."] if near else []),
         *(["Made under older rules."] if any(run.older_rules for run in seeds) else []),
@@ -390,6 +405,7 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
         "Worst task: of each seed, in percent of the teacher's score. Gain in score: points of the macro "
         f"score over that model, paired by seed. Speedup: over {headline.REFERENCE} at the tasks' own lengths. Several "
         f"seeds: mean{SEVERAL}. Shape: layers x hidden channels x FFN channels.",
+        *_seen(runs),
         *notes_on_rules,
     ]
     return measured_part(Table("Curve", columns, rows, 2, notes)) if rows else "No result is committed yet."

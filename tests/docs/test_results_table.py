@@ -331,6 +331,18 @@ def test_each_target_of_a_compression_is_one_row_of_the_curve(root: Path) -> Non
     assert row[8:] == ["2 x 64 x 96", complete()["environment"]["cpu"], "0, 1 |"]
 
 
+def test_what_a_teacher_has_seen_stands_beside_the_curve(root: Path) -> None:
+    run = complete()
+    run["pruned"] = [{"step": "prune", "target": None, "layers": 2, "hidden": 64, "ffn": 96}]
+    run["command"] = "python -m distill recipe=frontier target.speedup=8 seed=0"
+    for name, count in (("bert-base", 0), ("all-mpnet-base-v2 (folder x)", 1)):
+        write(root / "docs/results/frontier/eight/results.json", run | {"teacher_name": name})
+        assert results_table.main(["docs/results/frontier/eight"], root) == 0
+        for page in ("README.md", "docs/measuring.md"):
+            text = (root / page).read_text()
+            assert text.count("The teacher all-mpnet-base-v2 was trained before on SNLI, MultiNLI") == count
+
+
 def test_a_run_with_one_target_is_a_row_of_the_curve(root: Path) -> None:
     """Its target has no name, so that its speedup is that of the command."""
     run = complete()
