@@ -49,6 +49,7 @@ OWN, COMPRESSION = "own-", "frontier/"
 """Beginnings of the names of runs on a user's own files, and of one recipe with several seeds."""
 LEVERS, ABLATION = "levers/", "ablation/"
 """Beginnings of the names of runs that differ in one setting of the recovery, of two groups: GROUP/SETTING/SEED."""
+BOTH: tuple[headline.Key, ...] = ("retained", "above_chance")
 KINDS = "kinds/"
 """Beginning of the names of runs that benchmarks/kinds.py made: kinds/KIND/SEED."""
 FROM_TEACHER, CHAIN = "cut-from-the-teacher/", "chain/"
@@ -181,20 +182,19 @@ def front_part(name: str, runs: dict[str, Results]) -> str:
     teachers = [m for run in seeds for m in headline.of_role(run, "teacher") if headline.variant(m) == variant]
     # The reference of both ratios: what it retains, and its speedup, are 1 by definition.
     rows = [
-        ("Teacher, float32", number(100), number(100), "-", times(1)),
+        ("Teacher, float32", number(100), number(100), times(1)),
         _front_row(f"Teacher, {variant} only", teachers),
     ]
     rows += [
         _front_row(f"Student{'' if target is None else f' for {target}'}, {headline.variant(models[0])}", models)
         for target, models in students.items()
     ]
-    columns = ("Model", "Retained %", "Retained above chance %", "Worst task %", "Measured speedup")
+    columns = ("Model", "Retained %", "Retained above chance %", "Speedup")
     table = measured_part(Table("Front", columns, rows, 1, _front_notes(runs[name], seeds, ends)))
     command = re.sub(r"\btasks\.path=\S+", "tasks.path=GLUE", runs[name].command)
     links = (
-        f"All variants, tasks and intervals: [{RESULTS}]({RESULTS}/README.md#{name.replace('/', '')}). "
-        f"Numbers: [results.json]({RESULTS / name}/results.json). "
-        f"Command of seed {', '.join(map(str, runs[name].seeds))}, where GLUE is the folder of its files:"
+        f"[Every variant]({RESULTS}/README.md#{name.replace('/', '')}), [numbers]({RESULTS / name}/results.json), "
+        "command (GLUE: its folder):"
     )
     warning = markdown.text(page.banner(bool(runs[name].smoke))).lstrip("\n")
     return f"{warning}{table}\n\n{links}\n\n{markdown.text(page.command(command))}".rstrip("\n")
@@ -209,9 +209,15 @@ def _student(results: Results, target: str | None) -> Model:
 
 
 def _front_row(name: str, models: Sequence[Model]) -> tuple[str, ...]:
-    """A row of README's table, over seeds."""
-    kept = (overview.cell(models, key) for key in ("retained", "above_chance"))
-    return name, *kept, _worst(models), overview.cell(models, "speedup")
+    """A row of README's table, over seeds: as `overview.cell`, in fewer words."""
+    speeds, ends = overview.measured(models, "speedup")
+    several = f"{times(fmean(speeds))} ({min(speeds):.2f} to {max(speeds):.2f})" if len(speeds) > 1 else ""
+    return name, *(_brief(models, key) for key in BOTH), several or over_seeds(speeds, ends, ".2f", "x")
+
+
+def _brief(models: Sequence[Model], key: headline.Key, unit: str = "") -> str:
+    """A number over seeds, without the value of each seed where the interval over rows and seeds is known."""
+    return re.sub(r"\] \(.*\)$", "]", over_seeds(*overview.measured(models, key), unit=unit))
 
 
 SEEN = dict.fromkeys(
@@ -239,9 +245,11 @@ def _worst(models: Sequence[Model]) -> str:
 def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str | None]) -> list[str]:
     """What README's table covers, the machine, and the students without a teacher."""
     numbers = [str(seed) for run in seeds for seed in run.seeds]
-    spread = f"Mean over seeds {', '.join(numbers)}{SEVERAL}" if len(numbers) > 1 else f"Seed {numbers[0]}"
+    spread = (
+        f"Mean, 95% interval over rows and seeds {', '.join(numbers)}" if len(numbers) > 1 else f"Seed {numbers[0]}"
+    )
     controls = [
-        f"{over_seeds(*overview.measured(found, 'retained'), unit='%')}{'' if target is None else f' for {target}'} "
+        f"{_brief(found, 'retained', '%')}{'' if target is None else f' for {target}'} "
         f"({headline.counted(len(found), 'seed')}{_above(found)})"
         for target in targets
         if (found := [m for run in seeds if (m := _served(run, target)[1]) is not None])
@@ -249,11 +257,10 @@ def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str
     near = list(dict.fromkeys(task for run in seeds for task in run.near_chance or []))
     return [
         f"{headline.average_name(shown)}: {', '.join(headline.task_names(shown))}. Teacher: {shown.teacher_name}, "
-        f"fine-tuned. Measured speedup: over {headline.reference(shown)}. {spread}; {_processor(shown)}, "
+        f"fine-tuned. Speedup: over {headline.reference(shown)}. {spread}; {_processor(shown)}, "
         f"{headline.counted(shown.threads, 'thread')}.",
-        *_seen(seeds),
         *([f"Without a teacher the same students retain {' and '.join(controls)}."] if controls else []),
-        *([f"The 95% interval of the teacher's score includes chance: {', '.join(near)}."] if near else []),
+        *([f"Teacher near chance: {', '.join(near)}."] if near else []),
         *(["Made under older rules."] if any(run.older_rules for run in seeds) else []),
     ]
 
