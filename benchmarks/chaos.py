@@ -78,7 +78,7 @@ def main() -> None:
         "--output", type=Path, metavar="FILE", help="write the outcome to FILE as JSON, and keep its other rows"
     )
     arguments = parser.parse_args()
-    from benchmarks.results_table import chaos_table
+    from benchmarks.tables.reliability import chaos_table
     from distill.report import terminal
 
     environment = hardware(1)

@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="MIB", help="sizes of the text files")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the measurements to FILE as JSON")
     arguments = parser.parse_args()
-    from benchmarks.results_table import corpus_table
+    from benchmarks.tables.speed import corpus_table
     from distill.report import terminal
     from distill.runtime.machine import cores
     from distill.runtime.versions import hardware

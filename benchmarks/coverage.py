@@ -22,7 +22,7 @@ from rich.console import Console
 from scipy.special import ndtri
 from scipy.stats import t
 
-from benchmarks.results_table import coverage_table
+from benchmarks.tables.speed import coverage_table
 from distill.report import terminal
 from distill.report.seeds import over_seeds
 from distill.runtime.storage.atomic import write_json

@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the measurements to FILE as JSON")
     arguments = parser.parse_args()
-    from benchmarks.results_table import embedder_terms_table
+    from benchmarks.tables.speed import embedder_terms_table
     from distill.report import terminal
     from distill.runtime.versions import hardware, versions
 

@@ -47,7 +47,7 @@ def main() -> None:
         return
     from importlib.metadata import version
 
-    from benchmarks.results_table import embedders_table
+    from benchmarks.tables.speed import embedders_table
     from distill.report import terminal
     from distill.runtime.versions import hardware
 

@@ -67,7 +67,7 @@ def main() -> None:
             WAYS[way](Path(folder))
             print(json.dumps(peak()))
         return
-    from benchmarks.results_table import frameworks_table
+    from benchmarks.tables.speed import frameworks_table
     from distill.report import terminal
     from distill.runtime.versions import hardware
 

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import own_csv
-from benchmarks.results_table import RESULTS, ROOT
+from benchmarks.tables.runs import RESULTS, ROOT
 from distill.runtime.storage.atomic import write_bytes
 
 FOLDER, KEPT = ROOT / "outputs" / "kinds", RESULTS / "kinds"

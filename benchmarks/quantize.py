@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from transformers import BertConfig, BertForSequenceClassification
 
-from benchmarks.results_table import quantize_table
+from benchmarks.tables.speed import quantize_table
 from distill.compression.quantization.quantize import MAKE, Arrays, always_float
 from distill.config.schemes import ONNX, SCHEMES
 from distill.deploy.export.onnx import export_onnx

@@ -22,12 +22,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks import results_table
+from benchmarks.tables.runs import KINDS, RESULTS, ROOT, read
+from benchmarks.tables.runs import OWN as OWN_RUNS
 from distill.errors import DataError
 from distill.evaluation.results import Results
 from distill.runtime.storage.atomic import write_bytes, writing
 
-ROOT = results_table.ROOT
 OWN = Path("outputs/own")
 """Where the runs on own files take place."""
 GLUE = "../shared/data/glue"
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("runs", nargs="*", metavar="NAME", help="a folder below docs/results")
     names = parser.parse_args(arguments).runs
     try:
-        runs = results_table.read(root)
+        runs = read(root)
     except DataError as error:
         print("\n".join(error.messages), file=sys.stderr)
         return 2
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         return 2
     if not names:
         listed(runs)
-    if elsewhere := [name for name in names if name.startswith(results_table.KINDS)]:
+    if elsewhere := [name for name in names if name.startswith(KINDS)]:
         print(f"RUNS: got {', '.join(elsewhere)}; must be other runs; use python -m benchmarks.kinds", file=sys.stderr)
         return 2
     for name in names:
@@ -77,7 +77,7 @@ def again(root: Path, name: str, results: Results) -> int:
     command = shlex.split(results.command)
     given = dict(word.split("=", 1) for word in command if "=" in word)
     folder = root
-    if name.startswith(results_table.OWN):
+    if name.startswith(OWN_RUNS):
         folder = root / OWN
         if code := files(folder, Path(given["tasks.train"]).stem):
             return code
@@ -85,7 +85,7 @@ def again(root: Path, name: str, results: Results) -> int:
     if code := run(folder, [*(word for word in command[1:] if not word.startswith("output=")), f"output={output}"]):
         return code
     made = (folder / output / "results.json").read_bytes()
-    write_bytes(root / results_table.RESULTS / name / "results.json", made)
+    write_bytes(root / RESULTS / name / "results.json", made)
     return 0
 
 

@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the readings to FILE as JSON")
     arguments = parser.parse_args()
     errors.listen()  # so that the series end with it
-    from benchmarks.results_table import soak_table
+    from benchmarks.tables.reliability import soak_table
     from distill.report import terminal
 
     outcome = {"environment": hardware(1), "minutes": arguments.minutes, "rows": watched(arguments.minutes)}

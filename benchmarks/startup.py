@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--serve", type=Path, metavar="FOLDER", help="an exported folder whose artifacts are started")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the measurements to FILE as JSON")
     arguments = parser.parse_args()
-    from benchmarks.results_table import startup_table
+    from benchmarks.tables.speed import startup_table
     from distill.report import terminal
     from distill.runtime.machine import cores
     from distill.runtime.versions import hardware

@@ -27,7 +27,7 @@ from rich.console import Console
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
-from benchmarks.results_table import step_table
+from benchmarks.tables.speed import step_table
 from distill.config import Train, load_config
 from distill.data.collate import mask_tokens
 from distill.inference import latency

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import results_table
+from benchmarks.tables.runs import ROOT, float32_student, read
 from distill.report import figure, headline
 from distill.report.seeds import shown
 from tests.decoded import decoded, model_of
@@ -102,7 +103,7 @@ STEP: dict[str, Any] = {
 }
 
 
-@pytest.mark.skipif(not results_table.read(results_table.ROOT), reason="docs/results has no results.json yet")
+@pytest.mark.skipif(not read(ROOT), reason="docs/results has no results.json yet")
 def test_the_documents_are_those_of_the_committed_results(capsys: pytest.CaptureFixture[str]) -> None:
     assert results_table.main(["--check"]) == 0, capsys.readouterr().err
 
@@ -361,7 +362,7 @@ def test_settings_of_a_recovery_are_rows_of_the_findings(root: Path, group: str)
         for seed, apart in enumerate(development):
             run = complete()
             run["seeds"] = [seed]
-            student = next(m for m in run["models"] if results_table._float32_student(model_of(m)))
+            student = next(m for m in run["models"] if float32_student(model_of(m)))
             student["retained"]["development"] = apart
             write(root / f"docs/results/{group}/{lever}/seed{seed}/results.json", run)
     assert results_table.main([], root) == 0

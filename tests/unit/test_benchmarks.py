@@ -21,7 +21,7 @@ from rich.console import Console
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from benchmarks import bert_base, embedders, frameworks, label_scale, onnx_export, quantize, removal, step
-from benchmarks.results_table import quantize_table, step_table
+from benchmarks.tables.speed import quantize_table, step_table
 from distill.config import Train
 from distill.config.schemes import SCHEMES
 from distill.runtime.machine import Machine

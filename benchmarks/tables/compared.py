@@ -1,0 +1,263 @@
+"""Tables over several committed runs: own files, kinds of tasks, the curve, the chain, settings of the recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from benchmarks.tables.markers import OF_A_PAGE, SEVERAL, measured_part
+from benchmarks.tables.runs import (
+    CHAIN,
+    FROM_TEACHER,
+    KINDS,
+    OWN,
+    RESULTS,
+    above,
+    float32_student,
+    processor,
+    served,
+    shape,
+    trained,
+    worst,
+)
+from distill.config.baselines import BASELINE, SELF_TRAINED
+from distill.evaluation.results import Model, Results
+from distill.report import gains, headline, overview, timed, verdict
+from distill.report.seeds import shown as over_seeds
+from distill.report.table import Table
+
+SEEN = dict.fromkeys(
+    ("all-MiniLM-L6-v2", "all-mpnet-base-v2"),
+    "was trained before on SNLI, MultiNLI, Quora duplicates, SQuAD and captions of Flickr30k, among others, from which "
+    "MNLI, QQP, QNLI and a part of STS-B come.",
+)
+"""Beginning of a teacher's name -> what its model card says that concerns GLUE."""
+
+
+def own_part(runs: dict[str, Results]) -> str:
+    """The students of runs on own files under the current rules, as in the headline, and the gain over the same ones
+    without a teacher."""
+    rows = []
+    own = {name: results for name, results in runs.items() if name.startswith(OWN)}
+    older = [name for name, results in own.items() if results.older_rules]
+    for name, results in own.items():
+        for target in headline.targets(results) if name not in older else []:
+            student = headline.chosen(results, target)
+            if student is None:
+                continue
+            rows.append(
+                (
+                    f"[{name}]({OF_A_PAGE}#{name})",
+                    ", ".join(metric for scores in (student.scores or {}).values() for metric in scores),
+                    f"{student.name}, {student.backend} {student.scheme}",
+                    overview.cell([student], "retained"),
+                    overview.cell([student], "above_chance"),
+                    overview.cell([student], "speedup") + timed.at([timed.reported_input(results)]),
+                    _gain(results, target),
+                )
+            )
+    columns = (
+        *("Run", "Score", "Student", "Retained % [95%]", "Above chance % [95%]", "Speedup [95%]"),
+        "Gain by distillation",
+    )
+    notes = [
+        f"The fastest variant of each target's student, one seed. Speedup: over {headline.REFERENCE}. Gain by "
+        "distillation: retained percentage points over the same student trained without a teacher, if the run has it.",
+        *([f"Made under older rules, and only in [{RESULTS}]({OF_A_PAGE}): {', '.join(older)}."] if older else []),
+    ]
+    return measured_part(Table("Own files", columns, rows, 3, notes)) if rows else "No run is committed yet."
+
+
+def _gain(results: Results, target: str | None) -> str:
+    """Retained percentage points of a student over its baseline, the form of both if the student's fastest one is
+    another, and whether the report's test finds a difference."""
+    both = headline.pair(results, target)
+    if both is None:
+        return "-"
+    student, baseline = ((headline.retained(model) or 0.0) for model in both)
+    test = verdict.between(results, *both)
+    unclear = f", {verdict.word(test)}" if test is not None and not test.distinguishable else ""
+    form = "" if both[0] is headline.chosen(results, target) else f" as {headline.variant(both[0])}"
+    return f"{student - baseline:+.1f}{form}{unclear}"
+
+
+def kinds_part(runs: dict[str, Results]) -> str:
+    """A row for each kind of task and target, over seeds: the teacher's and the student's fastest variants, and the
+    controls in the variant that is compared with them."""
+    kinds: dict[str, list[Results]] = {}
+    for name, results in runs.items():
+        if name.startswith(KINDS):
+            kinds.setdefault(name.split("/")[1], []).append(results)
+    rows: list[tuple[str, ...]] = []
+    for kind, made in kinds.items():
+        for group in overview.grouped(made, trained):
+            whole = [model for run in group if (model := headline.reference_teacher(run)) is not None]
+            rows += [_kind_row(kind, target, group, whole) for target in headline.targets(group[0]) if whole]
+    columns = (
+        *("Kind", "Target", "Score", "Teacher", "Teacher, fastest form", "Student, fastest form"),
+        *("Without a teacher", "Self-trained", "Seeds"),
+    )
+    notes = [
+        "Teacher: its score in float32. Then retained % at measured speedup over the teacher's fastest float32 "
+        "variant, and retained % of the two controls, in the student's form or, where they have none in it, in the "
+        f"first form that both have. Of runs of one machine, the mean{SEVERAL}."
+    ]
+    return measured_part(Table("Kinds", columns, rows, 3, notes)) if rows else "No run is committed yet."
+
+
+def _kind_row(kind: str, target: str | None, group: Sequence[Results], whole: Sequence[Model]) -> tuple[str, ...]:
+    """A row of `kinds_part`. whole: the teachers in float32."""
+    teachers = [headline.fastest(run, _measured(headline.of_role(run, "teacher"))) for run in group]
+    controls = [
+        [both[1] for run in group if (both := headline.pair(run, target, role)) is not None]
+        for role in (BASELINE, SELF_TRAINED)
+    ]
+    return (
+        kind,
+        target or "-",
+        ", ".join(metric for scores in (whole[0].scores or {}).values() for metric in scores),
+        over_seeds(overview.values([model.macro for model in whole])),
+        _both(teachers),
+        _both([headline.chosen(run, target) for run in group]),
+        *map(_retained, controls),
+        ", ".join(str(seed) for run in group for seed in run.seeds),
+    )
+
+
+def _measured(models: Sequence[Model]) -> list[Model]:
+    """Those with a score that are compared with the teacher's float32."""
+    return [model for model in models if not model.failed and headline.retained(model) is not None]
+
+
+def _both(models: Sequence[Model | None]) -> str:
+    """Retained % at speedup, over runs."""
+    found = [model for model in models if model is not None]
+    return f"{_retained(found)} at {overview.cell(found, 'speedup')}"
+
+
+def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> str:
+    """A row for each target: the student and its baseline over seeds, in the variant that the search timed."""
+    rows: list[tuple[str, ...]] = []
+    for group in overview.grouped(runs, trained):
+        targets = dict.fromkeys((_asked(run, target), target) for run in group for target in headline.targets(run))
+        for speedup, target in targets:
+            if speedup is None:
+                continue
+            of_runs = [(run, *served(run, target)) for run in group]
+            students = [student for _, student, _ in of_runs if student is not None]
+            baselines = [baseline for _, _, baseline in of_runs if baseline is not None]
+            rows.append(
+                (
+                    f"{speedup:g}x",
+                    ", ".join(dict.fromkeys(map(headline.variant, students))),
+                    overview.cell(students, "retained"),
+                    overview.cell(students, "above_chance"),
+                    worst(students),
+                    _retained(baselines),
+                    gains.over_runs([(run, ours, other) for run, ours, other in of_runs if ours and other]),
+                    overview.cell(students, "speedup"),
+                    ", ".join(dict.fromkeys(shape(run, target) for run, *_ in of_runs)),
+                    processor(group[0]),
+                    ", ".join(str(seed) for run, student, _ in of_runs if student is not None for seed in run.seeds),
+                )
+            )
+    rows.sort(key=lambda row: speed(row[0]))
+    columns = (
+        *("Target", "Variant", "Retained %", "Above chance %", "Worst task %", "Without a teacher"),
+        *("Gain in score", "Speedup", "Shape", "Processor", "Seeds"),
+    )
+    notes = [
+        "Variant: the one for which the shape was searched. Without a teacher: retained % of the same model, pruned in "
+        "the same way and trained on the labelled rows alone, without the transfer set, in the seeds that have it. "
+        "Worst task: of each seed, in percent of the teacher's score. Gain in score: points of the macro "
+        f"score over that model, paired by seed. Speedup: over {headline.REFERENCE} at the tasks' own lengths. Several "
+        f"seeds: mean{SEVERAL}. Shape: layers x hidden channels x FFN channels.",
+        *_seen(runs),
+        *notes_on_rules,
+    ]
+    return measured_part(Table("Curve", columns, rows, 2, notes)) if rows else "No result is committed yet."
+
+
+def speed(target: str) -> float:
+    return float(target.removesuffix("x"))
+
+
+def _asked(results: Results, target: str | None) -> float | None:
+    """The speedup of a target; of a run with a single one, which is not named, that of the command, if any."""
+    if target is not None:
+        return speed(target)
+    settings = [word for word in overview.settings(results).split() if word.startswith("target.speedup=")]
+    return float(settings[-1].partition("=")[2].strip("[]")) if settings else None
+
+
+def _retained(models: Sequence[Model]) -> str:
+    """Retained % over seeds, and the mean of it above chance."""
+    return f"{overview.cell(models, 'retained')}{above(models)}"
+
+
+def levers_part(runs: dict[str, Results], beginning: str) -> str:
+    """A row for each setting of the recovery in a group of runs, over its seeds: what the student in torch float32
+    retains."""
+    groups: dict[str, list[Results]] = {}
+    for name, results in runs.items():
+        if name.startswith(beginning):
+            groups.setdefault(name.split("/")[1], []).append(results)
+    rows, tasks = [], list(dict.fromkeys(task for group in groups.values() for task in headline.task_names(group[0])))
+    for lever, group in groups.items():
+        students = [next(m for m in run.models if float32_student(m)) for run in group]
+        apart = overview.values([headline.development(student) for student in students])
+        scores = [[fmean((student.scores or {})[task].values()) for student in students] for task in tasks]
+        rows.append(
+            (
+                lever.replace("-", " "),
+                over_seeds(apart),
+                overview.cell(students, "retained"),
+                overview.cell(students, "above_chance"),
+                *map(over_seeds, scores),
+                ", ".join(str(seed) for run in group for seed in run.seeds),
+            )
+        )
+    columns = ("Recovery", "Retained %, development", "Retained %, reported", "Above chance %", *tasks, "Seeds")
+    notes = [
+        "Of the student in torch float32: retained % of the teacher's macro score on the development rows, on which "
+        "choices are made, and on the reported rows; for each task the mean of its metrics on the reported rows. "
+        f"Several seeds: mean{SEVERAL}."
+    ]
+    return measured_part(Table("Recovery", columns, rows, 1, notes)) if rows else "No run is committed yet."
+
+
+def chain_part(runs: dict[str, Results]) -> str:
+    """A row for each target that was pruned to in both ways, and way: what the student's fastest variant retains."""
+    found: dict[tuple[str, str], list[tuple[Results, Model]]] = {}
+    for name, results in runs.items():
+        for way, title in ((FROM_TEACHER, "the teacher"), (CHAIN, "the student before it")):
+            for target in headline.targets(results) if name.startswith(way) else ():
+                if target is not None and (student := headline.chosen(results, target)) is not None:
+                    found.setdefault((target, title), []).append((results, student))
+    both = [key for key in found if {title for target, title in found if target == key[0]} > {key[1]}]
+    rows = []
+    for target, title in sorted(both, key=lambda key: (speed(key[0]), key[1] != "the teacher")):
+        every, students = zip(*found[target, title], strict=True)
+        rows.append(
+            (
+                target,
+                title,
+                *(overview.cell(students, key) for key in ("retained", "above_chance", "speedup")),
+                ", ".join(dict.fromkeys(map(headline.variant, students))),
+                ", ".join(shape(results, target) for results in every),
+                ", ".join(str(seed) for results in every for seed in results.seeds),
+            )
+        )
+    columns = ("Target", "Cut from", "Retained %", "Above chance %", "Speedup", "Variant", "Shape", "Seeds")
+    notes = [
+        "The student's fastest variant: retained % of the teacher's macro score on the reported rows, and speedup over "
+        f"{headline.REFERENCE} at the tasks' own lengths. Shape: layers x hidden channels x FFN channels. Several "
+        f"seeds: mean{SEVERAL}."
+    ]
+    return measured_part(Table("Chain", columns, rows, 2, notes)) if rows else "No run is committed yet."
+
+
+def _seen(runs: Iterable[Results]) -> list[str]:
+    """Sentences on what the teachers of runs were trained on before."""
+    names = dict.fromkeys(name for name in SEEN for run in runs if (run.teacher_name or "").startswith(name))
+    return [f"The teacher {name} {SEEN[name]}" for name in names]

@@ -1,0 +1,92 @@
+"""The table of README.md: one run over its seeds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.tables.markers import measured_part
+from benchmarks.tables.runs import RESULTS, above, processor, served, trained
+from distill.errors import DataError
+from distill.evaluation.results import Model, Results
+from distill.report import headline, markdown, overview, page
+from distill.report.seeds import shown as over_seeds
+from distill.report.table import Table, number, times
+
+README = Path("README.md")
+BOTH: tuple[headline.Key, ...] = ("retained", "above_chance")
+
+
+def front_part(name: str, runs: dict[str, Results]) -> str:
+    """The table of README.md: the teacher, the same in the variant of the first student, and the students of the
+    slowest and of the fastest target. Over the seeds of the run `name`, with its command."""
+    beside = [run for other, run in runs.items() if Path(other).parent == Path(name).parent]
+    seeds = next(group for group in overview.grouped(beside, trained) if any(run is runs[name] for run in group))
+    asked = headline.targets(runs[name]) or [None]
+    ends = list(dict.fromkeys((asked[0], asked[-1])))
+    students = {target: [_student(run, target) for run in seeds] for target in ends}
+    variant = headline.variant(students[ends[0]][0])
+    teachers = [m for run in seeds for m in headline.of_role(run, "teacher") if headline.variant(m) == variant]
+    # The reference of both ratios: what it retains, and its speedup, are 1 by definition.
+    rows = [
+        ("Teacher, float32", number(100), number(100), times(1)),
+        _front_row(f"Teacher, {variant} only", teachers),
+    ]
+    rows += [
+        _front_row(f"Student{'' if target is None else f' for {target}'}, {headline.variant(models[0])}", models)
+        for target, models in students.items()
+    ]
+    columns = ("Model", "Retained %", "Retained above chance %", "Speedup")
+    table = measured_part(Table("Front", columns, rows, 1, _front_notes(runs[name], seeds, ends)))
+    command = re.sub(r"\btasks\.path=\S+", "tasks.path=GLUE", runs[name].command)
+    links = (
+        f"[Every variant]({RESULTS}/README.md#{name.replace('/', '')}), [numbers]({RESULTS / name}/results.json), "
+        "command (GLUE: its folder):"
+    )
+    warning = markdown.text(page.banner(bool(runs[name].smoke))).lstrip("\n")
+    return f"{warning}{table}\n\n{links}\n\n{markdown.text(page.command(command))}".rstrip("\n")
+
+
+def _student(results: Results, target: str | None) -> Model:
+    """The student of a target in the variant that the search timed; in its fastest variant if none was searched."""
+    student = served(results, target)[0] or headline.chosen(results, target)
+    if student is None:
+        raise DataError(f"{RESULTS}: got a run without one; must have a student to be in {README}; name another run")
+    return student
+
+
+def _front_row(name: str, models: Sequence[Model]) -> tuple[str, ...]:
+    """A row of README's table, over seeds: as `overview.cell`, in fewer words."""
+    speeds, ends = overview.measured(models, "speedup")
+    several = f"{times(fmean(speeds))} ({min(speeds):.2f} to {max(speeds):.2f})" if len(speeds) > 1 else ""
+    return name, *(_brief(models, key) for key in BOTH), several or over_seeds(speeds, ends, ".2f", "x")
+
+
+def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str | None]) -> list[str]:
+    """What README's table covers, the machine, and the students without a teacher."""
+    numbers = [str(seed) for run in seeds for seed in run.seeds]
+    spread = (
+        f"Mean, 95% interval over rows and seeds {', '.join(numbers)}" if len(numbers) > 1 else f"Seed {numbers[0]}"
+    )
+    controls = [
+        f"{_brief(found, 'retained', '%')}{'' if target is None else f' for {target}'} "
+        f"({headline.counted(len(found), 'seed')}{above(found)})"
+        for target in targets
+        if (found := [m for run in seeds if (m := served(run, target)[1]) is not None])
+    ]
+    near = list(dict.fromkeys(task for run in seeds for task in run.near_chance or []))
+    return [
+        f"{headline.average_name(shown)}: {', '.join(headline.task_names(shown))}. Teacher: {shown.teacher_name}, "
+        f"fine-tuned. Speedup: over {headline.reference(shown)}. {spread}; {processor(shown)}, "
+        f"{headline.counted(shown.threads, 'thread')}.",
+        *([f"Without a teacher the same students retain {' and '.join(controls)}."] if controls else []),
+        *([f"Teacher near chance: {', '.join(near)}."] if near else []),
+        *(["Made under older rules."] if any(run.older_rules for run in seeds) else []),
+    ]
+
+
+def _brief(models: Sequence[Model], key: headline.Key, unit: str = "") -> str:
+    """A number over seeds, without the value of each seed where the interval over rows and seeds is known."""
+    return re.sub(r"\] \(.*\)$", "]", over_seeds(*overview.measured(models, key), unit=unit))

@@ -1,0 +1,115 @@
+"""The committed runs, by name: a folder below docs/results. Facts about them that several tables show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+from msgspec.structs import replace as replaced
+
+from distill.config.typed import RENAMED
+from distill.errors import DataError
+from distill.evaluation.results import Model, Results
+from distill.report import overview, read_one
+from distill.report.table import number
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = Path("docs/results")
+OWN, COMPRESSION = "own-", "frontier/"
+"""Beginnings of the names of runs on a user's own files, and of one recipe with several seeds."""
+LEVERS, ABLATION = "levers/", "ablation/"
+"""Beginnings of the names of runs that differ in one setting of the recovery, of two groups: GROUP/SETTING/SEED."""
+KINDS = "kinds/"
+"""Beginning of the names of runs that benchmarks/kinds.py made: kinds/KIND/SEED."""
+FROM_TEACHER, CHAIN = "cut-from-the-teacher/", "chain/"
+"""Beginnings of the names of runs that prune to several targets, from the teacher and one from the other."""
+
+
+def read(root: Path) -> dict[str, Results]:
+    """Name -> results of every committed run; DataError for an invalid one."""
+    return {name_of(root, path.parent): _today(path) for path in sorted((root / RESULTS).rglob("results.json"))}
+
+
+def _today(path: Path) -> Results:
+    """The results of a run, whose command has today's names of settings."""
+    results = read_one(path)
+    command = results.command
+    for before, now in RENAMED.items():
+        command = re.sub(rf"\.{before}\b", f".{now}", command)
+    return replaced(results, command=command)
+
+
+def name_of(root: Path, folder: Path) -> str:
+    """The folder of a run, relative to the folder of all results."""
+    place, above = (root / folder).resolve(), (root / RESULTS).resolve()
+    if not place.is_relative_to(above):
+        raise DataError(f"{folder}: got a folder elsewhere; must be a run below {RESULTS}; e.g. {RESULTS}/NAME")
+    return place.relative_to(above).as_posix()
+
+
+def shown_alone(runs: dict[str, Results]) -> dict[str, Results]:
+    """The runs that have a section and a picture of their own: all but those of two tables in docs/findings.md."""
+    return {name: results for name, results in runs.items() if not name.startswith((LEVERS, ABLATION))}
+
+
+def pruned(runs: dict[str, Results]) -> list[Results]:
+    """The runs whose pruning methods are compared with each other."""
+    return [results for name, results in runs.items() if name.startswith("pruning/") and results.pruned]
+
+
+def compressed(runs: dict[str, Results]) -> list[Results]:
+    """The runs of one recipe with several seeds."""
+    return [results for name, results in runs.items() if name.startswith(COMPRESSION)]
+
+
+def older_rules(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
+    """For each sentence on older rules, a note that names the runs that were made under them."""
+    older: dict[str, list[str]] = {}
+    for name in names:
+        if runs[name].older_rules:
+            older.setdefault(runs[name].older_rules, []).append(name)
+    return [f"{', '.join(made)}: {text[0].lower()}{text[1:]}" for text, made in older.items()]
+
+
+def processor(results: Results) -> str:
+    """The processor, and whether it has matrix units for bf16 and int8."""
+    environment = results.environment
+    units = ", AMX" if "amx_int8" in str(environment.get("cpu_flags") or "").split() else ""
+    return str(environment["cpu"]).replace("(R)", "").removesuffix(" Processor") + units
+
+
+def served(results: Results, target: str | None) -> tuple[Model | None, Model | None]:
+    """Student and baseline of a target in the variant that the search timed; None where the run has none."""
+    cut = next((row for row in results.pruned if row.target == target), None)
+    variant = (target, cut.backend, cut.scheme) if cut else ()
+    by_role = {m.role: m for m in results.models if (m.target, m.backend, m.scheme) == variant}
+    return by_role.get("student"), by_role.get("baseline")
+
+
+def trained(results: Results) -> str:
+    """As `overview.settings`, without settings that change only which models of a run the report compares."""
+    return " ".join(w for w in overview.settings(results).split() if not w.startswith(overview.OF_THE_REPORT))
+
+
+def shape(results: Results, target: str | None) -> str:
+    found = next((row for row in results.pruned if row.target == target), None)
+    return "-" if found is None else f"{found.layers} x {found.hidden} x {found.ffn}"
+
+
+def float32_student(model: Model) -> bool:
+    return (model.role, model.backend, model.scheme) == ("student", "torch", "fp32")
+
+
+def worst(models: Sequence[Model]) -> str:
+    """The task of which each seed's model retains the least, and how many percent of the teacher's score these are."""
+    found = [model.retained.worst for model in models if model.retained and model.retained.worst]
+    tasks = dict.fromkeys(each.task for each in found)
+    of_tasks = {task: ", ".join(number(each.percent) for each in found if each.task == task) for task in tasks}
+    return "; ".join(f"{task} {percents}" for task, percents in of_tasks.items()) or "-"
+
+
+def above(models: Sequence[Model]) -> str:
+    above, _ = overview.measured(models, "above_chance")
+    return f", above chance {number(fmean(above))}" if above else ""
