@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.tables.markers import measured_part
-from benchmarks.tables.runs import RESULTS, processor, served, trained
+from benchmarks.tables.runs import RESULTS, Runs, page_of, processor, served, trained
 from distill.errors import DataError
 from distill.evaluation.results import Model, Results
 from distill.report import headline, markdown, overview, page
@@ -16,7 +16,7 @@ from distill.report.table import Table, number, times
 README = Path("README.md")
 
 
-def front_part(name: str, runs: dict[str, Results]) -> str:
+def front_part(name: str, runs: Runs) -> str:
     """The table of README.md: the teacher, the same in the variant of the first student, and the students of the
     slowest and of the fastest target. Over the seeds of the run `name`, with its command."""
     beside = [run for other, run in runs.items() if Path(other).parent == Path(name).parent]
@@ -36,7 +36,7 @@ def front_part(name: str, runs: dict[str, Results]) -> str:
     table = measured_part(Table("Front", columns, rows, 1, _front_notes(runs[name], seeds, ends)))
     command = re.sub(r"\btasks\.path=\S+", "tasks.path=GLUE", runs[name].command)
     links = (
-        f"All variants, tasks and intervals: [{RESULTS}]({RESULTS}/README.md#{name.replace('/', '')}). "
+        f"All variants, tasks and intervals: [{RESULTS / page_of(name)}]({RESULTS / page_of(name)}/README.md). "
         f"Numbers: [results.json]({RESULTS / name}/results.json). "
         f"Command of seed {', '.join(map(str, runs[name].seeds))}, where GLUE is the folder of its files:"
     )
