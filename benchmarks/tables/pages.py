@@ -14,6 +14,7 @@ from benchmarks.tables.runs import (
     CHAIN,
     COMPRESSION,
     FROM_TEACHER,
+    KINDS,
     LEVERS,
     OWN,
     PRUNING,
@@ -69,7 +70,7 @@ GROUPS = (
         ("base/", COMPRESSION, "frontier-with-labels/"),
     ),
     Group("Own files", "Files as a user has them, each with a teacher of its own.", (OWN,)),
-    Group("Kinds of tasks", "The same teacher on tasks of several kinds, with both controls.", (compared.KINDS,)),
+    Group("Kinds of tasks", "The same teacher on tasks of several kinds, with both controls.", (KINDS,)),
     Group(
         "The demo, GLUE without a search, and a teacher of BERT-base's size",
         "Recipes as they are, with few settings changed.",
