@@ -4,7 +4,7 @@ VENV ?= .venv
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PYTEST = HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 ARGS ?=
-RUNS ?=
+NAME ?=
 
 .PHONY: install demo test test-all test-floors fuzz chaos edits test-browser results bench lint format release clean
 
@@ -37,9 +37,9 @@ edits: $(VENV)/.dev
 test-browser: $(VENV)/.browser
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -rs tests/browser $(ARGS)
 
-# Lists the committed results; RUNS="NAME ..." makes those again.
+# Makes a committed result again by its own command; without NAME it lists them.
 results: $(VENV)/.dev
-	$(VENV)/bin/python -m benchmarks.remake $(RUNS)
+	$(VENV)/bin/python -m benchmarks.remake $(NAME)
 
 # Distillation with distill and with other libraries, timed in turn: half an hour for each round, of which there are three.
 bench: $(VENV)/.bench

@@ -3,9 +3,9 @@
     python benchmarks/results_table.py docs/results/frontier/seed0   # README.md shows this run, over its seeds
     python benchmarks/results_table.py --check                       # exit code 1 if a document differs
 
-Reads every results.json below docs/results, and the files of benchmarks in benchmarks/results. Writes
-docs/results/README.md, the picture of each run, and README.md and the pages of docs/ between their markers. Without the
-name of a run, the table in README.md stays that of the same run.
+Reads every results.json below docs/results, and the files of benchmarks in benchmarks/results. Writes the index in
+docs/results, the page and the picture of each run, and the pages that compare several; and README.md and the pages of
+docs/ between their markers. Without the name of a run, the table in README.md stays that of the same run.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from benchmarks.tables import reliability, speed
 from benchmarks.tables.compared import chain_part, compressed_part, kinds_part, levers_part, own_part
 from benchmarks.tables.front import README, front_part
 from benchmarks.tables.markers import between, measured_part
-from benchmarks.tables.pages import COMPRESSED, PICTURE, PRUNED, results_page
+from benchmarks.tables.pages import COMPRESSED, PICTURE, PRUNED, pages
 from benchmarks.tables.runs import (
     ABLATION,
     COMPRESSION,
     LEVERS,
     RESULTS,
     ROOT,
+    Runs,
     compressed,
     name_of,
     older_rules,
+    pictured,
     pruned,
     read,
-    shown_alone,
     trained,
 )
 from distill.errors import DataError
-from distill.evaluation.results import Results
 from distill.report import figure, headline, overview, pruning_table
 from distill.report.table import Table
 from distill.runtime.storage.atomic import read_json, write_bytes, write_text
@@ -61,12 +61,12 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         return 2
     if asked.check:
         wrong = differing(root, runs, texts)
-        for path in wrong:
-            print(f"{path}: differs from the results; run python benchmarks/results_table.py", file=sys.stderr)
+        for path, what in wrong.items():
+            print(f"{path}: {what}", file=sys.stderr)
         return 1 if wrong else 0
     for path, text in texts.items():
         write_text(root / path, text)
-    for name, results in shown_alone(runs).items():
+    for name, results in pictured(runs).items():
         over, below = headline.reference(results), figure.second(results)
         png = figure.png(figure.points(results), bool(results.smoke), over, below)
         write_bytes(root / RESULTS / name / PICTURE, png)
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     return 0
 
 
-def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[Path, str]:
+def documents(root: Path, runs: Runs, shown: str | None) -> dict[Path, str]:
     """Path below `root` -> text of each document. `shown` is the run README.md shows."""
     names = (README, COMPRESSING, FINDINGS, PERFORMANCE, RELIABILITY, MEASURING)
     texts = {name: (root / name).read_text(encoding="utf-8") for name in names}
@@ -103,16 +103,20 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
         parts[document, name] = measured_part(table(read_json(file))) if file.is_file() else "Not measured yet."
     for (document, name), content in parts.items():
         texts[document] = between(document, texts[document], name, content)
-    return texts | {RESULTS / "README.md": results_page(shown_alone(runs))}
+    return texts | pages(runs)
 
 
-def differing(root: Path, runs: dict[str, Results], texts: dict[Path, str]) -> list[Path]:
-    """Documents whose text differs, and missing pictures. Pictures are not compared: their bytes depend on fonts."""
+def differing(root: Path, runs: Runs, texts: dict[Path, str]) -> dict[Path, str]:
+    """Documents whose text differs, missing pictures, and pages that no run has any more -> what to do. Pictures are
+    not compared: their bytes depend on fonts."""
     wrong = [p for p, text in texts.items() if not (root / p).is_file() or (root / p).read_text("utf-8") != text]
-    pictures = [RESULTS / name / PICTURE for name in shown_alone(runs)]
+    pictures = [RESULTS / name / PICTURE for name in pictured(runs)]
     pictures += [RESULTS / PRUNED] if pruning_table.points(pruned(runs)) else []
     pictures += [RESULTS / COMPRESSED] if compressed(runs) else []
-    return wrong + [path for path in pictures if not (root / path).is_file()]
+    wrong += [path for path in pictures if not (root / path).is_file()]
+    left = sorted({path.relative_to(root) for path in (root / RESULTS).rglob("*.md")} - {*texts})
+    again = dict.fromkeys(wrong, "differs from the results; run python benchmarks/results_table.py")
+    return again | dict.fromkeys(left, "is the page of no committed run; remove it")
 
 
 _MEASUREMENTS: dict[str, tuple[Path, Callable[[dict[str, Any]], Table]]] = {

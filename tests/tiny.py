@@ -46,6 +46,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "mlp_dropout": 0.1,
     },
     "eurobert": {"attention_dropout": 0.1},
+    "ultrabert": {"attention_dropout": 0.1, "prediction_head_size": 32, "sliding_window": 8},
     "nomic_bert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
     "gte": {"attention_probs_dropout_prob": 0.1},
     "jina_embeddings_v3": {},

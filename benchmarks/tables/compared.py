@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from benchmarks.tables.markers import OF_A_PAGE, SEVERAL, measured_part
+from benchmarks.tables.markers import SEVERAL, measured_part
 from benchmarks.tables.runs import (
     CHAIN,
     FROM_TEACHER,
     KINDS,
     OWN,
-    RESULTS,
+    Runs,
     above,
+    asked,
     float32_student,
     processor,
     served,
     shape,
+    speed,
     trained,
     worst,
 )
@@ -34,7 +36,7 @@ SEEN = dict.fromkeys(
 """Beginning of a teacher's name -> what its model card says that concerns GLUE."""
 
 
-def own_part(runs: dict[str, Results]) -> str:
+def own_part(runs: Runs) -> str:
     """The students of runs on own files under the current rules, as in the headline, and the gain over the same ones
     without a teacher."""
     rows = []
@@ -47,7 +49,7 @@ def own_part(runs: dict[str, Results]) -> str:
                 continue
             rows.append(
                 (
-                    f"[{name}]({OF_A_PAGE}#{name})",
+                    f"[{name}](results/{name}/README.md)",
                     ", ".join(metric for scores in (student.scores or {}).values() for metric in scores),
                     f"{student.name}, {student.backend} {student.scheme}",
                     overview.cell([student], "retained"),
@@ -63,7 +65,7 @@ def own_part(runs: dict[str, Results]) -> str:
     notes = [
         f"The fastest variant of each target's student, one seed. Speedup: over {headline.REFERENCE}. Gain by "
         "distillation: retained percentage points over the same student trained without a teacher, if the run has it.",
-        *([f"Made under older rules, and only in [{RESULTS}]({OF_A_PAGE}): {', '.join(older)}."] if older else []),
+        *([f"Under older rules, and only in [docs/results](results/README.md): {', '.join(older)}."] if older else []),
     ]
     return measured_part(Table("Own files", columns, rows, 3, notes)) if rows else "No run is committed yet."
 
@@ -81,7 +83,7 @@ def _gain(results: Results, target: str | None) -> str:
     return f"{student - baseline:+.1f}{form}{unclear}"
 
 
-def kinds_part(runs: dict[str, Results]) -> str:
+def kinds_part(runs: Runs) -> str:
     """A row for each kind of task and target, over seeds: the teacher's and the student's fastest variants, and the
     controls in the variant that is compared with them."""
     kinds: dict[str, list[Results]] = {}
@@ -139,7 +141,7 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
     """A row for each target: the student and its baseline over seeds, in the variant that the search timed."""
     rows: list[tuple[str, ...]] = []
     for group in overview.grouped(runs, trained):
-        targets = dict.fromkeys((_asked(run, target), target) for run in group for target in headline.targets(run))
+        targets = dict.fromkeys((asked(run, target), target) for run in group for target in headline.targets(run))
         for speedup, target in targets:
             if speedup is None:
                 continue
@@ -178,24 +180,12 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
     return measured_part(Table("Curve", columns, rows, 2, notes)) if rows else "No result is committed yet."
 
 
-def speed(target: str) -> float:
-    return float(target.removesuffix("x"))
-
-
-def _asked(results: Results, target: str | None) -> float | None:
-    """The speedup of a target; of a run with a single one, which is not named, that of the command, if any."""
-    if target is not None:
-        return speed(target)
-    settings = [word for word in overview.settings(results).split() if word.startswith("target.speedup=")]
-    return float(settings[-1].partition("=")[2].strip("[]")) if settings else None
-
-
 def _retained(models: Sequence[Model]) -> str:
     """Retained % over seeds, and the mean of it above chance."""
     return f"{overview.cell(models, 'retained')}{above(models)}"
 
 
-def levers_part(runs: dict[str, Results], beginning: str) -> str:
+def levers_part(runs: Runs, beginning: str) -> str:
     """A row for each setting of the recovery in a group of runs, over its seeds: what the student in torch float32
     retains."""
     groups: dict[str, list[Results]] = {}
@@ -226,7 +216,7 @@ def levers_part(runs: dict[str, Results], beginning: str) -> str:
     return measured_part(Table("Recovery", columns, rows, 1, notes)) if rows else "No run is committed yet."
 
 
-def chain_part(runs: dict[str, Results]) -> str:
+def chain_part(runs: Runs) -> str:
     """A row for each target that was pruned to in both ways, and way: what the student's fastest variant retains."""
     found: dict[tuple[str, str], list[tuple[Results, Model]]] = {}
     for name, results in runs.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.tables.markers import measured_part
-from benchmarks.tables.runs import RESULTS, above, processor, served, trained
+from benchmarks.tables.runs import RESULTS, Runs, above, page_of, processor, served, trained
 from distill.errors import DataError
 from distill.evaluation.results import Model, Results
 from distill.report import headline, markdown, overview, page
@@ -19,7 +19,7 @@ README = Path("README.md")
 BOTH: tuple[headline.Key, ...] = ("retained", "above_chance")
 
 
-def front_part(name: str, runs: dict[str, Results]) -> str:
+def front_part(name: str, runs: Runs) -> str:
     """The table of README.md: the teacher, the same in the variant of the first student, and the students of the
     slowest and of the fastest target. Over the seeds of the run `name`, with its command."""
     beside = [run for other, run in runs.items() if Path(other).parent == Path(name).parent]
@@ -42,7 +42,7 @@ def front_part(name: str, runs: dict[str, Results]) -> str:
     table = measured_part(Table("Front", columns, rows, 1, _front_notes(runs[name], seeds, ends)))
     command = re.sub(r"\btasks\.path=\S+", "tasks.path=GLUE", runs[name].command)
     links = (
-        f"[Every variant]({RESULTS}/README.md#{name.replace('/', '')}), [numbers]({RESULTS / name}/results.json), "
+        f"[Every variant]({RESULTS / page_of(name)}/README.md), [numbers]({RESULTS / name}/results.json), "
         "command (GLUE: its folder):"
     )
     warning = markdown.text(page.banner(bool(runs[name].smoke))).lstrip("\n")

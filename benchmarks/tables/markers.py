@@ -11,8 +11,14 @@ from distill.report import markdown
 from distill.report.page import Paragraph
 from distill.report.table import Table
 
-OF_A_PAGE = "results/README.md"
-"""The page of all runs, as the pages of docs/ link to it."""
+_LINK = re.compile(r"\\\[([^\\\]]+)\\\]\((?=(?:[\w.-]+/)*[\w-]+\.md\))")
+"""A link to a page beside this one, escaped as all text of tables and paragraphs is."""
+
+
+def linked(text: str) -> str:
+    """Markdown whose links to pages are links again."""
+    return _LINK.sub(r"[\1](", text)
+
 
 SEVERAL = ", its 95% interval over rows and seeds where that is known, and in parentheses the value of each seed"
 """What the numbers of several seeds are, in a note."""
@@ -29,6 +35,4 @@ def between(document: Path, text: str, name: str, content: str) -> str:
 
 def measured_part(table: Table) -> str:
     """A table, and its notes as one paragraph."""
-    text = markdown.text([replace(table, notes=[]), Paragraph(" ".join(table.notes))]).rstrip("\n")
-    # Links to committed runs, which stand in the table as text.
-    return re.sub(rf"\\\[([^\\\]]+)\\\]\(({OF_A_PAGE}[^)]*)\)", r"[\1](\2)", text)
+    return linked(markdown.text([replace(table, notes=[]), Paragraph(" ".join(table.notes))]).rstrip("\n"))

@@ -23,11 +23,15 @@ LEVERS, ABLATION = "levers/", "ablation/"
 """Beginnings of the names of runs that differ in one setting of the recovery, of two groups: GROUP/SETTING/SEED."""
 KINDS = "kinds/"
 """Beginning of the names of runs that benchmarks/kinds.py made: kinds/KIND/SEED."""
+PRUNING = "pruning/"
+"""Beginning of the names of runs whose pruning methods are compared with each other."""
 FROM_TEACHER, CHAIN = "cut-from-the-teacher/", "chain/"
 """Beginnings of the names of runs that prune to several targets, from the teacher and one from the other."""
+Runs = dict[str, Results]
+"""Name -> results."""
 
 
-def read(root: Path) -> dict[str, Results]:
+def read(root: Path) -> Runs:
     """Name -> results of every committed run; DataError for an invalid one."""
     return {name_of(root, path.parent): _today(path) for path in sorted((root / RESULTS).rglob("results.json"))}
 
@@ -49,28 +53,50 @@ def name_of(root: Path, folder: Path) -> str:
     return place.relative_to(above).as_posix()
 
 
-def shown_alone(runs: dict[str, Results]) -> dict[str, Results]:
-    """The runs that have a section and a picture of their own: all but those of two tables in docs/findings.md."""
+def page_of(name: str) -> str:
+    """The folder of the page of a run: that of the run, or the one above if the run is one seed of several."""
+    return re.sub(r"/seed\d+$", "", name)
+
+
+def of_pages(runs: Runs) -> dict[str, Runs]:
+    """Name of each page -> its runs, by their seeds."""
+    found: dict[str, Runs] = {}
+    for name, results in runs.items():
+        found.setdefault(page_of(name), {})[name] = results
+    return found
+
+
+def pictured(runs: Runs) -> Runs:
+    """The runs that have a picture of their own: all but those of two tables of single students."""
     return {name: results for name, results in runs.items() if not name.startswith((LEVERS, ABLATION))}
 
 
-def pruned(runs: dict[str, Results]) -> list[Results]:
+def pruned(runs: Runs) -> list[Results]:
     """The runs whose pruning methods are compared with each other."""
-    return [results for name, results in runs.items() if name.startswith("pruning/") and results.pruned]
+    return [results for name, results in runs.items() if name.startswith(PRUNING) and results.pruned]
 
 
-def compressed(runs: dict[str, Results]) -> list[Results]:
+def compressed(runs: Runs) -> list[Results]:
     """The runs of one recipe with several seeds."""
     return [results for name, results in runs.items() if name.startswith(COMPRESSION)]
 
 
-def older_rules(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
+def older_rules(names: Sequence[str], runs: Runs) -> list[str]:
     """For each sentence on older rules, a note that names the runs that were made under them."""
     older: dict[str, list[str]] = {}
     for name in names:
         if runs[name].older_rules:
             older.setdefault(runs[name].older_rules, []).append(name)
     return [f"{', '.join(made)}: {text[0].lower()}{text[1:]}" for text, made in older.items()]
+
+
+def seeds(runs: Sequence[Results]) -> str:
+    return ", ".join(str(seed) for run in runs for seed in run.seeds)
+
+
+def minutes(results: Results) -> float:
+    """What all steps of a run took, those included that an earlier run made."""
+    return sum(stage.seconds or 0.0 for stage in results.stages) / 60
 
 
 def processor(results: Results) -> str:
@@ -86,6 +112,18 @@ def served(results: Results, target: str | None) -> tuple[Model | None, Model | 
     variant = (target, cut.backend, cut.scheme) if cut else ()
     by_role = {m.role: m for m in results.models if (m.target, m.backend, m.scheme) == variant}
     return by_role.get("student"), by_role.get("baseline")
+
+
+def speed(target: str) -> float:
+    return float(target.removesuffix("x"))
+
+
+def asked(results: Results, target: str | None) -> float | None:
+    """The speedup of a target; of a run with a single one, which is not named, that of the command, if any."""
+    if target is not None:
+        return speed(target)
+    single = re.findall(r"target\.speedup=\[?([\d.]+)\]?(?:\s|$)", overview.settings(results))
+    return float(single[-1]) if single else None
 
 
 def trained(results: Results) -> str:

@@ -77,7 +77,7 @@ the teacher in either case.
 ## Which dimension to prune
 
 What each importance retains at the same measured speeds, before and after recovery, is
-[generated from ten runs](results/README.md#pruned-to-a-target) of a teacher with 6 layers and hidden size 384 on CoLA,
+[generated from ten runs](results/pruned.md) of a teacher with 6 layers and hidden size 384 on CoLA,
 MRPC, STS-B and RTE. With two seeds, differences of a few points are not significant.
 
 `recipe=vocabulary` prunes the vocabulary to the tokens that the tasks use, and rebuilds the tokenizer (WordPiece, BPE,

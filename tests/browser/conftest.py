@@ -76,6 +76,6 @@ def committed(name: str) -> dict[str, Any]:
 @pytest.fixture
 def run() -> Run:
     """A committed run with invented values of all new keys."""
-    results = enriched(committed("compression/frontier-seed0"))
+    results = enriched(committed("compression/frontier/seed0"))
     tasks = [row["task"] for row in results["coverage"] if row["split"] == "validation"]
     return Run("outputs/frontier", decoded(results), disagreeing(tasks))

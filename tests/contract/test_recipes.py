@@ -168,7 +168,7 @@ def test_says_its_command_first_then_what_it_is_for_and_then_what_it_is(name: st
 TOOK = {
     "distilbert": ["docstrings-distilbert"],
     "embedder": ["glue-embedder-roberta"],
-    "frontier": ["pruning/fisher-seed0"],
+    "frontier": ["pruning/fisher/seed0"],
     "prune": ["own-answers", "own-judged", "own-sentiment", "own-similar"],
 }
 """Recipe -> the committed runs that its time is from: that of all stages of a run, from the fastest to the slowest."""

@@ -183,7 +183,7 @@ def test_readme_is_a_front_door() -> None:
 def test_the_time_of_the_demo_is_that_of_its_committed_run() -> None:
     results = json.loads((ROOT / "docs/results/docstrings-distilbert/results.json").read_text())
     minutes = round(sum(stage["seconds"] for stage in results["stages"]) / 60)
-    assert f"[{minutes} minutes](docs/results/README.md#docstrings-distilbert)" in README
+    assert f"[{minutes} minutes](docs/results/docstrings-distilbert/README.md)" in README
 
 
 def test_the_package_is_not_installed_by_its_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import runpy
 from functools import cache
 from pathlib import Path
@@ -159,7 +160,7 @@ def test_readme_shows_the_named_run_until_another_is_named(root: Path) -> None:
     assert results_table.main(["docs/results/small"], root) == 0
     first = (root / "README.md").read_text()
     assert "docs/results/small/results.json" in first
-    assert "| small &lt;student&gt; |" in (root / "docs/results/README.md").read_text()
+    assert "| small &lt;student&gt; |" in (root / "docs/results/small/README.md").read_text()
     assert first.startswith("# Title\n<!-- results:begin -->\n> **SMOKE RUN")
     assert results_table.main([], root) == 0
     assert (root / "README.md").read_text() == first
@@ -249,7 +250,7 @@ def test_readme_has_the_teacher_in_both_forms_and_the_slowest_and_the_fastest_st
     assert "the same students retain 89.0% [92.0, 94.0] for 2x (1 seed, above chance 98.0) and 81.0% [" in text
     assert "] for 8x (2 seeds, above chance 90.0)." in text
     assert "\n```\npython -m distill recipe=frontier seed=0\n```\n" in text
-    assert "](docs/results/README.md#frontierseed0)" in text
+    assert "](docs/results/frontier/README.md)" in text
 
 
 def test_a_run_without_a_student_is_not_shown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,18 +271,67 @@ def test_the_page_on_performance_shows_the_step(root: Path) -> None:
     assert "2 threads, Example CPU 9000, torch 2.13.0" in text
 
 
-def test_every_run_has_its_section_and_its_picture(root: Path) -> None:
+def test_every_run_has_its_page_and_its_picture(root: Path) -> None:
     assert results_table.main([], root) == 0
-    text = (root / "docs/results/README.md").read_text()
-    assert text.index("## big") < text.index("## small")
-    big = text[: text.index("## small")]
+    big = (root / "docs/results/big/README.md").read_text()
+    assert big.startswith("# big\n")
+    assert "[docs/results](../README.md)" in big
+    assert "\n```\nmake results NAME=big\n```\n" in big
+    environment = complete()["environment"]
+    assert f"| {environment['cpu']} | - | {environment['threads']} | {environment['torch']} |" in big
     assert "\n```\npython -m distill recipe=distilbert tasks=glue seed=0\n```\n" in big
     assert "- The teacher had no language-model head; a first stage fitted one." in big
     assert "- Training is partial: sst2 10,000 of 67,349 rows." in big
     assert "with 2 threads, on Example CPU 9000" in big
     for name in ("big", "small"):
-        assert f"]({name}/frontier.png)" in text
+        assert "](frontier.png)" in (root / "docs/results" / name / "README.md").read_text()
         assert (root / "docs/results" / name / "frontier.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_index_has_a_row_for_each_page_in_its_group_newest_rules_first(root: Path) -> None:
+    two_seeds(root)
+    names = {"own-a": "", "own-b": "", "kinds/names/seed0": "", "own-0": "Scores chose.", "levers/none/seed0": ""}
+    for name, older in names.items():
+        run = complete() | ({"older_rules": older} if older else {})
+        run["environment"]["commit"] = "0123456789ab-dirty"
+        write(root / f"docs/results/{name}/results.json", run)
+    assert results_table.main([], root) == 0
+    text = (root / "docs/results/README.md").read_text()
+    lines = [line for line in text.splitlines() if line.startswith(("## ", "| ["))]
+    shown = [line if line[0] == "#" else line.split("](")[0].removeprefix("| [") for line in lines]
+    groups = ["## The curve", "frontier", "## Own files", "own-a", "own-b", "own-0", "## Kinds of tasks", "kinds/names"]
+    assert shown[: len(groups)] == groups
+    assert shown[-6:-2] == ["levers/none", "## History", "big", "small"]
+    (row,) = (line.strip("| ").split(" | ") for line in lines if line.startswith("| [frontier]"))
+    assert row[3] == "2x, 4x, 8x"
+    assert row[7:] == ["0, 1", "100.0, 96.0, 91.0", "99.0, 95.0, 90.0", "2.50x, 4.50x, 8.50x (int8 onnxruntime)"]
+    by_name = {line.split("](")[0]: line.strip("| ").split(" | ") for line in lines if line.startswith("| [")}
+    assert by_name["| [own-a"][5:7] == ["0123456-dirty", "current"]
+    assert by_name["| [own-0"][6] == "older"
+    links = re.findall(r"\]\(([^)]+\.md)\)", text)
+    assert len(links) == len({*links})
+    assert [link for link in links if not link.startswith("../") and not (root / "docs/results" / link).exists()] == []
+
+
+def test_a_page_of_several_seeds_has_their_table_and_each_of_them(root: Path) -> None:
+    two_seeds(root)
+    assert results_table.main([], root) == 0
+    page = (root / "docs/results/frontier/README.md").read_text()
+    over = page[page.index("## Over seeds") : page.index("## Seed 0")]
+    students = [row for row in over.splitlines() if "| student | onnxruntime |" in row]
+    assert len(students) == 3
+    assert all(row.endswith("| 0, 1 |") for row in students)
+    assert page.count("\n## Seed ") == 2
+    assert "](seed0/frontier.png)" in page[: page.index("## Seed 1")]
+    assert "seed=1\n" in page[page.index("## Seed 1") :]
+
+
+def test_a_page_whose_run_is_gone_is_found(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert results_table.main([], root) == 0
+    (root / "docs/results/big/results.json").unlink()
+    assert results_table.main(["docs/results/small"], root) == 0
+    assert results_table.main(["--check"], root) == 1
+    assert capsys.readouterr().err == "docs/results/big/README.md: is the page of no committed run; remove it\n"
 
 
 def test_seeds_of_a_compression_are_one_row(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -290,8 +340,7 @@ def test_seeds_of_a_compression_are_one_row(root: Path, capsys: pytest.CaptureFi
         run["seeds"], run["command"] = [seed], run["command"].replace("seed=0", f"seed={seed}")
         write(root / f"docs/results/frontier/one-seed{seed}/results.json", run)
     assert results_table.main([], root) == 0
-    text = (root / "docs/results/README.md").read_text()
-    both = text[text.index("## Compressed") : text.index("## big")]
+    both = (root / "docs/results/compressed.md").read_text()
     (row,) = [line for line in both.splitlines() if "| student | onnxruntime | int8 |" in line]
     assert row.endswith("| 0, 1 |")
     assert "| 93.1 [92.1, 94.1] (93.1, 93.1) |" in row
@@ -371,7 +420,12 @@ def test_settings_of_a_recovery_are_rows_of_the_findings(root: Path, group: str)
     assert list(rows) == ["| none", "| transfer 5x"]
     assert "| 91.0 (90.0, 92.0) |" in rows["| transfer 5x"]
     assert "| 80.0 |" in rows["| none"]
-    assert f"{group}/" not in (root / "docs/results/README.md").read_text()
+    name = f"{group}/transfer-5x"
+    assert f"| [{name}]({name}/README.md) |" in (root / "docs/results/README.md").read_text()
+    comparison = (root / f"docs/results/{group}.md").read_text()
+    assert rows["| transfer 5x"] in comparison
+    assert f"[{name}]({name}/README.md)" in comparison
+    assert "frontier.png" not in (root / "docs/results" / name / "README.md").read_text()
     assert not list((root / "docs/results" / group).rglob("*.png"))
 
 
@@ -426,6 +480,7 @@ def test_check_finds_every_difference_and_writes_nothing(root: Path, capsys: pyt
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(":")[0] for line in lines] == [
         "README.md",
+        "docs/results/big/README.md",
         "docs/results/README.md",
         "docs/results/small/frontier.png",
     ]

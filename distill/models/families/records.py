@@ -15,7 +15,7 @@ from distill.models.families.modernbert import MODERNBERT
 from distill.models.families.mpnet import MPNET
 from distill.models.families.record import Family
 from distill.models.families.roberta import CAMEMBERT, DATA2VEC, ROBERTA, XLM_ROBERTA
-from distill.models.families.rotary import EUROBERT, GTE, JINA_V3, NOMIC_BERT
+from distill.models.families.rotary import EUROBERT, GTE, JINA_V3, NOMIC_BERT, ULTRABERT
 from distill.models.families.seq2seq import BART, T5
 from distill.models.families.xlnet import XLNET
 from distill.runtime import outside
@@ -37,6 +37,7 @@ FAMILIES: dict[str, Family] = {
         DEBERTA_V2,
         MODERNBERT,
         EUROBERT,
+        ULTRABERT,
         NOMIC_BERT,
         GTE,
         JINA_V3,

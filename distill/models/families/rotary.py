@@ -1,4 +1,4 @@
-"""Encoders with rotary positions (Su et al. 2021, arXiv 2104.09864): EuroBERT, NomicBERT, GTE, Jina v3.
+"""Encoders with rotary positions (Su et al. 2021, arXiv 2104.09864): EuroBERT, UltraBERT, NomicBERT, GTE, Jina v3.
 
 Their layers rotate queries and keys by position, head by head, so that heads keep their size. The published files of
 NomicBERT, GTE and Jina v3 have other names than transformers' models, which transformers translates.
@@ -64,6 +64,16 @@ EUROBERT = Family(
     unprunable={"num_key_value_heads": "num_attention_heads"},
 )
 """Boizard et al. 2025, arXiv 2503.05500."""
+
+ULTRABERT = replace(
+    EUROBERT,
+    name="ultrabert",
+    mlm_head=("head", "decoder"),
+    without=(CHOICES,),
+    translated=True,
+    outer="ultrabert.",
+)
+"""dmis-lab/UltraBERT-150M: EuroBERT with local and global layers, and another language-model head."""
 
 NOMIC_BERT = Family(
     name="nomic_bert",

@@ -47,6 +47,8 @@ def student_config(teacher: Any, layers: Sequence[int], family: str | None, size
         # Some configs store these beside the sizes from which they follow.
         if hasattr(config, "pooler_hidden_size"):
             config.pooler_hidden_size = config.hidden_size
+        if getattr(config, "prediction_head_size", None) == teacher.hidden_size:  # of the same channels
+            config.prediction_head_size = config.hidden_size
         for name in ("attention_head_size", "head_dim"):
             if getattr(config, name, None) is not None:
                 setattr(config, name, config.hidden_size // config.num_attention_heads)

@@ -25,7 +25,8 @@ from distill.models.teacher.files import quiet
 BUFFERS = re.compile(r"(^|\.)(embeddings\.(position_ids|token_type_ids)|rotary_emb\.inv_freq)$")
 """Tensors that older versions of transformers stored although they follow from the config."""
 UNUSED = re.compile(
-    r"(.*\.)?pooler\.|cls\.(predictions|seq_relationship)\.|lm_head\.|vocab_(transform|layer_norm|projector)\.|"
+    r"(.*\.)?pooler\.|cls\.(predictions\.|seq_relationship\.|weight$)|head\.(linear1|linear2|decoder)\.|lm_head\.|"
+    r"vocab_(transform|layer_norm|projector)\.|"
     r"generator_(predictions|lm_head)\.|discriminator_predictions\.|lm_predictions\.|mask_predictions\.|predictions\.|"
     r"sop_classifier\.|lm_loss\.|final_logits_bias$|decoder\.(weight|bias)$|(head\.)?dense\.|head\.norm\.|classifier\.|"
     r"pre_classifier\.|score\.|logits_proj\.|sequence_summary\.|classification_head\.|qa_outputs\."

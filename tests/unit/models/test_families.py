@@ -26,13 +26,14 @@ LONGEST = {
     "deberta-v2": UNBOUNDED,
     "modernbert": 8192,
     "eurobert": 8192,
+    "ultrabert": 32768,
     "nomic_bert": 2048,
     "gte": 8192,
     "jina_embeddings_v3": 8194,
 }
 """Contract table: family -> maximum length of its published models, in tokens."""
 
-ROTARY = ("modernbert", "eurobert", "nomic_bert", "gte", "jina_embeddings_v3")
+ROTARY = ("modernbert", "eurobert", "ultrabert", "nomic_bert", "gte", "jina_embeddings_v3")
 """Families without a table of positions."""
 
 TYPED = ("bert", "ernie", "electra", "albert", "nomic_bert")
