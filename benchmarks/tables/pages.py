@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -30,7 +30,7 @@ from benchmarks.tables.runs import (
     seeds,
     trained,
 )
-from distill.evaluation.results import Results
+from distill.evaluation.results import Model, Results, known
 from distill.report import footnotes, headline, markdown, overview, page, pruning_table
 from distill.report.page import Block, Bullets, Code, Heading, Paragraph, Picture
 from distill.report.table import Table, models_table, number, times
@@ -49,8 +49,9 @@ INTRODUCTION = (
 NOTE = (
     "Retained %: what the student's fastest form keeps of the teacher's average over the tasks. Above chance: the same "
     "of what both score above the best constant predictor. Speedup: over the teacher's fastest float32 variant, with "
-    "the form. A run with several targets has the numbers of each, in their order. Of several seeds it is the mean; "
-    "the page of the run has each seed and the intervals. Rules: a run's page says what older ones were."
+    "the form. A run with several targets has the numbers of each, in their order. Of several seeds it is the mean, of "
+    "the speedup the mean on each processor; the page of the run has each seed and the intervals. Rules: a run's page "
+    "says what older ones were."
 )
 
 
@@ -139,7 +140,12 @@ def _begins(name: str, beginnings: tuple[str, ...]) -> bool:
 
 def index(by_page: dict[str, Runs], comparisons: Sequence[Comparison]) -> str:
     """The page that links to all others: a table of the runs of each group, those under the current rules first."""
-    blocks: list[Block] = [Heading("Results", 1), Paragraph(GENERATED), Paragraph(INTRODUCTION), Code(AGAIN + "NAME")]
+    blocks: list[Block] = [
+        Heading("Results", 1),
+        Paragraph(GENERATED),
+        Paragraph(INTRODUCTION),
+        Code(AGAIN + "own-judged"),
+    ]
     if not by_page:
         return linked(markdown.text([*blocks, Paragraph("No result is committed yet.")]))
     groups: dict[Group, list[tuple[str, ...]]] = {group: [] for group in GROUPS}
@@ -167,28 +173,49 @@ def _row(name: str, runs: Sequence[Results]) -> tuple[str, ...]:
     """A row of the index: the student of each target, over the seeds of a page."""
     first = runs[0]
     targets = dict.fromkeys(target for run in runs for target in headline.targets(run))
-    students = [[model for run in runs if (model := headline.chosen(run, t)) is not None] for t in targets]
-    forms = ", ".join(dict.fromkeys(headline.variant(model) for models in students for model in models))
-    retained = [[headline.retained(model) for model in models] for models in students]
-    above = [[model.retained.above_chance for model in models if model.retained] for models in students]
-    speedups = [[headline.speedup(model) for model in models] for models in students]
+    # A speedup is compared with others of the same processor, so that it is no mean over several.
+    machines = {name: [run for run in runs if processor(run) == name] for name in map(processor, runs)}
+    students = [model for target in targets for model in _chosen(runs, target)]
+    forms = ", ".join(dict.fromkeys(map(headline.variant, students)))
+    speedups = "; ".join(_means(of, targets, headline.speedup, times) for of in machines.values())
     return (
         f"[{name}]({name}/README.md)",
         ", ".join(headline.task_names(first)),
         (first.teacher_name or "-").partition(" (")[0],
-        ", ".join(f"{speed:g}x" if (speed := asked(first, target)) else "-" for target in targets) or "-",
-        ", ".join(dict.fromkeys(map(processor, runs))),
+        _listed(f"{speed:g}x" if (speed := asked(first, target)) else "-" for target in targets),
+        "; ".join(machines),
         ", ".join(dict.fromkeys(map(_commit, runs))),
         "older" if any(run.older_rules for run in runs) else "current",
         seeds(runs),
-        ", ".join(_mean(overview.values(of), number) for of in retained) or "-",
-        ", ".join(_mean(overview.values(of), number) for of in above) or "-",
-        f"{', '.join(_mean(overview.values(of), times) for of in speedups)} ({forms})" if forms else "-",
+        _means(runs, targets, headline.retained, number),
+        _means(runs, targets, _above_chance, number),
+        f"{speedups} ({forms})" if forms else "-",
     )
 
 
-def _mean(values: Sequence[float], show: Callable[[float | None], str]) -> str:
-    return show(fmean(values) if values else None)
+def _chosen(runs: Sequence[Results], target: str | None) -> list[Model]:
+    return [model for run in runs if (model := headline.chosen(run, target)) is not None]
+
+
+def _above_chance(model: Model) -> float | None:
+    return known(model.retained.above_chance) if model.retained else None
+
+
+def _means(
+    runs: Sequence[Results],
+    targets: Iterable[str | None],
+    value: Callable[[Model], float | None],
+    show: Callable[[float | None], str],
+) -> str:
+    """The mean over runs of what the students of each target have."""
+    of_targets = [overview.values(map(value, _chosen(runs, target))) for target in targets]
+    return _listed(show(fmean(values) if values else None) for values in of_targets)
+
+
+def _listed(cells: Iterable[str]) -> str:
+    """Cells of several targets; `-` where none has a value."""
+    every = [*cells]
+    return ", ".join(every) if {*every} - {"-"} else "-"
 
 
 def _commit(results: Results) -> str:
