@@ -16,7 +16,8 @@ TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMALL = (
     "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.max_length=32", "tasks.train=rows.csv",
     "cache.dir=cache", "target.speedup=1.05", "target.shape=[1,16]", "stages.evaluate.shapes=[[1,16]]",
-    "stages.evaluate.baseline=null", "stages.evaluate.quantized=null", "pipeline=[finetune_teacher,prune,recover,evaluate]",
+    "stages.evaluate.baseline=null", "stages.evaluate.quantized=null",
+    "pipeline=[finetune_teacher,prune,recover,evaluate]",
 )  # fmt: skip
 
 

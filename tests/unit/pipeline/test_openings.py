@@ -26,9 +26,8 @@ Rows = Sequence[tuple[str, str]]
 def loaded(folder: Path, rows: Rows, header: str = "text,label") -> TaskData:
     """The task of a file, of which all rows are reported."""
     folder.mkdir(parents=True)
-    text = "\n".join([header, *(",".join(row) for row in rows)])
-    for name in ("train.csv", "test.csv"):
-        (folder / name).write_text(text)
+    for name, end in {"train": " to learn from", "test": ""}.items():
+        (folder / f"{name}.csv").write_text("\n".join([header, *(f"{text}{end},{label}" for text, label in rows)]))
     overrides = [f"tasks.train={folder / 'train.csv'}", f"tasks.test={folder / 'test.csv'}", "tasks.name=mood"]
     settings = config.load_config(["recipe=task", *overrides])
     return load_tasks(settings.tasks, settings.limit, 0).tasks["mood"]
