@@ -50,8 +50,8 @@ def opened(results: Results) -> list[str]:
     times = counted(max(Counter((each.task, each.split) for each in known).values()), "time")
     runs = f"{'up to ' if len({*others.values()}) > 1 else ''}{counted(max(others.values()), 'run')}"
     return [
-        f"The reported rows of {', '.join(tasks)} were scored {times} in this run folder and, before it, by {runs} of "
-        "this user with other settings. What was chosen between these runs by their scores looks better than it is."
+        f"The reported rows of {', '.join(tasks)} were scored {times} by this run and, before it, by {runs} of the "
+        "same user with other settings. What was chosen between these runs by their scores looks better than it is."
     ]
 
 

@@ -16,7 +16,7 @@ TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMALL = (
     "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.max_length=32", "tasks.train=rows.csv",
     "cache.dir=cache", "target.speedup=1.05", "target.shape=[1,16]", "stages.evaluate.shapes=[[1,16]]",
-    "stages.evaluate.baseline=null", "stages.evaluate.quantized=null",
+    "stages.evaluate.baseline=null", "stages.evaluate.quantized=null", "target.scheme=fp32",
     "pipeline=[finetune_teacher,prune,recover,evaluate]",
 )  # fmt: skip
 
@@ -42,8 +42,8 @@ def test_a_resumed_run_has_a_second_line_and_another_run_is_told(
             run(tmp_path, "prune", *SMALL, "output=one")
     begun = (one / run_folder.OPENINGS).read_bytes()
     assert [line["purpose"] for line in lines(one / run_folder.OPENINGS)] == ["report"]
-    trained = {file: file.stat().st_mtime_ns for file in one.rglob("manifest.json")}
-    assert trained
+    trained = {file: file.stat().st_mtime_ns for file in one.glob("[fr]*/rows/model.safetensors")}
+    assert len(trained) == 2, trained
 
     results = run(tmp_path, "prune", *SMALL, "output=one", "report.purpose=once more")
     assert (one / run_folder.OPENINGS).read_bytes().startswith(begun)
@@ -62,6 +62,6 @@ def test_a_resumed_run_has_a_second_line_and_another_run_is_told(
 
     results = run(tmp_path, "prune", *SMALL, "output=other", "seed=1")
     assert [line["others"] for line in results["openings"]] == [1]
-    assert "scored 1 time in this run folder and, before it, by 1 run of" in (other / "report.md").read_text()
+    assert "scored 1 time by this run and, before it, by 1 run of" in (other / "report.md").read_text()
     (known,) = (tmp_path / "cache" / "openings").iterdir()
     assert len(lines(known)) == 3
