@@ -17,7 +17,7 @@ from distill.data.tasks import TaskData, load_tasks
 from distill.pipeline import openings
 from distill.pipeline.context.fingerprints import of_reported
 from distill.pipeline.openings import Reader
-from distill.runtime.storage import cache, run_folder
+from distill.runtime.storage import atomic, cache, checksums, run_folder
 
 ROWS = [(f"text {n % 7} of row {n}", "good" if n % 3 else "bad") for n in range(40)]
 Rows = Sequence[tuple[str, str]]
@@ -111,6 +111,21 @@ def test_the_line_is_there_before_a_killed_run_could_score(data: TaskData, tmp_p
                 opened.write(file.read_bytes()[:-20])
         assert read(tmp_path / "one", data, "other") == [0, 1]
         assert read(tmp_path / "two", data, "third") == [2]
+
+
+def test_no_repair_of_a_run_folder_touches_the_record(data: TaskData, tmp_path: Path) -> None:
+    run, file = tmp_path / "run", tmp_path / "run" / run_folder.OPENINGS
+    run_folder.claim(run)
+    with run_folder.locked(run), cache.using(tmp_path / "cache", 0):
+        atomic.write_json(run / "config.json", {})
+        read(run, data)
+        with file.open("ab") as opened:
+            opened.write(b'{"cut')
+        content = file.read_bytes()
+        run_folder.sweep(run)
+        assert run_folder.mend(run) == []
+        assert file.read_bytes() == content
+        assert set(atomic.read_json(run / checksums.SUMS)["files"]) == {"config.json"}
 
 
 def test_without_a_cache_only_the_run_has_a_record(data: TaskData, tmp_path: Path) -> None:
