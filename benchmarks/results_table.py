@@ -21,6 +21,7 @@ from typing import Any
 
 from msgspec.structs import replace as replaced
 
+from benchmarks.openings_table import openings_page
 from distill.config.baselines import BASELINE, SELF_TRAINED
 from distill.config.typed import RENAMED
 from distill.errors import DataError
@@ -139,6 +140,7 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
         parts[document, name] = measured_part(table(read_json(file))) if file.is_file() else "Not measured yet."
     for (document, name), content in parts.items():
         texts[document] = between(document, texts[document], name, content)
+    texts[RESULTS / "openings.md"] = openings_page(runs)
     return texts | {RESULTS / "README.md": results_page(_shown(runs))}
 
 
