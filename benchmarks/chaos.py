@@ -53,12 +53,13 @@ HOW = ("killed", "later", "stopped", "full")
 """How runs are disturbed in turn, as benchmarks/killed.py names it."""
 SKIPPED = re.compile(
     r"disagreements\.json|\.lock|\.sha256|\.fingerprints\.json|report\.html|report\.md|frontier\.svg|frontier\.png|README\.md|latency\.json|"
-    r"serving\.json|times\.json|seconds\w*\.json"
+    r"serving\.json|times\.json|seconds\w*\.json|openings\.jsonl"
 )
-"""Files with measured times, with times of files, or with hashes of such files, and rows of the fastest form."""
+"""Files with measured times, with times of files, with dates, or with hashes of such files, and rows of the fastest
+form."""
 TIMES = re.compile(
     r"seconds|ms|.*_ms|p\d\d|.*_mib|.*per_second|latency.*|[a-z_]*speedup.*|times?|milliseconds|median|p90|ci95|inputs|conditions|took|"
-    r"from_text|estimated|waterfall|account|energy.*|faster.*|fastest.*|predicted.*"
+    r"from_text|estimated|waterfall|account|energy.*|faster.*|fastest.*|predicted.*|openings"
 )
 """Names of values that are measured times, or computed from them."""
 _writing = threading.Lock()

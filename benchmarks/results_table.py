@@ -17,11 +17,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.openings_table import openings_page
 from benchmarks.tables import reliability, speed
 from benchmarks.tables.compared import chain_part, compressed_part, kinds_part, levers_part, own_part
 from benchmarks.tables.front import README, front_part
 from benchmarks.tables.markers import between, measured_part
-from benchmarks.tables.pages import COMPRESSED, PICTURE, PRUNED, pages
+from benchmarks.tables.pages import COMPRESSED, OPENINGS, PICTURE, PRUNED, pages
 from benchmarks.tables.runs import (
     ABLATION,
     COMPRESSION,
@@ -103,7 +104,7 @@ def documents(root: Path, runs: Runs, shown: str | None) -> dict[Path, str]:
         parts[document, name] = measured_part(table(read_json(file))) if file.is_file() else "Not measured yet."
     for (document, name), content in parts.items():
         texts[document] = between(document, texts[document], name, content)
-    return texts | pages(runs)
+    return texts | pages(runs) | {RESULTS / OPENINGS: openings_page(runs)}
 
 
 def differing(root: Path, runs: Runs, texts: dict[Path, str]) -> dict[Path, str]:

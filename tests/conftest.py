@@ -41,7 +41,7 @@ os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"  # skips the test of the processor'
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "xdg" / "torchinductor")
 os.environ["XDG_CACHE_HOME"] = str(ROOT / ".pytest_cache" / "xdg")
 # Files in place of these folders: no test gets from the cache what it has to make, unless it sets `cache.dir`.
-for part in (".distill-cache", "corpora", "models", "logits"):
+for part in (".distill-cache", "corpora", "models", "logits", "openings"):
     (ROOT / ".pytest_cache" / "xdg" / "distill").mkdir(parents=True, exist_ok=True)
     (ROOT / ".pytest_cache" / "xdg" / "distill" / part).touch()
 os.environ["HF_HOME"] = str(ROOT / ".pytest_cache" / "xdg" / "huggingface")

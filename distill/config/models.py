@@ -86,6 +86,9 @@ class Report:
     hourly_rate: float | None = field(default=None, metadata=above(0, "null leaves the price out"))
     """Price of an hour of the machine that the run measures, in any currency. With it, the report has the price of a
     million inferences."""
+    purpose: str = "report"
+    """What the reported rows are read for, in words of yours, e.g. `choose a temperature`. It stands in the record of
+    when they were read."""
 
 
 @dataclass

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from distill.config.loads import BATCH, Load
 from distill.evaluation.kind_results import Detection, Entities, VectorForm
+from distill.evaluation.openings import Opening
 from distill.evaluation.record import Amount, Count, Interval, Number, Record, Share, Text
 from distill.inference.variants import Role
 
@@ -360,6 +361,8 @@ class Results(Origin, frozen=True, kw_only=True):
     fingerprints: dict[str, Text | None] | UnsetType = UNSET
     """Of the data, the models and the code of the run."""
     coverage: Annotated[list[Coverage], Meta(min_length=1)]
+    openings: list[Opening] | UnsetType = UNSET
+    """Each time that the run read the rows that it reports; UNSET for a run without this record."""
     models: Annotated[list[Model], Meta(min_length=1)]
     chance: Scores | UnsetType = UNSET
     near_chance: list[Text] | UnsetType = UNSET

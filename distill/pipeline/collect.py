@@ -19,7 +19,7 @@ from distill.evaluation.waterfall import waterfall
 from distill.inference.cost import per_million
 from distill.inference.timing import OWN, TASK_LENGTHS, TASK_ROWS
 from distill.models import families, teacher
-from distill.pipeline import artefacts, notes
+from distill.pipeline import artefacts, notes, openings
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.origin import origin
@@ -69,6 +69,7 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
         environment=measured.environment,
         fingerprints=_fingerprints(plan, folder),
         coverage=measured.coverage,
+        openings=openings.recorded(folder.path) or UNSET,
         models=models,
         **asdict(measured.statistics),
         notes=[discreet(note) for of_subject in every_note for note in of_subject],

@@ -22,7 +22,7 @@ from distill.pipeline.validation import hydra_errors
 from distill.pipeline.validation import words as command_line
 from distill.pipeline.validation.launch import launch
 from distill.pipeline.validation.place import place
-from distill.pipeline.validation.rules import flatten
+from distill.pipeline.validation.rules import binding, flatten
 from distill.runtime import progress, quoting
 from distill.runtime.storage import atomic, cache, checksums, disk_errors, run_folder, structs
 
@@ -35,11 +35,6 @@ SETTINGS = "config.json"
 """File in the run folder with the settings of the run and, by the name `format`, the number `FORMAT`."""
 FORMAT = 4
 """Number of the form of what is in run folders, which is raised when files of another form are written."""
-FREE = (
-    *("output", "cache.dir", "cache.max_gib", "threads", "device", "push", "push_private", "push_dry_run"),
-    *("tracker", "report.hourly_rate"),
-)
-"""Settings that may differ when a run is resumed, because they do not change what is trained."""
 
 
 def run(*settings: str) -> dict[str, Any] | None:
@@ -233,7 +228,7 @@ def _run_pending(ctx: Context, step: Step, pending: list[Step], remaining: Remai
 def _same_settings(folder: Path, config: Config) -> None:
     """Raise ConfigError if the run in the folder has other settings, or is of another version's form."""
     file = folder / SETTINGS
-    now = {k: v for k, v in flatten(asdict(config)).items() if k not in FREE}
+    now = binding(config)
     if file.is_file():
         if checksums.changed(file):
             raise ConfigError(
@@ -246,7 +241,7 @@ def _same_settings(folder: Path, config: Config) -> None:
                 f"output: got {folder}, which another version of distill began (format {form}); must be of format "
                 f"{FORMAT}; set output=NEW_FOLDER"
             )
-        before = {k: v for k, v in flatten(stored).items() if k not in FREE}
+        before = binding(stored)
         # A source of rows without labels that the version which began the run did not have made none.
         before = dict.fromkeys((k for k in now if k.startswith("transfer.sources.")), 0.0) | before
         changed = sorted(k for k in now.keys() | before.keys() if now.get(k) != before.get(k))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec import UNSET
 
 from distill.data.task import about
@@ -34,7 +36,22 @@ def coverage(results: Results) -> list[str]:
         sentences.append(f"Generated stand-ins in place of the real data: {', '.join(stand_ins)}.")
     elif set(tasks) <= published(results) and (sentence := about(set(tasks))):
         sentences.append(sentence)
-    return [*sentences, *shared_heads(results)]
+    return [*sentences, *shared_heads(results), *opened(results)]
+
+
+def opened(results: Results) -> list[str]:
+    """A sentence on reported rows that runs with other settings had read before; empty if none had."""
+    known = results.openings or []
+    others = {(each.task, each.split): each.others for each in known if each.others}  # the last one counts
+    if not others:
+        return []
+    tasks = list(dict.fromkeys(task for task, _ in others))
+    times = counted(max(Counter((each.task, each.split) for each in known).values()), "time")
+    runs = f"{'up to ' if len({*others.values()}) > 1 else ''}{counted(max(others.values()), 'run')}"
+    return [
+        f"The reported rows of {', '.join(tasks)} were scored {times} by this run and, before it, by {runs} of the "
+        "same user with other settings. What was chosen between these runs by their scores looks better than it is."
+    ]
 
 
 def used(results: Results) -> list[int]:

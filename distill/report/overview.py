@@ -50,9 +50,9 @@ def versioned() -> tuple[str, ...]:
 
 
 def settings(results: Results) -> str:
-    """Recipe and overrides, without the seed and the output folder."""
+    """Recipe and overrides, without the seed, the output folder and the purpose."""
     words = [word.strip("'\"") for word in results.command.split()]
-    left_out = ("recipe=", "seed=", "output=", "hydra.")
+    left_out = ("recipe=", "seed=", "output=", "hydra.", "report.purpose=")
     overrides = [word for word in words if "=" in word and not word.startswith((*left_out, "-"))]
     return " ".join([*results.recipe.split(), *sorted(overrides)]) or "-"
 

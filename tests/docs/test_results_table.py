@@ -313,6 +313,21 @@ def test_the_index_has_a_row_for_each_page_in_its_group_newest_rules_first(root:
     assert [link for link in links if not link.startswith("../") and not (root / "docs/results" / link).exists()] == []
 
 
+def test_speedups_on_two_processors_are_not_averaged(root: Path) -> None:
+    for seed, cpu, speedup in ((0, "One", 2.0), (1, "Other", 8.0), (2, "One", 4.0)):
+        run = complete()
+        run["seeds"] = [seed]
+        run["environment"]["cpu"] = cpu
+        for model in run["models"]:
+            if model.get("speedup"):
+                model["speedup"]["best_teacher"] = speedup
+        write(root / f"docs/results/two/seed{seed}/results.json", run)
+    assert results_table.main([], root) == 0
+    (row,) = (x for x in (root / "docs/results/README.md").read_text().splitlines() if x.startswith("| [two]"))
+    assert "| One; Other |" in row
+    assert row.endswith("| 3.00x; 8.00x (int8 onnxruntime) |")
+
+
 def test_a_page_of_several_seeds_has_their_table_and_each_of_them(root: Path) -> None:
     two_seeds(root)
     assert results_table.main([], root) == 0

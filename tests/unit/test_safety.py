@@ -43,6 +43,7 @@ UNDER_WRITING = {
     ("data/docstring_corpus.py", "_save"): "into the temporary folder of an entry",
     ("runtime/storage/cache.py", "_mark"): "a mark, in one call, before anything else of the cache",
     ("runtime/storage/run_folder.py", "claim"): "a mark, in one call, before anything else of a run",
+    ("runtime/storage/append_only.py", "append"): "at the end of a file, of which nothing is changed",
     ("runtime/streams.py", "_to_nothing"): "to nowhere, once a stream is lost",
     ("runtime/streams.py", "opened"): "to nowhere, in place of a closed stream",
     ("compression/pruning/importance.py", "write"): "into a folder of `write_model`, or of a measurement",

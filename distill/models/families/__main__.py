@@ -29,12 +29,14 @@ TAIL = """
 - **Student families**: families that a student of this teacher can have (`student.family`) and still start from the
   teacher's weights. With `student=random` it can have any family. MPNet needs a tokenizer that pads with token 1, as
   RoBERTa's does. An ELECTRA whose embeddings are narrower than its layers has the same limits as ALBERT.
-- **Heads in groups**: where the heads of an EuroBERT or UltraBERT share keys and values (`num_key_value_heads` is less than
-  `num_attention_heads`), a student can have fewer layers and FFN channels, but keeps the width and the heads.
+- **Heads in groups**: where the heads of an EuroBERT or UltraBERT share keys and values (`num_key_value_heads` is less
+  than `num_attention_heads`), a student can have fewer layers and FFN channels, but keeps the width and the heads.
   `recipe=prune` refuses such a model; `distill.prune` prunes its layers and FFN channels.
-- **Long texts**: BigBird and Longformer are refused; a ModernBERT, GTE, Jina v3, EuroBERT or UltraBERT reads texts of 8192 tokens and more.
+- **Long texts**: BigBird and Longformer are refused; a ModernBERT, GTE, Jina v3 or EuroBERT reads texts of 8192 tokens,
+  and an UltraBERT longer ones.
 - **Own code**: the code of a folder (`auto_map` in its config) is never run. A folder of a type above is loaded by the
-  class of transformers, which knows the published names of the tensors of NomicBERT, GTE, Jina v3 and UltraBERT, and writes them.
+  class of transformers, which knows the published names of the tensors of NomicBERT, GTE, Jina v3 and UltraBERT, and
+  writes them.
 - **Files of Jina v3**: those of `jinaai/jina-embeddings-v3-hf`. The adapters of its tasks are not used. The files of
   `jinaai/jina-embeddings-v3` state type `xlm-roberta` with rotary positions, which transformers would ignore, and are
   refused.

@@ -44,22 +44,26 @@ def student_config(teacher: Any, layers: Sequence[int], family: str | None, size
             setattr(config, record.settings.get(key, key), value)
         if getattr(config, "layer_types", None):
             config.layer_types = [config.layer_types[number] for number in layers]
-        # Some configs store these beside the sizes from which they follow.
-        if hasattr(config, "pooler_hidden_size"):
-            config.pooler_hidden_size = config.hidden_size
-        if getattr(config, "prediction_head_size", None) == teacher.hidden_size:  # of the same channels
-            config.prediction_head_size = config.hidden_size
-        for name in ("attention_head_size", "head_dim"):
-            if getattr(config, name, None) is not None:
-                setattr(config, name, config.hidden_size // config.num_attention_heads)
-        if getattr(config, "num_key_value_heads", None) is not None:
-            heads, group = config.num_attention_heads, heads_in_group(teacher)
-            config.num_key_value_heads = heads // (group if heads % group == 0 else 1)
+        _set_followers(config, teacher)
         for old, (name, _) in OLD.get(record.name, {}).items():
             if name in values and hasattr(config, old):
                 setattr(config, old, values[name])
         return config
     return _of_another_family(teacher, record, values)
+
+
+def _set_followers(config: Any, teacher: Any) -> None:
+    """Set what some configs store beside the sizes from which it follows."""
+    if hasattr(config, "pooler_hidden_size"):
+        config.pooler_hidden_size = config.hidden_size
+    if getattr(config, "prediction_head_size", None) == teacher.hidden_size:  # of the same channels
+        config.prediction_head_size = config.hidden_size
+    for name in ("attention_head_size", "head_dim"):
+        if getattr(config, name, None) is not None:
+            setattr(config, name, config.hidden_size // config.num_attention_heads)
+    if getattr(config, "num_key_value_heads", None) is not None:
+        heads, group = config.num_attention_heads, heads_in_group(teacher)
+        config.num_key_value_heads = heads // (group if heads % group == 0 else 1)
 
 
 def setting(config: Any, name: str) -> Any:

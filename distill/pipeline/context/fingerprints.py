@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -21,6 +22,9 @@ from distill.models.teacher.folders import CARD
 from distill.runtime import outside
 from distill.runtime.storage import atomic, checksums, file_hashes, run_folder
 from distill.runtime.versions import source_hash
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 _AT_ONCE = 8192
 """Rows of tasks that are hashed at once."""
@@ -54,6 +58,18 @@ def of_inputs(data: TaskData) -> str:
     for part in data.train.select_columns(columns).with_format("arrow").iter(_AT_ONCE):
         digest.update(_bytes(part))
     return digest.hexdigest()[:16]
+
+
+def of_reported(data: TaskData, rows: Dataset) -> str:
+    """Hash of the texts of a split's rows, in any order, and of the names of its labels.
+
+    It is the same wherever the files lie, and whatever their columns are called. The labels of the rows are left out:
+    rows stay known when some of their labels are corrected. Other rows, one more or one less, have another hash.
+    """
+    columns = [*data.task.columns, *data.task.kind.layout.content]
+    parts = (zip(*(part[name] for name in columns), strict=True) for part in rows.iter(_AT_ONCE))
+    each = sorted(hashlib.sha256(json.dumps(row).encode()).hexdigest() for part in parts for row in part)
+    return checksums.fingerprint([sorted(data.task.labels), each])
 
 
 def of_encoded(texts: list[Any], tokenizers: Iterable[Any], sizes: tuple[int, int | None]) -> str:

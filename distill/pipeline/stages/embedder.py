@@ -20,6 +20,7 @@ from distill.evaluation.similarity import Similarity
 from distill.models import families, teacher
 from distill.models.families.vectors import Vectors, read
 from distill.models.student import is_static
+from distill.pipeline import openings
 from distill.pipeline.artefacts import Exported
 from distill.pipeline.context import Context
 from distill.pipeline.context.checkpoints import Checkpoints
@@ -44,6 +45,7 @@ class EmbedderInputs:
     teacher: Checkpoints
     tasks: dict[str, TaskData]
     origin: Origin
+    reader: openings.Reader
 
 
 def inputs(ctx: Context, step: Step) -> EmbedderInputs:
@@ -56,6 +58,7 @@ def inputs(ctx: Context, step: Step) -> EmbedderInputs:
         teacher=ctx.models(TEACHER),
         tasks=ctx.tasks,
         origin=origin(ctx.given, ctx.recipe, ctx.command),
+        reader=openings.reader(ctx, step),
     )
 
 
@@ -65,13 +68,14 @@ def run(inputs: EmbedderInputs, runtime: Runtime) -> Exported:
     student, whole = (_embedder(folder, inputs.teacher) for folder in (source, inputs.teacher.folder()))
     texts = _texts(inputs.tasks, SMOKE_TEXTS if runtime.limit.smoke else PROOF_TEXTS, student.given.prompt)
     ours, theirs = vectors(student, tokenizer, texts), vectors(whole, of_teacher, texts)
+    pairs = {task: data for task, data in inputs.tasks.items() if _has_similarities(data)}
+    openings.record(runtime.folder, inputs.reader, pairs.values())
     measured = Similarity(
         texts=len(texts),
         cosine=float((ours * theirs).sum(1).mean()) if ours.shape == theirs.shape else None,
         spearman={
             task: [_similarity(data, whole, of_teacher), _similarity(data, student, tokenizer)]
-            for task, data in inputs.tasks.items()
-            if data.task.kind.name == "regression" and len(data.task.columns) == 2
+            for task, data in pairs.items()
         },
     )
     card = embedder_card(inputs.origin, inputs.stage, measured)
@@ -111,6 +115,10 @@ def _texts(tasks: Mapping[str, TaskData], count: int, prompt: str) -> list[str]:
     columns = [next(iter(data.development.values()))[data.task.columns[0]] for data in tasks.values()]
     # Stripped, because some versions of sentence-transformers do so.
     return [prompt + column[i].strip() for i in range(count) for column in columns if i < len(column)][:count]
+
+
+def _has_similarities(data: TaskData) -> bool:
+    return data.task.kind.name == "regression" and len(data.task.columns) == 2
 
 
 def _similarity(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:

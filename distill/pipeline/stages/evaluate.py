@@ -25,6 +25,7 @@ from distill.evaluation import disagreements, model_results
 from distill.evaluation.results import Coverage, Disagreement
 from distill.inference import energy, latency, runners, timing, variants
 from distill.inference.variants import Variant
+from distill.pipeline import openings
 from distill.pipeline.artefacts import Evaluated
 from distill.pipeline.context import Context
 from distill.pipeline.runtime import Runtime
@@ -55,6 +56,7 @@ class EvaluateInputs:
     """Command line that started the run."""
     identities: dict[str, str]
     """Folder -> identity of every step that it reads."""
+    reader: openings.Reader
 
 
 def inputs(ctx: Context, step: Step) -> EvaluateInputs:
@@ -70,6 +72,7 @@ def inputs(ctx: Context, step: Step) -> EvaluateInputs:
         load=load_of(ctx.config.target),
         command=ctx.command,
         identities=ctx.folder.inputs(step),
+        reader=openings.reader(ctx, step),
     )
 
 
@@ -77,6 +80,7 @@ def run(inputs: EvaluateInputs, settings: Evaluate, runtime: Runtime) -> Evaluat
     """Score and time every variant of the models that the step compares."""
     all_variants, tasks = variants_of(inputs.models, len(inputs.tasks), runtime), inputs.tasks
     _same_conditions(inputs, runtime)
+    openings.record(runtime.folder, inputs.reader, tasks.values())
     loader = Loader(inputs.name, inputs.models, tasks, all_variants, runtime)
     failed: dict[str, str] = dict(loader.failures())
     outputs, development = ({variant.name: dict[Any, Any]() for variant in all_variants} for _ in range(2))

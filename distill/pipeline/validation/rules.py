@@ -13,6 +13,12 @@ from distill.config.allowed import ruled
 from distill.config.baselines import SHARED
 from distill.errors import Line, Problem
 
+FREE = (
+    *("output", "cache.dir", "cache.max_gib", "threads", "device", "push", "push_private", "push_dry_run"),
+    *("tracker", "report.hourly_rate", "report.purpose"),
+)
+"""Settings that may differ when a run is resumed, because they do not change what is trained."""
+
 
 def existing(key: str, value: str | None, rule: str) -> Iterator[Line]:
     """An error for a path that is not set or does not exist."""
@@ -31,6 +37,11 @@ def flatten(value: Any, key: str = "") -> dict[str, Any]:
     else:
         return {key: value}
     return {k: v for name, part in items for k, v in flatten(part, f"{key}.{name}" if key else str(name)).items()}
+
+
+def binding(settings: Any) -> dict[str, Any]:
+    """Dotted key -> value of the settings, a config or a tree of dicts, that a run keeps when it is resumed."""
+    return {key: value for key, value in flatten(settings).items() if key not in FREE}
 
 
 def nearest(name: str, names: list[str]) -> str:

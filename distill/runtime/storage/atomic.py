@@ -101,7 +101,8 @@ def no_links(path: Path) -> None:
             link = parent
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
+    """Flush a file or a folder to the disk."""
     if _WINDOWS and path.is_dir():
         return  # Windows cannot open folders
     descriptor = os.open(path, os.O_RDWR if _WINDOWS else os.O_RDONLY)
@@ -141,12 +142,12 @@ def writing_file(path: Path, *, new: bool = False) -> Iterator[Path]:
     try:
         with disk_errors.measured(path, hidden):
             yield temporary
-            _fsync(temporary)
+            fsync(temporary)
             # Several processes would overwrite each other's hashes; what others write is written whole, with its own.
             if is_main() and path.name != checksums.SUMS and _hashed(path.parent):
                 checksums.note(path, temporary, write_json)
             disk_errors.put(temporary, path, new=new)
-            _fsync(path.parent)
+            fsync(path.parent)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
 
@@ -218,13 +219,13 @@ def writing(folder: Path) -> Iterator[Path]:
                 if path.suffix == ".safetensors":
                     # safetensors lets nobody but the user read its files, whatever the umask.
                     path.chmod(temporary.stat().st_mode & 0o666)
-                _fsync(path)
+                fsync(path)
             if run is not None:
                 remove(folder, run)
             elif folder.exists():
                 folder.rmdir()
             temporary.rename(folder)
-            _fsync(folder.parent)
+            fsync(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -5,7 +5,8 @@ It is the folder of `cache.dir` or, when that is null, `distill` in `$XDG_CACHE_
 `logits` (outputs of teachers), `graphs` (ONNX graphs without weights), `times` (of models of many sizes on this
 machine), `contents` (hashes of large files) and `seconds` (what steps took). The module `store` makes and finds what is
 in them. Beyond `cache.max_gib`, the entries that were not used for longest are removed, but only from a folder with the
-file `MARK`. A folder with other files never gets this file; the cache is then its subfolder `BELOW`.
+file `MARK`. A folder with other files never gets this file; the cache is then its subfolder `BELOW`. The folder
+`openings`, of when runs read which reported rows, is no part: nothing is removed from it.
 """
 
 from __future__ import annotations

@@ -27,7 +27,11 @@ BEST = "best"
 """Folder among these states with the weights of the best moment so far, which every later state needs."""
 LOCK = ".lock"
 """File in a run folder that is locked while a run uses it."""
+OPENINGS = "openings.jsonl"
+"""File with a line for each time that the run read rows that it reports, to which lines are added only."""
 
+_NOT_IN_THE_NAME = ("recipe=", "hydra.", "output=", "push=", "push_private=", "push_dry_run=", "report.purpose=")
+"""Settings on which the name of a run folder does not depend."""
 _CLAIM_TEXT = "distill made this folder for a run, which may replace or remove anything in it.\n"
 
 
@@ -171,11 +175,7 @@ def run_folder(recipe: str, overrides: list[str], output: str | None) -> Path:
     """Folder of a run. It depends only on recipe and settings, not on their order, so that the same command resumes."""
     if output is not None:
         return Path(output)
-    settings = sorted(
-        o
-        for o in overrides
-        if not o.startswith(("recipe=", "hydra.", "output=", "push=", "push_private=", "push_dry_run="))
-    )
+    settings = sorted(o for o in overrides if not o.startswith(_NOT_IN_THE_NAME))
     name = ",".join(settings) or "default"
     if len(name) > 80 or not re.fullmatch(r"[\w=.,\[\]+~-]+", name):
         name = hashlib.sha256(name.encode()).hexdigest()[:12]
