@@ -139,14 +139,12 @@ def test_the_first_of_equal_rates_is_tried_again_and_the_report_says_that_it_col
     assert "the model collapsed with each of 2 seeds: it scores 50.0" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_rate_that_diverges_is_a_try_without_a_model(
-    trained: Any, tuned: Made, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rate_that_diverges_is_a_try_without_a_model(trained: Any, tuned: Made) -> None:
     made, _ = trained("diverged", "stages.finetune_baseline.lr_factors=[1e30,1]")
     assert made.tried is not None
     broken, kept = made.tried.tries
     assert broken.score is None
-    assert "finite" in broken.failed
+    assert broken.failed.startswith(("gradients: got", "loss: got", "weights: got"))
     assert kept.kept
     assert tuned[0].tried is not None
     assert kept.score == tuned[0].tried.tries[1].score
