@@ -63,10 +63,8 @@ def kept_try(inputs: MemberInputs, settings: Train, task: str, fit: Fit, runtime
         if tried is None or not tried.collapsed:
             break
         tries.append(replace(tries[best], seed=inputs.seed + retry * SEEDS_APART))
-        again = (
-            f"the model collapsed and is trained again with seed {tries[-1].seed}, try {retry} of {settings.retries}"
-        )
-        runtime.machine.log(f"{name}: {again}")
+        number = f"try {retry} of {settings.retries}"
+        runtime.machine.log(f"{name}: collapsed, and is trained again with seed {tries[-1].seed} ({number})")
         made.append(_made(tries[-1], task, folder(len(made)), fit, runtime))
     best = _best(made)
     whole = _with_all(made, best)
