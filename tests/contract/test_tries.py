@@ -111,6 +111,7 @@ def test_a_stopped_run_trains_no_finished_rate_again(
     assert made.tried == tuned[0].tried
 
 
+@pytest.mark.slow
 def test_a_model_that_collapsed_is_trained_again_with_other_seeds(
     trained: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_model_that_collapsed_is_trained_again_with_other_seeds(
     assert "the model collapsed" not in shown
 
 
+@pytest.mark.slow
 def test_the_first_of_equal_rates_is_tried_again_and_the_report_says_that_it_collapsed(
     trained: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
