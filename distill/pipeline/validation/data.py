@@ -192,7 +192,7 @@ def untuned(tasks: Tasks, steps: Sequence[Step]) -> Iterator[Line]:
     for step in {step.stage: step for step in steps}.values():
         if not isinstance(step.settings, Train) or not step.settings.lr_factors:
             continue
-        key, got = f"stages.{step.stage}.lr_factors", step.settings.lr_factors
+        key, got = f"stages.{step.stage}.lr_factors", str(step.settings.lr_factors)
         for name in (name for name, data in tasks.items() if not aside(data)):
             must = f"be left out where a task has no development rows but the reported ones, as {name}"
             yield Problem(key, got, must, "leave it out, or give such rows with tasks.development")
