@@ -25,10 +25,10 @@ SHARED = tuple(field.name for field in fields(Train) if field.name not in OWN)
 def trained(config: Config, name: str) -> Train:
     """The settings with which a train or a baseline stage is trained. `baseline_of` must name a train stage.
 
-    A baseline has the settings `SHARED` of its student's stage, that stage's start unless it sets its own, and its own
-    terms. It has no gates and is never skipped, and it is not trained in simulated int8. Rows of `transfer` have no
-    labels: only a self-trained one, for which another baseline takes the teacher's place, learns them. It has that
-    baseline's start, and its student's terms on a teacher's outputs too.
+    A baseline has the settings `SHARED` of its student's stage, that stage's start and `lr_factors` unless it sets its
+    own, and its own terms. It has no gates and is never skipped, and it is not trained in simulated int8. Rows of
+    `transfer` have no labels: only a self-trained one, for which another baseline takes the teacher's place, learns
+    them. It has that baseline's start, and its student's terms on a teacher's outputs too.
     """
     stage = config.stages[name]
     if isinstance(stage, Train):
@@ -37,6 +37,7 @@ def trained(config: Config, name: str) -> Train:
     student = config.stages[stage.baseline_of]
     assert isinstance(student, Train)
     shared = {setting: getattr(student, setting) for setting in SHARED}
+    shared["lr_factors"] = stage.lr_factors or student.lr_factors
     alone = stage.teacher is None
     terms = stage.terms if alone else on_outputs(student.terms) | stage.terms
     before = stage if alone else config.stages.get(str(stage.teacher), stage)

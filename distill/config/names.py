@@ -11,7 +11,8 @@ LONGEST = 200
 """Bytes of a name: file systems take 255, and temporary names are longer."""
 _ALLOWED = re.compile(r"\w[\w.-]*")
 _ENDINGS = frozenset(
-    "bin folds json lock md measured model npy npz onnx rows safetensors sha256 state taken targets tokens txt".split()
+    "bin folds json lock md measured model npy npz onnx rows safetensors sha256 state taken targets tokens tries "
+    "txt".split()
 )
 """Endings, after a dot, of the files and folders that a run makes beside the folders of tasks."""
 _OURS = frozenset({"best", "embedder", "export", "report", "shared"})

@@ -107,6 +107,8 @@ class ScaleWithCompression:
     """The learning rate for a model of width 384, `base_lr`, is multiplied by the compression to this power."""
 
 
+_FACTORS = above(0, "1 is the stage's own rate, 0.5 half of it")
+
 BASE_WIDTH = 384
 """Width, the hidden size, of the model that `base_lr` is for."""
 
@@ -172,6 +174,14 @@ class Train(Stage):
     """For a stage on tasks, the number of moments of its training at which the model is scored on the development rows.
     They are evenly spaced over the second half, the last at the end. The best model is kept; with 1, the model at the
     end."""
+    lr_factors: list[float] = field(default_factory=list, metadata=_FACTORS)
+    """For a stage on tasks, learning rates to try, as factors of the stage's own, e.g. [0.5,1,2]. The model of each
+    task is trained in full with each, and the one with the best score on the development rows is kept. The stage takes
+    as many times as long. Without factors, only the stage's own rate is used."""
+    retries: int = field(default=0, metadata=at_least(0, "0 never trains again, and is the default"))
+    """For a stage on tasks, the number of further trainings, each with another seed, of a model that collapsed: its
+    score on the development rows is not above that of the best predictor without any skill. They end with the first
+    that has not collapsed, and the best model is kept. A baseline has as many as its student."""
     folds: int = field(default=1, metadata=at_least(1, "1 trains no further models, and is the default"))
     """For a stage that fine-tunes a teacher on tasks. With K > 1, K further models of each task are trained, each on
     the training rows of K - 1 of K folds. A student then learns, for each training row, the outputs of the model that
@@ -185,6 +195,16 @@ class Train(Stage):
     """Train with the linear layers of each task's model in simulated int8, so that the weights adapt to it."""
     checkpoint_seconds: float = field(default=120.0, metadata=above(0, "120 is the default"))
     """Seconds between checkpoints from which a stopped run resumes."""
+
+    @property
+    def factors(self) -> list[float]:
+        """The factors of the learning rates that are tried, each once."""
+        return list(dict.fromkeys(self.lr_factors)) or [1.0]
+
+    @property
+    def tries_several(self) -> bool:
+        """Whether a model of a task may be trained more than once."""
+        return bool(self.lr_factors) or self.retries > 0
 
 
 @dataclass
@@ -205,6 +225,9 @@ class Baseline(Stage):
     teacher: str | None = None
     """Stage of another baseline of the same student, which takes the teacher's place in a self-trained one; null trains
     on labels alone."""
+    lr_factors: list[float] = field(default_factory=list, metadata=_FACTORS)
+    """Learning rates to try, as factors of the rate that the student's stage would have here. Without factors, those of
+    the student's stage are tried. With [1] none are."""
     terms: dict[str, Term] = field(default_factory=dict)
     """Terms whose weighted sum is minimized. Without `teacher`, all of them compare with labels."""
 

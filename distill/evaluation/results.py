@@ -14,6 +14,7 @@ from distill.config.loads import BATCH, Load
 from distill.evaluation.kind_results import Detection, Entities, VectorForm
 from distill.evaluation.openings import Opening
 from distill.evaluation.record import Amount, Count, Interval, Number, Record, Share, Text
+from distill.evaluation.tried import Tried
 from distill.inference.variants import Role
 
 T = TypeVar("T")
@@ -234,6 +235,8 @@ class Stage(Record, frozen=True):
     """Whether an earlier run made it. These figures are that run's."""
     log: Annotated[list[tuple[Number, Number]], Meta(max_length=50)] = []
     """Pairs of a step and its training loss."""
+    tried: list[Tried] = []
+    """Of each task whose model was trained and scored on development rows."""
 
 
 class Pruned(Record, frozen=True):

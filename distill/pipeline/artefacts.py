@@ -9,6 +9,7 @@ from distill.config.loads import Load
 from distill.deploy.export.artifacts import Proof
 from distill.evaluation.results import Coverage, Fact, Model, Statistics
 from distill.evaluation.similarity import Similarity
+from distill.evaluation.tried import Tried
 from distill.runtime.storage.checksums import fingerprint
 from distill.runtime.storage.structs import Stored
 from distill.training import Row
@@ -109,15 +110,17 @@ class TaskModel(Stored, frozen=True, kw_only=True):
     steps: int
     """Number of optimizer steps; 0 for a given model that is used as it is."""
     tokens: int
-    """Number of tokens that were processed, with those of its folds."""
+    """Number of tokens that were processed, with those of its folds and of other tries."""
     seconds: float
-    """Seconds of its training, its folds and the logits of its teacher."""
+    """Seconds of its training, its folds, other tries and the logits of its teacher."""
     log: list[Row] = field(default_factory=list)
     best: Moment | None = None
     """The moment whose weights are kept; None for the end."""
     transfer: TransferSet | None = None
     expected: dict[str, float] = field(default_factory=dict)
     """Expected sizes by name that its gates leave open; empty without such gates."""
+    tried: Tried | None = None
+    """Its training or, where several were tried, all of them; None if it was not scored on development rows."""
 
 
 class EncodedCorpus(Stored, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from distill.pipeline.context import Context
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.origin import origin
 from distill.pipeline.train_steps.loss_log import losses, thinned
+from distill.pipeline.train_steps.tries import tried_in
 from distill.report import headline
 
 
@@ -52,6 +53,7 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
         notes.of_teacher(given, reference.settings, {task: ctx.shares(reference, task) for task in ctx.tasks}),
         notes.of_vocabulary(plan, folder),
         notes.of_quantized(plan, folder),
+        notes.of_tries(plan, folder),
     )
     steps = list[Waterfall]()
     for each in compared(step) if models else ():
@@ -204,5 +206,6 @@ def _stage(folder: RunFolder, step: Step) -> Stage:
     if isinstance(step.settings, Train):
         trained = folder.result(step, artefacts.Trained)
         log = thinned(losses(folder.of(step)))
-        return replace(row, seconds=trained.seconds, tokens_per_second=trained.tokens_per_second, log=log)
+        speed, tried = trained.tokens_per_second, tried_in(folder.of(step))
+        return replace(row, seconds=trained.seconds, tokens_per_second=speed, log=log, tried=tried)
     return row

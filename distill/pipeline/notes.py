@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from msgspec import UNSET
+
 from distill.config import NO_TEACHER, Config, Prune, Quantize, Train, Vocabulary
 from distill.config.baselines import BASELINE, SELF_TRAINED
 from distill.config.plan import STATIC, Plan
 from distill.config.schemes import SCHEMES
+from distill.evaluation.tried import warnings
 from distill.pipeline import artefacts
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.context.given import GivenModels
 from distill.pipeline.origin import member_names, teacher_name
 from distill.pipeline.train_steps.transfer import described
+from distill.pipeline.train_steps.tries import tried_in
 from distill.runtime.storage import atomic, run_folder, structs
 
 
@@ -126,6 +130,14 @@ def of_transfer(plan: Plan, folder: RunFolder, tasks: Collection[str]) -> Iterat
         if sets:
             most = max(sets, key=lambda made: made.used or 0)
             yield f"{described(task, most)}. Students learned from {most.used:,} of them."
+
+
+def of_tries(plan: Plan, folder: RunFolder) -> Iterator[str]:
+    """Notes on models that collapsed, and on learning rates at an end of what was tried."""
+    for step in plan.of(Train):
+        for tried in tried_in(folder.of(step)) if folder.finished(step) else ():
+            part = tried.task if tried.member is UNSET else f"{tried.member}/{tried.task}"
+            yield from (f"{step.folder}/{part}: {line}." for line in warnings(tried))
 
 
 def of_vocabulary(plan: Plan, folder: RunFolder) -> Iterator[str]:

@@ -167,7 +167,8 @@ def _work(ctx: Context, step: Step, lengths: Mapping[str, float]) -> Work | None
     for task, data in ctx.step_tasks.items():
         length = lengths[task]
         rows = min(settings.batch.examples or math.inf, settings.batch.tokens / length)
-        own = min(max(settings.epochs * len(data.train) / rows, settings.min_steps), most) * settings.folds
+        own = min(max(settings.epochs * len(data.train) / rows, settings.min_steps), most)
+        own *= len(settings.factors) + settings.folds - 1
         steps, tokens = steps + own, tokens + own * rows * length
     return Work(settings.role, steps, tokens / steps) if steps else None
 

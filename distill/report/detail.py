@@ -253,6 +253,32 @@ def stages_table(results: Results) -> Table:
     return Table("Stages", (*text, "Seconds", "Tokens/s", "Peak memory MiB"), rows, len(text))
 
 
+def tries_table(results: Results) -> Table:
+    """The trainings of each model of which several were tried, or which collapsed, by their development scores."""
+    shown = [
+        (stage, tried) for stage in results.stages for tried in stage.tried if len(tried.tries) > 1 or tried.collapsed
+    ]
+    rows = [
+        (
+            stage.name if stage.target is None else f"{stage.name} {stage.target}",
+            tried.task if not tried.member else f"{tried.task}, member {tried.member}",
+            f"{each.lr:.2g}",
+            str(each.seed),
+            "collapsed" if each.kept and tried.collapsed else "kept" if each.kept else each.failed,
+            number(each.score),
+            number(tried.chance),
+        )
+        for stage, tried in shown
+        for each in tried.tries
+    ]
+    columns = ("Stage", "Task", "Learning rate", "Seed", "Note", "Development score", "Without skill")
+    note = (
+        "The model with the best score on the development rows is kept, the first of equal ones. It collapsed if this "
+        "score is not above that of the best predictor without any skill."
+    )
+    return Table("Trainings that were tried", columns, rows, 5, [note])
+
+
 def environment_table(results: Results) -> Table:
     rows = [(str(key), "-" if value is None else str(value)) for key, value in results.environment.items()]
     return Table("Environment", ("Property", "Value"), rows, 2)
@@ -280,6 +306,7 @@ def tables(results: Results) -> list[Table]:
         by_shape_table(results),
         other_table(results),
         stages_table(results),
+        tries_table(results),
         environment_table(results),
         fingerprints_table(results),
     ]

@@ -18,6 +18,10 @@ MOST = 3
 ADVICE = "must be finite; lower optimizer.lr or set precision=fp32"
 
 
+class NotFinite(UserError):
+    """A loss, a weight or gradients are not finite: the training diverged."""
+
+
 class Guard:
     """The steps of an optimizer, except steps whose gradients are not finite: a single one would make every weight so.
 
@@ -47,12 +51,12 @@ class Guard:
             wait: whether to wait for a GPU to find out.
 
         Raises:
-            UserError: after `most` skipped steps in a row.
+            NotFinite: after `most` skipped steps in a row.
         """
         if (self._host or wait) and self._in_a_row >= most:
             arrays = {f"{number}.{name}": array for number, part in enumerate(parts) for name, array in part.items()}
             atomic.write_arrays(file, arrays)
-            raise UserError(
+            raise NotFinite(
                 f"gradients: got numbers that are not finite in {most} steps in a row, until step {step}; {ADVICE}. "
                 f"The batch of the last one is in {file}"
             )

@@ -25,7 +25,7 @@ from accelerate.utils import DistributedDataParallelKwargs
 from rich.console import Console
 
 from distill.config import Train
-from distill.errors import SIGNALS, Interrupted, Stopped, UserError, note, printable_lines
+from distill.errors import SIGNALS, Interrupted, Stopped, note, printable_lines
 from distill.losses.shared_encoder import Trainable, tokens_in
 from distill.runtime.progress import Bar
 from distill.runtime.storage.structs import Stored, plain
@@ -105,7 +105,7 @@ def train(
 
     Raises:
         Stopped: on Ctrl-C, SIGTERM or SIGUSR1, after a checkpoint was written.
-        UserError: the loss or a weight is not finite, or gradients in several steps in a row. Checkpoints in
+        NotFinite: the loss or a weight is not finite, or gradients in several steps in a row. Checkpoints in
             `state_folder` have finite weights.
     """
     rank = accelerator.process_index
@@ -197,8 +197,8 @@ def check_weights(objective: Trainable, accelerator: Accelerator, step: int) -> 
         raise _not_finite("weights: got a number that is not finite", step)
 
 
-def _not_finite(got: str, step: int) -> UserError:
-    return UserError(f"{got} at step {step}; {guards.ADVICE}")
+def _not_finite(got: str, step: int) -> guards.NotFinite:
+    return guards.NotFinite(f"{got} at step {step}; {guards.ADVICE}")
 
 
 def _in_memory(

@@ -30,7 +30,8 @@ from distill.pipeline.train_steps.prepare import (
     speed,
     write_manifest,
 )
-from distill.pipeline.train_steps.tasks import on_all_tasks, on_task
+from distill.pipeline.train_steps.shared_tasks import on_all_tasks
+from distill.pipeline.train_steps.tasks import on_task
 from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, Labeller, learned_weights
 from distill.pipeline.train_steps.transfer import Sources
 from distill.runtime.storage import run_folder, structs

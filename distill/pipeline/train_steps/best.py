@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from distill.data.development_split import aside
-from distill.data.tasks import TaskData
-from distill.evaluation import metrics
-from distill.inference.predict import in_windows, predict
 from distill.pipeline.artefacts import Moment
 from distill.pipeline.runtime import Runtime
+from distill.pipeline.train_steps.development_rows import DevelopmentRows
 from distill.pipeline.train_steps.prepare import Training, state_folder
-from distill.pipeline.train_steps.teacher_logits import running
 from distill.runtime.storage import atomic, run_folder, structs
 
 WEIGHTS = "weights.safetensors"
@@ -84,38 +77,15 @@ def moments(total: int, count: int) -> frozenset[int]:
     return frozenset(max(1, round(total * (1 + number / count) / 2)) for number in range(1, count + 1))
 
 
-def best(
-    count: int,
-    training: Training,
-    model: nn.Module,
-    data: TaskData,
-    tokenizer: Any,
-    window: int | None,
-    runtime: Runtime,
-) -> Best:
+def best(count: int, training: Training, model: nn.Module, rows: DevelopmentRows, runtime: Runtime) -> Best:
     """The scorer of a model at `count` moments of its training: see `Train.best_of`.
 
     A task whose development rows are the reported rows has no moments.
-
-    Args:
-        window: number of tokens that the model reads at once; None for whole texts.
     """
-    machine, name, splits = runtime.machine, training.name, aside(data) if count > 1 else {}
-    if count > 1 and not splits:
+    machine, name = runtime.machine, training.name
+    chooses = count > 1 and bool(rows.parts)
+    if count > 1 and not chooses:
         machine.log(f"{name}: there are no development rows but the reported ones; the model at the end is kept")
-    parts = [(data.encoded(rows, tokenizer, runtime.longest), data.truth(rows)) for rows in splits.values()]
-    run = in_windows(running(model, machine), tokenizer, window, pairs=data.task.in_pairs)
-
-    def score() -> float:
-        training, scores = model.training, []
-        model.eval()
-        for encoded, truth in parts:
-            outputs = predict(run, encoded, pad_id=tokenizer.pad_token_id, left=tokenizer.padding_side == "left")
-            graded = data.task.graded(outputs, truth)
-            scores.append(fmean(metrics.score(data.task.metrics, graded, truth).values()))
-        model.train(training)
-        return fmean(scores)
-
-    tokens = [token for encoded, _ in parts for token in np.unique(encoded.ids).tolist()]
-    steps = moments(training.total, count) if parts else frozenset[int]()
-    return Best(model, steps, score, state_folder(name, runtime) / run_folder.BEST, tokens, machine.main)
+    steps, tokens = (moments(training.total, count), rows.tokens) if chooses else (frozenset[int](), list[int]())
+    folder = state_folder(name, runtime) / run_folder.BEST
+    return Best(model, steps, lambda: rows.score(model), folder, tokens, machine.main)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace as replace_struct
 
 from distill.data.splits import Split, hashes
 from distill.data.tasks import TaskData
@@ -33,6 +34,13 @@ class CrossFitted:
     """Time that the models of all folds took."""
     tokens: int
     """Tokens on which they were trained."""
+
+
+def with_folds(made: TaskModel, folds: CrossFitted | None) -> TaskModel:
+    """What a model took, with what its folds took."""
+    if folds is None:
+        return made
+    return replace_struct(made, tokens=made.tokens + folds.tokens, seconds=made.seconds + folds.seconds)
 
 
 def texts(data: TaskData) -> np.ndarray:

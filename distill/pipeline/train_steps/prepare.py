@@ -33,6 +33,8 @@ from distill.training.feed import Collate
 
 FOLDS = ".folds"
 """Suffix of the folder with the logits of each fold, until the logits of all folds are stored beside the model."""
+TRIES = ".tries"
+"""Suffix of the folder with the model of each try, until the best is stored."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,7 @@ def state_folder(name: str, runtime: Runtime) -> Path:
 def forget_training(name: str, runtime: Runtime) -> None:
     """Remove the files that only an unfinished training needs. `name` is the folder of its model, which is whole."""
     if runtime.machine.main:
-        for ending in (STATE, FOLDS):
+        for ending in (STATE, FOLDS, TRIES):
             atomic.remove(runtime.folder / f"{name}{ending}", runtime.folder)
 
 

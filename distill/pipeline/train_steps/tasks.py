@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
+from msgspec.structs import replace as replace_struct
 from torch import nn
 
 from distill.compression.pruning.gates import L0, Gates, gates_for
@@ -29,18 +31,19 @@ from distill.data.task_types.retrieval import no_negatives
 from distill.data.task_types.task_type import SOFT, group_numbers
 from distill.data.tasks import TaskData, soft_outputs_of
 from distill.data.windows import split, windows
+from distill.evaluation.tried import Tried, Try
 from distill.losses.objective import Objective
-from distill.losses.shared_encoder import SharedObjective, joined, share_encoder
 from distill.losses.terms import bound
 from distill.models import teacher
 from distill.models.families.embedding import width_of
 from distill.models.families.head import stored_head
 from distill.models.student.training import only_used_embeddings
 from distill.models.write import write_model
-from distill.pipeline.artefacts import TaskModel, Trained, TransferSet
+from distill.pipeline.artefacts import TaskModel, TransferSet
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.best import best
-from distill.pipeline.train_steps.folds import CrossFitted, in_folds
+from distill.pipeline.train_steps.development_rows import DevelopmentRows
+from distill.pipeline.train_steps.folds import CrossFitted, in_folds, with_folds
 from distill.pipeline.train_steps.inputs import MemberInputs
 from distill.pipeline.train_steps.layer_map import UNKNOWN, with_head
 from distill.pipeline.train_steps.prepare import (
@@ -48,7 +51,6 @@ from distill.pipeline.train_steps.prepare import (
     forget_training,
     frozen,
     prepared,
-    speed,
     trained,
 )
 from distill.pipeline.train_steps.teacher_logits import (
@@ -60,6 +62,8 @@ from distill.pipeline.train_steps.teacher_logits import (
     soft_outputs,
 )
 from distill.pipeline.train_steps.transfer import extended, makes
+from distill.pipeline.train_steps.tries import Kept, kept_try, lines
+from distill.runtime.storage import atomic, checksums, run_folder, structs
 from distill.training import batching
 from distill.training.feed import Arrays, Collate
 
@@ -77,19 +81,32 @@ def on_task(inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskD
         log(f"{name}: the given model has a head for this task and is used as it is")
         if settings.folds > 1:
             log(f"{name}: no model is trained, so there are no folds, and students learn its own outputs")
-        _save(name, _start(inputs, data), TaskModel(steps=0, tokens=0, seconds=0.0), inputs.tokenizer, runtime)
+        _save(name, starting_model(inputs, data), TaskModel(steps=0, tokens=0, seconds=0.0), inputs.tokenizer, runtime)
         return
+
+    def whole(this: MemberInputs, folder: str, folds: CrossFitted | None = None) -> None:
+        model, made, gates = _fitted(this, settings, runtime, data, folder, goal)
+        made = _scored(made, model, this, settings, runtime, data)
+        _save(folder, model, made, inputs.tokenizer, runtime, gates, folds)
+
+    kept = kept_try(inputs, settings, data.task.name, whole, runtime) if settings.tries_several else None
+    inputs = inputs if kept is None else kept.inputs
 
     def fit(part: TaskData, folder: str) -> tuple[Any, TaskModel]:
         model, made, _ = _fitted(inputs, settings, runtime, part, folder, None)
         return model, made
 
     # First the folds: the state from which the whole model's training resumes is not the one at its end.
-    several = settings.folds > 1
-    window = inputs.window
-    folds = in_folds(settings.folds, name, data, inputs.tokenizer, window, fit, runtime) if several else None
-    model, made, gates = _fitted(inputs, settings, runtime, data, name, goal, folds)
-    _save(name, model, made, inputs.tokenizer, runtime, gates, folds)
+    folds = None
+    if settings.folds > 1:
+        folds = in_folds(settings.folds, name, data, inputs.tokenizer, inputs.window, fit, runtime)
+    if kept is None:
+        whole(inputs, name, folds)
+    else:
+        _put(kept, name, runtime, folds)
+    if runtime.machine.main:
+        for line in lines(structs.read(runtime.folder / name / run_folder.MANIFEST, TaskModel).tried):
+            log(f"{name}: {line}")
 
 
 def _fitted(
@@ -99,12 +116,13 @@ def _fitted(
     data: TaskData,
     name: str,
     goal: Goal | None,
-    folds: CrossFitted | None = None,
 ) -> tuple[Any, TaskModel, Gates | None]:
-    """A trained model of a task, what it took with its folds, and its gates, which are folded into its weights."""
+    """A trained model of a task, what it took, and its gates, which are folded into its weights."""
     tokenizer, log = inputs.tokenizer, runtime.machine.log
     torch.manual_seed(inputs.seed)
-    model = prepared(_start(inputs, data), settings, runtime, inputs.build, inputs.average)
+    model = prepared(
+        starting_model(inputs, data), settings, replace(runtime, seed=inputs.seed), inputs.build, inputs.average
+    )
     if data.task.kind.separate and (settings.role != "teacher" or SOFT in data.train.column_names):
         model.to_width(_width(inputs, data))
     of_task = training_data(inputs, settings, runtime, data)
@@ -115,7 +133,7 @@ def _fitted(
     rows = of_task.rows
     lengths, ids = rows.encoded.lengths, rows.encoded.ids
     training = Training(name, inputs.seed, inputs.lr, rows.steps, lengths, rows.groups, of_task.global_batch)
-    kept = best(settings.best_of, training, model, data, tokenizer, inputs.window, runtime)
+    kept = best(settings.best_of, training, model, DevelopmentRows(data, tokenizer, inputs.window, runtime), runtime)
     with only_used_embeddings(model, ids, [tokenizer.pad_token_id, *kept.tokens]), faked(model, in_int8):
         objective = of_task.objective(model, gates)
         done = trained(training, settings, runtime, objective, of_task.collate, kept.after_step)
@@ -124,8 +142,8 @@ def _fitted(
         merge(model, gates.eval().masks(1.0))
     made = TaskModel(
         steps=done.steps,
-        tokens=done.tokens + (0 if folds is None else folds.tokens),
-        seconds=done.seconds + of_task.seconds + (0.0 if folds is None else folds.seconds),
+        tokens=done.tokens,
+        seconds=done.seconds + of_task.seconds,
         log=done.log,
         best=moment,
         transfer=rows.transfer,
@@ -134,62 +152,18 @@ def _fitted(
     return model, made, gates
 
 
-def on_all_tasks(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Trained:
-    """Train one encoder with a head for each task on all tasks at once.
-
-    The models are written to folders named after the tasks, whole and with the same encoder in each, so that all other
-    code loads them as models of single tasks. Rows of all tasks are in the same batches.
-    """
-    name, tokenizer, seed = inputs.name, inputs.tokenizer, runtime.seed
-    models, parts = [], []
-    for data in inputs.tasks.values():
-        torch.manual_seed(seed)
-        models.append(prepared(_start(inputs, data), settings, runtime, inputs.build, inputs.average))
-        parts.append(training_data(inputs, settings, runtime, data))
-    share_encoder(models)
-    lengths = [of_task.rows.encoded.lengths for of_task in parts]
-    ends = np.cumsum([0, *map(len, lengths)])
-
-    def collate(rows: np.ndarray, epoch: int) -> Arrays:
-        owner = np.searchsorted(ends, rows, side="right") - 1
-        return joined({n: parts[n].collate(rows[owner == n] - ends[n], epoch) for n in np.unique(owner).tolist()})
-
-    ids = np.concatenate([of_task.rows.encoded.ids for of_task in parts])
-    with only_used_embeddings(models[0], ids, [tokenizer.pad_token_id]):
-        objective = SharedObjective([each.objective(model, None) for each, model in zip(parts, models, strict=True)])
-        groups, every = _all_groups([of_task.rows.groups for of_task in parts]), np.concatenate(lengths)
-        own = np.concatenate(
-            [np.arange(len(part)) < of_task.rows.own for part, of_task in zip(lengths, parts, strict=True)]
-        )
-        total = inputs.length.steps(settings.batch, seed, every[own], None if groups is None else groups[own])
-        training = Training(name, seed, inputs.lr, total, every, groups)
-        done = trained(training, settings, runtime, objective, collate)
-    seconds = done.seconds + sum(of_task.seconds for of_task in parts)
-    for task, model, of_task in zip(inputs.tasks, models, parts, strict=True):
-        if runtime.machine.main:
-            transfer = of_task.rows.transfer
-            made = TaskModel(steps=done.steps, tokens=done.tokens, seconds=seconds, log=done.log, transfer=transfer)
-            with write_model(runtime.folder / name / task, model, tokenizer, made):
-                pass
-    runtime.machine.wait()
-    return Trained(
-        steps=done.steps,
-        tokens=done.tokens,
-        seconds=seconds,
-        tokens_per_second=speed(done.tokens, seconds),
-        tasks=list(inputs.tasks),
-        log=done.log,
-    )
-
-
-def _all_groups(groups: list[np.ndarray | None]) -> np.ndarray | None:
-    """The groups of the rows of all tasks, with other numbers for each task; None if terms compare no groups."""
-    given = [group for group in groups if group is not None]
-    if not given:
-        return None
-    assert len(given) == len(groups)
-    starts = np.cumsum([0, *(int(group.max()) + 1 for group in given[:-1])])
-    return np.concatenate([group + start for group, start in zip(given, starts, strict=True)])
+def _scored(
+    made: TaskModel, model: Any, inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskData
+) -> TaskModel:
+    """With the score on the development rows, in the process that writes the model."""
+    rows = DevelopmentRows(data, inputs.tokenizer, inputs.window, runtime)
+    # Scores of a smoke run mean nothing, and are left out unless something is chosen by them.
+    asked = settings.tries_several or not runtime.limit.smoke
+    if not (runtime.machine.main and asked and rows.parts):
+        return made
+    score = rows.score(model) if made.best is None else made.best.score
+    tries = [Try(lr=inputs.lr, seed=inputs.seed, score=score)]
+    return replace_struct(made, tried=Tried(task=data.task.name, chance=rows.chance, tries=tries))
 
 
 @dataclass(frozen=True)
@@ -340,7 +314,7 @@ def _width(inputs: MemberInputs, data: TaskData) -> int:
     return width_of(inputs.given) if soft is None else soft.shape[1] // len(data.task.columns)
 
 
-def _start(inputs: MemberInputs, data: TaskData) -> Any:
+def starting_model(inputs: MemberInputs, data: TaskData) -> Any:
     """The classifier that training starts from."""
     task, pad_id = data.task, inputs.tokenizer.pad_token_id
     folder = inputs.start[task.name]
@@ -391,10 +365,23 @@ def _save(
 ) -> None:
     """Write the model, and beside it the scores of its gates and the logits of the models of its folds."""
     if runtime.machine.main:
-        with write_model(runtime.folder / name, model, tokenizer, made) as temporary:
+        with write_model(runtime.folder / name, model, tokenizer, with_folds(made, folds)) as temporary:
             if gates is not None:
                 write(gates.scores(), temporary / SCORES)
             if folds is not None:
                 np.save(temporary / CROSS_FITTED, folds.logits, allow_pickle=False)
+    forget_training(name, runtime)
+    runtime.machine.wait()
+
+
+def _put(kept: Kept, name: str, runtime: Runtime, folds: CrossFitted | None) -> None:
+    """Copy the files of the try that is kept to the folder of the task's model, with what all tries took."""
+    if runtime.machine.main:
+        with atomic.writing(runtime.folder / name) as temporary:
+            others = shutil.ignore_patterns(run_folder.MANIFEST, checksums.SUMS)
+            shutil.copytree(kept.folder, temporary, ignore=others, copy_function=atomic.copy, dirs_exist_ok=True)
+            if folds is not None:
+                np.save(temporary / CROSS_FITTED, folds.logits, allow_pickle=False)
+            structs.write(temporary / run_folder.MANIFEST, with_folds(kept.made, folds))
     forget_training(name, runtime)
     runtime.machine.wait()

@@ -46,7 +46,8 @@ def _of_task(inputs: MemberInputs, settings: Train, runtime: Runtime, data: Task
     batches = batching.epoch_batches(encoded.lengths, settings.batch, seed=runtime.seed, epoch=0)
     spaced = np.linspace(0, len(batches) - 1, WARM + STEPS).astype(int)
     timed = [batches[number] for number in np.random.default_rng(0).permutation(spaced)]
-    total = inputs.length.steps(settings.batch, runtime.seed, encoded.lengths)
+    once = inputs.length.steps(settings.batch, runtime.seed, encoded.lengths)
+    total = once * len(settings.factors)
     start = inputs.start[task.name]
     # No model is named here, so that the memory of one is free before the next is loaded.
     one = _step_seconds(load_for(task, start, pad_id=tokenizer.pad_token_id), tokenizer, encoded, timed, machine)
@@ -59,7 +60,7 @@ def _of_task(inputs: MemberInputs, settings: Train, runtime: Runtime, data: Task
         return total * (one + forward)
     known = stored_rows(RunFolder(runtime.folder).teacher_logits(labeller.name) / task.name)
     transfer = None if inputs.transfer is None or not makes(task.kind) else inputs.transfer.settings
-    return total * one + forward * _labelled(transfer, len(data.train), total, len(batches), known)
+    return total * one + forward * _labelled(transfer, len(data.train), once, len(batches), known)
 
 
 def _labelled(transfer: Transfer | None, rows: int, steps: float, per_epoch: int, known: int) -> float:

@@ -12,6 +12,7 @@ from distill.config import NO_TEACHER, Config, Prune, Quantize, Train
 from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.plan import CONTROLS, SHARED_HEADS, STATIC, Plan, Step, tokenizer_of
 from distill.config.schemes import SCHEMES
+from distill.data.development_split import aside
 from distill.data.labels import check_head
 from distill.data.soft_labels import without
 from distill.data.task_types import TaskType, labelled
@@ -63,6 +64,7 @@ def problems(tasks: Tasks, models: Models, config: Config, plan: Plan, steps: Se
     yield from _other_scale(tasks, models, steps)
     yield from few_rows(tasks, len(models.teachers), config, steps)
     yield from undivided(tasks, steps)
+    yield from untuned(tasks, steps)
     yield from _unlabelled(tasks, models, steps, config)
     if config.teacher.kind == NO_TEACHER:
         yield from _without_soft_labels(tasks)
@@ -183,6 +185,17 @@ def undivided(tasks: Tasks, steps: Sequence[Step]) -> Iterator[Line]:
             elif (most := len(np.unique(texts(data)))) < got:
                 must = f"be <= {most}, the number of different first texts in the training rows of {name}"
                 yield Problem(key, got, must, f"set it to {most}")
+
+
+def untuned(tasks: Tasks, steps: Sequence[Step]) -> Iterator[Line]:
+    """Yield a problem for each task without development rows by which a learning rate could be chosen."""
+    for step in {step.stage: step for step in steps}.values():
+        if not isinstance(step.settings, Train) or not step.settings.lr_factors:
+            continue
+        key, got = f"stages.{step.stage}.lr_factors", str(step.settings.lr_factors)
+        for name in (name for name, data in tasks.items() if not aside(data)):
+            must = f"be left out where a task has no development rows but the reported ones, as {name}"
+            yield Problem(key, got, must, "leave it out, or give such rows with tasks.development")
 
 
 def _unlabelled(tasks: Tasks, models: Models, steps: Sequence[Step], config: Config) -> Iterator[Line]:

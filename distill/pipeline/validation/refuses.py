@@ -112,12 +112,8 @@ _OF_LAYERS = tuple(
 )
 TARGETS = tuple(f"target.{name}" for name in config.UNITS)
 _GATES, _FOLDS, _BEST = ("stages.*.gates.kind",), ("stages.*.folds",), ("stages.*.best_of",)
-_FILES, _MINUTES, _HEADS, _SHAPE_OF = (
-    ("transfer.files",),
-    ("budget.minutes",),
-    ("student.heads",),
-    ("stages.*.shape_of",),
-)
+_RATES, _RETRIES, _HEADS = ("stages.*.lr_factors",), ("stages.*.retries",), ("student.heads",)
+_FILES, _MINUTES, _SHAPE_OF = ("transfer.files",), ("budget.minutes",), ("stages.*.shape_of",)
 
 OTHER_TEACHER = Situation(
     "with teacher={case.config.teacher.kind}", lambda case: case.config.teacher.kind not in ("hub", NO_TEACHER)
@@ -333,6 +329,10 @@ REFUSES = (
     Refusal(_BEST, 1, ON_CORPUS, OUT),
     Refusal(_BEST, 1, GATED, OUT),
     Refusal(_BEST, 1, SHARED, OUT),
+    Refusal(_RATES, [], ON_CORPUS, OUT),
+    Refusal(_RATES, [], SHARED, OUT),
+    Refusal(_RETRIES, 0, ON_CORPUS, OUT),
+    Refusal(_RETRIES, 0, SHARED, OUT),
     Refusal(_FOLDS, 1, NO_TEACHER_TRAINED, "set it in the stage that does"),
     Refusal(_FOLDS, 1, ENSEMBLE, "give one teacher, or leave it out"),
     Refusal(_FOLDS, 1, WITHOUT_TEACHER, OUT),

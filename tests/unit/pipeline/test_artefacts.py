@@ -20,6 +20,7 @@ from distill.deploy.export.quantized import Files
 from distill.errors import ConfigError
 from distill.evaluation.results import Statistics
 from distill.evaluation.similarity import Similarity
+from distill.evaluation.tried import Tried, Try
 from distill.pipeline import artefacts as made
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import STAGES
@@ -103,6 +104,7 @@ PARTS: list[Stored] = [
         best=made.Moment(step=1, score=2.0, score_at_end=1.0),
         transfer=made.TransferSet(own=1, sources={"edits": 2}, held_out=3, used=2),
         expected={"layers": 1.5},
+        tried=Tried(task="a", chance=50.0, tries=[Try(lr=1e-4, seed=0, score=None, kept=True, failed="loss: got nan")]),
     ),
     made.Fold(tokens=1, seconds=2.0),
     made.Logits(teachers="4"),

@@ -105,6 +105,18 @@ def test_a_training_takes_as_long_as_its_tokens_tell(tmp_path: Path, monkeypatch
     assert run.said[-1] == "prune: step 2 of 3, roughly 2 minutes of training left"
 
 
+def test_a_stage_with_several_rates_takes_as_many_times_as_long(tmp_path: Path) -> None:
+    def steps(*settings: str) -> list[float]:
+        ctx: Any = Run(tmp_path / "1", *settings)
+        return [work.steps for work in Remaining(ctx, ctx.plan.steps).works.values() if work is not None]
+
+    teacher, student, baseline = steps()
+    assert steps("stages.recover_baseline.lr_factors=[0.5,1,2,1]") == [teacher, student, 3 * baseline]
+    assert steps("stages.recover.lr_factors=[0.5,1]") == [teacher, 2 * student, 2 * baseline]
+    both = ["stages.finetune_teacher.lr_factors=[0.5,1]", "stages.finetune_teacher.folds=5"]
+    assert steps(*both) == [6 * teacher, student, baseline]
+
+
 def test_with_a_budget_the_time_left_is_the_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distill.pipeline.time_left.time.monotonic", lambda: 100.0)
     said = Run(tmp_path / "1").make(end=700.0)

@@ -77,6 +77,9 @@ EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
     "stages.pretrain.steps": ([0], [1, None]),
     "stages.finetune.min_steps": ([-1], [0]),
     "stages.finetune.best_of": ([0, -1], [1, 5]),
+    "stages.finetune.lr_factors": ([0, -1.0], [0.5, 2]),
+    "stages.finetune_baseline.lr_factors": ([0, INFINITY], [0.5, 2]),
+    "stages.finetune.retries": ([-1], [0, 2]),
     "stages.finetune_teacher.folds": ([0, -1], [1, 5]),
     "stages.pretrain.clip": ([0.0], [0.1]),
     "stages.pretrain.dropout": ([-0.1, 0.91, 1.0], [0.0, 0.9, None]),
@@ -151,6 +154,8 @@ def test_a_valid_config_has_no_problems(config: Config) -> None:
 
 def test_every_rule_has_examples_and_every_example_a_rule(config: Config) -> None:
     config.transfer.sources["pairs"] = 1.0
+    for name in ("finetune", "finetune_baseline"):
+        put(config, f"stages.{name}.lr_factors", [1.0])
     rules_of = {key: rule for key, _, rule in ruled(config)}
     assert {type(stage) for stage in config.stages.values()} == {*STAGES.values()}
     assert {*rules_of.values()} == {rules_of[key] for key in EXAMPLES}

@@ -1,0 +1,64 @@
+"""Records of `results.json` on trainings of which one was kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import UNSET, Meta, UnsetType
+
+from distill.evaluation.record import Amount, Count, Number, Record, Text
+
+
+class Try(Record, frozen=True):
+    """A training of a task's model."""
+
+    lr: Amount
+    """Its learning rate."""
+    seed: Count
+    score: Number | None
+    """Score of its model on the development rows; None without a model."""
+    kept: bool = True
+    """Whether its model is the task's."""
+    failed: Text = ""
+    """Why it made no model."""
+
+
+class Tried(Record, frozen=True):
+    """The trainings of a task's model."""
+
+    task: Text
+    chance: Number | None
+    """Score, on the development rows, of the best predictor without any skill; None without a model."""
+    tries: Annotated[list[Try], Meta(min_length=1)]
+    """In order; one of them is kept."""
+    member: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    """Which model of an ensemble, counted from 1."""
+
+    @property
+    def kept(self) -> Try:
+        return next(each for each in self.tries if each.kept)
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether the model that is kept is not better than a predictor without any skill, or there is none."""
+        score = self.kept.score
+        return score is None or (self.chance is not None and score <= self.chance)
+
+
+def warnings(tried: Tried) -> Iterator[str]:
+    """Sentences on a model that collapsed, and on a learning rate beyond which a better one may lie."""
+    kept, rates = tried.kept, sorted({each.lr for each in tried.tries})
+    if tried.collapsed:
+        seeds = len({each.seed for each in tried.tries})
+        times = f" with each of {seeds} seeds" if seeds > 1 else ""
+        yield (
+            f"the model collapsed{times}: it scores {kept.score:.1f} on the development rows, and the best predictor "
+            f"without any skill {tried.chance:.1f} (stages.*.retries trains such a model again with other seeds)"
+        )
+    elif len(rates) > 1 and kept.lr in (rates[0], rates[-1]):
+        end, beyond = ("lowest", "lower") if kept.lr == rates[0] else ("highest", "higher")
+        yield (
+            f"the learning rate that is kept, {kept.lr:.2g}, is the {end} that was tried, so that a {beyond} one may "
+            "be better (stages.*.lr_factors)"
+        )
