@@ -60,6 +60,9 @@ class Problem:
     def __str__(self) -> str:
         return f"{self.key}: got {self.got}; must {self.must}; {self.do}"
 
+    def __hash__(self) -> int:
+        return hash(str(self))  # what it got may be a list
+
 
 Line = str | Problem
 """One problem. Problems that are not about one value are plain lines."""

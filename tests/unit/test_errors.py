@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distill.errors import (
+from distill.errors import Problem, (
     ConfigError,
     DataError,
     Problem,
@@ -73,3 +73,8 @@ def test_errors_of_one_kind_are_reworded(error: type[UserError], changed: bool) 
         raise error(["a", "b"])
     assert caught.value.messages == (["A", "B"] if changed else ["a", "b"])
     assert type(caught.value) is error
+
+
+def test_a_problem_about_a_list_is_hashed() -> None:
+    problems = [Problem("tasks.labels", ["a"], "be others", "leave it out") for _ in range(2)]
+    assert list(dict.fromkeys(problems)) == problems[:1]
