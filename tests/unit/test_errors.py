@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distill.errors import Problem, (
+from distill.errors import (
     ConfigError,
     DataError,
     Problem,
