@@ -27,13 +27,12 @@ from distill.data.task_types import labelled
 from distill.data.task_types.answers import narrowed
 from distill.data.task_types.retrieval import no_negatives
 from distill.data.task_types.task_type import SOFT, group_numbers
-from distill.data.tasks import TaskData, soft_outputs_of
+from distill.data.tasks import TaskData
 from distill.data.windows import split, windows
 from distill.losses.objective import Objective
 from distill.losses.shared_encoder import SharedObjective, joined, share_encoder
 from distill.losses.terms import bound
 from distill.models import teacher
-from distill.models.families.embedding import width_of
 from distill.models.families.head import stored_head
 from distill.models.student.training import only_used_embeddings
 from distill.models.write import write_model
@@ -43,6 +42,7 @@ from distill.pipeline.train_steps.best import best
 from distill.pipeline.train_steps.folds import CrossFitted, in_folds
 from distill.pipeline.train_steps.inputs import MemberInputs
 from distill.pipeline.train_steps.layer_map import UNKNOWN, with_head
+from distill.pipeline.train_steps.learned_vectors import in_own_space, to_learned_width
 from distill.pipeline.train_steps.prepare import (
     Training,
     forget_training,
@@ -106,7 +106,7 @@ def _fitted(
     torch.manual_seed(inputs.seed)
     model = prepared(_start(inputs, data), settings, runtime, inputs.build, inputs.average)
     if data.task.kind.separate and (settings.role != "teacher" or SOFT in data.train.column_names):
-        model.to_width(_width(inputs, data))
+        to_learned_width(model, inputs, data)
     of_task = training_data(inputs, settings, runtime, data)
     gates = None if goal is None else gates_for(settings.gates.kind, model, goal)
     if goal is not None and gates is None:
@@ -329,15 +329,10 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
             channels=copied.channels,
             rows=kind.rows,
             label_rows=kind.label_rows,
+            vectors=in_own_space(model, learned, own_rows, data, tokenizer, runtime),
         )
 
     return TrainingData(rows, collate, objective, seconds, global_batch)
-
-
-def _width(inputs: MemberInputs, data: TaskData) -> int:
-    """Number of components of the vectors that are learned: of stored ones or, without these, of the teacher's."""
-    soft = soft_outputs_of(data.train.select([0]))
-    return width_of(inputs.given) if soft is None else soft.shape[1] // len(data.task.columns)
 
 
 def _start(inputs: MemberInputs, data: TaskData) -> Any:
