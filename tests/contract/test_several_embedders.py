@@ -28,7 +28,6 @@ from distill.pipeline.context import Context
 from distill.pipeline.context.fingerprints import of_inputs, of_tasks
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.runtime import Runtime
-from distill.pipeline.stages import train
 from distill.pipeline.train_steps.learned_vectors import in_own_space, projection
 from distill.pipeline.train_steps.teacher_logits import teacher_logits
 from distill.runtime.machine import Machine
@@ -236,14 +235,17 @@ def test_from_a_file_to_the_report_and_the_export(form: Any, run: Any, tmp_path:
 
     exported = SentenceTransformer(str(out / "export" / "texts"), device="cpu")
     assert exported.get_embedding_dimension() == 24
-    assert exported.prompts.get("query", "") == ("the " if form is judged else "the ")
+    assert exported.prompts["query"] == "the "
 
 
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
         (["teacher.weights=learned"], r"teacher\.weights: got learned; must be numbers or null for embedding"),
-        (["tasks.soft_label=vector"], r"tasks\.soft_label: got vectors for texts; must be null with several teachers"),
+        (
+            ["tasks.soft_label=vector", "tasks.kind=embedding"],
+            r"tasks\.soft_label: got vectors for texts; must be null with several teachers",
+        ),
     ],
 )
 def test_what_several_embedders_cannot_have(settings: list[str], line: str, run: Any, tmp_path: Path) -> None:
