@@ -199,42 +199,44 @@ def test_each_teacher_reads_with_its_own_prompts_and_tokenizer(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", [pair, judged])
-def test_from_a_file_to_the_report_and_the_export(form: Any, run: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("form", "recipe", "learns", "width", "settings"),
+    [
+        (pair, "prune", "recover", 16, ["student.name=null", "student.layers=[0,2]", "target.speedup=null"]),
+        (judged, "task", "finetune", 24, []),
+    ],
+)
+def test_from_a_file_to_the_report_and_the_export(
+    form: Any, recipe: str, learns: str, width: int, settings: list[str], run: Any, tmp_path: Path
+) -> None:
+    """Students that are cut from the first teacher, or given, keep their width, and so do baselines."""
     given(tmp_path, form)
-    pipeline = "pipeline=[finetune_teacher,finetune,finetune_baseline,evaluate,export]"
-    short = [pipeline, "stages.evaluate.quantized=null", "stages.export.quantized=null"]
-    results = run(tmp_path, "task", *BOTH, *FEW, *short)
+    stages = ["finetune_teacher", *["prune"] * (recipe == "prune"), learns, f"{learns}_baseline", "evaluate", "export"]
+    short = [f"pipeline=[{','.join(stages)}]", "stages.evaluate.quantized=null", "stages.export.quantized=null"]
+    results = run(tmp_path, recipe, *BOTH, *FEW, *short, *settings)
     assert report.validate(results) == []
     assert [model["failed"] for model in results["models"] if "failed" in model] == []
     out = tmp_path / "out"
-    manifest = atomic.read_json(out / "finetune" / "texts" / run_folder.MANIFEST)
+    manifest = atomic.read_json(out / learns / "texts" / run_folder.MANIFEST)
     assert manifest["log"][-1]["terms"].keys() >= {"soft_targets", "vectors"}
-    roles = ("teacher", "member 1", "member 2", "student", "baseline")
-    models = {m["name"]: m for m in results["models"] if (m["backend"], m["scheme"]) == ("torch", "fp32")}
-    assert {"teacher", "student", "baseline"} <= models.keys()
+
     best = next(m["scheme"] for m in results["models"] if m["name"] == "member 1")
     with np.load(out / "evaluate" / "texts.npz") as stored:
-        split = next(key for key in stored if key.startswith("member 1")).partition("|")[2]
-        said = {
-            name: stored[f"{name} torch {best}|{split}"] for name in roles if f"{name} torch {best}|{split}" in stored
-        }
-    np.testing.assert_allclose(
-        said["teacher"], concatenated([said["member 1"], said["member 2"]], WEIGHTS), rtol=1e-4, atol=1e-5
-    )
-    assert {name: rows.shape[1] for name, rows in said.items()} == {
-        "teacher": 96, "member 1": 32, "member 2": 64, "student": 48, "baseline": 48,
-    }  # fmt: skip
-    assert all(
-        not model.get("teachers_index") for model in results["models"] if model["role"] in ("student", "baseline")
-    )
+        said = {key.partition(f" torch {best}|")[0]: stored[key] for key in stored if f" torch {best}|" in key}
+    together = concatenated([said["member 1"], said["member 2"]], WEIGHTS)
+    np.testing.assert_allclose(said["teacher"], together, rtol=1e-4, atol=1e-5)
+    widths = {name: rows.shape[1] // 2 for name, rows in said.items()}
+    assert widths == {"teacher": 48, "member 1": 16, "member 2": 32, "student": width, "baseline": width}
+    students = [model for model in results["models"] if model["role"] in ("student", "baseline")]
+    assert not any(model.get("teachers_index") for model in students)
     notes = " ".join(results["notes"])
     assert "The teacher has, for two texts, the mean of the members' cosines." in notes
     assert "Weights of the members on texts: 75%, 25%." in notes
+
     from sentence_transformers import SentenceTransformer
 
     exported = SentenceTransformer(str(out / "export" / "texts"), device="cpu")
-    assert exported.get_embedding_dimension() == 24
+    assert exported.get_embedding_dimension() == width
     assert exported.prompts["query"] == "the "
 
 

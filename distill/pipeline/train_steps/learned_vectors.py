@@ -53,12 +53,13 @@ def in_own_space(
     model.eval()
     start = predict(running(model, runtime.machine), encoded, pad_id=tokenizer.pad_token_id, left=left)
     model.train(training)
-    matrix = torch.from_numpy(projection(*(np.concatenate(halves(each)) for each in (learned[rows], start))))
+    found = projection(*(np.concatenate(halves(each)) for each in (learned[rows], start)))
+    matrix = torch.from_numpy(found).to(runtime.machine.device)
 
     def mapped(vectors: Tensor) -> Tensor:
         # Rounded products would be other targets in 16 bits than in 32.
         with torch.autocast(vectors.device.type, enabled=False):
-            both = vectors.float().unflatten(1, (2, -1)) @ matrix.to(vectors.device)
+            both = vectors.float().unflatten(1, (2, -1)) @ matrix
             return F.normalize(both, dim=-1).flatten(1)
 
     return mapped

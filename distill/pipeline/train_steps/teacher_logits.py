@@ -81,7 +81,8 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
     task, models, machine = data.task.name, teacher.models, runtime.machine
     folder, weights = RunFolder(runtime.folder).teacher_logits(models.name) / task, models.weights[task]
     # Logits of words by an older version have zeros behind the first `longest` tokens of a text.
-    read = ["windows of words"] if data.task.kind.per_token else []
+    read: list[Any] = ["windows of words"] if data.task.kind.per_token else []
+    read += [data.task.prompts, data.task.member_prompts] if data.task.prompts or data.task.member_prompts else []
     fingerprint = checksums.fingerprint(
         [models.identity, weights, teacher.window, task, data.task.labels, runtime.longest, *read]
     )
