@@ -167,6 +167,12 @@ def sides(form: Any, folder: Path, rows: Any) -> np.ndarray:
     return np.concatenate(vectors, axis=1)
 
 
+def context(*settings: str) -> Context:
+    """A run of recipe=task in the current folder."""
+    loaded = config.load_config(["recipe=task", *BOTH, *FEW, *settings])
+    return Context(loaded, resolve(loaded), "task", "", runtime(Path()).machine, RunFolder(Path("out")))
+
+
 @pytest.mark.parametrize("form", [pair, judged])
 def test_each_teacher_reads_with_its_own_prompts_and_tokenizer(
     form: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -174,9 +180,7 @@ def test_each_teacher_reads_with_its_own_prompts_and_tokenizer(
     """What is learned is what sentence-transformers makes of each teacher alone, by the definition."""
     given(tmp_path, form)
     monkeypatch.chdir(tmp_path)
-    settings = config.load_config(["recipe=task", *BOTH, *FEW])
-    machine = runtime(tmp_path).machine
-    ctx = Context(settings, resolve(settings), "task", "", machine, RunFolder(Path("out")))
+    ctx = context()
     data = ctx.tasks["texts"]
     first, *others = data.task.member_prompts or [data.task.prompts]
     assert first == data.task.prompts == (("the ", "a ") if form is judged else ())
@@ -191,8 +195,7 @@ def test_each_teacher_reads_with_its_own_prompts_and_tokenizer(
     alone = [sides(form, tmp_path / name, data.train) for name in ("one", "two")]
     np.testing.assert_allclose(found, concatenated(alone, WEIGHTS), atol=1e-5)
     if form is judged:
-        stated = config.load_config(["recipe=task", *BOTH, *FEW, 'tasks.prompts=["the ","a "]'])
-        other = Context(stated, resolve(stated), "task", "", machine, RunFolder(Path("out"))).tasks
+        other = context('tasks.prompts=["the ","a "]').tasks
         assert other["texts"].task.member_prompts == ()
         assert of_tasks(other) != of_tasks(ctx.tasks)
         assert of_inputs(other["texts"]) != of_inputs(data)
@@ -207,7 +210,14 @@ def test_each_teacher_reads_with_its_own_prompts_and_tokenizer(
     ],
 )
 def test_from_a_file_to_the_report_and_the_export(
-    form: Any, recipe: str, learns: str, width: int, settings: list[str], run: Any, tmp_path: Path
+    form: Any,
+    recipe: str,
+    learns: str,
+    width: int,
+    settings: list[str],
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Students that are cut from the first teacher, or given, keep their width, and so do baselines."""
     given(tmp_path, form)
@@ -225,6 +235,10 @@ def test_from_a_file_to_the_report_and_the_export(
         said = {key.partition(f" torch {best}|")[0]: stored[key] for key in stored if f" torch {best}|" in key}
     together = concatenated([said["member 1"], said["member 2"]], WEIGHTS)
     np.testing.assert_allclose(said["teacher"], together, rtol=1e-4, atol=1e-5)
+    monkeypatch.chdir(tmp_path)
+    (rows,) = context().tasks["texts"].reported.values()
+    for number, name in enumerate(("one", "two"), 1):  # scored in 16 bits where the processor has them
+        np.testing.assert_allclose(by_hand(said[f"member {number}"]), by_hand(sides(form, Path(name), rows)), atol=0.03)
     widths = {name: rows.shape[1] // 2 for name, rows in said.items()}
     assert widths == {"teacher": 48, "member 1": 16, "member 2": 32, "student": width, "baseline": width}
     students = [model for model in results["models"] if model["role"] in ("student", "baseline")]
