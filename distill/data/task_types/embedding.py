@@ -86,10 +86,12 @@ def concatenated(outputs: Sequence[np.ndarray], weights: Sequence[float] | None 
     if len(outputs) == 1:
         return outputs[0]
     share = np.ones(len(outputs)) if weights is None else np.asarray(weights, np.float64)
-    factors = (share / share.sum()) ** 0.5
-    sides = zip(*(halves(each.astype(np.float64)) for each in outputs), strict=True)
-    parts = [factor * vectors for side in sides for factor, vectors in zip(factors, side, strict=True)]
-    return np.concatenate(parts, axis=1).astype(np.float32)
+    ends = np.cumsum([each.shape[1] // 2 for each in outputs])
+    result = np.empty((len(outputs[0]), 2, ends[-1]), np.float32)
+    for each, factor, end in zip(outputs, (share / share.sum()) ** 0.5, ends, strict=True):
+        for side, vectors in enumerate(halves(each)):
+            result[:, side, end - vectors.shape[1] : end] = factor * vectors
+    return result.reshape(len(result), -1)
 
 
 def decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
