@@ -230,13 +230,14 @@ def test_from_a_file_to_the_report_and_the_export(
     manifest = atomic.read_json(out / learns / "texts" / run_folder.MANIFEST)
     assert manifest["log"][-1]["terms"].keys() >= {"soft_targets", "vectors"}
 
+    monkeypatch.chdir(tmp_path)
+    ((split, rows),) = context().tasks["texts"].reported.items()
     best = next(m["scheme"] for m in results["models"] if m["name"] == "member 1")
     with np.load(out / "evaluate" / "texts.npz") as stored:
-        said = {key.partition(f" torch {best}|")[0]: stored[key] for key in stored if f" torch {best}|" in key}
+        end = f" torch {best}|{split}"
+        said = {key.removesuffix(end): stored[key] for key in stored if key.endswith(end)}
     together = concatenated([said["member 1"], said["member 2"]], WEIGHTS)
     np.testing.assert_allclose(said["teacher"], together, rtol=1e-4, atol=1e-5)
-    monkeypatch.chdir(tmp_path)
-    (rows,) = context().tasks["texts"].reported.values()
     for number, name in enumerate(("one", "two"), 1):  # scored in 16 bits where the processor has them
         np.testing.assert_allclose(by_hand(said[f"member {number}"]), by_hand(sides(form, Path(name), rows)), atol=0.03)
     widths = {name: rows.shape[1] // 2 for name, rows in said.items()}
