@@ -20,8 +20,8 @@ class Teacher:
         metadata=one_of("embedded", "hub", "ensemble", NO_TEACHER, "random", advice="choose with teacher=NAME"),
     )
     """embedded (its weights come inside an installed package), hub (a hub name or a local folder), ensemble (several
-    hub names or local folders, whose probabilities are averaged), none (soft labels stand in for its outputs, and the
-    model of `student.name` is trained on them) or random (tiny, for smoke runs)."""
+    hub names or local folders, whose probabilities or similarities are averaged), none (soft labels stand in for its
+    outputs, and the model of `student.name` is trained on them) or random (tiny, for smoke runs)."""
     name: str | None = None
     """Hub name or local folder when kind is hub."""
     revision: str | None = None
@@ -32,9 +32,9 @@ class Teacher:
     names: list[str] = field(default_factory=list)
     """Hub names or local folders when kind is ensemble. Students are built from the first."""
     weights: Any = None
-    """Weight of each of `names` in the mean of their probabilities, e.g. [2,1]; equal weights when null. With
-    `learned`, each task has the weights that score best on every tenth training row. No teacher is fine-tuned on these
-    rows. On a corpus the weights are equal."""
+    """Weight of each of `names` in the mean of their probabilities or, of embedders, of their similarities, e.g. [2,1];
+    equal weights when null. With `learned`, which embedders cannot have, each task has the weights that score best on
+    every tenth training row. No teacher is fine-tuned on these rows. On a corpus the weights are equal."""
     window: int | None = field(default=None, metadata=at_least(16, "null cuts no text into windows"))
     """Maximum tokens of a task's text that the teacher reads at once. A longer text is read in overlapping windows,
     whose probabilities are averaged. When null, no text may be longer than the teacher can read."""

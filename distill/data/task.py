@@ -46,6 +46,8 @@ class Task:
     """Whether it counts in the headline of a report and in choices between models."""
     class_weight: ClassWeight = None
     """Weights of its labels in terms that compare with labels."""
+    member_prompts: tuple[tuple[str, ...], ...] = ()
+    """The `prompts` of each of several teachers; empty if all read with those of the task."""
 
     @property
     def in_pairs(self) -> bool:

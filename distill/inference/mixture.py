@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from distill.data.task_types import TaskType
+
 ROUNDS = 2000
 """Iterations of the search for weights; the cost of each is proportional to teachers x rows."""
 
@@ -28,6 +30,13 @@ def average(logits: Sequence[NDArray[np.float32]], weights: Sequence[float] | No
     with np.errstate(divide="ignore"):  # a weight may be 0
         log_share = np.log(share).reshape(-1, *[1] * logits[0].ndim)
     return _log_sum(np.stack([log_probabilities(each) for each in logits]) + log_share)
+
+
+def mixed(
+    kind: TaskType, outputs: Sequence[NDArray[np.float32]], weights: Sequence[float] | None = None
+) -> NDArray[np.float32]:
+    """The outputs of several teachers for the rows of a kind of task as those of one teacher."""
+    return (kind.mixed or average)(outputs, weights)
 
 
 def average_by_text(logits: NDArray[np.float32], owner: NDArray[np.int64]) -> NDArray[np.float32]:

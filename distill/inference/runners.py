@@ -148,8 +148,8 @@ def ensemble(name: str, runners: Sequence[Runner], weights: Sequence[float]) -> 
     """The weighted mean of the runners' probabilities. Each gets its own part of a `joined` batch. A single runner is
     returned unchanged.
 
-    Of outputs of different shapes, which are those of windows by different tokenizers, there is no mean: the first are
-    returned. Only timings, which read no outputs, have such batches.
+    Of outputs of different shapes, which are those of windows by different tokenizers, or of embedders, there is no
+    mean: the first are returned. Only timings, which read no outputs, have such batches.
     """
     if len(runners) == 1:
         return runners[0]

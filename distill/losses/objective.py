@@ -86,6 +86,8 @@ class Objective(nn.Module):
         channels: the same for hidden channels.
         rows: outputs of a task's model `[B, outputs]` -> the rows `[R, C]` that terms compare.
         label_rows: the same for terms against labels; `rows` when None.
+        vectors: a teacher's vectors of the texts of rows -> those that terms on vectors compare with the student's;
+            as they are when None.
 
     Raises:
         ConfigError: a term cannot compare these two models.
@@ -103,9 +105,10 @@ class Objective(nn.Module):
         channels: Sequence[int] | None = None,
         rows: Callable[[Tensor], Tensor] = lambda outputs: outputs,
         label_rows: Callable[[Tensor], Tensor] | None = None,
+        vectors: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
-        self.rows, self.label_rows = rows, label_rows or rows
+        self.rows, self.label_rows, self.vectors = rows, label_rows or rows, vectors or (lambda outputs: outputs)
         self.student, self.gates, self.progress = student, gates, 0.0
         self.terms = dict(terms)
         if gates is not None:
@@ -161,8 +164,8 @@ class Objective(nn.Module):
                 sums[name] = _on_labels(term, rows, labels, batch.get("labelled"), batch.get("label_weights"))
             elif term.kind.head:
                 assert soft is not None
-                # An embedder's vectors are compared without a projection.
-                both = (outputs, soft) if term.kind is VECTORS else (self.rows(outputs), self.rows(soft))
+                # An embedder's vectors are compared without a trained projection.
+                both = (outputs, self.vectors(soft)) if term.kind is VECTORS else (self.rows(outputs), self.rows(soft))
                 if term.kind.paired:
                     both = margins(both[0], batch["pairs"]), margins(both[1], batch["pairs"])
                 sums[name] = term.loss(*both).sum()

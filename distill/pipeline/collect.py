@@ -50,7 +50,12 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
         notes.of_baseline(config, plan, folder),
         notes.of_pruning(plan),
         notes.of_transfer(plan, folder, ctx.tasks),
-        notes.of_teacher(given, reference.settings, {task: ctx.shares(reference, task) for task in ctx.tasks}),
+        notes.of_teacher(
+            given,
+            reference.settings,
+            {task: ctx.shares(reference, task) for task in ctx.tasks},
+            vectors=all(data.task.kind.separate for data in ctx.tasks.values()),
+        ),
         notes.of_vocabulary(plan, folder),
         notes.of_quantized(plan, folder),
         notes.of_tries(plan, folder),

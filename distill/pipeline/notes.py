@@ -20,12 +20,15 @@ from distill.pipeline.train_steps.tries import tried_in
 from distill.runtime.storage import atomic, run_folder, structs
 
 
-def of_teacher(given: GivenModels, settings: Train, weights: Mapping[str, Sequence[float]]) -> Iterator[str]:
+def of_teacher(
+    given: GivenModels, settings: Train, weights: Mapping[str, Sequence[float]], *, vectors: bool
+) -> Iterator[str]:
     """Notes on a missing teacher, an ensemble, a teacher with folds, and a teacher that reads windows.
 
     Args:
         settings: of the training of the teacher on the tasks.
         weights: task -> weight of each teacher of an ensemble.
+        vectors: whether the teachers are embedders.
     """
     if given.config.teacher.kind == NO_TEACHER:
         yield (
@@ -34,7 +37,14 @@ def of_teacher(given: GivenModels, settings: Train, weights: Mapping[str, Sequen
         )
     if len(given.teachers) > 1:
         for number, name in enumerate(member_names(given)):
-            yield f"member {number + 1} is {name} alone. The teacher outputs the mean of the members' probabilities."
+            means = "has, for two texts," if vectors else "outputs"
+            of = "cosines" if vectors else "probabilities"
+            yield f"member {number + 1} is {name} alone. The teacher {means} the mean of the members' {of}."
+        if vectors:
+            yield (
+                "The teacher's vector of a text is made of those of all members, side by side. Students keep their own "
+                "width: they learn the map of it to that width that keeps the similarities of the training texts best."
+            )
         for task, of_task in weights.items():
             shares = ", ".join(f"{100 * weight / sum(of_task):.0f}%" for weight in of_task)
             yield f"Weights of the members on {task}: {shares}."

@@ -76,6 +76,24 @@ def _label_rows(outputs: Any) -> Any:
     return cosines(outputs)[:, None]
 
 
+def concatenated(outputs: Sequence[np.ndarray], weights: Sequence[float] | None = None) -> np.ndarray:
+    """Outputs [n, 2 D] of several embedders as one, where D is the sum of the D_i of their outputs [n, 2 D_i], float32.
+
+    A text's vector is the concatenation of its unit vectors, each times the square root of its weight. It has length 1,
+    and the dot product of two of them is the weighted mean of the cosines of all embedders. Weights are normalized to
+    sum to 1; None is equal weights. A single element is returned unchanged.
+    """
+    if len(outputs) == 1:
+        return outputs[0]
+    share = np.ones(len(outputs)) if weights is None else np.asarray(weights, np.float64)
+    ends = np.cumsum([each.shape[1] // 2 for each in outputs])
+    result = np.empty((len(outputs[0]), 2, ends[-1]), np.float32)
+    for each, factor, end in zip(outputs, (share / share.sum()) ** 0.5, ends, strict=True):
+        for side, vectors in enumerate(halves(each)):
+            result[:, side, end - vectors.shape[1] : end] = factor * vectors
+    return result.reshape(len(result), -1)
+
+
 def decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
     """[n] cosine of each pair, of outputs [n, 2 D]."""
     result: np.ndarray = cosines(outputs)
@@ -120,6 +138,7 @@ EMBEDDING = replace(
     soft_fits=None,
     soft_column=None,
     averaged=False,
+    mixed=concatenated,
     teacher_weight=1 / SCALE,
     scaled=True,
     layout=Layout(

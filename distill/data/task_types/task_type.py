@@ -134,6 +134,8 @@ class TaskType:
     averaged: bool = True
     """Whether outputs of several teachers, or of a text's windows, are averaged: as probabilities of classes, of which
     one is right, or as numbers."""
+    mixed: Callable[[Sequence[np.ndarray], Sequence[float] | None], np.ndarray] | None = None
+    """(outputs of several teachers, their weights) -> outputs of all as one, where these are not averaged."""
     teacher_weight: float = 1.0
     """Factor of the weights of terms between `rows` of a student and of its teacher."""
     scaled: bool = False

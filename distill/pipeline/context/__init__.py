@@ -13,6 +13,7 @@ from distill.config.plan import SHARED_HEADS, STUDENT, TEACHER, Given, Plan, Sou
 from distill.data import align, corpus, encode, sequences
 from distill.data.files import Table
 from distill.data.held_out import Apart
+from distill.data.members import with_own_prompts
 from distill.data.tasks import Loaded, TaskData, load_tasks, read_unlabelled
 from distill.errors import UserError
 from distill.models import teacher
@@ -158,7 +159,9 @@ class Context:
         head = None if self.config.teacher.kind == "embedded" else stored_head(folder)
         with self.machine.main_first():
             transfer = self.config.transfer.times > 0
-            return load_tasks(self.config.tasks, self.config.limit, self.config.seed, head, transfer=transfer)
+            loaded = load_tasks(self.config.tasks, self.config.limit, self.config.seed, head, transfer=transfer)
+        several = self.given.teachers if self.config.teacher.kind == "ensemble" else []
+        return with_own_prompts(loaded, [stored_head(each) for each in several], self.config.tasks)
 
     @functools.cached_property
     def unlabelled(self) -> Table | None:

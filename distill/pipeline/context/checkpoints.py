@@ -18,7 +18,7 @@ class Checkpoints:
     """Task -> the folder of its model; several for an ensemble. `WHOLE` -> these of a model of the corpus, or the
     folders in which the models of the tasks are."""
     weights: dict[str, list[float]]
-    """Task, or `WHOLE` -> the weight of each folder in the mean of their probabilities."""
+    """Task, or `WHOLE` -> the weight of each folder in the mean of their probabilities, or of their cosines."""
     tokenizers: list[Any]
     """Tokenizer of each model of an ensemble, or of the one model."""
     identity: str

@@ -46,7 +46,9 @@ def of_tasks(tasks: Mapping[str, TaskData]) -> str:
 
 def _others(task: Task) -> list[tuple[str, Any]]:
     """Names and values of other settings that determine what a task's rows mean, where they are set."""
-    return [(name, value) for name in ("prompts", "choices", "range") if (value := getattr(task, name))]
+    return [
+        (name, value) for name in ("prompts", "member_prompts", "choices", "range") if (value := getattr(task, name))
+    ]
 
 
 def of_inputs(data: TaskData) -> str:

@@ -14,6 +14,7 @@ from distill.config import Quantize
 from distill.config.backends import BACKENDS
 from distill.config.plan import SHARED_HEADS, Compared, Step, compared
 from distill.config.schemes import FLOAT, ONNX, SCHEMES
+from distill.data.members import read_by
 from distill.data.tasks import TaskData
 from distill.deploy.export.quantized import FLOAT32, development_file, development_key
 from distill.inference import runners, variants
@@ -137,7 +138,8 @@ class Loader:
         tasks, settings = {name: self.tasks[name] for name in names}, replace(self._quantization, schemes=schemes)
         results = []
         for member, part in enumerate(_parts(folder, self._members(group[0]))):
-            inputs = QuantizeInputs(f"{self.name}/{part}", start, tasks, one_encoder, member, limited, onnx)
+            own = {name: read_by(data, member) for name, data in tasks.items()}
+            inputs = QuantizeInputs(f"{self.name}/{part}", start, own, one_encoder, member, limited, onnx)
             results.append(quantize.run(inputs, settings, self.runtime))
         return Quantized(
             schemes=results[0].schemes,
@@ -170,6 +172,11 @@ class Loader:
         """Tokenizer of each model of a variant: several for an ensemble."""
         every = self.models.checkpoints[variant.step].tokenizers
         return every if variant.role == "teacher" else [every[variant.member or 0]]
+
+    def read_by(self, data: TaskData, tokenizer: Any) -> TaskData:
+        """A task as the models with this tokenizer read it: of several teachers, each with its own prompts."""
+        teachers = self.models.checkpoints[self.models.reference].tokenizers
+        return read_by(data, next((number for number, own in enumerate(teachers) if own is tokenizer), 0))
 
     def _members(self, variant: Variant) -> int:
         return len(self.models.checkpoints[variant.step].tokenizers)

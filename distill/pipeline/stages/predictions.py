@@ -14,7 +14,7 @@ from distill.data.encode import Encoded
 from distill.data.tasks import TaskData
 from distill.errors import reason
 from distill.inference import runners, variants
-from distill.inference.mixture import average
+from distill.inference.mixture import mixed
 from distill.inference.predict import SCORED, predict
 from distill.inference.variants import Variant
 from distill.pipeline.stages.load_variants import Loader
@@ -45,7 +45,7 @@ def predictions(
     task = data.task.name
     file = loader.folder / f"{task}.npz"
     scored = [variant for variant in loader.variants if variant.scored and variant.name not in failed]
-    encoded = {id(tokenizer): data.scored(splits, tokenizer, loader.runtime.longest) for tokenizer in tokenizers}
+    encoded = {id(each): loader.read_by(data, each).scored(splits, each, loader.runtime.longest) for each in tokenizers}
     logits: dict[str, np.ndarray] = {}
     if file.is_file():
         with np.load(file, allow_pickle=False) as stored:
@@ -116,7 +116,8 @@ def _outputs(
             rows = None if scheme is None else rows_at_once(scheme)
             outputs = predict(run, encoded, pad_id=tokenizer.pad_token_id, left=left, tokens=SCORED, rows=rows)
         by_model.append(outputs[:, loader.models.columns[task]] if loader.whole(variant) else outputs)
-    return average(by_model, loader.weights(variant, task) if len(by_model) > 1 else None)
+    weights = loader.weights(variant, task) if len(by_model) > 1 else None
+    return mixed(loader.tasks[task].task.kind, by_model, weights)
 
 
 def _counting(run: runners.Run, done: Callable[[int], None]) -> runners.Run:

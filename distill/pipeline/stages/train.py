@@ -11,6 +11,7 @@ from distill.compression.pruning.target import shape_of
 from distill.config import NO_TEACHER, Student, Train
 from distill.config.baselines import SELF_TRAINED
 from distill.config.plan import STUDENT, TEACHER, Given, Source, Step
+from distill.data.members import read_by
 from distill.models import teacher
 from distill.models.student.shape import setting
 from distill.pipeline.artefacts import Pruned, TaskModel, Trained
@@ -93,12 +94,13 @@ def inputs(ctx: Context, step: Step) -> TrainInputs:
     def member(number: int, name: str) -> MemberInputs:
         return MemberInputs(
             name=name,
-            tasks=tasks,
+            tasks={task: read_by(data, number) for task, data in tasks.items()},
             corpus=functools.partial(ctx.corpus, step),
             start={task: start.folder(task, number) for task in models},
             tokenizer=ctx.tokenizer(step, number),
             given=given.teacher,
             given_tokenizer=given.tokenizer,
+            own_width=len(given.teachers) > 1,
             pooler=given.teachers[number] if copied or step.start is TEACHER else None,
             unpruned=None if one_for_all is None else ctx.models(one_for_all.start),
             average=None if cuts is None else average(cuts),

@@ -35,6 +35,9 @@ class MemberInputs:
     """Folder of the given teacher, or of the first one of an ensemble."""
     given_tokenizer: Any
     """Its tokenizer."""
+    own_width: bool
+    """Whether a student keeps the width of its vectors, because there are several teachers, of which none has the width
+    that is learned."""
     pooler: str | None
     """Folder of the model whose pooler a classifier without one gets; None if it gets a new one."""
     unpruned: Checkpoints | None

@@ -29,13 +29,12 @@ from distill.data.task_types import labelled
 from distill.data.task_types.answers import narrowed
 from distill.data.task_types.retrieval import no_negatives
 from distill.data.task_types.task_type import SOFT, group_numbers
-from distill.data.tasks import TaskData, soft_outputs_of
+from distill.data.tasks import TaskData
 from distill.data.windows import split, windows
 from distill.evaluation.tried import Tried, Try
 from distill.losses.objective import Objective
 from distill.losses.terms import bound
 from distill.models import teacher
-from distill.models.families.embedding import width_of
 from distill.models.families.head import stored_head
 from distill.models.student.training import only_used_embeddings
 from distill.models.write import write_model
@@ -46,6 +45,7 @@ from distill.pipeline.train_steps.development_rows import DevelopmentRows
 from distill.pipeline.train_steps.folds import CrossFitted, in_folds, with_folds
 from distill.pipeline.train_steps.inputs import MemberInputs
 from distill.pipeline.train_steps.layer_map import UNKNOWN, with_head
+from distill.pipeline.train_steps.learned_vectors import in_own_space, to_learned_width
 from distill.pipeline.train_steps.prepare import (
     Training,
     forget_training,
@@ -124,7 +124,7 @@ def _fitted(
         starting_model(inputs, data), settings, replace(runtime, seed=inputs.seed), inputs.build, inputs.average
     )
     if data.task.kind.separate and (settings.role != "teacher" or SOFT in data.train.column_names):
-        model.to_width(_width(inputs, data))
+        to_learned_width(model, inputs, data)
     of_task = training_data(inputs, settings, runtime, data)
     gates = None if goal is None else gates_for(settings.gates.kind, model, goal)
     if goal is not None and gates is None:
@@ -303,15 +303,10 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
             channels=copied.channels,
             rows=kind.rows,
             label_rows=kind.label_rows,
+            vectors=in_own_space(model, learned, own_rows, data, tokenizer, runtime),
         )
 
     return TrainingData(rows, collate, objective, seconds, global_batch)
-
-
-def _width(inputs: MemberInputs, data: TaskData) -> int:
-    """Number of components of the vectors that are learned: of stored ones or, without these, of the teacher's."""
-    soft = soft_outputs_of(data.train.select([0]))
-    return width_of(inputs.given) if soft is None else soft.shape[1] // len(data.task.columns)
 
 
 def starting_model(inputs: MemberInputs, data: TaskData) -> Any:

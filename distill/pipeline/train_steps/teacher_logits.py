@@ -14,6 +14,7 @@ from datasets import Dataset
 from torch import nn
 
 from distill.data.encode import Encoded
+from distill.data.members import read_by
 from distill.data.soft_labels import aligned
 from distill.data.task_model import load_for
 from distill.data.task_types import labelled
@@ -21,7 +22,7 @@ from distill.data.task_types.answers import narrowed
 from distill.data.task_types.layout import SECONDS
 from distill.data.tasks import TaskData, soft_outputs_of, targets_of
 from distill.data.tokens import identity
-from distill.inference.mixture import average, fit
+from distill.inference.mixture import fit, mixed
 from distill.inference.predict import in_windows, predict, window_logits
 from distill.models import families
 from distill.models.families.record import ABSENT
@@ -67,7 +68,7 @@ class Labeller:
 
 
 def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.ndarray:
-    """Averaged logits [rows, C] of a task's teachers for its training rows, [words, C] of their words, or
+    """Logits [rows, C] of a task's teachers as one, from `mixed`, for its training rows, [words, C] of their words, or
     [windows, 2 W] of their windows, of which there may be more.
 
     They are computed once and stored, because all epochs and all students use the same, and of a transfer set as many
@@ -80,7 +81,8 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
     task, models, machine = data.task.name, teacher.models, runtime.machine
     folder, weights = RunFolder(runtime.folder).teacher_logits(models.name) / task, models.weights[task]
     # Logits of words by an older version have zeros behind the first `longest` tokens of a text.
-    read = ["windows of words"] if data.task.kind.per_token else []
+    read: list[Any] = ["windows of words"] if data.task.kind.per_token else []
+    read += [data.task.prompts, data.task.member_prompts] if data.task.prompts or data.task.member_prompts else []
     fingerprint = checksums.fingerprint(
         [models.identity, weights, teacher.window, task, data.task.labels, runtime.longest, *read]
     )
@@ -98,10 +100,10 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
         parts = [] if before is None else [before]
         if len(rows):
             logits = [
-                _logits(model, tokenizer, data, rows, teacher.window, runtime)
-                for model, tokenizer in zip(models.folders[task], models.tokenizers, strict=True)
+                _logits(model, tokenizer, read_by(data, number), rows, teacher.window, runtime)
+                for number, (model, tokenizer) in enumerate(zip(models.folders[task], models.tokenizers, strict=True))
             ]
-            parts.append(average(logits, weights))
+            parts.append(mixed(data.task.kind, logits, weights))
         with atomic.writing(folder) as temporary:
             np.save(temporary / LOGITS, _joined(parts, data.task.kind.extractive), allow_pickle=False)
             np.save(temporary / ROWS, hashes, allow_pickle=False)

@@ -14,6 +14,7 @@ from distill.config.plan import CONTROLS, SHARED_HEADS, STATIC, Plan, Step, toke
 from distill.config.schemes import SCHEMES
 from distill.data.development_split import aside
 from distill.data.labels import check_head
+from distill.data.members import read_by
 from distill.data.soft_labels import without
 from distill.data.task_types import TaskType, labelled
 from distill.data.tasks import TaskData, soft_outputs_of, targets_of
@@ -73,7 +74,7 @@ def problems(tasks: Tasks, models: Models, config: Config, plan: Plan, steps: Se
 
 def _unfit_for_kind(kind: TaskType, models: Models, config: Config, plan: Plan) -> Iterator[Line]:
     """Reasons why the weights or the models of the run do not fit a kind of task."""
-    if config.teacher.weights == "learned" and (kind.per_token or kind.extractive):
+    if config.teacher.weights == "learned" and (kind.per_token or kind.extractive or kind.mixed):
         yield Problem("teacher.weights", "learned", f"be numbers or null for {kind.name}", "set them, or leave it out")
     types = ", ".join(record.name for record in families.FAMILIES.values() if kind.architecture not in record.without)
     for each in models.configs:
@@ -152,7 +153,7 @@ def few_rows(tasks: Tasks, teachers: int, config: Config, steps: Sequence[Step])
         kind, rows, fewest = data.task.kind, len(data.train), APART * ROWS_PER_WEIGHT * teachers
         if (window := config.teacher.window) is not None and not (kind.averaged and kind.architecture == TEXTS):
             yield Problem("teacher.window", window, f"be null for {kind.name}", "leave it out")
-        if not kind.averaged and teachers > 1:
+        if not (kind.averaged or kind.mixed) and teachers > 1:
             yield Problem(
                 "tasks.kind",
                 f"{kind.name} for {name}",
@@ -255,7 +256,10 @@ def _other_width(tasks: Tasks, models: Models, alone: bool) -> Iterator[Line]:
             if (width := dense_width(each.folder)) not in (None, stored):
                 must = f"have {stored}, those of the vectors in tasks.soft_label, or no Dense after its pooling"
                 yield Problem("student.name", f"an embedder of {width} dimensions", must, "choose another")
-        if stored is not None and not alone and stored != (width := width_of(models.teachers[0].folder)):
+        if stored is not None and len(models.teachers) > 1:
+            must = "be null with several teachers, whose vectors have another space"
+            yield Problem("tasks.soft_label", f"vectors for {name}", must, "leave it out, or give one teacher")
+        elif stored is not None and not alone and stored != (width := width_of(models.teachers[0].folder)):
             yield Problem(
                 "tasks.soft_label",
                 f"vectors of {stored} numbers in {name}",
@@ -277,9 +281,10 @@ def of_embedders(tasks: Tasks, models: Models, config: Config, steps: Sequence[S
     kinds = [data.task.kind for data in tasks.values()]
     exported = any(step.embeds for step in steps)
     if exported or any(kind.separate for kind in kinds):
-        for each in [*models.teachers, *([] if models.student is None else [models.student])]:
+        students = [] if models.student is None else [(0, models.student)]
+        for number, each in [*enumerate(models.teachers), *students]:
             check_cosines(each.folder)
-            check_prompted(each.folder, [prompt for data in tasks.values() for prompt in data.task.prompts])
+            check_prompted(each.folder, [p for data in tasks.values() for p in read_by(data, number).task.prompts])
         used = {"tasks.max_length": config.tasks.max_length} if kinds else {}
         if any(step.on_corpus for step in steps):
             used["corpus.max_length"] = config.corpus.max_length
