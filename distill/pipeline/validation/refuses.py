@@ -39,6 +39,10 @@ class Case:
         """Whether the stage trains teachers on tasks."""
         return isinstance(self.stage, Train) and self.stage.data == "tasks" and self.stage.role == "teacher"
 
+    def without(self, source: str) -> bool:
+        """Whether a source of rows without labels has no share of them."""
+        return self.config.transfer.times == 0 or not self.config.transfer.sources.get(source)
+
     @property
     def pruners(self) -> list[Step]:
         """The prune steps that prune by the gates of the step."""
@@ -112,12 +116,9 @@ _OF_LAYERS = tuple(
 )
 TARGETS = tuple(f"target.{name}" for name in config.UNITS)
 _GATES, _FOLDS, _BEST = ("stages.*.gates.kind",), ("stages.*.folds",), ("stages.*.best_of",)
-_FILES, _MINUTES, _HEADS, _SHAPE_OF = (
-    ("transfer.files",),
-    ("budget.minutes",),
-    ("student.heads",),
-    ("stages.*.shape_of",),
-)
+_TRANSFER = ("transfer.files", "transfer.masked_lm")
+_FILES, _MINUTES = ("transfer.files",), ("budget.minutes",)
+_HEADS, _SHAPE_OF = ("student.heads",), ("stages.*.shape_of",)
 
 OTHER_TEACHER = Situation(
     "with teacher={case.config.teacher.kind}", lambda case: case.config.teacher.kind not in ("hub", NO_TEACHER)
@@ -132,10 +133,8 @@ OWN_ROWS = Situation("with tasks.train", lambda case: case.config.tasks.train is
 NO_FILES = Situation(
     "where rows are not from files", lambda case: not any(task.train for task in chosen(case.config.tasks).values())
 )
-NO_SHARE = Situation(
-    "without rows from files",
-    lambda case: case.config.transfer.times == 0 or not case.config.transfer.sources.get("files"),
-)
+NO_SHARE = Situation("without rows from files", lambda case: case.without("files"))
+NO_EDITS = Situation("without rows that are edits", lambda case: case.without("edits"))
 NO_TRANSFER = Situation(
     "in a recipe that distils no task",
     lambda case: not any(getattr(case.config.stages.get(name), "transfer", False) for name in case.config.pipeline),
@@ -291,8 +290,9 @@ REFUSES = (
     Refusal(("tasks.hub",), None, OWN_ROWS, "leave one of them out"),
     Refusal(("tasks.path",), None, NO_FILES, "add tasks=glue"),
     Refusal(_FILES, None, NO_SHARE, "set transfer=mixed"),
-    Refusal(_FILES, None, WITHOUT_TEACHER, "leave it out, or set teacher.name=FOLDER"),
-    Refusal(_FILES, None, NO_TRANSFER, "leave it out, or set stages.STAGE.transfer=true"),
+    Refusal(("transfer.masked_lm",), None, NO_EDITS, "set transfer=mixed"),
+    Refusal(_TRANSFER, None, WITHOUT_TEACHER, "leave it out, or set teacher.name=FOLDER"),
+    Refusal(_TRANSFER, None, NO_TRANSFER, "leave it out, or set stages.STAGE.transfer=true"),
     Refusal(("push",), None, NO_EXPORT, "add one, or leave it out"),
     Refusal(("student.name",), None, BUILT_STUDENT, "try recipe=task"),
     Refusal(FORM, None, GIVEN_STUDENT, OUT),
