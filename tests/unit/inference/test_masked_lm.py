@@ -25,14 +25,14 @@ def loaded(folder: Path, longest: int = 32) -> MaskedLm:
 
 
 def fill_mask(folder: Path, text: str, begins: str = "", continues: str = "##") -> list[list[str]]:
-    """The whole words that transformers' pipeline predicts at each mask, the most probable first: tokens that begin with
+    """Whole words that transformers' pipeline predicts at each mask, the most probable first: tokens that begin with
     `begins`, and not with `continues`."""
     from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     found: Any = pipeline("fill-mask", model=model, tokenizer=tokenizer, top_k=len(tokenizer))(text)
     tokens = [
-        [tokenizer.convert_ids_to_tokens(each["token"]) for each in row]
+        [tokenizer.convert_ids_to_tokens(each["token"]) for each in row if each["token"] < len(tokenizer)]
         for row in (found if isinstance(found[0], list) else [found])
     ]
     return [
@@ -47,7 +47,7 @@ def fill_mask(folder: Path, text: str, begins: str = "", continues: str = "##") 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return TINY["save"](tmp_path_factory.mktemp("bert"), "bert", "MaskedLM", std=0.3)
+    return TINY["save"](tmp_path_factory.mktemp("bert"), "bert", "MaskedLM", std=0.8)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_they_are_those_of_fill_mask(bert: Path) -> None:
 
 def test_words_after_a_space_and_after_none_have_tokens_of_their_own(roberta: Path) -> None:
     text = "two goats were (asleep on the roof"
-    assert teacher.load_tokenizer(roberta).tokenize(text)[:4] == ["two", "Ġgoats", "Ġwere", "Ġ("]
+    assert teacher.load_tokenizer(roberta).tokenize(text)[:3] == ["two", "Ġgoats", "Ġwere"]
     found = loaded(roberta)([(text, [1]), (text, [0]), (text, [3])])
     (spaced,) = fill_mask(roberta, "two <mask> were (asleep on the roof", "Ġ")
     assert found[0][1] == [word for word in spaced if word != "goats"][:CANDIDATES]
@@ -101,16 +101,16 @@ def test_words_after_a_space_and_after_none_have_tokens_of_their_own(roberta: Pa
 
 @pytest.mark.parametrize("family", TINY["SHAPES"])
 def test_they_are_the_most_probable_whole_words_of_every_family(family: str, tmp_path: Path) -> None:
-    folder = TINY["save"](tmp_path, family, "MaskedLM", std=0.3)
+    folder = TINY["save"](tmp_path, family, "MaskedLM", std=0.8)
     text, other = SENTENCES[6], SENTENCES[1]
-    found = loaded(folder)([(other, [0]), (text, [1, 8])])[1]
+    found = loaded(folder)([(other, [0]), (text, [1, 6])])[1]
     model, tokenizer = teacher.load_mlm(folder)[0], teacher.load_tokenizer(folder)
     words = text.split()
     batch = tokenizer(text.replace("goats", "[MASK]").replace("roof", "[MASK]"), return_tensors="pt")
     with torch.no_grad():
         logits = model(**families.inputs(model, batch)).logits[0, : batch["input_ids"].shape[1]]
     masked = logits[batch["input_ids"][0] == tokenizer.mask_token_id, : len(tokenizer)]
-    for number, row in zip((1, 8), masked, strict=True):
+    for number, row in zip((1, 6), masked, strict=True):
         tokens = tokenizer.convert_ids_to_tokens(row.argsort(descending=True).tolist())
         assert found[number] == [token for token in tokens if token.isalnum() and token != words[number]][:CANDIDATES]
 
