@@ -76,20 +76,21 @@ class MaskedLm:
 
     def _sequences(self, texts: Sequence[tuple[str, Sequence[int]]]) -> Iterator[tuple[np.ndarray, list[Place]]]:
         """The token ids of each sequence of the texts, and the places in it that are masked."""
-        if not texts:
+        asked = [owner for owner, (_, numbers) in enumerate(texts) if numbers]
+        if not asked:
             return
         with cutting(self._tokenizer):
             encoded = self._tokenizer(
-                [text for text, _ in texts],
+                [texts[owner][0] for owner in asked],
                 truncation=True,
                 max_length=self._longest,
                 return_overflowing_tokens=True,
                 return_offsets_mapping=True,
             )
-        owners = encoded["overflow_to_sample_mapping"]
+        owners = [asked[number] for number in encoded["overflow_to_sample_mapping"]]
         for ids, offsets, owner in zip(encoded["input_ids"], encoded["offset_mapping"], owners, strict=True):
             text, numbers = texts[owner]
-            every = places(text) if numbers else []
+            every = places(text)
             wanted = {every[number]: number for number in numbers}
             inside = []
             for at, (start, end) in enumerate(offsets):
