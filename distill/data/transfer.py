@@ -63,12 +63,12 @@ class Pool:
     """Sentences of the corpus."""
     words: Mapping[str, Sequence[str]] | None = None
     """Word -> words with similar embeddings."""
-    predicted: Predicted | None = None
-    """Predicts words in place of others, from the words around them; None without such a model."""
     spans: Sequence[Sequence[Span]] = ()
     """The spans of each row of `own`; empty for tasks without spans."""
     part: Callable[[str], Any] = _as_it_is
     """A text -> the text as it is in rows of the task."""
+    predicted: Predicted | None = None
+    """Predicts words in place of others, from the words around them; None without such a model."""
 
 
 @dataclass(frozen=True)
