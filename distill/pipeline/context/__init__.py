@@ -109,7 +109,7 @@ class Context:
         folders = {
             "teacher": lambda: given.teachers,
             "student": lambda: [given.student],
-            "masked_lm": lambda: [given.masked_lm],
+            "masked_lm": lambda: [given.masked_lm or ""],
         }
         return fingerprints.of_models(folders.get(name, lambda: [given.tokenizer_folder])())
 

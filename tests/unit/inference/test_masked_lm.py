@@ -47,7 +47,7 @@ def fill_mask(folder: Path, text: str, begins: str = "", continues: str = "##") 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return TINY["save"](tmp_path_factory.mktemp("bert"), "bert", "MaskedLM", std=0.8)
+    return TINY["save"](tmp_path_factory.mktemp("bert"), "bert", "MaskedLM", initializer_range=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +81,15 @@ def test_they_are_those_of_fill_mask(bert: Path) -> None:
         own = text.split()[number].strip("().")
         assert own not in found[number]
         assert found[number] == [word for word in expected if word != own][:CANDIDATES]
+    (other,) = loaded(bert)([(text.replace("goats", "plums"), [3, 6])])
+    assert other != found  # they depend on the other words
 
 
 def test_words_after_a_space_and_after_none_have_tokens_of_their_own(roberta: Path) -> None:
     text = "two goats were (asleep on the roof"
     assert teacher.load_tokenizer(roberta).tokenize(text)[:3] == ["two", "Ġgoats", "Ġwere"]
     found = loaded(roberta)([(text, [1]), (text, [0]), (text, [3])])
-    (spaced,) = fill_mask(roberta, "two <mask> were (asleep on the roof", "Ġ")
+    (spaced,) = fill_mask(roberta, "two<mask> were (asleep on the roof", "Ġ")  # the space is of the token
     assert found[0][1] == [word for word in spaced if word != "goats"][:CANDIDATES]
     for number, masked in ((0, "<mask> goats were (asleep on the roof"), (3, "two goats were (<mask> on the roof")):
         (expected,) = fill_mask(roberta, masked, "", "Ġ")
