@@ -69,33 +69,36 @@ class MaskedLm:
             tokens = [int(own[offsets[n] + at]) for n in part for *_, at in masked[n]]
             best = self._best(pad(encoded, part, self._tokenizer.pad_token_id), columns, tokens)
             for (text, number, _), words in zip((place for n in part for place in masked[n]), best, strict=True):
-                found[text][number] = words
+                if words:
+                    found[text][number] = words
         self.asked += sum(len({*numbers}) for _, numbers in texts)
         self.found += sum(map(len, found))
         return found
 
     def _sequences(self, texts: Sequence[tuple[str, Sequence[int]]]) -> Iterator[tuple[np.ndarray, list[Place]]]:
         """The token ids of each sequence of the texts, and the places in it that are masked."""
-        asked = [owner for owner, (_, numbers) in enumerate(texts) if numbers]
-        if not asked:
+        wanted: dict[int, dict[tuple[int, int], int]] = {}
+        for owner, (text, numbers) in enumerate(texts):
+            if numbers:
+                every = places(text)
+                wanted[owner] = {every[number]: number for number in numbers}
+        if not wanted:
             return
         with cutting(self._tokenizer):
             encoded = self._tokenizer(
-                [texts[owner][0] for owner in asked],
+                [texts[owner][0] for owner in wanted],
                 truncation=True,
                 max_length=self._longest,
                 return_overflowing_tokens=True,
                 return_offsets_mapping=True,
             )
-        owners = [asked[number] for number in encoded["overflow_to_sample_mapping"]]
+        rows = [*wanted]
+        owners = [rows[number] for number in encoded["overflow_to_sample_mapping"]]
         for ids, offsets, owner in zip(encoded["input_ids"], encoded["offset_mapping"], owners, strict=True):
-            text, numbers = texts[owner]
-            every = places(text)
-            wanted = {every[number]: number for number in numbers}
-            inside = []
+            text, inside = texts[owner][0], []
             for at, (start, end) in enumerate(offsets):
                 space = end - start - len(text[start:end].lstrip())  # some tokenizers count the space before a word
-                number = wanted.get((start + space, end))
+                number = wanted[owner].get((start + space, end))
                 if number is not None and (self._spaced[ids[at]] or self._unspaced[ids[at]]):
                     inside.append((owner, number, at))
             yield np.array(ids, np.int32), inside
