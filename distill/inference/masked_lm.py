@@ -95,7 +95,8 @@ class MaskedLm:
         rows = [*wanted]
         owners = [rows[number] for number in encoded["overflow_to_sample_mapping"]]
         for ids, offsets, owner in zip(encoded["input_ids"], encoded["offset_mapping"], owners, strict=True):
-            text, inside = texts[owner][0], []
+            text = texts[owner][0]
+            inside: list[Place] = []
             for at, (start, end) in enumerate(offsets):
                 space = end - start - len(text[start:end].lstrip())  # some tokenizers count the space before a word
                 number = wanted[owner].get((start + space, end))
@@ -110,8 +111,7 @@ class MaskedLm:
         """The words predicted at each masked place [row, column] of a batch, in place of these tokens."""
         device = next(self._model.parameters()).device
         hidden = families.encode(self._model, {k: torch.from_numpy(v).to(device) for k, v in batch.items()})
-        rows, places = torch.tensor(columns, device=device).T
-        chosen: Tensor = hidden[rows, places]
+        chosen: Tensor = hidden[tuple(torch.tensor(columns, device=device).T)]
         for part, own in zip(chosen.split(_AT_ONCE), torch.tensor(tokens).split(_AT_ONCE), strict=True):
             logits = families.mlm_logits(self._model, part).float().cpu()
             # A word after a space is replaced by words after a space, any other by words that are not.
