@@ -157,6 +157,9 @@ class Transfer:
     files: Any = field(default=None, metadata=TEXTS)
     """Your own rows without labels: CSV, TSV, JSON Lines or parquet with the task's text columns; a pattern, a URL, or
     a list. Of several tasks, the tasks that have these columns use them."""
+    masked_lm: str | None = None
+    """A masked language model, whose predictions replace words in `edits`: a folder, or a name on the hub, with files
+    that have its head. Words of several of its tokens are replaced by similar ones, as all words are when null."""
 
 
 _LIMIT = at_least(1, "null sets no limit")

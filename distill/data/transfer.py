@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import chain, compress, islice
+from itertools import chain, compress, islice, repeat
 from typing import Any
 
 import numpy as np
 
+from distill.data.edits import Predicted, edited, replaced
 from distill.data.near import NearCopies, normalized
 from distill.data.similar import Index
 
@@ -31,10 +32,6 @@ NEAREST = 8
 
 NEAR = 0.5
 """Share of new pairs whose texts are similar. The others are drawn at random, and seldom have anything in common."""
-
-EDITED, REPLACED, DROPPED = 0.15, 0.6, 0.2
-"""Share of the words of a text that are edited; of these, shares that are replaced and dropped. The rest are swapped
-with the next word."""
 
 TRIES = 4
 """Rows that a source may make for each that is wanted, before it counts as exhausted."""
@@ -70,6 +67,8 @@ class Pool:
     """The spans of each row of `own`; empty for tasks without spans."""
     part: Callable[[str], Any] = _as_it_is
     """A text -> the text as it is in rows of the task."""
+    predicted: Predicted | None = None
+    """Predicts words in place of others, from the words around them; None without such a model."""
 
 
 @dataclass(frozen=True)
@@ -267,62 +266,74 @@ def _one_of(numbers: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 def _edits(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
     """The task's rows with words replaced, dropped and swapped, in one of their parts or in both."""
-
-    def change(text: str) -> str:
-        return edited(text, pool.words or {}, vocabulary, random)
-
     vocabulary = [word for row in pool.own for text in pieces(row) for word in re.findall(r"\w+", text)]
     if not vocabulary:
         return
-    while True:
-        for number in random.permutation(len(pool.own)):
-            row = pool.own[number]
-            chosen = random.random(len(row)) < 0.75
-            chosen[random.integers(len(row))] = True
-            if isinstance(row[0], tuple):
-                yield (tuple(change(" ".join(row[0])).split()),)
-                continue
-            yield tuple(
-                part if not changed else change(part) if isinstance(part, str) else tuple(map(change, part))
-                for part, changed in zip(row, chosen, strict=True)
-            )
+
+    def new(word: str, predicted: Sequence[str] = ()) -> str:
+        return replaced(word, predicted, pool.words or {}, vocabulary, random)
+
+    def change(text: str, random: np.random.Generator) -> str:
+        return edited(text, lambda _, word: new(word), random)
+
+    rows = chain.from_iterable(_shuffled(own, random) for own in repeat(pool.own))
+    if pool.predicted is None:
+        yield from (_changed(row, change, random) for row in rows)
+    else:
+        for part in _batches(rows):
+            yield from _changed_at_once(part, pool.predicted, new, random)
 
 
-def edited(
-    text: str, similar: Mapping[str, Sequence[str]], vocabulary: Sequence[str], random: np.random.Generator
-) -> str:
-    """A text with a share `EDITED` of its words, but at least one, replaced, dropped or swapped with the next.
+def _changed(row: Row, change: Callable[[str, np.random.Generator], str], random: np.random.Generator) -> Row:
+    """A row with one of its parts or both changed."""
+    chosen = random.random(len(row)) < 0.75
+    chosen[random.integers(len(row))] = True
+    if isinstance(row[0], tuple):
+        return (tuple(change(" ".join(row[0]), random).split()),)
+    return tuple(
+        part
+        if not changed
+        else change(part, random)
+        if isinstance(part, str)
+        else tuple(change(text, random) for text in part)
+        for part, changed in zip(row, chosen, strict=True)
+    )
 
-    A word is replaced by one of its words in `similar` or, without these, by one of `vocabulary`.
+
+def _changed_at_once(
+    rows: Sequence[Row],
+    predicted: Predicted,
+    new: Callable[[str, Sequence[str]], str],
+    random: np.random.Generator,
+) -> list[Row]:
+    """Rows edited with words that are predicted for all of them together.
+
+    Each row is edited twice, by random numbers of a seed of its own: first to learn which words are replaced.
+
+    Args:
+        new: (word, predictions in its place) -> the word that replaces it.
     """
-    words = text.split()
-    if not words:
+    seeds = random.integers(2**63, size=len(rows)).tolist()
+    asked: list[tuple[str, list[int]]] = []
+
+    def ask(text: str, random: np.random.Generator) -> str:
+        def note(number: int, word: str) -> str:
+            numbers.append(number)
+            return word
+
+        numbers: list[int] = []
+        edited(text, note, random)
+        asked.append((text, numbers))
         return text
-    chosen = random.random(len(words)) < EDITED
-    chosen[random.integers(len(words))] = True
-    for place in np.flatnonzero(chosen):
-        action = random.random()
-        if action < REPLACED:
-            words[place] = _replaced(words[place], similar, vocabulary, random)
-        elif action < REPLACED + DROPPED:
-            words[place] = ""
-        elif place + 1 < len(words):
-            words[place], words[place + 1] = words[place + 1], words[place]
-    return " ".join(word for word in words if word) or text
 
+    def fill(text: str, random: np.random.Generator) -> str:
+        found = next(answers)
+        return edited(text, lambda number, word: new(word, found.get(number, ())), random)
 
-def _replaced(
-    word: str, similar: Mapping[str, Sequence[str]], vocabulary: Sequence[str], random: np.random.Generator
-) -> str:
-    """Another word, with the punctuation around the one that it replaces."""
-    inside = re.fullmatch(r"(\W*)(.*?)(\W*)", word)
-    assert inside is not None
-    before, core, after = inside.groups()
-    others = similar.get(core) or similar.get(core.lower())
-    if not others:
-        return vocabulary[int(random.integers(len(vocabulary)))]
-    other = others[int(random.integers(len(others)))]
-    return f"{before}{other.capitalize() if core[:1].isupper() else other}{after}"
+    for row, seed in zip(rows, seeds, strict=True):
+        _changed(row, ask, np.random.default_rng(seed))
+    answers = iter(predicted(asked))
+    return [_changed(row, fill, np.random.default_rng(seed)) for row, seed in zip(rows, seeds, strict=True)]
 
 
 SOURCES: dict[str, Callable[[Pool, np.random.Generator], Iterable[Row]]] = {

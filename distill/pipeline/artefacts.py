@@ -86,6 +86,9 @@ class TransferSet(Stored, frozen=True, kw_only=True):
     held_out: int
     """Number of rows that were left out because one of their texts is, or is nearly, a text of a development or
     reported split."""
+    predicted: float | None = None
+    """Share of the words that replace others in edited texts that a masked language model predicted; None without such
+    a model."""
     used: int | None = None
     """Number of rows that a training used; None for the set itself."""
 

@@ -6,7 +6,9 @@ import re
 import shlex
 
 _ON_THE_HUB = {
-    **dict.fromkeys(("teacher.name", "teacher.names", "student.name", "student.tokenizer", "push"), 1),
+    **dict.fromkeys(
+        ("teacher.name", "teacher.names", "student.name", "student.tokenizer", "transfer.masked_lm", "push"), 1
+    ),
     **dict.fromkeys(("corpus.name", "recipe"), 2),
 }
 """Setting -> the most slashes in a hub name, such as `google/bert`; a value with more is a path."""

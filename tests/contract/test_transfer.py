@@ -105,12 +105,17 @@ def test_rows_of_every_source_get_the_outputs_of_the_teacher_and_no_label(
     settings = Transfer(times=1.0, sources=dict.fromkeys(TRANSFER_SOURCES, 1.0))
     more = files.read(str(tmp_path / "more.jsonl"), "transfer.files", None)
     sentences = [f"{text(n + 6000)}." for n in range(300)]
-    sources = transfer.Sources(settings, {"a": data, **others}, held_out, more, lambda: sentences, "", TOKENIZER)
+    masked = str(TINY["save"](tmp_path / "masked", "bert", "MaskedLM"))
+    sources = transfer.Sources(
+        settings, {"a": data, **others}, held_out, more, lambda: sentences, "", TOKENIZER, masked
+    )
     longer, made = transfer.extended(sources, data, 40, runtime)
 
     expected = SOURCES.get(kind, ("files", "tasks", "corpus", "edits"))
     assert made.sources.keys() == {*expected}
     assert made.used == 40
+    assert made.predicted is not None
+    assert made.predicted > 0.7  # all but e.g.
     own, new = len(data.train), longer.train.select(range(len(data.train), len(longer.train)))
     assert len(new) == 40
     assert longer.train.select(range(own)).to_dict() == data.train.select_columns(longer.train.column_names).to_dict()

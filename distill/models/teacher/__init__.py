@@ -7,7 +7,7 @@ everything else loads from local folders.
 from distill.models.teacher.embedder import check_exported, is_lower_cased, longest, pooling
 from distill.models.teacher.files import check_weights
 from distill.models.teacher.folders import EMBEDDED_NAME, EMBEDDED_PACKAGE, TOKENIZER, fetch, licence, resolve
-from distill.models.teacher.given import check_given, notes, unused_in
+from distill.models.teacher.given import check_given, check_masked_lm, notes, unused_in
 from distill.models.teacher.headless import without_head
 from distill.models.teacher.load import check_vocabulary, load_classifier, load_mlm, load_tokenizer, read_config
 from distill.models.teacher.random import random_teacher
@@ -18,6 +18,7 @@ __all__ = [
     "TOKENIZER",
     "check_exported",
     "check_given",
+    "check_masked_lm",
     "check_vocabulary",
     "check_weights",
     "fetch",

@@ -15,7 +15,7 @@ from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECT
 from distill.models.families.sentence import of_cross_encoder
 from distill.models.families.settings import own_code, quantizer_of
 from distill.models.families.weights import CONFIG, config_of, opened, unread, weight_files
-from distill.models.teacher.load import read_config
+from distill.models.teacher.load import check_vocabulary, load_mlm, load_tokenizer, read_config
 from distill.models.teacher.whole import BUFFERS, load_whole, not_finite
 from distill.runtime import quoting
 
@@ -55,6 +55,30 @@ def check_given(path: str | Path, key: str) -> list[str]:
                 if name not in unused and not bool(torch.isfinite(tensors.get_tensor(name)).all()):
                     raise not_finite(file, name)
     return list(notes(path, unused))
+
+
+def check_masked_lm(path: str | Path, key: str) -> None:
+    """Check that a model is whole, and that it and its tokenizer predict masked tokens.
+
+    Raises:
+        ConfigError: about the setting `key`, as from `check_given`, and for a model without a stored language-model
+            head: a new one would predict at random.
+        DataError: as from `check_given` and `load_tokenizer`.
+    """
+    check_given(path, key)
+    config, tokenizer = read_config(path, key), load_tokenizer(path)
+    stored = False
+    if families.family_of(config).mlm_head:
+        with torch.random.fork_rng(devices=[]):
+            _, stored = load_mlm(path)
+    if not stored:
+        raise ConfigError(
+            f"{key}: got {path}, whose files have no head of a masked language model; must be a model for fill-mask, "
+            "such as a pretrained BERT or RoBERTa, with its head; name another, or leave it out"
+        )
+    if tokenizer.mask_token_id is None:
+        raise ConfigError(f"{key}: got {path}, whose tokenizer has no mask token; must have one; name another model")
+    check_vocabulary(tokenizer, config, key)
 
 
 def unused_in(path: str | Path) -> set[str]:

@@ -107,7 +107,11 @@ class Context:
         if name == "corpus":
             return fingerprints.of_corpus(self.config.corpus)
         given = self.given
-        folders = {"teacher": lambda: given.teachers, "student": lambda: [given.student]}
+        folders = {
+            "teacher": lambda: given.teachers,
+            "student": lambda: [given.student],
+            "masked_lm": lambda: [given.masked_lm or ""],
+        }
         return fingerprints.of_models(folders.get(name, lambda: [given.tokenizer_folder])())
 
     @property

@@ -124,6 +124,18 @@ class GivenModels:
         return loaded
 
     @functools.cached_property
+    def masked_lm(self) -> str | None:
+        """Folder of the masked language model that replaces words in rows without labels; None without one."""
+        name = self.config.transfer.masked_lm
+        if name is None:
+            return None
+        if self.config.limit.smoke and not Path(name).is_dir():
+            self._log_random("transfer.masked_lm", name)
+            return self._random("masked_lm", 1)
+        with self.machine.main_first():
+            return teacher.fetch(name, "transfer.masked_lm")
+
+    @functools.cached_property
     def tokenizer_folder(self) -> str:
         """Folder of the student's tokenizer: `student.tokenizer`, the given student, or the first teacher."""
         own = self.config.student.tokenizer

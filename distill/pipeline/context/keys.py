@@ -25,6 +25,7 @@ NAMES = {
     "tasks": "the rows of the tasks",
     "corpus": "the corpus",
     "unlabelled": "the rows without labels",
+    "masked_lm": "the masked language model",
     "code": "code from outside of distill",
 }
 """Name of a given model or data set -> its name in messages."""
@@ -124,6 +125,7 @@ def needed(step: Step, config: Config) -> list[str]:
         "tasks": not step.on_corpus,
         "corpus": step.on_corpus or "corpus" in texts or (transfer and config.transfer.sources.get("corpus", 0) > 0),
         "unlabelled": transfer and config.transfer.files is not None,
+        "masked_lm": transfer and config.transfer.masked_lm is not None,
         "code": outside.code() != "",
     }
     return [name for name, reads_it in reads.items() if reads_it]

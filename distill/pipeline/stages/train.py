@@ -84,8 +84,9 @@ def inputs(ctx: Context, step: Step) -> TrainInputs:
     transfer = None
     if settings.transfer and source is not None and config.teacher.kind != NO_TEACHER and config.transfer.times > 0:
         transfer = Sources(
-            config.transfer, tasks, ctx.held_out, ctx.unlabelled, lambda: ctx.texts, given.teacher, given.tokenizer
-        )
+            config.transfer, tasks, ctx.held_out, ctx.unlabelled, lambda: ctx.texts, given.teacher, given.tokenizer,
+            given.masked_lm,
+        )  # fmt: skip
 
     goal = None
     if settings.gates.trained:

@@ -23,9 +23,12 @@ from distill.data.task_types.layout import Making
 from distill.data.task_types.task_type import SOFT
 from distill.data.tasks import TaskData, targets_of
 from distill.data.transfer import HeldOut, Pool, Row, made, pieces, texts_of
+from distill.inference.masked_lm import MaskedLm
+from distill.models import teacher
 from distill.pipeline.artefacts import TransferSet
 from distill.pipeline.context.folder import TRANSFER
 from distill.pipeline.runtime import Runtime
+from distill.pipeline.train_steps.prepare import frozen
 from distill.runtime import progress
 from distill.runtime.storage import atomic, run_folder, structs
 
@@ -60,10 +63,12 @@ class Sources:
     """The rows of `transfer.files`."""
     texts: Callable[[], Iterable[str]]
     """Returns the documents of the corpus."""
-    teacher: str
+    given: str
     """Folder of the given teacher, by whose embeddings words are similar."""
     tokenizer: Any
     """Tokenizer of that teacher."""
+    masked_lm: str | None = None
+    """Folder of the masked language model that replaces words; None without one."""
 
     @cached_property
     def near(self) -> NearCopies:
@@ -80,7 +85,9 @@ def extended(sources: Sources, data: TaskData, count: int, runtime: Runtime) -> 
     """The task with at most `count` rows of its transfer set after its training rows, and a description of the set."""
     every, found = transfer_rows(sources, data, runtime)
     rows = every[:count]
-    made = TransferSet(own=found.own, sources=found.sources, held_out=found.held_out, used=len(rows))
+    made = TransferSet(
+        own=found.own, sources=found.sources, held_out=found.held_out, predicted=found.predicted, used=len(rows)
+    )
     if not rows:
         return data, made
     from datasets import Dataset, concatenate_datasets
@@ -113,12 +120,17 @@ def transfer_rows(sources: Sources, data: TaskData, runtime: Runtime) -> tuple[l
             settings = sources.settings
             count = min(round(settings.times * len(data.train)), settings.most)
             with progress.waiting(f"{name}: making rows without labels"):
-                pool, random = _pool(sources, data, runtime.seed), np.random.default_rng(runtime.seed)
+                predicted = _masked_lm(sources, runtime)
+                pool = replace(_pool(sources, data, runtime.seed), predicted=predicted)
+                random = np.random.default_rng(runtime.seed)
                 shares = {name: settings.sources.get(name, 0) for name in _making(data).sources}
                 result = made(pool, shares, count, _held_out(sources, data, pool), random)
             with atomic.writing(folder) as temporary:
                 atomic.write_json(temporary / ROWS, result.rows)
-                found = TransferSet(own=len(data.train), sources=result.counts, held_out=result.held_out)
+                share = predicted.found / predicted.asked if predicted is not None and predicted.asked else None
+                found = TransferSet(
+                    own=len(data.train), sources=result.counts, held_out=result.held_out, predicted=share
+                )
                 structs.write(temporary / run_folder.MANIFEST, found)
             runtime.machine.log(described(name, found))
     stored = atomic.read_json(folder / ROWS)
@@ -148,6 +160,12 @@ def described(task: str, made: TransferSet) -> str:
             "transfer.files has texts of the splits"
             if many
             else ""
+        )
+        + (
+            ""
+            if made.predicted is None
+            else f". transfer.masked_lm predicted {100 * made.predicted:.0f}% of the words that edits put in place of "
+            "others; similar words replaced words that are not one of its tokens"
         )
     )
 
@@ -187,10 +205,20 @@ def _pool(sources: Sources, data: TaskData, seed: int) -> Pool:
         _of_files(sources.unlabelled, data.task.columns, making, own),
         [row for other in others for row in _fitting(parts_of(other.task, _chosen(other, seed)), other, data, own)],
         _sentences(sources.texts()) if shares.get("corpus") and data.task.kind.layout.makes("corpus") else (),
-        _words(sources.teacher, sources.tokenizer, data, own) if shares.get("edits") else None,
+        _words(sources.given, sources.tokenizer, data, own) if shares.get("edits") else None,
         spans or (),
         part,
     )
+
+
+def _masked_lm(sources: Sources, runtime: Runtime) -> MaskedLm | None:
+    """What predicts words in place of others; None without a masked language model, and without edits."""
+    if sources.masked_lm is None or not sources.settings.sources.get("edits"):
+        return None
+    model, stored = teacher.load_mlm(sources.masked_lm)
+    assert stored  # checked before the run began
+    tokenizer = teacher.load_tokenizer(sources.masked_lm)
+    return MaskedLm(frozen(model, runtime.machine), tokenizer, runtime.longest)
 
 
 def _chosen(data: TaskData, seed: int) -> Dataset:
@@ -249,7 +277,7 @@ def _sentences(texts: Iterable[str]) -> list[str]:
     return list(found)[:MOST_SENTENCES]
 
 
-def _words(teacher: str, tokenizer: Any, data: TaskData, own: list[Row]) -> dict[str, list[str]]:
+def _words(given: str, tokenizer: Any, data: TaskData, own: list[Row]) -> dict[str, list[str]]:
     """Word of the task -> words of the task with similar embeddings in the teacher; only words of a single token."""
     counted = Counter(word for row in own for text in pieces(row) for word in re.findall(r"[^\W\d_]{2,}", text))
     words = [word for word, _ in counted.most_common(MOST_WORDS)]
@@ -257,6 +285,6 @@ def _words(teacher: str, tokenizer: Any, data: TaskData, own: list[Row]) -> dict
     ids = tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]
     single = {word: tokens[0] for word, tokens in zip(words, ids, strict=True) if len(tokens) == 1}
     single = {word: token for word, token in single.items() if token != tokenizer.unk_token_id}
-    model = load_for(data.task, teacher, pad_id=tokenizer.pad_token_id)
+    model = load_for(data.task, given, pad_id=tokenizer.pad_token_id)
     matrix = model.get_input_embeddings().weight.detach().float().numpy()
     return similar_words(list(single), matrix[list(single.values())], SIMILAR)

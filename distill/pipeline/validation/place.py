@@ -13,7 +13,7 @@ from distill.pipeline.validation.rules import flatten
 from distill.runtime import quoting
 from distill.runtime.storage.outputs import spellings
 
-READ = frozenset("name names path files train validation test development tokenizer".split())
+READ = frozenset("name names path files train validation test development tokenizer masked_lm".split())
 """Last parts of the keys of settings that may be paths."""
 
 

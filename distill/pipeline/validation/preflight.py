@@ -10,6 +10,7 @@ from distill.errors import refuse
 from distill.models import teacher
 from distill.pipeline.context import Context
 from distill.pipeline.context.given import GivenModels
+from distill.pipeline.context.keys import needed
 from distill.pipeline.stages.shape_search import check_reach, search_inputs
 from distill.pipeline.validation import data, models
 from distill.pipeline.validation.models import Model, Models
@@ -27,6 +28,8 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
         return
     config, plan, log = ctx.config, ctx.plan, ctx.machine.log
     given = _loaded(ctx.given, pending, log)
+    if any("masked_lm" in needed(step, config) for step in pending) and ctx.given.masked_lm is not None:
+        teacher.check_masked_lm(ctx.given.masked_lm, "transfer.masked_lm")
     _log(log, models.beyond_trained(given, config, plan, pending))
     most = memory() if ctx.machine.device.type == "cpu" else None
     refuse(dict.fromkeys(models.problems(given, config, plan, pending, most)))

@@ -83,6 +83,7 @@ def _model_folders(config: Config) -> Iterator[Line]:
         "teacher.names": [*config.teacher.names],
         "student.name": [config.student.name],
         "student.tokenizer": [config.student.tokenizer],
+        "transfer.masked_lm": [config.transfer.masked_lm],
     }
     for key, names in models.items():
         for name in names:

@@ -9,8 +9,8 @@ from distill.config import UNITS, Config, Prune, Quantize
 from distill.config.plan import Plan
 from distill.errors import Line, Problem
 from distill.models.families import STUDENTS
-from distill.pipeline.validation.refuses import SIZES
 from distill.pipeline.validation.rules import nearest
+from distill.pipeline.validation.situations import SIZES
 
 
 def student(config: Config, plan: Plan) -> Iterator[Line]:

@@ -10,9 +10,10 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from distill.config import TRANSFER_SOURCES, load_config
+from distill.data.edits import edited, replaced
 from distill.data.near import NearCopies, normalized
 from distill.data.similar import Index, similar_words
-from distill.data.transfer import SOURCES, HeldOut, Pool, edited, key, made
+from distill.data.transfer import SOURCES, HeldOut, Pool, key, made
 
 NAMES = tuple(
     f"{first}{second}" for first in ("pars", "sock", "buff", "curs", "kern") for second in ("er", "et", "or", "el")
@@ -198,13 +199,17 @@ def test_settings_name_every_source() -> None:
 def test_an_edited_text_keeps_most_words_and_their_punctuation(seed: int) -> None:
     text = "The parser (which reads slowly) opens 12 files, then closes them."
     random = np.random.default_rng(seed)
-    changed = [edited(text, {"parser": ["lexer"], "slowly": ["lazily"]}, ["other"], random) for _ in range(50)]
+
+    def new(_: int, word: str) -> str:
+        return replaced(word, (), {"parser": ["lexer"], "slowly": ["lazily"]}, ["other"], random)
+
+    changed = [edited(text, new, random) for _ in range(50)]
     assert any("lexer" in other for other in changed)
     assert any("lazily)" in other for other in changed)
     kept = [len({*text.split()} & {*other.split()}) / len(text.split()) for other in changed]
     assert 0.6 < np.mean(kept) < 0.95
     assert min(map(len, changed)) > 0
-    assert edited("one", {}, ["other"], random) in ("one", "other")  # the only word is not dropped
+    assert edited("one", new, random) in ("one", "other")  # the only word is not dropped
 
 
 def test_nearest_texts_are_those_of_scikit_learn() -> None:

@@ -28,6 +28,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "student.name": {"student": config.Student(name="{}/model")},
     "student.tokenizer": {"student": config.Student(tokenizer="{}/model")},
     "corpus.path": {"corpus": config.Corpus(path="{}")},
+    "transfer.masked_lm": {"transfer": config.Transfer(masked_lm="{}/model")},
     "transfer.files": {"transfer": config.Transfer(files=["{}/*.csv"])},
     "tasks.train": {"tasks": config.Tasks(train="{}/rows.csv")},
     "tasks.validation.may": {"tasks": config.Tasks(train="x", validation={"may": "{}/rows.csv"})},

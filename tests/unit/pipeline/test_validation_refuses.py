@@ -6,8 +6,9 @@ import pytest
 
 from distill.config import load_config
 from distill.pipeline import validation
-from distill.pipeline.validation import refuses
-from distill.pipeline.validation.refuses import REFUSES, Refusal, Situation, shown
+from distill.pipeline.validation import situations
+from distill.pipeline.validation.refuses import REFUSES, Refusal, shown
+from distill.pipeline.validation.situations import Situation
 
 WRONG: dict[str, str] = {
     "teacher.name": "a/b",
@@ -19,6 +20,7 @@ WRONG: dict[str, str] = {
     "tasks.hub": "a/b",
     "tasks.path": ".",
     "transfer.files": "rows.csv",
+    "transfer.masked_lm": "a/b",
     "push": "me/student",
     "student.name": "a/b",
     "student.tokenizer": "a/b",
@@ -77,6 +79,7 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
     ("tasks.hub", "OWN_ROWS"): ["prune", "tasks.train=a.csv"],
     ("tasks.path", "NO_FILES"): ["prune"],
     ("transfer.files", "NO_SHARE"): ["distilbert", "transfer=none"],
+    ("transfer.masked_lm", "NO_EDITS"): ["distilbert", "transfer.sources.edits=0"],
     ("transfer.files", "WITHOUT_TEACHER"): ["task", *SOFT],
     ("transfer.files", "NO_TRANSFER"): ["distilbert", "pipeline=[adapt,pretrain]"],
     ("push", "NO_EXPORT"): ["prune", "pipeline=[finetune_teacher]"],
@@ -190,7 +193,7 @@ STAGES = {
 """Row of a stage's setting -> the stage whose setting is wrong, where it is not the usual one."""
 USUAL = {"gates.kind": "gated", "uniform": "prune", "finalists": "prune", "refit": "prune"}
 
-NAMES = {id(value): name for name, value in vars(refuses).items() if isinstance(value, Situation)}
+NAMES = {id(value): name for name, value in vars(situations).items() if isinstance(value, Situation)}
 
 
 def of(row: Refusal) -> tuple[str, str]:
