@@ -38,6 +38,9 @@ class Teacher:
     window: int | None = field(default=None, metadata=at_least(16, "null cuts no text into windows"))
     """Maximum tokens of a task's text that the teacher reads at once. A longer text is read in overlapping windows,
     whose probabilities are averaged. When null, no text may be longer than the teacher can read."""
+    seed: int | None = field(default=None, metadata=at_least(0, "null is the seed of the run"))
+    """Seed with which the teacher is fine-tuned on the tasks. When null, it is the seed of the run. With a number, runs
+    with several seeds share one teacher, so that they differ in their students alone."""
 
 
 @dataclass

@@ -79,6 +79,16 @@ def test_a_sweep_over_the_students_training_shares_teacher_and_logits(trained: A
     assert weights(folder, "second")[1] != weights(folder, "first")[1]
 
 
+@pytest.mark.slow
+def test_runs_with_several_seeds_share_a_teacher_with_a_seed_of_its_own(trained: Any, folder: Path) -> None:
+    assert trained("alone", "seed=3", "cache.max_gib=0") == []
+    assert trained("first", "seed=0", "teacher.seed=3") == []
+    assert trained("second", "seed=1", "teacher.seed=3") == ["finetune_teacher"]
+    (teacher, one), (again, other) = weights(folder, "first"), weights(folder, "second")
+    assert teacher == again == weights(folder, "alone")[0]
+    assert one != other
+
+
 CHANGES = {
     "student.name=other-small": ["finetune_teacher"],
     "threads=1 output=other": ["finetune_teacher", "finetune"],

@@ -137,11 +137,21 @@ def _own(step: Step) -> dict[str, Any]:
     return {name: value for name, value in asdict(step.settings).items() if name not in left_out}
 
 
+def has_own_seed(config: Config, settings: Train) -> bool:
+    """Whether a stage is trained with `teacher.seed`, whatever the seed of the run is."""
+    return config.teacher.seed is not None and settings.data == "tasks" and _is_of_teacher(settings)
+
+
+def _is_of_teacher(settings: Train) -> bool:
+    return settings.role == "teacher" and settings.shape_of is None and not settings.build_student
+
+
 def _outside_of_stages(config: Config, settings: Train) -> dict[str, Any]:
     """The settings outside of its own that a train stage may read."""
-    of_teacher = settings.role == "teacher" and settings.shape_of is None and not settings.build_student
+    of_teacher = _is_of_teacher(settings)
     left_out = {*_OF_NO_STAGE, *(_OF_STUDENTS if of_teacher else ())}
     left_out |= {"corpus"} if of_teacher and settings.data == "tasks" else set()
+    left_out |= {"seed"} if has_own_seed(config, settings) else set()
     return {name: value for name, value in asdict(config).items() if name not in left_out}
 
 

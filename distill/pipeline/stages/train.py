@@ -18,6 +18,7 @@ from distill.pipeline.artefacts import Pruned, TaskModel, Trained
 from distill.pipeline.context import Context
 from distill.pipeline.context.checkpoints import WHOLE, Checkpoints
 from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.context.keys import has_own_seed
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages.shape_search import goal_inputs, goal_of_gates
 from distill.pipeline.train_steps.corpus import on_corpus
@@ -113,11 +114,13 @@ def inputs(ctx: Context, step: Step) -> TrainInputs:
             transfer=transfer,
             goal=goal,
             shared=ctx.shares_encoder(settings),
-            seed=config.seed + number,
+            seed=seed + number,
             lr=learning_rate(settings, int(setting(teacher.read_config(of_lineage), "hidden_size")), compression),
             length=length(settings, ctx.epochs.get(step.target, 1.0), compression, config.limit),
         )
 
+    own_seed = config.teacher.seed if has_own_seed(config, settings) else None
+    seed = config.seed if own_seed is None else own_seed
     count = len(given.teachers) if is_teacher else 1
     names = [step.folder] if count == 1 else [f"{step.folder}/{number + 1}" for number in range(count)]
     return TrainInputs(step.folder, [member(number, name) for number, name in enumerate(names)])

@@ -204,7 +204,7 @@ def rows_of(inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskD
     if inputs.window is not None:
         encoded, _ = split(encoded, windows(tokenizer, inputs.window, pairs=data.task.in_pairs))
     groups = group_numbers(rows[data.task.columns[0]]) if paired else None
-    total = inputs.length.steps(batch, runtime.seed, encoded.lengths, groups)
+    total = inputs.length.steps(batch, inputs.seed, encoded.lengths, groups)
     own = TrainingRows(data, rows, encoded, len(encoded), total, groups)
     if inputs.transfer is None or not makes(data.task.kind):
         return own

@@ -43,10 +43,10 @@ def seconds(inputs: MemberInputs, settings: Train, runtime: Runtime) -> float:
 def _of_task(inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskData) -> float:
     task, tokenizer, machine = data.task, inputs.tokenizer, runtime.machine
     encoded = data.encoded(data.train, tokenizer, runtime.longest)
-    batches = batching.epoch_batches(encoded.lengths, settings.batch, seed=runtime.seed, epoch=0)
+    batches = batching.epoch_batches(encoded.lengths, settings.batch, seed=inputs.seed, epoch=0)
     spaced = np.linspace(0, len(batches) - 1, WARM + STEPS).astype(int)
     timed = [batches[number] for number in np.random.default_rng(0).permutation(spaced)]
-    once = inputs.length.steps(settings.batch, runtime.seed, encoded.lengths)
+    once = inputs.length.steps(settings.batch, inputs.seed, encoded.lengths)
     total = once * len(settings.factors)
     start = inputs.start[task.name]
     # No model is named here, so that the memory of one is free before the next is loaded.

@@ -184,3 +184,14 @@ def test_the_scores_that_a_prune_step_measured_are_a_part_of_it(tmp_path: Path) 
         folder.complete(pruner, Trained(), Record(key=KEY, cost=Cost(seconds=1.0, peak_memory_mib=None)))
         names.append(folder.identity(pruner))
     assert names[0] == names[1] != names[2]
+
+
+def test_runs_with_other_seeds_share_a_teacher_that_has_a_seed_of_its_own(tmp_path: Path) -> None:
+    def names(step: str, *own: str) -> set[str | None]:
+        every = (stage(tmp_path, step, f"seed={seed}", *own) for seed in (0, 1))
+        return {run.of(of_run).name for run, of_run in every}
+
+    assert len(names("finetune_teacher")) == 2
+    assert len(names("finetune_teacher", "teacher.seed=3")) == 1
+    assert len(names("finetune", "teacher.seed=3")) == 2
+    assert names("finetune_teacher", "teacher.seed=3").isdisjoint(names("finetune_teacher", "teacher.seed=4"))
