@@ -159,7 +159,8 @@ class Transfer:
     a list. Of several tasks, the tasks that have these columns use them."""
     masked_lm: str | None = None
     """A masked language model, whose predictions replace words in `edits`: a folder, or a name on the hub, with files
-    that have its head. Words of several of its tokens are replaced by similar ones, as all words are when null."""
+    that have its head. A word of several of its tokens is replaced by a similar one if it is one token of the teacher,
+    and kept otherwise. When null, each is replaced by a similar one, or by any word of the task."""
 
 
 _LIMIT = at_least(1, "null sets no limit")

@@ -118,7 +118,7 @@ def _unread(name: str, read: Sequence[str]) -> list[str]:
     """A line about files with judgements of the split that are not read, if there are any."""
     beside = [file for ending in _JUDGED_ENDINGS for file in _files(Path(read[0]).parent, ending)]
     left = [file.name for file in beside if _split(file) == name and str(file) not in read]
-    return [f"{', '.join(left)} beside it is not read, as it has another ending"] if left else []
+    return [f"not read, because of another ending: {', '.join(left)}"] if left else []
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,11 @@ def replaced(
     random: np.random.Generator,
 ) -> str:
     """Another word, with the punctuation around the one that it replaces: one of `predicted`, or of its words in
-    `similar`, or else of `vocabulary`."""
+    `similar`, or else of `vocabulary`. Where that is empty too, the word stays."""
     before, core, after = _parts(word)
     others = predicted or similar.get(core) or similar.get(core.lower())
     if not others:
-        return vocabulary[int(random.integers(len(vocabulary)))]
+        return vocabulary[int(random.integers(len(vocabulary)))] if vocabulary else word
     other = others[int(random.integers(len(others)))]
     return f"{before}{other.capitalize() if core[:1].isupper() and other.islower() else other}{after}"
 

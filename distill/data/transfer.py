@@ -117,7 +117,14 @@ def key(row: Row) -> Row:
     return (*map(normalized, texts_of(row)), *choices)
 
 
-def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: HeldOut, random: np.random.Generator) -> Made:
+def made(
+    pool: Pool,
+    shares: Mapping[str, float],
+    count: int,
+    held_out: HeldOut,
+    random: np.random.Generator,
+    done: Callable[[int], object] = lambda _: None,
+) -> Made:
     """At most `count` rows, all different and not in `pool.own`.
 
     A source that has fewer rows than its share leaves the rest to the sources after it in `SOURCES`, of which the last
@@ -125,6 +132,7 @@ def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: HeldOut,
 
     Args:
         shares: source -> its share of the rows; they need not add up to 1.
+        done: is called with the number of rows that were made since its last call.
     """
     seen, verdicts = set(map(key, pool.own)), dict[str, bool]()
     rows: list[Row] = []
@@ -139,6 +147,7 @@ def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: HeldOut,
             texts = {k: _compared(k, row, held_out) for k, row in fresh.items()}
             new = [text for text in dict.fromkeys(chain(*texts.values())) if text not in verdicts]
             verdicts |= zip(new, held_out.texts.find(new).tolist(), strict=True)
+            before = counts[source]
             for each, row in fresh.items():
                 held = each in held_out.rows or any(verdicts[text] for text in texts[each])
                 if counts[source] < wanted:
@@ -146,6 +155,7 @@ def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: HeldOut,
                     dropped += held
                     rows += [] if held else [row]
                     counts[source] += not held
+            done(counts[source] - before)
     order = random.permutation(len(rows))
     return Made([rows[n] for n in order], {source: n for source, n in counts.items() if n}, dropped)
 
@@ -269,9 +279,10 @@ def _edits(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
     vocabulary = [word for row in pool.own for text in pieces(row) for word in re.findall(r"\w+", text)]
     if not vocabulary:
         return
+    any_word = vocabulary if pool.predicted is None else ()  # TinyBERT puts no word at random
 
     def new(word: str, predicted: Sequence[str] = ()) -> str:
-        return replaced(word, predicted, pool.words or {}, vocabulary, random)
+        return replaced(word, predicted, pool.words or {}, any_word, random)
 
     def change(text: str, random: np.random.Generator) -> str:
         return edited(text, lambda _, word: new(word), random)

@@ -232,8 +232,9 @@ def teachers_index(name: str, measured: Measured) -> dict[str, dict[str, float]]
 
 def vectors(variant: Variant, measured: Measured) -> dict[str, dict[str, VectorForm]]:
     """Task -> smaller forms of the vectors of an embedder in torch float32; empty for its other variants, which would
-    repeat them."""
-    if (variant.backend, variant.scheme) != ("torch", "fp32"):
+    repeat them, and for several teachers together, whose first components are those of the first."""
+    joint = variant.role == "teacher" and any(other.role == "member" for other in measured.variants)
+    if joint or (variant.backend, variant.scheme) != ("torch", "fp32"):
         return {}
     return of_tasks(measured.outputs[variant.name], measured.tasks, measured.names)
 

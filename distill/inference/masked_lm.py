@@ -128,12 +128,16 @@ class MaskedLm:
 def _whole_words(tokenizer: Any, size: int) -> tuple[list[str], np.ndarray, np.ndarray]:
     """The text of each token, and [size] which tokens are all of a word after a space, and of one after none.
 
-    Tokenizers of bytes have tokens of their own for words after a space. A part of a word is neither.
+    Tokenizers of bytes have tokens of their own for words after a space. Their other tokens are parts of words too, and
+    count as a word only if the same text after a space is one token.
     """
     words = [text.strip() for text in tokenizer.batch_decode([[number] for number in range(len(tokenizer))])]
     kinds = np.zeros((2, size), np.bool_)
     numbers = [number for number, word in enumerate(words) if re.fullmatch(r"\w+", word)]
-    for kind, space in zip(kinds, (" ", ""), strict=True):
-        ids = tokenizer([space + words[n] for n in numbers], add_special_tokens=False)["input_ids"] if numbers else []
-        kind[[number for number, found in zip(numbers, ids, strict=True) if found == [number]]] = True
+    after, alone = (
+        tokenizer([space + words[n] for n in numbers], add_special_tokens=False)["input_ids"] if numbers else []
+        for space in (" ", "")
+    )
+    for number, spaced, unspaced in zip(numbers, after, alone, strict=True):
+        kinds[:, number] = spaced == [number], unspaced == [number] and len(spaced) == 1
     return words, *kinds

@@ -37,14 +37,14 @@ def of_teacher(
         )
     if len(given.teachers) > 1:
         for number, name in enumerate(member_names(given)):
-            means = "has, for two texts," if vectors else "outputs"
-            of = "cosines" if vectors else "probabilities"
-            yield f"member {number + 1} is {name} alone. The teacher {means} the mean of the members' {of}."
-        if vectors:
-            yield (
-                "The teacher's vector of a text is made of those of all members, side by side. Students keep their own "
-                "width: they learn the map of it to that width that keeps the similarities of the training texts best."
-            )
+            yield f"member {number + 1} is {name} alone."
+        yield (
+            "For two texts, the teacher's cosine is the weighted mean of the members'. Its vector of a text is made of "
+            "those of all members, side by side. Students keep their own width. They learn these vectors after a "
+            "linear map to that width, the one that best keeps the similarities of the training texts."
+            if vectors
+            else "The teacher outputs the weighted mean of the members' probabilities."
+        )
         for task, of_task in weights.items():
             shares = ", ".join(f"{100 * weight / sum(of_task):.0f}%" for weight in of_task)
             yield f"Weights of the members on {task}: {shares}."

@@ -95,6 +95,18 @@ def test_of_all_rotations_the_closest_to_the_start_is_taken() -> None:
     np.testing.assert_allclose(projection(vectors, vectors @ turned), turned, atol=1e-5)
 
 
+def test_few_rows_give_one_map_however_they_are_rounded() -> None:
+    """Directions that no training row has are not filled with whatever a machine returns."""
+    vectors = by_hand(concatenated(outputs(5, 16, 8)))
+    start, others = RANDOM.normal(size=(len(vectors), 20)), RANDOM.normal(size=(30, vectors.shape[1]))
+    order = RANDOM.permutation(len(vectors))
+    one, two = projection(vectors, start), projection(vectors[order], start[order])
+    np.testing.assert_allclose(others @ one, others @ two, atol=1e-4)
+    gram = vectors @ vectors.T
+    np.testing.assert_allclose((vectors @ one) @ (vectors @ one).T, gram, atol=1e-5)
+    assert np.linalg.matrix_rank(one, tol=1e-4) == len(vectors) < 20
+
+
 def runtime(folder: Path) -> Runtime:
     machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
     return Runtime(machine, folder, seed=0, limit=Limit(smoke=True), longest=24)
@@ -245,7 +257,8 @@ def test_from_a_file_to_the_report_and_the_export(
     students = [model for model in results["models"] if model["role"] in ("student", "baseline")]
     assert not any(model.get("teachers_index") for model in students)
     notes = " ".join(results["notes"])
-    assert "The teacher has, for two texts, the mean of the members' cosines." in notes
+    assert "For two texts, the teacher's cosine is the weighted mean of the members'." in notes
+    assert {model["role"] for model in results["models"] if model.get("vectors")} == {"member", "student", "baseline"}
     assert "Weights of the members on texts: 75%, 25%." in notes
 
     from sentence_transformers import SentenceTransformer

@@ -6,6 +6,7 @@ import json
 import runpy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from distill.errors import ConfigError, DataError
 from distill.pipeline.artefacts import TransferSet
 from distill.pipeline.context.checkpoints import Checkpoints
 from distill.pipeline.runtime import Runtime
-from distill.pipeline.train_steps import transfer
+from distill.pipeline.train_steps import tasks, transfer
 from distill.pipeline.train_steps.teacher_logits import Labeller, logits_of, teacher_logits
 from distill.runtime.machine import Machine
 from distill.runtime.storage import run_folder
@@ -216,6 +217,34 @@ def test_a_second_text_is_before_each_choice_once(tmp_path: Path) -> None:
     assert making.columns(("first", "second"), rows) == given
     alone = {"first": ["One"], SECONDS: [["a", "b"]]}
     assert making.columns(("first",), making.read(*alone.values())) == alone
+
+
+@pytest.mark.parametrize(("given", "named"), [({}, ""), ({"masked_lm": "a/b"}, "transfer.masked_lm")])
+def test_a_stage_without_steps_for_such_rows_says_so(
+    given: dict[str, Any], named: str, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, held_out = load(tmp_path, "a", "classification")
+    said: list[str] = []
+    monkeypatch.setattr(Machine, "log", lambda self, line: said.append(line))
+    sources = transfer.Sources(Transfer(times=5, **given), {}, held_out, None, list, "", TOKENIZER)
+
+    def length(epochs: int) -> Any:
+        return SimpleNamespace(steps=lambda batch, seed, lengths, groups: epochs * -(-len(lengths) // batch.examples))
+
+    def rows(epochs: int) -> Any:
+        return tasks.rows_of(
+            SimpleNamespace(
+                name="finetune", tokenizer=TOKENIZER, holds_out=False, window=None, transfer=sources, seed=0,
+                length=length(epochs),
+            ),
+            SimpleNamespace(batch=SimpleNamespace(examples=8, tokens=1000)), runtime, data, False,
+        )  # type: ignore[arg-type] # fmt: skip
+
+    assert rows(3).transfer is None
+    assert len(said) == bool(named)
+    if named:
+        assert said[0].startswith(f"finetune/a: {named} not used, because no steps are left for rows without labels")
+        assert "beyond 3 passes" in said[0]
 
 
 def test_more_rows_left_out_than_kept_are_explained() -> None:

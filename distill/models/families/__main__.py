@@ -36,7 +36,7 @@ TAIL = """
   and an UltraBERT longer ones.
 - **Own code**: the code of a folder (`auto_map` in its config) is never run. A folder of a type above is loaded by the
   class of transformers, which knows the published names of the tensors of NomicBERT, GTE, Jina v3 and UltraBERT, and
-  writes them.
+  writes them; an encoder or embedder alone is written without the prefix of its names.
 - **Files of Jina v3**: those of `jinaai/jina-embeddings-v3-hf`. The adapters of its tasks are not used. The files of
   `jinaai/jina-embeddings-v3` state type `xlm-roberta` with rotary positions, which transformers would ignore, and are
   refused.

@@ -70,10 +70,10 @@ ULTRABERT = replace(
     name="ultrabert",
     mlm_head=("head", "decoder"),
     without=(CHOICES,),
-    translated=True,
     outer="ultrabert.",
 )
-"""dmis-lab/UltraBERT-150M: EuroBERT with local and global layers, and another language-model head."""
+"""dmis-lab/UltraBERT-150M: EuroBERT with local and global layers, and another language-model head. Its published names
+are changed one by one, also while it is quantized."""
 
 NOMIC_BERT = Family(
     name="nomic_bert",

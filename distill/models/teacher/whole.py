@@ -145,6 +145,8 @@ def _is_leftover(model: Any, name: str) -> bool:
     if BUFFERS.search(name):
         return True
     found = UNUSED.match(name)
+    if name == "cls.weight" and not families.family_of(model).outer:
+        return False  # a head of another kind: only UltraBERT's language-model head is published under this name
     return found is not None and not _has(model, found[0].rstrip("."))
 
 

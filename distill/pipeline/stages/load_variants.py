@@ -257,7 +257,7 @@ class Loader:
         return runners.one_pass(variant.name, folders, scheme=variant.scheme, device=device, threads=threads)
 
     def weights(self, variant: Variant, task: str) -> list[float]:
-        """Weight of each model of a variant in the mean of their probabilities."""
+        """Weight of each model of a variant in the mean of their probabilities or cosines."""
         return self.models.checkpoints[variant.step].weights[task]
 
     def _timed_on(self, variant: Variant, task: str) -> runners.Runner:

@@ -21,6 +21,9 @@ from distill.pipeline.train_steps.teacher_logits import running
 MOST = 4096
 """Training rows from which a map is computed, evenly spaced among more."""
 
+_NONE = 1e-12
+"""Share of the largest squared length of a component, below which it is rounding: float32 has 7 digits."""
+
 
 def to_learned_width(model: Any, inputs: MemberInputs, data: TaskData) -> None:
     """Give an embedder a linear layer to the width of stored vectors or, without these, of the teacher's.
@@ -69,13 +72,14 @@ def projection(vectors: np.ndarray, start: np.ndarray) -> np.ndarray:
     """The linear map [D, k] of vectors [n, D] that keeps their dot products best, float32.
 
     It has the k principal components of the vectors, not centred: no other map of that rank is closer to their matrix
-    of dot products in the Frobenius norm (Eckart and Young 1936, Psychometrika 1). With k >= D all are kept. Dot
-    products do not change with a rotation, so the one is chosen that brings the vectors closest to those [n, k] with
-    which the student starts: the orthogonal Procrustes problem (Schönemann 1966, Psychometrika 31).
+    of dot products in the Frobenius norm (Eckart and Young 1936, Psychometrika 1). With k >= D all are kept. Directions
+    that no vector has map to 0, because which of them eigh returns depends on the machine. Dot products do not change
+    with a rotation, so the one is chosen that brings the vectors closest to those [n, k] with which the student starts:
+    the orthogonal Procrustes problem (Schönemann 1966, Psychometrika 31).
     """
     vectors, start = vectors.astype(np.float64), start.astype(np.float64)
-    _, components = np.linalg.eigh(vectors.T @ vectors)  # the largest last
-    kept = components[:, -min(start.shape[1], len(components)) :]
+    lengths, components = np.linalg.eigh(vectors.T @ vectors)  # the largest last
+    kept = components[:, lengths > _NONE * lengths[-1]][:, -start.shape[1] :]
     left, _, right = np.linalg.svd((vectors @ kept).T @ start, full_matrices=False)
     matrix: np.ndarray = (kept @ left @ right).astype(np.float32)
     return matrix

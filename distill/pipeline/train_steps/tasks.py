@@ -209,8 +209,11 @@ def rows_of(inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskD
     if inputs.transfer is None or not makes(data.task.kind):
         return own
     per_epoch = len(batching.epoch_batches(encoded.lengths, batch, seed=0, epoch=0, groups=groups))
-    spare = round((total / per_epoch - _own_passes(inputs.transfer.settings)) * len(rows))
+    passes = _own_passes(inputs.transfer.settings)
+    spare = round((total / per_epoch - passes) * len(rows))
     if spare <= 0:
+        named = [key for key in ("files", "masked_lm") if getattr(inputs.transfer.settings, key) is not None]
+        _tell_unused(f"{inputs.name}/{data.task.name}", named, passes, runtime)
         return own
     data, made = extended(inputs.transfer, data, spare, runtime)
     return replace(
@@ -221,6 +224,16 @@ def rows_of(inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskD
         groups=group_numbers(data.train[data.task.columns[0]]) if paired else None,
         transfer=made,
     )
+
+
+def _tell_unused(name: str, named: list[str], passes: float, runtime: Runtime) -> None:
+    """Say which settings of rows without labels have no effect, if any is `named`."""
+    if named:
+        keys = " and ".join(f"transfer.{key}" for key in named)
+        runtime.machine.log(
+            f"{name}: {keys} not used, because no steps are left for rows without labels beyond {passes:g} passes over "
+            "the training rows; a larger stages.*.epochs, or a smaller transfer.passes, leaves some"
+        )
 
 
 def _own_passes(transfer: Transfer) -> float:

@@ -119,12 +119,12 @@ def transfer_rows(sources: Sources, data: TaskData, runtime: Runtime) -> tuple[l
         if not run_folder.finished(folder):
             settings = sources.settings
             count = min(round(settings.times * len(data.train)), settings.most)
-            with progress.waiting(f"{name}: making rows without labels"):
+            with progress.counted(f"{name}: making rows without labels", count) as done:
                 predicted = _masked_lm(sources, runtime)
                 pool = replace(_pool(sources, data, runtime.seed), predicted=predicted)
                 random = np.random.default_rng(runtime.seed)
                 shares = {name: settings.sources.get(name, 0) for name in _making(data).sources}
-                result = made(pool, shares, count, _held_out(sources, data, pool), random)
+                result = made(pool, shares, count, _held_out(sources, data, pool), random, done)
             with atomic.writing(folder) as temporary:
                 atomic.write_json(temporary / ROWS, result.rows)
                 share = predicted.found / predicted.asked if predicted is not None and predicted.asked else None
@@ -164,8 +164,9 @@ def described(task: str, made: TransferSet) -> str:
         + (
             ""
             if made.predicted is None
-            else f". transfer.masked_lm predicted {100 * made.predicted:.0f}% of the words that edits put in place of "
-            "others; similar words replaced words that are not one of its tokens"
+            else f". transfer.masked_lm predicted {100 * made.predicted:.0f}% of the words that edits were to "
+            "replace; of the others, those that are one token of the teacher were replaced by similar words, and the "
+            "rest stayed"
         )
     )
 

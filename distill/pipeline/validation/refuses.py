@@ -50,7 +50,7 @@ REFUSES = (
     Refusal(("tasks.hub",), None, when.OWN_ROWS, "leave one of them out"),
     Refusal(("tasks.path",), None, when.NO_FILES, "add tasks=glue"),
     Refusal(_FILES, None, when.NO_SHARE, "set transfer=mixed"),
-    Refusal(("transfer.masked_lm",), None, when.NO_EDITS, "set transfer=mixed"),
+    Refusal(("transfer.masked_lm",), None, when.NO_EDITS, "set transfer=mixed transfer.sources.edits=1"),
     Refusal(_TRANSFER, None, when.WITHOUT_TEACHER, "leave it out, or set teacher.name=FOLDER"),
     Refusal(_TRANSFER, None, when.NO_TRANSFER, "leave it out, or set stages.STAGE.transfer=true"),
     Refusal(("push",), None, when.NO_EXPORT, "add one, or leave it out"),

@@ -315,7 +315,7 @@ def test_judgements_of_one_ending_are_read(tmp_path: Path) -> None:
     (folder / "corpus" / "part.parquet").write_bytes(b"PAR1")
     found = folders.tables(str(folder), "tasks.train")
     check(found["train"].rows.to_pylist(), "train")
-    unread = "train.tsv.gz, train.parquet beside it is not read, as it has another ending"
+    unread = "not read, because of another ending: train.tsv.gz, train.parquet"
     assert found["train"].notes[1:] == (f"{folder}/qrels/train.tsv: {unread}",)
     assert len(found["test"].notes) == 1
 

@@ -148,3 +148,9 @@ def test_vectors_are_of_one_float_form_of_each_model() -> None:
         f"{r} torch fp32" for r in ("teacher", "student", "baseline")
     ]
     assert vectors(variants[0], made)["pairs"].keys() == {"float32", "int8", "binary"}
+    # The first components of several teachers together are those of the first alone.
+    members = [Variant("member", "torch", "fp32", step, member=number) for number in range(2)]
+    joint = replace(made, variants=[*variants, *members], outputs=made.outputs | {v.name: outputs for v in members})
+    assert [v.name for v in joint.variants if vectors(v, joint)] == [
+        "student torch fp32", "baseline torch fp32", "member 1 torch fp32", "member 2 torch fp32"
+    ]  # fmt: skip

@@ -12,7 +12,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from distill.compression.quantization.quantize import by_parameters
+from distill.compression.quantization.quantize import MAKE, always_float, by_parameters
+from distill.config.schemes import SCHEMES
 from distill.errors import DataError
 from distill.models import families, student, teacher
 from distill.models.families.head import stored_head
@@ -22,11 +23,15 @@ from distill.models.write import write_model
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 TRANSLATED = {"nomic_bert": "attn.Wqkv.", "gte": "attention.qkv_proj.", "jina_embeddings_v3": "mixer.Wqkv."}
 """Family -> a part of the published names alone."""
+PUBLISHED = TRANSLATED | {"ultrabert": "ultrabert.layers."}
+"""With the family whose names transformers changes one by one."""
 HEADS = ("MaskedLM", "SequenceClassification", "TokenClassification")
 
 
 def test_every_family_with_other_names_is_tested() -> None:
-    assert {*TRANSLATED} == {name for name, record in families.FAMILIES.items() if record.translated}
+    records = families.FAMILIES.values()
+    assert {*TRANSLATED} == {record.name for record in records if record.translated}
+    assert {*PUBLISHED} == {record.name for record in records if record.translated or record.outer}
 
 
 def plain(folder: Path, head: str) -> Any:
@@ -46,7 +51,7 @@ def under_another(folder: Path, prefix: str) -> None:
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("name", TRANSLATED)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_folders_have_the_published_names(name: str, head: str, tiny_model, tiny_batch, tmp_path: Path) -> None:
     made = student.from_teacher(tiny_model(name, head), [0, 2], init="teacher_layers", seed=0).eval()
     with write_model(tmp_path / "first", made, TINY["tokenizer"]()):
@@ -56,7 +61,7 @@ def test_folders_have_the_published_names(name: str, head: str, tiny_model, tiny
         pass
     given = families.inputs(made, tiny_batch)
     for folder in (tmp_path / "first", tmp_path / "second"):
-        assert any(TRANSLATED[name] in key for key in load_file(folder / "model.safetensors"))
+        assert any(PUBLISHED[name] in key for key in load_file(folder / "model.safetensors"))
         torch.testing.assert_close(plain(folder, head)(**given).logits, made(**given).logits, rtol=0, atol=0)
 
 
@@ -128,6 +133,85 @@ def test_only_published_names_are_copied_to_be_quantized(name: str, tiny_model, 
             same = plain(source, "SequenceClassification")(**given).logits
             torch.testing.assert_close(same, model(**given).logits, rtol=0, atol=0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model-False", "model-True"]
+
+
+def ultrabert_as_published(model: Any, folder: Path, bases: list[float]) -> None:
+    """Save an UltraBERT of three layers with the names and settings of `dmis-lab/UltraBERT-150M`."""
+    model.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    assert config.pop("layer_types") == ["sliding_attention", "sliding_attention", "full_attention"]
+    del config["rope_parameters"]
+    windows = [config.pop("sliding_window")] * 2 + [0]
+    (folder / "config.json").write_text(json.dumps(config | {"attention_windows": windows, "rope_theta": bases}))
+
+
+def test_ultrabert_is_read_as_published(tiny_model, tiny_batch, tmp_path: Path) -> None:
+    """Windows and rotary bases for each layer, the prefix `ultrabert.`, and the decoder of its head as `cls`."""
+    bases = {"sliding_attention": 7.0, "full_attention": 300.0}
+    rotary = {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()}
+    model = tiny_model("ultrabert", "MaskedLM", rope_parameters=rotary, sliding_window=2)
+    ultrabert_as_published(model, tmp_path / "given", [7.0, 7.0, 300.0])
+    names = {*load_file(tmp_path / "given" / "model.safetensors")}
+    assert {"cls.weight", "head.linear1.weight", "ultrabert.embed_tokens.weight", "ultrabert.norm.weight"} < names
+    assert not any(name.startswith(("model.", "head.decoder.")) for name in names)
+    assert stored_head(tmp_path / "given") is None
+
+    given = families.inputs(model, tiny_batch)
+    loaded, has_head = teacher.load_mlm(tmp_path / "given")
+    assert has_head
+    torch.testing.assert_close(loaded(**given).logits, model(**given).logits, rtol=0, atol=0)
+    other = tiny_model("ultrabert", "MaskedLM", sliding_window=2)
+    assert not torch.equal(other(**given).logits, model(**given).logits), "the bases count"
+
+    classifier = teacher.load_classifier(tmp_path / "given", 3)
+    hidden = families.encode(model, given)
+    torch.testing.assert_close(families.encode(classifier, given), hidden, rtol=0, atol=0)
+    ultrabert_as_published(classifier, tmp_path / "classifier", [7.0, 7.0, 300.0])
+    head = stored_head(tmp_path / "classifier")
+    assert head is not None
+    assert head.outputs == 3
+    again = teacher.load_classifier(tmp_path / "classifier", 3)
+    torch.testing.assert_close(again(**given).logits, classifier(**given).logits, rtol=0, atol=0)
+
+    made = student.from_teacher(loaded, [0, 2], init="teacher_layers", seed=0).eval()
+    with write_model(tmp_path / "student", made, TINY["tokenizer"]()):
+        pass
+    config = json.loads((tmp_path / "student" / "config.json").read_text())
+    assert config["layer_types"] == ["sliding_attention", "full_attention"]
+    read = plain(tmp_path / "student", "MaskedLM")
+    torch.testing.assert_close(read(**given).logits, made(**given).logits, rtol=0, atol=0)
+
+
+def test_its_name_of_a_head_is_of_no_other_family(tiny_model, tmp_path: Path) -> None:
+    """A head of a user's own that has no bias may be called so too."""
+    tiny_model("bert", "SequenceClassification").save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file(load_file(file) | {"cls.weight": torch.ones(2, 16)}, file, {"format": "pt"})
+    with pytest.raises(DataError, match=r"got cls\.weight, which the model has no place for"):
+        teacher.load_classifier(tmp_path, 3)
+
+
+@pytest.mark.parametrize("scheme", ["bitsandbytes", "bitsandbytes_nf4", "torchao"])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_names_are_quantized_as_the_parameters_are(
+    name: str, scheme: str, tiny_model, tiny_batch, tmp_path: Path
+) -> None:
+    for package in SCHEMES[scheme].packages:
+        pytest.importorskip(package)
+    sizes = {"hidden_size": 64, "intermediate_size": 64}
+    model = tiny_model(name, "SequenceClassification", layers=2, **sizes)
+    given, found = families.inputs(model, tiny_batch), []
+    for published in (True, False):
+        model.save_pretrained(tmp_path / f"given-{published}", save_original_format=published)
+        names = load_file(tmp_path / f"given-{published}" / "model.safetensors")
+        assert any(PUBLISHED[name] in key for key in names) is published
+        made = tmp_path / f"made-{published}"
+        MAKE[scheme](tmp_path / f"given-{published}", made, always_float(model), [])
+        found.append(plain(made, "SequenceClassification")(**given).logits)
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+    assert not torch.equal(found[0], model(**given).logits)
+    atol = 0.8 if scheme == "bitsandbytes_nf4" else 0.1
+    torch.testing.assert_close(found[0], model(**given).logits, rtol=0, atol=atol)
 
 
 def test_old_names_of_sizes_follow_the_new_ones(tiny_model, tmp_path: Path) -> None:

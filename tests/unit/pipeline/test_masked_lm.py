@@ -118,6 +118,24 @@ def test_predicted_words_replace_others_in_the_rows_of_every_layout(kind: str) -
     assert {text for text, _ in asked} <= (whole if kind != "words" else {*TINY["SENTENCES"]})
 
 
+def test_words_without_predictions_and_similar_words_stay() -> None:
+    """With a masked language model no word is put in at random, as without one."""
+    texts = [" ".join(f"w{number}x{place}" for place in range(8)) for number in range(20)]
+    pool = Pool([(text,) for text in texts], words={"w0x0": ["similar"]})
+    for predicted, random in ((lambda asked: [{} for _ in asked], False), (None, True)):
+        given = dataclasses.replace(pool, predicted=predicted)
+        rows = made(given, {"edits": 1.0}, 60, NOTHING, np.random.default_rng(0)).rows
+        kept = [len({word.partition("x")[0] for word in text.split() if word != "similar"}) == 1 for (text,) in rows]
+        assert len(rows) == 60
+        assert all(kept) is not random
+
+
+def test_the_rows_that_are_made_are_counted() -> None:
+    told: list[int] = []
+    found = made(Pool(OWN["one text"]), {"edits": 1.0}, 60, NOTHING, np.random.default_rng(0), told.append)
+    assert sum(told) == len(found.rows) == 60
+
+
 def test_a_predicted_word_stands_where_it_was_predicted() -> None:
     """Unless it is swapped with the next, it follows the same word as the word that it replaces."""
 

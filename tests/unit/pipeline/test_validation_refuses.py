@@ -217,3 +217,11 @@ def test_every_row_is_reached_by_a_command(row: Refusal, key: str) -> None:
     words = row.where.words.partition("{")[0]
     wanted = f"; must be {shown(row.only)} {words}"
     assert any(line.startswith(f"{setting}: got ") and wanted in line for line in found), found
+
+
+def test_advice_for_a_share_of_zero_works() -> None:
+    given = ["recipe=distilbert", "transfer.sources.edits=0", "transfer.masked_lm=a/b"]
+    (line,) = (text for text in validation.settings(load_config(given), "distilbert") if "masked_lm" in text)
+    advice = line.partition("; set ")[2].split()
+    found = validation.settings(load_config([*given, *advice]), "distilbert")
+    assert not any("masked_lm" in text for text in found)
