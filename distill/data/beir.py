@@ -116,9 +116,10 @@ def _split(file: Path) -> str:
 
 def _unread(name: str, read: Sequence[str]) -> list[str]:
     """A line about files with judgements of the split that are not read, if there are any."""
-    beside = [file for ending in _JUDGED_ENDINGS for file in _files(Path(read[0]).parent, ending)]
-    left = [file.name for file in beside if _split(file) == name and str(file) not in read]
-    return [f"not read, because of another ending: {', '.join(left)}"] if left else []
+    whole = Path(read[0]).parents[1]
+    beside = [file for each in _FOLDERS for ending in _JUDGED_ENDINGS for file in _files(whole / each, ending)]
+    left = [str(file.relative_to(whole)) for file in beside if _split(file) == name and str(file) not in read]
+    return [f"not read, because of another ending or folder: {', '.join(left)}"] if left else []
 
 
 @dataclass(frozen=True)
