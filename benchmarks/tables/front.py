@@ -23,7 +23,7 @@ def front_part(name: str, runs: Runs) -> str:
     """The table of README.md: the teacher, the same in the variant of the first student, and the students of the
     slowest and of the fastest target. Over the seeds of the run `name`, with its command."""
     beside = [run for other, run in runs.items() if Path(other).parent == Path(name).parent]
-    seeds = next(group for group in overview.grouped(beside, trained) if any(run is runs[name] for run in group))
+    seeds = next(group for _, group in overview.grouped(beside, trained) if any(run is runs[name] for run in group))
     asked = headline.targets(runs[name]) or [None]
     ends = list(dict.fromkeys((asked[0], asked[-1])))
     students = {target: [_student(run, target) for run in seeds] for target in ends}

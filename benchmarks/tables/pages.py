@@ -109,7 +109,7 @@ def _ablation(runs: Runs) -> str:
 
 
 def _pruned(runs: Runs) -> str:
-    table = pruning_table.table(pruned(runs))
+    table = pruning_table.table(pruned(runs), trained)
     return "" if table is None else markdown.text([Picture(PRUNED), table])
 
 
