@@ -81,9 +81,9 @@ def frameworks_table(measured: dict[str, Any]) -> Table:
         "tokens. base: a teacher of the size of BERT-base, and a student with half its layers. small: the embedded "
         "teacher, and half its layers.",
         f"Medians of {rounds} rounds, in each of which every way ran once, in a process of its own. "
-        f"{_parentheses(rounds)} {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}, transformers {facts['transformers']}, TextBrewer "
-        f"{facts['textbrewer']}. Tokens: those of the training rows, without padding. Peak MiB: of the whole process; "
-        "- where it was not measured.",
+        f"{_parentheses(rounds)} {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}, transformers "
+        f"{facts['transformers']}, TextBrewer {facts['textbrewer']}. Tokens: those of the training rows, without "
+        "padding. Peak MiB: of the whole process; - where it was not measured.",
         f"The teacher's accuracy: {_of_teachers(measured)}. Accuracy, agreement, and mean KL from the teacher's "
         "probabilities: on 500 other rows. The 18 steps of base are too few to learn the task: its rows compare time.",
     ]
@@ -119,8 +119,8 @@ def embedders_table(measured: dict[str, Any]) -> Table:
         f"The embedded teacher to three of its six layers: {measured['texts']:,} texts, {measured['epochs']} epochs, "
         f"batches of {measured['batch']} texts. Cosine: mean of that of the student's and the teacher's vectors of 500 "
         "other texts. Spearman: of the similarities of all pairs of these. "
-        f"Medians of {rounds} rounds. {_parentheses(rounds)} {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}, "
-        f"sentence-transformers {facts['sentence-transformers']}.",
+        f"Medians of {rounds} rounds. {_parentheses(rounds)} {facts['threads']} threads, {facts['cpu']}, torch "
+        f"{facts['torch']}, sentence-transformers {facts['sentence-transformers']}.",
     ]
     return Table("Distillation of an embedder", columns, rows, 1, notes)
 
@@ -310,11 +310,12 @@ def coverage_table(measured: dict[str, Any]) -> Table:
     ranges = ", ".join(f"{title} {min(each):.0f} to {max(each):.0f}%" for title, each in found.items())
     notes = [
         f"Percent of {measured['simulations']:,} simulated experiments whose interval includes the truth (and the "
-        f"median width of the interval in points), with {measured['scored_rows']:,} rows that all models share. "
-        f"Accuracies: teacher {measured['teacher']}, students {measured['student']} and baselines "
-        f"{measured['baseline']} on average. Over seeds, their true values have a standard deviation of "
-        f"{100 * measured['spread']:g} points, normal or with a tail of low values (an exponential distribution, "
-        f"skewed); collapsing: normal, but {100 * measured['collapse']:g}% of the trainings lose "
-        f"{100 * measured['lost']:g} points. Without collapses: {ranges}.",
+        f"median width of the interval in points), with one teacher and {measured['scored_rows']:,} rows that all "
+        f"models share. How hard a row is correlates by {measured['shared']:g} between two models. Accuracies: teacher "
+        f"{measured['teacher']}, students {measured['student']} and baselines {measured['baseline']} on average. Over "
+        f"seeds, their true values have a standard deviation of {100 * measured['spread']:g} points, normal or with a "
+        "tail of low values (an exponential distribution, skewed); collapsing: normal, but "
+        f"{100 * measured['collapse']:g}% of the trainings lose {100 * measured['lost']:g} points. Without collapses: "
+        f"{ranges}.",
     ]
     return Table("Coverage", ("Of", "Trainings", "Seeds", *WAYS_OF_INTERVALS.values()), rows, 2, notes)

@@ -246,7 +246,10 @@ def test_readme_has_the_teacher_in_both_forms_and_the_slowest_and_the_fastest_st
         f"| Student for 2x, int8 onnxruntime | {both(99.0, 101.0)} | 99.0 (98.0, 100.0) | 2.50x (2.00 to 3.00) |",
         f"| Student for 8x, int8 onnxruntime | {both(90.0, 92.0)} | 90.0 (89.0, 91.0) | 8.50x (8.00 to 9.00) |",
     ]
-    assert "Mean, 95% interval over rows and seeds 0, 1; " in text
+    assert (
+        "Retained %: mean and 95% interval over rows and seeds 0, 1. Speedup: mean (slowest to fastest seed) over "
+        in text
+    )
     assert "the same students retain 89.0% [92.0, 94.0] for 2x (1 seed, above chance 98.0) and 81.0% [" in text
     assert "] for 8x (2 seeds, above chance 90.0)." in text
     assert "\n```\npython -m distill recipe=frontier seed=0\n```\n" in text
