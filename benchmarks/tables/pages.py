@@ -54,8 +54,8 @@ NOTE = (
     "float32 variant, with the form. A run with several targets has the numbers of each, and the forms if they "
     "differ, in their order. Of several seeds it is the mean, of the speedup the mean on each processor; the page "
     "of the run has each seed and the intervals. Rules: whether the run was measured by the rules of today. The "
-    "page of a run under older ones says what they were; older definitions of chance and of intervals are in "
-    "[measuring](../measuring.md)."
+    "page of a run under older ones says what they were, and the page on measuring what older chance and older "
+    "intervals are."
 )
 
 

@@ -258,6 +258,39 @@ def test_readme_has_the_teacher_in_both_forms_and_the_slowest_and_the_fastest_st
     assert (root / "README.md").read_text() == text
 
 
+def test_values_of_the_curve_stand_in_the_order_of_the_seeds(root: Path) -> None:
+    """A seed without a baseline is seen, also where it comes between others in the order of the paths."""
+    two_seeds(root)
+    (root / "docs/results/frontier/seed0").rename(root / "docs/results/frontier/seed10")
+    path = root / "docs/results/frontier/seed10/results.json"
+    run = json.loads(path.read_text())
+    run["seeds"] = [10]
+    worst = [m["retained"]["worst"] for m in run["models"] if m["role"] == "student" and m["target"] == "2x"]
+    worst[0]["task"] = "cola"
+    path.write_text(json.dumps(run))
+    (root / "docs/results/frontier/seed1").rename(root / "docs/results/frontier/seed2")
+    assert results_table.main([], root) == 0
+    (row,) = [x.split(" | ") for x in (root / "docs/measuring.md").read_text().splitlines() if x.startswith("| 2x")]
+    assert row[2].endswith("] (101.0, 99.0)")
+    assert row[4] == "rte 84.1, cola 84.1"
+    assert row[5].startswith("89.0 [92.0, 94.0] (-, 89.0), above chance")
+    assert row[-1] == "1, 10 |"
+    page = (root / "docs/results/frontier/README.md").read_text()
+    assert page.index("## Seed 1\n") < page.index("## Seed 10\n")
+
+
+def test_the_forms_of_several_targets_stand_in_their_order(root: Path) -> None:
+    two_seeds(root)
+    for path in (root / "docs/results/frontier").rglob("results.json"):
+        run = json.loads(path.read_text())
+        for model in run["models"]:
+            model["backend"] = "openvino" if model["target"] in ("2x", "8x") else model["backend"]
+        path.write_text(json.dumps(run))
+    assert results_table.main([], root) == 0
+    text = (root / "docs/results/README.md").read_text()
+    assert "2.50x, 4.50x, 8.50x (int8 openvino, int8 onnxruntime, int8 openvino) |" in text
+
+
 def test_a_run_without_a_student_is_not_shown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = complete()
     run["models"] = [model for model in run["models"] if model["role"] == "teacher"]
