@@ -4,7 +4,8 @@ VENV ?= .venv
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PYTEST = HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 ARGS ?=
-NAME ?=
+# Not of the environment, in which WSL has the computer's name.
+NAME =
 
 .PHONY: install demo test test-all test-floors fuzz chaos edits test-browser results bench lint format release clean
 

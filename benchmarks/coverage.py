@@ -1,18 +1,19 @@
 """Coverage of 95% intervals over a few seeds, by simulation: how often each way includes the truth.
 
-    python benchmarks/coverage.py --output benchmarks/results/coverage.json
+    python -m benchmarks.coverage --output benchmarks/results/coverage.json
 
-A teacher and, for each seed, a student and a baseline answer the same rows. A row is harder or easier for all of them
-alike (a Gaussian copula), so that the noise of the rows is shared by all runs, as in a report. Models of different
-seeds differ in their true accuracy. The truth is the mean over all seeds and all rows: of retained %, and of the gain
-in points.
-Needs numpy and scipy alone, and takes less than a minute.
+A teacher, which all seeds share, and, for each seed, a student and a baseline answer the same rows. A row is harder or
+easier for all of them alike (a Gaussian copula), so that the noise of the rows is shared by all runs, as in a report.
+Models of different seeds differ in their true accuracy. The truth is the mean over all seeds and all rows: of retained
+%, and of the gain in points.
+Trains nothing, and takes about a minute.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from importlib.metadata import version
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from benchmarks.tables.speed import coverage_table
 from distill.report import terminal
 from distill.report.seeds import over_seeds
 from distill.runtime.storage.atomic import write_json
+from distill.runtime.versions import hardware
 
 ROWS, RESAMPLES, SIMULATIONS = 1000, 1000, 2000
 SEEDS = (2, 3, 5)
@@ -65,7 +67,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the coverages to FILE as JSON")
     arguments = parser.parse_args()
-    measured = simulated(SIMULATIONS, RESAMPLES)
+    versions = {name: version(name) for name in ("numpy", "scipy")}
+    measured = {"environment": hardware(1) | versions, **simulated(SIMULATIONS, RESAMPLES)}
     shown, console = coverage_table(measured), Console()
     console.print(terminal.table(shown, width=console.width))
     if arguments.output is not None:
@@ -75,7 +78,8 @@ def main() -> None:
 def simulated(simulations: int, resamples: int, seeds: tuple[int, ...] = SEEDS) -> dict[str, Any]:
     """Coverage and median width of each way, for each measure, kind of training and number of seeds."""
     random = np.random.default_rng(0)
-    # The same draws of rows for all simulations: these are independent of each other in their rows all the same.
+    # Which rows each resample draws is the same in all simulations, so that a product of matrices scores all of them at
+    # once. Which models are right on a row is drawn anew in each.
     counts = random.multinomial(ROWS, np.full(ROWS, 1 / ROWS), resamples).astype(np.float32)
     found = []
     for training, draw in TRAININGS.items():
@@ -86,6 +90,7 @@ def simulated(simulations: int, resamples: int, seeds: tuple[int, ...] = SEEDS) 
                 truth = 100 * (STUDENT / TEACHER if measure == "retained %" else STUDENT - BASELINE)
                 found.append({"measure": measure, "training": training, "seeds": n, "ways": _outcome(ends, truth)})
     facts = {"simulations": simulations, "resamples": resamples, "scored_rows": ROWS, "spread": SPREAD}
+    facts["shared"] = SHARED
     means = {"teacher": TEACHER, "student": STUDENT, "baseline": BASELINE, "collapse": COLLAPSE, "lost": LOST}
     return {**facts, **means, "rows": found}
 

@@ -33,6 +33,7 @@ from benchmarks.tables.runs import (
     compressed,
     name_of,
     older_rules,
+    page_of,
     pictured,
     pruned,
     read,
@@ -44,6 +45,7 @@ from distill.report.table import Table
 from distill.runtime.storage.atomic import read_json, write_bytes, write_text
 
 BENCHMARKS = Path("benchmarks/results")
+LEFT = "is of no committed run; remove it"
 COMPRESSING, FINDINGS, MEASURING = Path("docs/compressing.md"), Path("docs/findings.md"), Path("docs/measuring.md")
 PERFORMANCE, RELIABILITY = Path("docs/performance.md"), Path("docs/reliability.md")
 
@@ -71,10 +73,12 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         over, below = headline.reference(results), figure.second(results)
         png = figure.png(figure.points(results), bool(results.smoke), over, below)
         write_bytes(root / RESULTS / name / PICTURE, png)
-    if points := pruning_table.points(pruned(runs)):
+    if points := pruning_table.points(pruned(runs), trained):
         write_bytes(root / RESULTS / PRUNED, figure.png(points, over="the unpruned model"))
     if entries := overview.entries(compressed(runs), trained):
         write_bytes(root / RESULTS / COMPRESSED, figure.png(overview.points(entries)))
+    for path in left(root, runs, texts):
+        print(f"{path}: {LEFT}", file=sys.stderr)
     return 0
 
 
@@ -87,7 +91,10 @@ def documents(root: Path, runs: Runs, shown: str | None) -> dict[Path, str]:
         shown = link[1] if link and link[1] in runs else next(iter(runs), None)
     elif shown not in runs:
         known = ", ".join(runs) or "none"
-        raise DataError(f"{RESULTS / shown}/results.json: got no such file; must be a committed run; choose of {known}")
+        wrong = f"{RESULTS / shown}/results.json: got no such file; must be a committed run; choose of {known}"
+        shown = next((name for name in runs if page_of(name) == shown), None)  # the first seed of a page
+        if shown is None:
+            raise DataError(wrong)
     parts = {
         (README, "results"): "No result is committed yet." if shown is None else front_part(shown, runs),
         (MEASURING, "own"): own_part(runs),
@@ -108,16 +115,25 @@ def documents(root: Path, runs: Runs, shown: str | None) -> dict[Path, str]:
 
 
 def differing(root: Path, runs: Runs, texts: dict[Path, str]) -> dict[Path, str]:
-    """Documents whose text differs, missing pictures, and pages that no run has any more -> what to do. Pictures are
+    """Documents whose text differs, missing pictures, and what no run has any more -> what to do. Pictures are
     not compared: their bytes depend on fonts."""
     wrong = [p for p, text in texts.items() if not (root / p).is_file() or (root / p).read_text("utf-8") != text]
-    pictures = [RESULTS / name / PICTURE for name in pictured(runs)]
-    pictures += [RESULTS / PRUNED] if pruning_table.points(pruned(runs)) else []
-    pictures += [RESULTS / COMPRESSED] if compressed(runs) else []
-    wrong += [path for path in pictures if not (root / path).is_file()]
-    left = sorted({path.relative_to(root) for path in (root / RESULTS).rglob("*.md")} - {*texts})
+    wrong += [path for path in pictures(runs) if not (root / path).is_file()]
     again = dict.fromkeys(wrong, "differs from the results; run python benchmarks/results_table.py")
-    return again | dict.fromkeys(left, "is the page of no committed run; remove it")
+    return again | dict.fromkeys(left(root, runs, texts), LEFT)
+
+
+def pictures(runs: Runs) -> list[Path]:
+    """The pictures below docs/results."""
+    found = [RESULTS / name / PICTURE for name in pictured(runs)]
+    found += [RESULTS / PRUNED] if pruning_table.points(pruned(runs), trained) else []
+    return found + ([RESULTS / COMPRESSED] if compressed(runs) else [])
+
+
+def left(root: Path, runs: Runs, texts: dict[Path, str]) -> list[Path]:
+    """Pages and pictures below docs/results that no run has any more."""
+    found = [path for end in ("*.md", "*.png") for path in (root / RESULTS).rglob(end)]
+    return sorted({path.relative_to(root) for path in found} - {*texts, *pictures(runs)})
 
 
 _MEASUREMENTS: dict[str, tuple[Path, Callable[[dict[str, Any]], Table]]] = {

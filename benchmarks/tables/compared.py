@@ -16,6 +16,7 @@ from benchmarks.tables.runs import (
     asked,
     float32_student,
     processor,
+    seeds,
     served,
     shape,
     speed,
@@ -23,7 +24,7 @@ from benchmarks.tables.runs import (
     worst,
 )
 from distill.config.baselines import BASELINE, SELF_TRAINED
-from distill.evaluation.results import Model, Results
+from distill.evaluation.results import Model, Results, known
 from distill.report import gains, headline, overview, timed, verdict
 from distill.report.seeds import shown as over_seeds
 from distill.report.table import Table
@@ -92,7 +93,7 @@ def kinds_part(runs: Runs) -> str:
             kinds.setdefault(name.split("/")[1], []).append(results)
     rows: list[tuple[str, ...]] = []
     for kind, made in kinds.items():
-        for group in overview.grouped(made, trained):
+        for _, group in overview.grouped(made, trained):
             whole = [model for run in group if (model := headline.reference_teacher(run)) is not None]
             rows += [_kind_row(kind, target, group, whole) for target in headline.targets(group[0]) if whole]
     columns = (
@@ -111,18 +112,18 @@ def _kind_row(kind: str, target: str | None, group: Sequence[Results], whole: Se
     """A row of `kinds_part`. whole: the teachers in float32."""
     teachers = [headline.fastest(run, _measured(headline.of_role(run, "teacher"))) for run in group]
     controls = [
-        [both[1] for run in group if (both := headline.pair(run, target, role)) is not None]
+        [both[1] if (both := headline.pair(run, target, role)) is not None else None for run in group]
         for role in (BASELINE, SELF_TRAINED)
     ]
     return (
         kind,
         target or "-",
         ", ".join(metric for scores in (whole[0].scores or {}).values() for metric in scores),
-        over_seeds(overview.values([model.macro for model in whole])),
+        over_seeds([known(model.macro) for model in whole]),
         _both(teachers),
         _both([headline.chosen(run, target) for run in group]),
         *map(_retained, controls),
-        ", ".join(str(seed) for run in group for seed in run.seeds),
+        seeds(group),
     )
 
 
@@ -133,21 +134,20 @@ def _measured(models: Sequence[Model]) -> list[Model]:
 
 def _both(models: Sequence[Model | None]) -> str:
     """Retained % at speedup, over runs."""
-    found = [model for model in models if model is not None]
-    return f"{_retained(found)} at {overview.cell(found, 'speedup')}"
+    return f"{_retained(models)} at {overview.cell(models, 'speedup')}"
 
 
 def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> str:
     """A row for each target: the student and its baseline over seeds, in the variant that the search timed."""
     rows: list[tuple[str, ...]] = []
-    for group in overview.grouped(runs, trained):
+    for _, group in overview.grouped(runs, trained):
         targets = dict.fromkeys((asked(run, target), target) for run in group for target in headline.targets(run))
         for speedup, target in targets:
             if speedup is None:
                 continue
-            of_runs = [(run, *served(run, target)) for run in group]
-            students = [student for _, student, _ in of_runs if student is not None]
-            baselines = [baseline for _, _, baseline in of_runs if baseline is not None]
+            every = [(run, *served(run, target)) for run in group]
+            of_runs = [(run, student, other) for run, student, other in every if student is not None]
+            students, baselines = [student for _, student, _ in of_runs], [other for *_, other in of_runs]
             rows.append(
                 (
                     f"{speedup:g}x",
@@ -156,11 +156,11 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
                     overview.cell(students, "above_chance"),
                     worst(students),
                     _retained(baselines),
-                    gains.over_runs([(run, ours, other) for run, ours, other in of_runs if ours and other]),
+                    gains.over_runs([(run, ours, other) if other else None for run, ours, other in of_runs]),
                     overview.cell(students, "speedup"),
                     ", ".join(dict.fromkeys(shape(run, target) for run, *_ in of_runs)),
                     processor(group[0]),
-                    ", ".join(str(seed) for run, student, _ in of_runs if student is not None for seed in run.seeds),
+                    seeds([run for run, *_ in of_runs]),
                 )
             )
     rows.sort(key=lambda row: speed(row[0]))
@@ -180,7 +180,7 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
     return measured_part(Table("Curve", columns, rows, 2, notes)) if rows else "No result is committed yet."
 
 
-def _retained(models: Sequence[Model]) -> str:
+def _retained(models: Sequence[Model | None]) -> str:
     """Retained % over seeds, and the mean of it above chance."""
     return f"{overview.cell(models, 'retained')}{above(models)}"
 
@@ -195,7 +195,7 @@ def levers_part(runs: Runs, beginning: str) -> str:
     rows, tasks = [], list(dict.fromkeys(task for group in groups.values() for task in headline.task_names(group[0])))
     for lever, group in groups.items():
         students = [next(m for m in run.models if float32_student(m)) for run in group]
-        apart = overview.values([headline.development(student) for student in students])
+        apart = [headline.development(student) for student in students]
         scores = [[fmean((student.scores or {})[task].values()) for student in students] for task in tasks]
         rows.append(
             (
@@ -204,7 +204,7 @@ def levers_part(runs: Runs, beginning: str) -> str:
                 overview.cell(students, "retained"),
                 overview.cell(students, "above_chance"),
                 *map(over_seeds, scores),
-                ", ".join(str(seed) for run in group for seed in run.seeds),
+                seeds(group),
             )
         )
     columns = ("Recovery", "Retained %, development", "Retained %, reported", "Above chance %", *tasks, "Seeds")
@@ -235,7 +235,7 @@ def chain_part(runs: Runs) -> str:
                 *(overview.cell(students, key) for key in ("retained", "above_chance", "speedup")),
                 ", ".join(dict.fromkeys(map(headline.variant, students))),
                 ", ".join(shape(results, target) for results in every),
-                ", ".join(str(seed) for results in every for seed in results.seeds),
+                seeds(every),
             )
         )
     columns = ("Target", "Cut from", "Retained %", "Above chance %", "Speedup", "Variant", "Shape", "Seeds")

@@ -23,7 +23,7 @@ def front_part(name: str, runs: Runs) -> str:
     """The table of README.md: the teacher, the same in the variant of the first student, and the students of the
     slowest and of the fastest target. Over the seeds of the run `name`, with its command."""
     beside = [run for other, run in runs.items() if Path(other).parent == Path(name).parent]
-    seeds = next(group for group in overview.grouped(beside, trained) if any(run is runs[name] for run in group))
+    seeds = next(group for _, group in overview.grouped(beside, trained) if any(run is runs[name] for run in group))
     asked = headline.targets(runs[name]) or [None]
     ends = list(dict.fromkeys((asked[0], asked[-1])))
     students = {target: [_student(run, target) for run in seeds] for target in ends}
@@ -43,7 +43,7 @@ def front_part(name: str, runs: Runs) -> str:
     command = re.sub(r"\btasks\.path=\S+", "tasks.path=GLUE", runs[name].command)
     links = (
         f"[Every variant]({RESULTS / page_of(name)}/README.md), [numbers]({RESULTS / name}/results.json), "
-        "command (GLUE: its folder):"
+        "and its command, where GLUE is the folder of GLUE's files:"
     )
     warning = markdown.text(page.banner(bool(runs[name].smoke))).lstrip("\n")
     return f"{warning}{table}\n\n{links}\n\n{markdown.text(page.command(command))}".rstrip("\n")
@@ -68,7 +68,10 @@ def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str
     """What README's table covers, the machine, and the students without a teacher."""
     numbers = [str(seed) for run in seeds for seed in run.seeds]
     spread = (
-        f"Mean, 95% interval over rows and seeds {', '.join(numbers)}" if len(numbers) > 1 else f"Seed {numbers[0]}"
+        f"Retained %: mean and 95% interval over rows and seeds {', '.join(numbers)}. Speedup: mean (slowest to "
+        f"fastest seed) over {headline.reference(shown)}"
+        if len(numbers) > 1
+        else f"Speedup: over {headline.reference(shown)}. Seed {numbers[0]}"
     )
     controls = [
         f"{_brief(found, 'retained', '%')}{'' if target is None else f' for {target}'} "
@@ -79,7 +82,7 @@ def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str
     near = list(dict.fromkeys(task for run in seeds for task in run.near_chance or []))
     return [
         f"{headline.average_name(shown)}: {', '.join(headline.task_names(shown))}. Teacher: {shown.teacher_name}, "
-        f"fine-tuned. Speedup: over {headline.reference(shown)}. {spread}; {processor(shown)}, "
+        f"fine-tuned. {spread}; {processor(shown)}, "
         f"{headline.counted(shown.threads, 'thread')}.",
         *([f"Without a teacher the same students retain {' and '.join(controls)}."] if controls else []),
         *([f"Teacher near chance: {', '.join(near)}."] if near else []),

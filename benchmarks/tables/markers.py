@@ -20,7 +20,10 @@ def linked(text: str) -> str:
     return _LINK.sub(r"[\1](", text)
 
 
-SEVERAL = ", its 95% interval over rows and seeds where that is known, and in parentheses the value of each seed"
+SEVERAL = (
+    ", its 95% interval over rows and seeds where that is known, and in parentheses the value of each seed, in their "
+    "order (- for one without it)"
+)
 """What the numbers of several seeds are, in a note."""
 
 

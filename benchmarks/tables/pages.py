@@ -49,11 +49,13 @@ INTRODUCTION = (
     "makes a run again by its own command, after it says how long that took and on which processor:"
 )
 NOTE = (
-    "Retained %: what the student's fastest form keeps of the teacher's average over the tasks. Above chance: the same "
-    "of what both score above the best constant predictor. Speedup: over the teacher's fastest float32 variant, with "
-    "the form. A run with several targets has the numbers of each, in their order. Of several seeds it is the mean, of "
-    "the speedup the mean on each processor; the page of the run has each seed and the intervals. Rules: a run's page "
-    "says what older ones were."
+    "Retained %: what the student's fastest form keeps of the teacher's average over the tasks. Above chance: the "
+    "same, with what the best constant predictors score subtracted from both. Speedup: over the teacher's fastest "
+    "float32 variant, with the form. A run with several targets has the numbers of each, and the forms if they "
+    "differ, in their order. Of several seeds it is the mean, of the speedup the mean on each processor; the page "
+    "of the run has each seed and the intervals. Rules: whether the run was measured by the rules of today. The "
+    "page of a run under older ones says what they were, and the page on measuring what older chance and older "
+    "intervals are."
 )
 
 
@@ -73,7 +75,7 @@ GROUPS = (
         ("base/", COMPRESSION, "frontier-with-labels/"),
     ),
     Group("Own files", "Files as a user has them, each with a teacher of its own.", (OWN,)),
-    Group("Kinds of tasks", "The same teacher on tasks of several kinds, with both controls.", (KINDS,)),
+    Group("Kinds of tasks", "The same teacher on tasks of several kinds, with the same student's controls.", (KINDS,)),
     Group(
         "The demo, GLUE without a search, and a teacher of BERT-base's size",
         "Recipes as they are, with few settings changed.",
@@ -109,7 +111,7 @@ def _ablation(runs: Runs) -> str:
 
 
 def _pruned(runs: Runs) -> str:
-    table = pruning_table.table(pruned(runs))
+    table = pruning_table.table(pruned(runs), trained)
     return "" if table is None else markdown.text([Picture(PRUNED), table])
 
 
@@ -176,8 +178,8 @@ def _row(name: str, runs: Sequence[Results]) -> tuple[str, ...]:
     targets = dict.fromkeys(target for run in runs for target in headline.targets(run))
     # A speedup is compared with others of the same processor, so that it is no mean over several.
     machines = {name: [run for run in runs if processor(run) == name] for name in map(processor, runs)}
-    students = [model for target in targets for model in _chosen(runs, target)]
-    forms = ", ".join(dict.fromkeys(map(headline.variant, students)))
+    of_targets = [" or ".join(dict.fromkeys(map(headline.variant, _chosen(runs, target)))) for target in targets]
+    forms = of_targets[0] if len({*of_targets}) == 1 else _listed(form or "-" for form in of_targets)
     speedups = "; ".join(_means(of, targets, headline.speedup, times) for of in machines.values())
     return (
         f"[{name}]({name}/README.md)",
@@ -190,7 +192,7 @@ def _row(name: str, runs: Sequence[Results]) -> tuple[str, ...]:
         seeds(runs),
         _means(runs, targets, headline.retained, number),
         _means(runs, targets, _above_chance, number),
-        f"{speedups} ({forms})" if forms else "-",
+        f"{speedups} ({forms})" if forms not in ("", "-") else "-",
     )
 
 

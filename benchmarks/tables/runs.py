@@ -32,8 +32,11 @@ Runs = dict[str, Results]
 
 
 def read(root: Path) -> Runs:
-    """Name -> results of every committed run; DataError for an invalid one."""
-    return {name_of(root, path.parent): _today(path) for path in sorted((root / RESULTS).rglob("results.json"))}
+    """Name -> results of every committed run, those of a page by their seeds; DataError for an invalid one."""
+    paths = sorted((root / RESULTS).rglob("results.json"))
+    found = {name_of(root, path.parent): _today(path) for path in paths}
+    pages = [*map(page_of, found)]
+    return dict(sorted(found.items(), key=lambda item: (pages.index(page_of(item[0])), item[1].seeds)))
 
 
 def _today(path: Path) -> Results:
@@ -127,8 +130,9 @@ def asked(results: Results, target: str | None) -> float | None:
 
 
 def trained(results: Results) -> str:
-    """As `overview.settings`, without settings that change only which models of a run the report compares."""
-    return " ".join(w for w in overview.settings(results).split() if not w.startswith(overview.OF_THE_REPORT))
+    """As `overview.trained`, without the pipeline: those of the committed seeds of a page differ only in the steps of
+    the baseline. Of a user's runs this is not known."""
+    return " ".join(word for word in overview.trained(results).split() if not word.startswith("pipeline="))
 
 
 def shape(results: Results, target: str | None) -> str:
@@ -141,13 +145,15 @@ def float32_student(model: Model) -> bool:
 
 
 def worst(models: Sequence[Model]) -> str:
-    """The task of which each seed's model retains the least, and how many percent of the teacher's score these are."""
-    found = [model.retained.worst for model in models if model.retained and model.retained.worst]
-    tasks = dict.fromkeys(each.task for each in found)
-    of_tasks = {task: ", ".join(number(each.percent) for each in found if each.task == task) for task in tasks}
-    return "; ".join(f"{task} {percents}" for task, percents in of_tasks.items()) or "-"
+    """The task of which each seed's model retains the least, and how many percent of the teacher's score these are, in
+    the order of the models; the task is named once where it is that of all."""
+    found = [model.retained.worst if model.retained else None for model in models]
+    tasks = {each.task for each in found if each}
+    if len(tasks) != 1:
+        return ", ".join(f"{each.task} {number(each.percent)}" if each else "-" for each in found) or "-"
+    return f"{tasks.pop()} {', '.join(number(each.percent) if each else '-' for each in found)}"
 
 
-def above(models: Sequence[Model]) -> str:
-    above, _ = overview.measured(models, "above_chance")
+def above(models: Sequence[Model | None]) -> str:
+    above, _ = overview.measured([model for model in models if model is not None], "above_chance")
     return f", above chance {number(fmean(above))}" if above else ""

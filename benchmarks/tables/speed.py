@@ -9,9 +9,6 @@ from typing import Any
 from distill.report.seeds import shown as over_seeds
 from distill.report.table import Table, number, times, with_interval
 
-OF_ROUNDS = ", of the speedup with its 95% interval or, of two rounds, with both values"
-"""What the medians of benchmarks with few rounds are."""
-
 WAYS_OF_INTERVALS = {
     "rows_and_seeds": "Rows and seeds, t",
     "hierarchical": "Hierarchical bootstrap",
@@ -65,7 +62,7 @@ def frameworks_table(measured: dict[str, Any]) -> Table:
             _median(row["seconds"]),
             number(row["tokens_per_second"], 0),
             number(row["peak_mib"], 0),
-            _of_rounds(row),
+            _of_rounds(row, next(r for r in measured["rows"] if (r["size"], r["way"]) == (row["size"], "trainer"))),
             number(100 * row["accuracy"]),
             number(100 * row["agreement"]),
             number(row["kl"], 2),
@@ -83,11 +80,10 @@ def frameworks_table(measured: dict[str, Any]) -> Table:
         f"{measured['epochs']} epochs, batches of {measured['batch']} rows, texts of at most {measured['max_length']} "
         "tokens. base: a teacher of the size of BERT-base, and a student with half its layers. small: the embedded "
         "teacher, and half its layers.",
-        f"Medians of {rounds} rounds, in each of which every way ran once, in a process of its own{OF_ROUNDS}; "
-        f"{facts['threads']} "
-        f"threads, {facts['cpu']}, torch {facts['torch']}, transformers {facts['transformers']}, TextBrewer "
-        f"{facts['textbrewer']}. Tokens: those of the training rows, without padding. Peak MiB: of the whole process; "
-        "- where it was not measured.",
+        f"Medians of {rounds} rounds, in each of which every way ran once, in a process of its own. "
+        f"{_parentheses(rounds)} {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}, transformers "
+        f"{facts['transformers']}, TextBrewer {facts['textbrewer']}. Tokens: those of the training rows, without "
+        "padding. Peak MiB: of the whole process; - where it was not measured.",
         f"The teacher's accuracy: {_of_teachers(measured)}. Accuracy, agreement, and mean KL from the teacher's "
         "probabilities: on 500 other rows. The 18 steps of base are too few to learn the task: its rows compare time.",
     ]
@@ -106,11 +102,12 @@ WAYS_OF_EMBEDDERS = {
 
 def embedders_table(measured: dict[str, Any]) -> Table:
     """The measurements of `benchmarks/embedders.py`, with a row for each way."""
+    usual = next(row for row in measured["rows"] if row["way"] == "sentence_transformers")
     rows = [
         (
             WAYS_OF_EMBEDDERS[row["way"]],
             _median(row["seconds"]) if "seconds" in row else "-",
-            _of_rounds(row) if "speedup" in row else "-",
+            _of_rounds(row, usual) if "speedup" in row else "-",
             number(row["cosine"], 3),
             number(row["spearman"], 3),
         )
@@ -122,8 +119,8 @@ def embedders_table(measured: dict[str, Any]) -> Table:
         f"The embedded teacher to three of its six layers: {measured['texts']:,} texts, {measured['epochs']} epochs, "
         f"batches of {measured['batch']} texts. Cosine: mean of that of the student's and the teacher's vectors of 500 "
         "other texts. Spearman: of the similarities of all pairs of these. "
-        f"Medians of {rounds} rounds{OF_ROUNDS}; {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}, "
-        f"sentence-transformers {facts['sentence-transformers']}.",
+        f"Medians of {rounds} rounds. {_parentheses(rounds)} {facts['threads']} threads, {facts['cpu']}, torch "
+        f"{facts['torch']}, sentence-transformers {facts['sentence-transformers']}.",
     ]
     return Table("Distillation of an embedder", columns, rows, 1, notes)
 
@@ -278,16 +275,21 @@ def quantize_table(measured: dict[str, Any]) -> Table:
     return Table("Quantized variants", ("Backend", "Scheme", "MiB", "ms", "Speedup [95%]"), rows, 2, notes)
 
 
-def _of_rounds(row: dict[str, Any]) -> str:
-    """The speedup over the rounds of a row, with its 95% interval; of two rounds, from which none is known, with both
-    values. The ends that are stored for two rounds are these."""
-    ratio, two = row["speedup"], len(row["seconds"]) == 2
-    low, high = ratio["ci95"]
-    return (
-        f"{times(ratio['median'])} ({low:.2f}, {high:.2f})"
-        if two
-        else with_interval(times(ratio["median"]), (low, high), 2)
-    )
+def _of_rounds(row: dict[str, Any], usual: dict[str, Any]) -> str:
+    """The speedup over the rounds of a row, with its 95% interval; of two rounds, from which an interval says nothing,
+    with that in each round. usual: the row of the way that the speedup is over."""
+    ratio, text = row["speedup"], times(row["speedup"]["median"])
+    if len(row["seconds"]) != 2:
+        return with_interval(text, ratio["ci95"], 2)
+    first, second = (theirs / own for theirs, own in zip(usual["seconds"], row["seconds"], strict=True))
+    return f"{text} ({first:.2f}, {second:.2f})"
+
+
+def _parentheses(rounds: int) -> str:
+    """What stands beside a speedup, as a sentence."""
+    if rounds == 2:
+        return "In parentheses: the speedup in each of the two rounds."
+    return "In brackets: the 95% interval of the speedup."
 
 
 def coverage_table(measured: dict[str, Any]) -> Table:
@@ -308,11 +310,12 @@ def coverage_table(measured: dict[str, Any]) -> Table:
     ranges = ", ".join(f"{title} {min(each):.0f} to {max(each):.0f}%" for title, each in found.items())
     notes = [
         f"Percent of {measured['simulations']:,} simulated experiments whose interval includes the truth (and the "
-        f"median width of the interval in points), with {measured['scored_rows']:,} rows that all models share. "
-        f"Accuracies: teacher {measured['teacher']}, students {measured['student']} and baselines "
-        f"{measured['baseline']} on average. Over seeds, their true values have a standard deviation of "
-        f"{100 * measured['spread']:g} points, normal or with a tail of low values (an exponential distribution, "
-        f"skewed); collapsing: normal, but {100 * measured['collapse']:g}% of the trainings lose "
-        f"{100 * measured['lost']:g} points. Without collapses: {ranges}.",
+        f"median width of the interval in points), with one teacher and {measured['scored_rows']:,} rows that all "
+        f"models share. How hard a row is correlates by {measured['shared']:g} between two models. Accuracies: teacher "
+        f"{measured['teacher']}, students {measured['student']} and baselines {measured['baseline']} on average. Over "
+        f"seeds, their true values have a standard deviation of {100 * measured['spread']:g} points, normal or with a "
+        "tail of low values (an exponential distribution, skewed); collapsing: normal, but "
+        f"{100 * measured['collapse']:g}% of the trainings lose {100 * measured['lost']:g} points. Without collapses: "
+        f"{ranges}.",
     ]
     return Table("Coverage", ("Of", "Trainings", "Seeds", *WAYS_OF_INTERVALS.values()), rows, 2, notes)

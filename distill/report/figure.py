@@ -214,7 +214,7 @@ def _scaled(factor: float) -> Any:
 
 def _mark(axes: Axes, point: Point, colour: str) -> None:
     def reach(value: float, ends: tuple[float, float] | None) -> list[list[float]] | None:
-        # a median may be slightly outside its bootstrap interval
+        # a median of single texts may be slightly outside its interval
         return [[max(value - ends[0], 0.0)], [max(ends[1] - value, 0.0)]] if ends else None
 
     axes.errorbar(

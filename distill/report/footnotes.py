@@ -128,6 +128,9 @@ def timing(results: Results) -> str:
     facts = results.environment
     repeats = sorted({row.repeats for m in results.models for row in (m.latency_ms or ())})
     rounds = f"{repeats[0]} to {repeats[-1]} rounds" if len(repeats) > 1 else counted(sum(repeats), "round")
+    one = repeats == [1]
+    numbers = "Speedups are medians of the ratios within each round, with a 95% interval."
+    numbers = "So speedups have no interval." if one else f"Latencies are medians over rounds. {numbers}"
     device = f" and {results.gpu}" if results.gpu else ""
     fast = any(m.scheme.startswith("fp32_medium") for m in results.models)
     single = (
@@ -141,7 +144,7 @@ def timing(results: Results) -> str:
     return (
         "All variants were timed in one process. Each round timed every variant once, in random order. An untimed call "
         "of the same variant came before each timing, so that the thread pool of the previous variant was idle. Short "
-        f"calls were repeated until a timing took some tens of milliseconds. There were {rounds}, with "
-        f"{counted(results.threads, 'thread')}, on {facts['cpu']}{device}. Latencies are medians over rounds. "
-        f"Speedups are medians of the ratios within each round, with a 95% interval.{single}{medium}"
+        f"calls were repeated until a timing took some tens of milliseconds. There "
+        f"{'was' if one else 'were'} {rounds}, with {counted(results.threads, 'thread')}, on {facts['cpu']}{device}. "
+        f"{numbers}{single}{medium}"
     )

@@ -119,7 +119,7 @@ def retained(model: Model) -> float | None:
 
 
 def above_chance(model: Model) -> float | None:
-    """The same of what the scores have above chance."""
+    """As `retained`, of the scores minus those of the best constant predictors."""
     return known(model.retained.above_chance) if model.retained else None
 
 
@@ -135,10 +135,10 @@ def speedup(model: Model) -> float | None:
 
 def interval(model: Model, key: Key) -> Interval | None:
     """The 95% interval of `retained`, `above_chance` or `speedup`."""
-    if key == "above_chance":
-        return known(model.retained.above_chance_ci95) if model.retained else None
-    ways = model.retained if key == "retained" else model.speedup
-    return ways.ci95 if ways else None
+    if key == "speedup":
+        return kept.of_rounds(model.speedup.ci95) if model.speedup else None
+    ways = model.retained
+    return (ways.ci95 if key == "retained" else known(ways.above_chance_ci95)) if ways else None
 
 
 def chosen(results: Compared, target: str | None = None) -> Model | None:
@@ -320,7 +320,7 @@ def _elsewhere(results: Results, model: Model) -> str:
     text = model.from_text.get(own or "")
     tokenizer = f" From texts, with the tokenizer, it is {text.speedup.median:.2f}x." if text else ""
     loads = [
-        f" It is {row.median:.2f}x{kept.between(row.ci95, 2)}{at([name])}."
+        f" It is {row.median:.2f}x{kept.between(kept.of_rounds(row.ci95), 2)}{at([name])}."
         for name, row in measured.items()
         if name not in fixed and name != own
     ]

@@ -40,7 +40,12 @@ def sentence(model: Model) -> str:
     over = kept(model)
     if over is None:
         return ""
-    return f" It is {over.median:.2f}x{between(over.ci95, 2)} the speed of {_name(over)}, {_WHICH}."
+    return f" It is {over.median:.2f}x{between(of_rounds(over.ci95), 2)} the speed of {_name(over)}, {_WHICH}."
+
+
+def of_rounds(ends: Interval | None) -> Interval | None:
+    """The interval of a speedup; None for that of a single round, which has no width."""
+    return None if ends is None or ends[0] == ends[1] else ends
 
 
 def between(ends: Interval | None, digits: int) -> str:

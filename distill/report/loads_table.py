@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distill.config.loads import SINGLE_TEXTS
 from distill.evaluation.results import FromText, Model, Results, known
+from distill.report.kept import of_rounds
 from distill.report.table import Row, Table, number, roles, times, with_interval
 from distill.report.timed import batches, median
 from distill.report.variants import Run, Value, speedups
@@ -39,7 +40,9 @@ def _speedup(value: Value | None) -> str:
 def _from_text(model: Model, name: str) -> str:
     """The speedup from text, the time, and the tokenizer's share in it."""
     found = model.from_text.get(name)
-    return "-" if found is None else with_interval(times(found.speedup.median), found.speedup.ci95, 2) + _share(found)
+    if found is None:
+        return "-"
+    return with_interval(times(found.speedup.median), of_rounds(found.speedup.ci95), 2) + _share(found)
 
 
 def _share(found: FromText) -> str:

@@ -7,6 +7,8 @@ over rows and seeds, and the values of the runs.
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +19,7 @@ from msgspec import UNSET, UnsetType
 
 from distill.config.schemes import packages
 from distill.evaluation.record import Interval
-from distill.evaluation.results import Model, Results
+from distill.evaluation.results import Model, Results, known
 from distill.report import figure, headline
 from distill.report.headline import Key
 from distill.report.seeds import FEW, over_seeds
@@ -27,7 +29,10 @@ from distill.report.timed import at, reported_input
 from distill.runtime.versions import PACKAGES
 
 OF_THE_REPORT = ("pipeline=", "stages.evaluate.")
-"""Settings that change which models a run compares, but not the models."""
+"""Settings that a legend leaves out."""
+_OF_NO_ROW = re.compile(r"stages\.evaluate\.((baseline|self_trained|pruned|quantized)=null$|shapes=|repeats=)")
+"""Settings of the evaluation that leave models out or change how times are measured, but not what a row stands for. A
+setting that names a step does: `stages.evaluate.student=prune` calls the model that was cut the student."""
 LONGEST = 44
 """Characters of the name of a run in a legend."""
 _COMMIT = "commit"
@@ -51,34 +56,65 @@ def versioned() -> tuple[str, ...]:
 
 def settings(results: Results) -> str:
     """Recipe and overrides, without the seed, the output folder and the purpose."""
-    words = [word.strip("'\"") for word in results.command.split()]
-    left_out = ("recipe=", "seed=", "output=", "hydra.", "report.purpose=")
-    overrides = [word for word in words if "=" in word and not word.startswith((*left_out, "-"))]
-    return " ".join([*results.recipe.split(), *sorted(overrides)]) or "-"
+    return _text(results, _overrides(results))
 
 
 def trained(results: Results) -> str:
-    """As `settings`, without those of the evaluation, which do not change the models: runs that compare other models
-    with the same student are seeds of one another."""
-    return " ".join(word for word in settings(results).split() if not word.startswith("stages.evaluate."))
+    """As `settings`, without those of the evaluation that do not change what a row stands for: runs that compare other
+    models with the same student are seeds of one another."""
+    return _text(results, [word for word in _overrides(results) if not _OF_NO_ROW.match(word)])
 
 
-def grouped(runs: Sequence[Results], name: Callable[[Results], str]) -> list[list[Results]]:
-    """Runs of one name that differ only in their seed and in versions of packages, together.
+def _overrides(results: Results) -> list[str]:
+    try:
+        words = shlex.split(results.command)
+    except ValueError:  # a quote that is not closed
+        words = [word.strip("'\"") for word in results.command.split()]
+    left_out = ("recipe=", "seed=", "output=", "hydra.", "report.purpose=")
+    return sorted(word for word in words if "=" in word and not word.startswith((*left_out, "-")))
+
+
+def _text(results: Results, overrides: Sequence[str]) -> str:
+    return " ".join(" ".join([results.recipe, *overrides]).split()) or "-"
+
+
+def grouped(runs: Sequence[Results], name: Callable[[Results], str] = trained) -> list[tuple[str, list[Results]]]:
+    """Runs of one name that differ only in their seed and in versions of packages, together in the order of the seeds;
+    and the name of each group: `settings` where several groups have the same.
 
     The machine and the fingerprints of data, teacher and tokenizer must agree. Where `limit.examples` samples training
-    rows by the seed, the fingerprint of the tasks follows from it.
+    rows by the seed, the fingerprint of the tasks follows from it. The groups do not depend on the order of `runs`.
     """
-    groups: dict[str, list[Results]] = {}
-    for run in runs:
+
+    def key(run: Results) -> str:
         sampled = any(row.split == "train" and row.limited for row in run.coverage)
         left_out = (*versioned(), _COMMIT, *(("tasks",) if sampled else ()))
         facts = {fact: value for fact, value in _facts(run).items() if fact not in left_out}
-        key = json.dumps([name(run), facts, run.teacher_name, bool(run.smoke)], sort_keys=True)
-        while any(set(run.seeds) & set(other.seeds) for other in groups.get(key, ())):
-            key += "+"  # two runs of one seed with different numbers: something else differs, so nothing is averaged
-        groups.setdefault(key, []).append(run)
+        return json.dumps([name(run), facts, run.teacher_name, bool(run.smoke)], sort_keys=True)
+
+    found = [sorted(part, key=lambda run: run.seeds) for group in _by(runs, key) for part in _of_seeds(group)]
+    count = Counter(name(group[0]) for group in found)
+    return [(name(group[0]) if count[name(group[0])] == 1 else settings(group[0]), group) for group in found]
+
+
+def _by(runs: Sequence[Results], key: Callable[[Results], str]) -> list[list[Results]]:
+    groups: dict[str, list[Results]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
     return list(groups.values())
+
+
+def _of_seeds(group: list[Results]) -> list[list[Results]]:
+    """The runs of a group that are averaged. Of a seed that occurs twice, those of the same settings alone; where it
+    still does, something else differs between the runs, so nothing is averaged."""
+    if _once(group):
+        return [group]
+    return [part for same in _by(group, settings) for part in ([same] if _once(same) else [[run] for run in same])]
+
+
+def _once(group: Sequence[Results]) -> bool:
+    seeds = [seed for run in group for seed in run.seeds]
+    return len(seeds) == len({*seeds})
 
 
 def _facts(run: Results) -> dict[str, Any]:
@@ -95,13 +131,13 @@ def different_versions(name: str, runs: Sequence[Results]) -> list[str]:
     return [f"{name}: its runs were made with different versions of {', '.join(differing)}."] if differing else []
 
 
-def entries(runs: Sequence[Results], name: Callable[[Results], str] = settings) -> list[Entry]:
+def entries(runs: Sequence[Results], name: Callable[[Results], str] = trained) -> list[Entry]:
     """Students and baselines, grouped over seeds. `name`: of runs with the same models, the same."""
     shown: list[Entry] = []
-    for series, group in enumerate(grouped(runs, name)):
+    for series, (title, group) in enumerate(grouped(runs, name)):
         for models, of_runs in variants(group):
             if models[0].role not in ("teacher", "member"):
-                shown.append(Entry(series, name(group[0]), models, of_runs))
+                shown.append(Entry(series, title, models, of_runs))
     return shown
 
 
@@ -117,6 +153,13 @@ def variants(runs: Sequence[Results]) -> list[tuple[list[Model], list[Results]]]
     return list(found.values())
 
 
+_VALUES: dict[Key, Callable[[Model], float | None]] = {
+    "retained": headline.retained,
+    "above_chance": headline.above_chance,
+    "speedup": headline.speedup,
+}
+
+
 def values(numbers: Iterable[float | UnsetType | None]) -> list[float]:
     """The numbers that were measured."""
     return [value for value in numbers if value is not None and value is not UNSET]
@@ -125,16 +168,16 @@ def values(numbers: Iterable[float | UnsetType | None]) -> list[float]:
 def measured(models: Iterable[Model], key: Key) -> tuple[list[float], list[Interval | None]]:
     """The values of the models that have one, and their 95% intervals. Those of speedups are over rounds: of several
     runs they are left out, because their values differ for the same reason."""
-    value_of = {"retained": headline.retained, "above_chance": headline.above_chance, "speedup": headline.speedup}[key]
-    known = [model for model in models if value_of(model) is not None]
-    ends = [headline.interval(model, key) for model in known]
-    return values(map(value_of, known)), ends if key != "speedup" or len(known) == 1 else []
+    have = [model for model in models if _VALUES[key](model) is not None]
+    ends = [headline.interval(model, key) for model in have]
+    return values(map(_VALUES[key], have)), ends if key != "speedup" or len(have) == 1 else []
 
 
-def cell(models: Iterable[Model], key: Key) -> str:
-    """A number of a variant over its runs, see `seeds.shown`."""
+def cell(models: Sequence[Model | None], key: Key) -> str:
+    """A number of a variant over its runs, see `seeds.shown`. None for a run without the model."""
     form, unit = (".2f", "x") if key == "speedup" else (".1f", "")
-    return shown_over(*measured(models, key), form, unit)
+    numbers = [None if model is None else _VALUES[key](model) for model in models]
+    return shown_over(numbers, measured([model for model in models if model is not None], key)[1], form, unit)
 
 
 def around(numbers: Sequence[float], ends: Sequence[Interval | None]) -> tuple[float, Interval | None]:
@@ -198,7 +241,6 @@ def table(shown: Sequence[Entry]) -> Table:
     short, _ = names(shown)
     for index, entry in enumerate(shown, 1):
         first = entry.models[0]
-        seeds = sorted({seed for run in entry.runs for seed in run.seeds})
         rows.append(
             (
                 str(index),
@@ -209,10 +251,10 @@ def table(shown: Sequence[Entry]) -> Table:
                 "failed" if _failed(entry) else cell(entry.models, "retained"),
                 *([cell(entry.models, "above_chance")] if above else []),
                 cell(entry.models, "speedup"),
-                shown_over(values([m.macro for m in entry.models])),
+                shown_over([known(m.macro) for m in entry.models]),
                 ", ".join(dict.fromkeys(map(headline.average_name, entry.runs))),
                 _parameters(entry),
-                ", ".join(map(str, seeds)),
+                ", ".join(str(seed) for run in entry.runs for seed in run.seeds),
             )
         )
         remarks += [f"#{index} failed: {m.failed}" for m in entry.models if m.failed]
@@ -221,7 +263,8 @@ def table(shown: Sequence[Entry]) -> Table:
     notes = [
         *common_settings(shown),
         "One run: value [95% interval]. Several seeds: mean, the 95% interval of retained % over rows and seeds "
-        f"together, and in parentheses the value of each run, or of more than {FEW} the lowest and the highest.",
+        "together, and in parentheses the value of each run, in the order of the seeds (- for a run without one), or "
+        f"of more than {FEW} the lowest and the highest.",
         "Retained %: the model's macro score as a percentage of the score of its run's teacher. Speedup: over that "
         "teacher's fastest float32 variant, on the machine of the run; shapes such as 8x128 are batch x length. "
         "Compare rows only if their runs have the same teacher and average the same tasks.",

@@ -5,18 +5,17 @@ Runs that differ only in their seed, and in versions of packages, are one row, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
 from msgspec import UNSET
 
-from distill.evaluation.results import Model, Pruned, Results
+from distill.evaluation.results import Model, Pruned, Results, known
 from distill.report import figure, headline
 from distill.report.footnotes import speed_of
 from distill.report.overview import (
-    OF_THE_REPORT,
     around,
     cell,
     common_settings,
@@ -26,7 +25,7 @@ from distill.report.overview import (
     measured,
     names,
     plain_name,
-    settings,
+    trained,
     values,
 )
 from distill.report.seeds import shown
@@ -41,30 +40,29 @@ class Cut:
     target: str
     seeds: list[int]
     shapes: list[str]
-    predicted: list[float]
-    measured: list[float]
-    models: dict[str, list[Model]]
-    """The models with a retained % by role: "pruned" (before recovery), "student" (after it) and "baseline"."""
+    predicted: list[float | None]
+    measured: list[float | None]
+    models: dict[str, dict[int, Model]]
+    """The models with a retained %: role ("pruned": before recovery, "student": after it, or "baseline") -> place of
+    the run -> model."""
     notes: list[str]
     """On the runs."""
 
 
-def cuts(runs: Sequence[Results]) -> list[Cut]:
-    """All models pruned to a predicted speed, by target, in the variant that the search timed."""
-    short, _ = names(entries(runs))
-
-    def label(run: Results) -> str:
-        return " ".join(word for word in short[settings(run)].split() if not word.startswith(OF_THE_REPORT))
-
+def cuts(runs: Sequence[Results], name: Callable[[Results], str] = trained) -> list[Cut]:
+    """All models pruned to a predicted speed, by target, in the variant that the search timed. `name`: as in
+    `overview.grouped`."""
+    short, _ = names(entries(runs, name))
     every: list[Cut] = []
-    for group in grouped(runs, label):
-        notes = different_versions(label(group[0]), group)
+    for title, group in grouped(runs, name):
+        label = short.get(title, title)
+        notes = different_versions(label, group)
         of_group: dict[tuple[str, str], Cut] = {}
         for run in group:
             for row in run.pruned:
                 if row.predicted_speedup is not UNSET:
                     target = row.target or "-"
-                    cut = of_group.setdefault((row.step, target), Cut(label(run), target, [], [], [], [], {}, notes))
+                    cut = of_group.setdefault((row.step, target), Cut(label, target, [], [], [], [], {}, notes))
                     _add(cut, run, row)
         every += of_group.values()
     targets = dict.fromkeys(cut.target for cut in every)
@@ -74,8 +72,8 @@ def cuts(runs: Sequence[Results]) -> list[Cut]:
 def _add(cut: Cut, run: Results, row: Pruned) -> None:
     cut.seeds.extend(run.seeds)
     cut.shapes.append(f"{row.layers} x {row.hidden} x {row.ffn}")
-    cut.predicted.extend(values([row.predicted_speedup]))
-    cut.measured.extend(values([row.measured_speedup]))
+    cut.predicted.append(known(row.predicted_speedup))
+    cut.measured.append(known(row.measured_speedup))
     kinds = headline.kinds(run)
     for model in run.models:
         as_cut = model.role == "student" and kinds.get(model.step) in ("prune", "vocabulary")
@@ -86,25 +84,24 @@ def _add(cut: Cut, run: Results, row: Pruned) -> None:
         if role not in ("student", "pruned", "baseline") or _variant(model) != (row.target, *variant):
             continue
         if headline.retained(model) is not None:
-            cut.models.setdefault(role, []).append(model)
+            cut.models.setdefault(role, {})[len(cut.shapes) - 1] = model
 
 
 def _variant(model: Model) -> tuple[str | None, str, str]:
     return model.target, model.backend, model.scheme
 
 
-def _of_seeds(cut: Cut, role: str) -> str:
-    """Retained %, with the number of seeds if some runs do not have the model."""
-    models, seeds = cut.models.get(role, []), len(set(cut.seeds))
-    return cell(models, "retained") + (f", {len(models)} of {seeds} seeds" if 0 < len(models) < seeds else "")
+def _of_seeds(cut: Cut, role: str, key: headline.Key = "retained") -> str:
+    """A number of each run's model of a role."""
+    return cell([cut.models.get(role, {}).get(place) for place in range(len(cut.shapes))], key)
 
 
-def table(runs: Sequence[Results]) -> Table | None:
+def table(runs: Sequence[Results], name: Callable[[Results], str] = trained) -> Table | None:
     """A row for each target and each group of runs; None if no model was pruned to a predicted speed."""
-    every = cuts(runs)
+    every = cuts(runs, name)
     if not every:
         return None
-    above = any(headline.above_chance(m) is not None for cut in every for m in cut.models.get("student", []))
+    above = any(headline.above_chance(m) is not None for cut in every for m in cut.models.get("student", {}).values())
     rows: list[Row] = [
         (
             cut.target,
@@ -113,8 +110,8 @@ def table(runs: Sequence[Results]) -> Table | None:
             shown(cut.predicted, form=".2f", unit="x"),
             shown(cut.measured, form=".2f", unit="x"),
             *(_of_seeds(cut, role) for role in ("pruned", "student", "baseline")),
-            *([cell(cut.models.get("student", []), "above_chance")] if above else []),
-            ", ".join(map(str, sorted(set(cut.seeds)))),
+            *([_of_seeds(cut, "student", "above_chance")] if above else []),
+            ", ".join(map(str, cut.seeds)),
         )
         for cut in every
     ]
@@ -137,11 +134,12 @@ def table(runs: Sequence[Results]) -> Table | None:
         if row.predicted_speedup and row.measured_speedup
     ]
     notes = [
-        *common_settings(entries(runs)),
+        *common_settings(entries(runs, name)),
         "Shape: layers x hidden channels x FFN channels. Predicted and measured speedup: of the variant that the "
         "search timed. Before recovery: retained % directly after pruning, in torch float32. After recovery, baseline: "
         "in the variant that the search timed, after recovery by distillation and after the same number of steps on "
-        "labels alone. Several seeds: mean, the 95% interval of retained % over rows and seeds, and each run's value.",
+        "labels alone. Several seeds: mean, the 95% interval of retained % over rows and seeds, and each run's value, "
+        "in the order of the seeds (- for a run without one).",
         *dict.fromkeys(f"{speed_of(row)}." for run in runs for row in run.pruned if row.predicted_speedup is not UNSET),
         *dict.fromkeys(note for cut in every for note in cut.notes),
     ]
@@ -177,25 +175,25 @@ def _runs(every: Sequence[Cut]) -> list[str]:
 
 def _retained_at(speed: float, of_run: Sequence[Cut], role: str) -> float | None:
     """Retained % at a measured speed, on the line between the nearest models; None beyond the slowest and fastest."""
-    known = sorted(
-        (fmean(cut.measured), fmean(measured(cut.models[role], "retained")[0]))
+    found = sorted(
+        (fmean(speeds), fmean(measured(cut.models[role].values(), "retained")[0]))
         for cut in of_run
-        if cut.measured and cut.models.get(role)
+        if (speeds := values(cut.measured)) and cut.models.get(role)
     )
-    if not known or not known[0][0] <= speed <= known[-1][0]:
+    if not found or not found[0][0] <= speed <= found[-1][0]:
         return None
-    return float(np.interp(speed, [place for place, _ in known], [kept for _, kept in known]))
+    return float(np.interp(speed, [place for place, _ in found], [kept for _, kept in found]))
 
 
-def points(runs: Sequence[Results]) -> list[figure.Point]:
+def points(runs: Sequence[Results], name: Callable[[Results], str] = trained) -> list[figure.Point]:
     """A line for each group of runs and each role. Speedup is over the unpruned model."""
-    every = cuts(runs)
+    every = cuts(runs, name)
     drawn = []
     for cut in every:
         for role, models in cut.models.items():
-            if not cut.measured:
+            if not (speeds := values(cut.measured)):
                 continue
-            (x, x_ends), (y, y_ends) = around(cut.measured, []), around(*measured(models, "retained"))
-            name = plain_name(cut.run)
-            drawn.append(figure.Point("", role, x, y, x_ends, y_ends, name, line=name))
+            (x, x_ends), (y, y_ends) = around(speeds, []), around(*measured(models.values(), "retained"))
+            line = plain_name(cut.run)
+            drawn.append(figure.Point("", role, x, y, x_ends, y_ends, line, line=line))
     return drawn

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 Z = 1.959964
 """Standard errors in half of a 95% interval."""
 FEW = 5
-"""The values of so many runs are shown, of more runs the lowest and the highest."""
+"""Of at most so many runs the value of each is shown, of more runs the lowest and the highest."""
 
 
 def over_seeds(values: Sequence[float], intervals: Sequence[Sequence[float] | None]) -> tuple[float, float] | None:
@@ -47,7 +47,10 @@ def _quantile(freedom: float) -> float:
 
 
 def shown(
-    values: Sequence[float], intervals: Sequence[Sequence[float] | None] = (), form: str = ".1f", unit: str = ""
+    values: Sequence[float | None],
+    intervals: Sequence[Sequence[float] | None] = (),
+    form: str = ".1f",
+    unit: str = "",
 ) -> str:
     """`MEAN [low, high] (values of the runs)`: the interval where it is known, the values of more than one run.
 
@@ -55,17 +58,19 @@ def shown(
     at 32 times as much.
 
     Args:
-        values, intervals: as in `over_seeds`; `-` without values.
+        values: in the order of the runs; None for a run without one, which is shown as `-`.
+        intervals: as in `over_seeds`, of the runs with a value.
         form: format of each number.
         unit: after the mean.
     """
-    if not values:
+    known = [value for value in values if value is not None]
+    if not known:
         return "-"
-    ends = over_seeds(values, intervals)
+    ends = over_seeds(known, intervals)
     interval = "" if ends is None else f" [{ends[0]:{form}}, {ends[1]:{form}}]"
-    text = f"{fmean(values):{form}}{unit}{interval}"
+    text = f"{fmean(known):{form}}{unit}{interval}"
     if len(values) == 1:
         return text
     many = len(values) > FEW
-    each = (min(values), max(values)) if many else values
-    return f"{text} ({(' to ' if many else ', ').join(f'{value:{form}}' for value in each)})"
+    each = (min(known), max(known)) if many else values
+    return f"{text} ({(' to ' if many else ', ').join('-' if x is None else f'{x:{form}}' for x in each)})"

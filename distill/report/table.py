@@ -105,7 +105,7 @@ def _above(model: Model) -> str:
 
 def _over_kept(model: Model) -> str:
     found = kept.kept(model)
-    return "-" if found is None else with_interval(times(found.median), found.ci95, 2)
+    return "-" if found is None else with_interval(times(found.median), kept.of_rounds(found.ci95), 2)
 
 
 def _model_notes(results: Results, above: bool) -> list[str]:

@@ -21,7 +21,7 @@ from msgspec import UnsetType
 from distill.config.loads import SINGLE_TEXTS
 from distill.evaluation.record import Interval
 from distill.evaluation.results import Disagreement, Model, Results
-from distill.report import headline, overview
+from distill.report import headline, kept, overview
 from distill.report.timed import median, milliseconds, reported_input, shapes
 
 CHOSEN = ("student", "teacher")
@@ -163,8 +163,7 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
     made: list[Variant] = []
     for number, group in enumerate(groups(runs)):
         index = {id(runs[i].results): i for i in group.runs}
-        for same in overview.grouped([runs[i].results for i in group.runs], overview.trained):
-            title = overview.settings(same[0])
+        for title, same in overview.grouped([runs[i].results for i in group.runs]):
             for models, of_runs in overview.variants(same):
                 made.append(_variant(number, runs, [index[id(results)] for results in of_runs], models, title))
     scored = [variant for variant in made if variant.retained is not None and variant.first.role in CHOSEN]
@@ -189,9 +188,9 @@ def speedups(model: Model, run: Run) -> dict[str, Value]:
     ways = model.speedup
     ratios = {name: Value(ms / own) for name, ms in run.fastest.items() if (own := median(model, name))}
     if ways and ways.by_input:
-        return ratios | {name: Value(row.median, row.ci95) for name, row in ways.by_input.items()}
+        return ratios | {name: Value(row.median, kept.of_rounds(row.ci95)) for name, row in ways.by_input.items()}
     if run.input and ways and ways.best_teacher is not None:
-        ratios[run.input] = Value(ways.best_teacher, ways.ci95)
+        ratios[run.input] = Value(ways.best_teacher, kept.of_rounds(ways.ci95))
     return ratios
 
 

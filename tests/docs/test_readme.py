@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 from argparse import ArgumentParser
 from pathlib import Path
@@ -151,6 +153,15 @@ def test_make_targets_exist() -> None:
     named = set(re.findall(r"^make (\w+)", shell, re.M))
     assert {"demo", "test"} <= named
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in named)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+def test_make_results_takes_no_name_of_the_environment() -> None:
+    """WSL sets NAME to the name of the computer."""
+    for arguments, expected in (([], "benchmarks.remake"), (["NAME=own-judged"], "benchmarks.remake own-judged")):
+        command = ["make", "--dry-run", "results", "VENV=made", *arguments]
+        shown = subprocess.run(command, env={**os.environ, "NAME": "PC"}, cwd=ROOT, capture_output=True, text=True)
+        assert shown.stdout.splitlines()[-1].strip().endswith(expected)
 
 
 def test_the_tree_lists_the_modules() -> None:

@@ -246,11 +246,49 @@ def test_readme_has_the_teacher_in_both_forms_and_the_slowest_and_the_fastest_st
         f"| Student for 2x, int8 onnxruntime | {both(99.0, 101.0)} | 99.0 (98.0, 100.0) | 2.50x (2.00 to 3.00) |",
         f"| Student for 8x, int8 onnxruntime | {both(90.0, 92.0)} | 90.0 (89.0, 91.0) | 8.50x (8.00 to 9.00) |",
     ]
-    assert "Mean, 95% interval over rows and seeds 0, 1; " in text
+    assert (
+        "Retained %: mean and 95% interval over rows and seeds 0, 1. Speedup: mean (slowest to fastest seed) over "
+        in text
+    )
     assert "the same students retain 89.0% [92.0, 94.0] for 2x (1 seed, above chance 98.0) and 81.0% [" in text
     assert "] for 8x (2 seeds, above chance 90.0)." in text
     assert "\n```\npython -m distill recipe=frontier seed=0\n```\n" in text
     assert "](docs/results/frontier/README.md)" in text
+    assert results_table.main(["docs/results/frontier"], root) == 0  # the name of the page: its first seed
+    assert (root / "README.md").read_text() == text
+
+
+def test_values_of_the_curve_stand_in_the_order_of_the_seeds(root: Path) -> None:
+    """A seed without a baseline is seen, also where it comes between others in the order of the paths."""
+    two_seeds(root)
+    (root / "docs/results/frontier/seed0").rename(root / "docs/results/frontier/seed10")
+    path = root / "docs/results/frontier/seed10/results.json"
+    run = json.loads(path.read_text())
+    run["seeds"] = [10]
+    worst = [m["retained"]["worst"] for m in run["models"] if m["role"] == "student" and m["target"] == "2x"]
+    worst[0]["task"] = "cola"
+    path.write_text(json.dumps(run))
+    (root / "docs/results/frontier/seed1").rename(root / "docs/results/frontier/seed2")
+    assert results_table.main([], root) == 0
+    (row,) = [x.split(" | ") for x in (root / "docs/measuring.md").read_text().splitlines() if x.startswith("| 2x")]
+    assert row[2].endswith("] (101.0, 99.0)")
+    assert row[4] == "rte 84.1, cola 84.1"
+    assert row[5].startswith("89.0 [92.0, 94.0] (-, 89.0), above chance")
+    assert row[-1] == "1, 10 |"
+    page = (root / "docs/results/frontier/README.md").read_text()
+    assert page.index("## Seed 1\n") < page.index("## Seed 10\n")
+
+
+def test_the_forms_of_several_targets_stand_in_their_order(root: Path) -> None:
+    two_seeds(root)
+    for path in (root / "docs/results/frontier").rglob("results.json"):
+        run = json.loads(path.read_text())
+        for model in run["models"]:
+            model["backend"] = "openvino" if model["target"] in ("2x", "8x") else model["backend"]
+        path.write_text(json.dumps(run))
+    assert results_table.main([], root) == 0
+    text = (root / "docs/results/README.md").read_text()
+    assert "2.50x, 4.50x, 8.50x (int8 openvino, int8 onnxruntime, int8 openvino) |" in text
 
 
 def test_a_run_without_a_student_is_not_shown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -345,8 +383,11 @@ def test_a_page_whose_run_is_gone_is_found(root: Path, capsys: pytest.CaptureFix
     assert results_table.main([], root) == 0
     (root / "docs/results/big/results.json").unlink()
     assert results_table.main(["docs/results/small"], root) == 0
+    told = capsys.readouterr().err
     assert results_table.main(["--check"], root) == 1
-    assert capsys.readouterr().err == "docs/results/big/README.md: is the page of no committed run; remove it\n"
+    assert capsys.readouterr().err == told
+    files = ("README.md", "frontier.png")
+    assert told == "".join(f"docs/results/big/{file}: is of no committed run; remove it\n" for file in files)
 
 
 def test_seeds_of_a_compression_are_one_row(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -434,7 +475,7 @@ def test_settings_of_a_recovery_are_rows_of_the_findings(root: Path, group: str)
     rows = {line.split(" | ")[0]: line for line in text.splitlines() if line.endswith(" | 0, 1 |")}
     assert list(rows) == ["| none", "| transfer 5x"]
     assert "| 91.0 (90.0, 92.0) |" in rows["| transfer 5x"]
-    assert "| 80.0 |" in rows["| none"]
+    assert "| 80.0 (80.0, -) |" in rows["| none"]  # seed 1 has no score on development rows
     name = f"{group}/transfer-5x"
     assert f"| [{name}]({name}/README.md) |" in (root / "docs/results/README.md").read_text()
     comparison = (root / f"docs/results/{group}.md").read_text()
@@ -568,20 +609,25 @@ def test_the_page_on_performance_shows_embedders(root: Path) -> None:
     ours = {
         "way": "distill_similarities",
         "seconds": [30.0, 31.0, 32.0],
-        "speedup": {"median": 2.5, "ci95": [2.4, 2.6]},
+        "speedup": {"median": 2.5, "ci95": [1.2, 5.1]},
     }
-    rows = [{"way": "start", "cosine": 0.61, "spearman": 0.7}, {**ours, "cosine": 0.912, "spearman": 0.951}]
+    usual = {"way": "sentence_transformers", "seconds": [72.0, 80.6, 80.0], "speedup": {"median": 1.0, "ci95": [1, 1]}}
+    scores = {"cosine": 0.912, "spearman": 0.951}
+    rows = [{"way": "start", "cosine": 0.61, "spearman": 0.7}, {**ours, **scores}, {**usual, **scores}]
     settings = {"batch": 32, "epochs": 3, "learning_rate": 1e-4, "texts": 1920}
     write(root / "benchmarks/results/embedders.json", {"environment": facts, **settings, "rows": rows})
     assert results_table.main([], root) == 0
     page = (root / "docs/performance.md").read_text()
     assert "| the student to begin with | - | - | 0.610 | 0.700 |" in page
-    assert "| distill, heavy term on similarities | 31.0 | 2.50x [2.40, 2.60] | 0.912 | 0.951 |" in page
-    rows[1]["seconds"] = [30.0, 31.0]  # from which no interval is known; what is stored are both values
+    assert "| distill, heavy term on similarities | 31.0 | 2.50x [1.20, 5.10] | 0.912 | 0.951 |" in page
+    assert "In brackets: the 95% interval of the speedup." in page
+    for row in rows[1:]:
+        row["seconds"] = row["seconds"][:2]  # from which an interval says nothing, also if one is stored
     write(root / "benchmarks/results/embedders.json", {"environment": facts, **settings, "rows": rows})
     assert results_table.main([], root) == 0
     page = (root / "docs/performance.md").read_text()
     assert "| distill, heavy term on similarities | 30.5 | 2.50x (2.40, 2.60) | 0.912 | 0.951 |" in page
+    assert "Medians of 2 rounds. In parentheses: the speedup in each of the two rounds. 2 threads" in page
 
 
 def test_the_page_on_findings_shows_the_terms_of_embedders(root: Path) -> None:

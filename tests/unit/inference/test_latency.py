@@ -120,7 +120,7 @@ def test_the_interval_of_a_speedup_includes_the_truth_in_95_percent_of_the_simul
         noise = np.exp(random.normal(0, 0.05, (2, rounds))) * np.where(random.random((2, rounds)) < slow, 1.5, 1.0)
         low, high = speedup(list(4 * noise[0]), list(noise[1]))["ci95"]
         inside += low <= 4 <= high
-    assert 0.94 <= inside / count
+    assert 0.94 <= inside / count <= (0.998 if slow else 0.985)
 
 
 def test_different_numbers_of_rounds_are_refused() -> None:

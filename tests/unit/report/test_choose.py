@@ -374,7 +374,7 @@ def test_a_choice_by_score_is_made_on_the_development_rows(results: Results) -> 
 
 
 def test_of_several_seeds_a_run_that_meets_the_condition_is_named(results: Results) -> None:
-    """And their paired tests are counted, where their standard deviations would be no test."""
+    """And the paired tests of its variants are counted."""
     results = enriched(results)
     second = copy.deepcopy(results) | {"seeds": [1], "command": results["command"].replace("seed=0", "seed=1")}
     for model in second["models"]:

@@ -99,7 +99,7 @@ def test_methods_are_compared_at_the_same_measured_speed() -> None:
 
     def cut(run: str, target: str, speed: float, retained: float) -> pruning_table.Cut:
         student = model_of(model("student", "student", "torch", "fp32", 70.0, 10.0, retained, speed, target))
-        return pruning_table.Cut(run, target, [0], [], [], [speed], {"student": [student]}, [])
+        return pruning_table.Cut(run, target, [0], [], [], [speed], {"student": {0: student}}, [])
 
     every = [
         cut("a", "2x", 1.5, 100.0),

@@ -36,6 +36,9 @@ def test_several_runs_are_shown_with_their_values_and_never_with_a_deviation() -
     assert shown([1.5], [(-1.0, 4.0)], "+.1f") == "+1.5 [-1.0, +4.0]"
     assert shown([float(n) for n in range(6)]) == "2.5 (0.0 to 5.0)"
     assert shown([]) == "-"
+    assert shown([94.0, None, 96.0], [(93.0, 97.0)] * 2) == f"95.0 [{low:.1f}, {high:.1f}] (94.0, -, 96.0)"
+    assert shown([None, 1.5]) == "1.5 (-, 1.5)"
+    assert shown([None, None]) == "-"
 
 
 @pytest.mark.parametrize("runs", [2, 3, 5])
