@@ -71,6 +71,7 @@ def scripted(patch: pytest.MonkeyPatch, scores: list[float], chance: float = 50.
     left: Iterator[float] = iter(scores)
     patch.setattr(development_rows.DevelopmentRows, "score", lambda self, model: next(left))
     patch.setattr(development_rows.DevelopmentRows, "chance", chance)
+    patch.setattr(development_rows.DevelopmentRows, "constant", lambda self, model: True)
 
 
 def test_the_model_is_the_best_of_runs_with_one_rate_each(tuned: Made, trained: Any) -> None:
