@@ -55,7 +55,7 @@ def reader(ctx: Context, step: Step) -> Reader:
     chosen = {
         key: value
         for key, value in binding(config).items()
-        if not (key in usual and usual[key] == value or key.startswith(left_out) or key.rpartition(".")[2] in READ)
+        if not ((key in usual and usual[key] == value) or key.startswith(left_out) or key.rpartition(".")[2] in READ)
     }
     settings = fingerprint([chosen, given])
     return Reader(settings, ctx.config.report.purpose, ctx.command)

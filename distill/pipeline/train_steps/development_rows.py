@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -53,9 +53,7 @@ class DevelopmentRows:
 
     def score(self, model: nn.Module) -> float:
         """Score in percent of a model, which stays in the mode that it is in."""
-        task = self.data.task
-        graded = [(task.graded(outputs, truth), truth) for outputs, truth in self._outputs(model)]
-        return fmean(fmean(metrics.score(task.metrics, *each).values()) for each in graded)
+        return self._score(self._outputs(model))
 
     def constant(self, model: nn.Module) -> bool:
         """Whether nearly all predictions of a model are the same."""
@@ -65,13 +63,21 @@ class DevelopmentRows:
 
     def tried(self, model: nn.Module, lr: float, seed: int, score: float | None = None) -> Tried:
         """The training of a model. `score`: of the model, if it is known."""
-        score, task = self.score(model) if score is None else score, self.data.task
-        one = Try(lr=lr, seed=seed, score=None, failed="outputs: got a score that is not a number")
+        task, one = self.data.task, Try(lr=lr, seed=seed, score=None, failed="outputs: got numbers that are not finite")
+        if score is None:
+            outputs = list(self._outputs(model))
+            # Of outputs that are not finite, the class that is taken for the likeliest may be right by chance.
+            score = self._score(outputs) if all(np.isfinite(each).all() for each, _ in outputs) else math.nan
         if math.isfinite(score):
             low = self.chance is not None and score <= self.chance
             # A skilled model that weighs rare classes more may be below the share of the most frequent one.
             one = Try(lr=lr, seed=seed, score=score, collapsed=low and (not task.labels or self.constant(model)))
         return Tried(task=task.name, chance=self.chance, tries=[one])
+
+    def _score(self, outputs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+        task = self.data.task
+        graded = [(task.graded(each, truth), truth) for each, truth in outputs]
+        return fmean(fmean(metrics.score(task.metrics, *each).values()) for each in graded)
 
     def _outputs(self, model: nn.Module) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The outputs of a model for each development split, and the targets."""

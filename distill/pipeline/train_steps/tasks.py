@@ -163,7 +163,7 @@ def _scored(
         return made
     try:
         with faked(model, linears(model) if settings.quantization_aware else []):
-            tried = rows.tried(model, inputs.lr, inputs.seed, made.best and made.best.score)
+            tried = rows.tried(model, inputs.lr, inputs.seed, None if made.best is None else made.best.score)
     except RuntimeError as error:
         if settings.tries_several:
             raise

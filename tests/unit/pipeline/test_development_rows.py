@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import math
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
+from distill.config import Train
 from distill.data.task import Task
 from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.regression import REGRESSION
 from distill.data.task_types.reranking import RERANKING
 from distill.data.task_types.task_type import GROUPED, TaskType
-from distill.evaluation.tried import Try
+from distill.evaluation.tried import Tried, Try
+from distill.pipeline.artefacts import TaskModel
+from distill.pipeline.train_steps import tasks
 from distill.pipeline.train_steps.development_rows import DevelopmentRows
 
 LABELS = {CLASSIFICATION.name: ("no", "yes")}
@@ -92,8 +96,54 @@ def test_rankings_are_compared_with_random_orders(monkeypatch: pytest.MonkeyPatc
     assert tried(RERANKING, truth, skilled[:, None], monkeypatch)[1] is None  # nothing is relevant
 
 
-def test_outputs_that_are_no_numbers_are_a_try_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    truth = np.arange(100, dtype=np.float32)
-    monkeypatch.setattr(DevelopmentRows, "score", lambda self, model: math.nan)
-    one, _ = tried(REGRESSION, truth, truth[:, None], monkeypatch)
-    assert (one.score, one.failed) == (None, "outputs: got a score that is not a number")
+@pytest.mark.parametrize("kind", [CLASSIFICATION, REGRESSION], ids=lambda kind: kind.name)
+def test_outputs_that_are_no_numbers_are_a_try_that_failed(kind: TaskType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a class that is taken for the likeliest is right."""
+    truth = np.arange(100, dtype=np.float32) if kind is REGRESSION else np.arange(100) % 2
+    outputs = np.full((100, 1 if kind is REGRESSION else 2), np.nan)
+    one, _ = tried(kind, truth, outputs, monkeypatch)
+    assert (one.score, one.failed) == (None, "outputs: got numbers that are not finite")
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_score_by_which_nothing_is_chosen_ends_no_training(retries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(self: Any, *arguments: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    lines = list[str]()
+    monkeypatch.setattr(DevelopmentRows, "parts", [(None, np.arange(9))])
+    monkeypatch.setattr(DevelopmentRows, "tried", failing)
+    inputs: Any = SimpleNamespace(name="finetune", tokenizer=None, window=None, lr=1e-4, seed=0)
+    runtime: Any = SimpleNamespace(
+        machine=SimpleNamespace(main=True, log=lines.append), limit=SimpleNamespace(smoke=False)
+    )
+    data: Any = SimpleNamespace(task=SimpleNamespace(name="a"))
+    made = TaskModel(steps=1, tokens=1, seconds=1.0)
+    score = partial(tasks._scored, made, nn.Linear(1, 1), inputs, Train(data="tasks", retries=retries), runtime, data)
+    if retries:  # the scores choose
+        with pytest.raises(RuntimeError, match="out of memory"):
+            score()
+    else:
+        assert score() == made
+        assert lines == ["finetune/a: not scored on the development rows (RuntimeError: out of memory)"]
+
+
+@pytest.mark.parametrize("in_int8", [False, True])
+def test_a_model_that_is_trained_for_int8_is_scored_in_int8(in_int8: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, faked = nn.Sequential(nn.Linear(2, 2)), list[bool]()
+
+    def seen(self: Any, model: nn.Sequential, lr: float, seed: int, score: float | None) -> Tried:
+        faked.append("forward" in vars(model[0]))
+        return Tried(task="a", chance=None, tries=[Try(lr=lr, seed=seed, score=50.0)])
+
+    monkeypatch.setattr(DevelopmentRows, "parts", [(None, np.arange(9))])
+    monkeypatch.setattr(DevelopmentRows, "tried", seen)
+    monkeypatch.setattr(tasks, "linears", lambda model: ["0"])
+    inputs: Any = SimpleNamespace(name="finetune", tokenizer=None, window=None, lr=1e-4, seed=0)
+    runtime: Any = SimpleNamespace(machine=SimpleNamespace(main=True), limit=SimpleNamespace(smoke=False))
+    data: Any = SimpleNamespace(task=SimpleNamespace(name="a"))
+    settings = Train(data="tasks", quantization_aware=in_int8)
+    made = tasks._scored(TaskModel(steps=1, tokens=1, seconds=1.0), model, inputs, settings, runtime, data)
+    assert made.tried is not None
+    assert faked == [in_int8]
+    assert "forward" not in vars(model[0])
