@@ -16,7 +16,7 @@ from msgspec import ValidationError, convert
 from msgspec.structs import asdict
 
 from distill import __version__
-from distill.config.plan import Step
+from distill.config import Evaluate, Export
 from distill.data.tasks import TaskData
 from distill.errors import UserError
 from distill.evaluation.openings import Opening
@@ -43,15 +43,15 @@ class Reader:
     command: str
 
 
-def reader(ctx: Context, step: Step) -> Reader:
-    """The run, as a step of it reads reported rows.
+def reader(ctx: Context) -> Reader:
+    """The run, as its steps read reported rows.
 
-    Not all of its settings count: a default, which may be of a new setting; what `evaluate` measures; and what a file
-    is called, since the content of each that a step reads counts.
+    Not all of its settings count: a default, which may be of a new setting; what is measured and exported; and what a
+    file is called, since the content of each that a step reads counts.
     """
     config, usual = ctx.config, defaults(ctx.config)
     given = {name: ctx.fingerprint(name) for each in ctx.plan.steps for name in needed(each, config)}
-    left_out = tuple(f"stages.{name}." for name, stage in config.stages.items() if stage.kind == step.kind)
+    left_out = tuple(f"stages.{name}." for name, stage in config.stages.items() if isinstance(stage, Evaluate | Export))
     chosen = {
         key: value
         for key, value in binding(config).items()

@@ -58,7 +58,7 @@ def inputs(ctx: Context, step: Step) -> EmbedderInputs:
         teacher=ctx.models(TEACHER),
         tasks=ctx.tasks,
         origin=origin(ctx.given, ctx.recipe, ctx.command),
-        reader=openings.reader(ctx, step),
+        reader=openings.reader(ctx),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from distill.data.tasks import TaskData, load_tasks
 from distill.pipeline import openings
 from distill.pipeline.context.fingerprints import of_reported
 from distill.pipeline.openings import Reader
+from distill.pipeline.stages import embedder
 from distill.runtime.storage import atomic, cache, checksums, run_folder
 
 ROWS = [(f"text {n % 7} of row {n}", "good" if n % 3 else "bad") for n in range(40)]
@@ -150,7 +152,7 @@ def of_settings(*overrides: str, data: str = "rows", files: str = "") -> Reader:
     found = {"unlabelled": files}
     ctx: Any = SimpleNamespace(config=settings, plan=plan, command="command")
     ctx.fingerprint = lambda name: f"{name} {found.get(name, data)}"
-    return openings.reader(ctx, next(step for step in plan.steps if step.kind == "evaluate"))
+    return openings.reader(ctx)
 
 
 def test_settings_are_others_if_they_may_change_a_score() -> None:
@@ -173,3 +175,9 @@ def test_settings_are_others_if_they_may_change_a_score() -> None:
 def test_the_purpose_is_no_part_of_the_name_of_a_run_folder() -> None:
     named = run_folder.run_folder("task", ["seed=1"], None)
     assert run_folder.run_folder("task", ["report.purpose=choose a rate", "seed=1"], None) == named
+
+
+def test_an_embedder_reads_the_first_reported_split_alone(data: TaskData) -> None:
+    (rows,) = data.reported.values()
+    several = replace(data, reported={"matched": rows, "mismatched": rows})
+    assert list(embedder._read(several).reported) == ["matched"]
