@@ -40,7 +40,8 @@ class Teacher:
     whose probabilities are averaged. When null, no text may be longer than the teacher can read."""
     seed: int | None = field(default=None, metadata=at_least(0, "null is the seed of the run"))
     """Seed with which the teacher is fine-tuned on the tasks. When null, it is the seed of the run. With a number, runs
-    with several seeds share one teacher, so that they differ in their students alone."""
+    with several seeds share one teacher, so that they differ in their students alone. `limit.examples`, which draws
+    training rows by the seed of the run, cannot be set too."""
 
 
 @dataclass

@@ -176,12 +176,12 @@ class Train(Stage):
     end."""
     lr_factors: list[float] = field(default_factory=list, metadata=_FACTORS)
     """For a stage on tasks, learning rates to try, as factors of the stage's own, e.g. [0.5,1,2]. The model of each
-    task is trained in full with each, and the one with the best score on the development rows is kept. The stage takes
-    as many times as long. Without factors, only the stage's own rate is used."""
+    task is trained in full with each, and the one with the best score on the development rows is kept. With three
+    factors the stage takes three times as long. Without factors, only the stage's own rate is used."""
     retries: int = field(default=0, metadata=at_least(0, "0 never trains again, and is the default"))
-    """For a stage on tasks, the number of further trainings, each with another seed, of a model that collapsed: its
-    score on the development rows is not above that of the best predictor without any skill. They end with the first
-    that has not collapsed, and the best model is kept. A baseline has as many as its student."""
+    """For a stage on tasks, the number of further trainings, each with another seed, of a model that collapsed: on the
+    development rows it is not better than a predictor without any skill. They end with the first that has not
+    collapsed, and the best model is kept. A baseline has as many further trainings as its student."""
     folds: int = field(default=1, metadata=at_least(1, "1 trains no further models, and is the default"))
     """For a stage that fine-tunes a teacher on tasks. With K > 1, K further models of each task are trained, each on
     the training rows of K - 1 of K folds. A student then learns, for each training row, the outputs of the model that
@@ -227,7 +227,7 @@ class Baseline(Stage):
     on labels alone."""
     lr_factors: list[float] = field(default_factory=list, metadata=_FACTORS)
     """Learning rates to try, as factors of the rate that the student's stage would have here. Without factors, those of
-    the student's stage are tried. With [1] none are."""
+    the student's stage are tried. [1] tries the stage's own rate alone."""
     terms: dict[str, Term] = field(default_factory=dict)
     """Terms whose weighted sum is minimized. Without `teacher`, all of them compare with labels."""
 

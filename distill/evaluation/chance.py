@@ -7,18 +7,23 @@ A percentage of the teacher's score does not start at 0: on MRPC, whose rows are
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from distill.data.task_types.answers import NONE, grades
 from distill.data.task_types.retrieval import JUDGED
+from distill.data.task_types.spans import TAGGED
 from distill.data.task_types.task_type import GROUPED
 from distill.evaluation import resamples, retained
 from distill.evaluation.metrics import METRICS
+from distill.evaluation.metrics import score as metric_scores
 
 SHARE = 0.99
 """A model is near-constant if at least this share of its predictions are the same."""
+_DRAWN, _ROWS, _OTHERS = 20, 50, 5
+"""Random predictors that are drawn; fewest rows; fewest rows whose target is not the most frequent one."""
 
 
 def chance(names: Sequence[str], labels: np.ndarray) -> dict[str, float]:
@@ -43,6 +48,23 @@ def chance(names: Sequence[str], labels: np.ndarray) -> dict[str, float]:
     scores = [{name: METRICS[name](each, labels) for name in tried} for each in (_constants(labels) if tried else [])]
     best = max(scores, key=lambda of_one: sum(of_one.values()), default=dict.fromkeys(tried, 0.0))
     return {name: 100 * (best[name] if of is None else of(labels)) for name, of in own.items()}
+
+
+def beatable(names: Sequence[str], labels: np.ndarray) -> float | None:
+    """Mean score in percent of the best predictor without any skill, if a skilled one can be told from it by rows.
+
+    For numbers and rankings it is the best of `_DRAWN` random ones, since half of all random ones are above the mean.
+    None where the rows are too few, or have too few different labels: all of one class, a constant predictor is right.
+    Arguments and errors are as in `chance`.
+    """
+    best = fmean(chance(names, labels).values())
+    classes = labels["label"] if labels.dtype == TAGGED else labels
+    if classes.dtype.kind in "biu":
+        return best if len(labels) - np.unique(classes, axis=0, return_counts=True)[1].max() >= _OTHERS else None
+    if labels.dtype == GROUPED or labels.dtype.kind == "f":
+        drawn = np.random.default_rng(0).normal(size=(_DRAWN, len(labels)))
+        best = max(best, *(fmean(metric_scores(names, each, labels).values()) for each in drawn))
+    return best if len(labels) >= _ROWS and 0 < best < 100 else None
 
 
 def _constants(labels: np.ndarray) -> list[np.ndarray]:

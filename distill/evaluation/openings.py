@@ -27,5 +27,5 @@ class Opening(Record, frozen=True):
     dirty: bool | None
     """Whether files of that commit were changed; None without a commit."""
     others: Count | None
-    """Number of other settings with which this user's runs had read the same rows before; None without a cache, which
+    """Number of other settings with which runs that share its cache had read the same rows; None without a cache, which
     has the record of them."""

@@ -22,6 +22,9 @@ class Try(Record, frozen=True):
     """Whether its model is the task's."""
     failed: Text = ""
     """Why it made no model."""
+    collapsed: bool = False
+    """Whether its model is not better than a predictor without any skill: `score` is not above `Tried.chance`, and
+    where predictions are classes or labels, nearly all of them are the same."""
 
 
 class Tried(Record, frozen=True):
@@ -29,7 +32,8 @@ class Tried(Record, frozen=True):
 
     task: Text
     chance: Number | None
-    """Score, on the development rows, of the best predictor without any skill; None without a model."""
+    """Score, on the development rows, of the best predictor without any skill; None without a model, and where a
+    skilled one could not be told from it by so few rows."""
     tries: Annotated[list[Try], Meta(min_length=1)]
     """In order; one of them is kept."""
     member: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
@@ -42,8 +46,7 @@ class Tried(Record, frozen=True):
     @property
     def collapsed(self) -> bool:
         """Whether the model that is kept is not better than a predictor without any skill, or there is none."""
-        score = self.kept.score
-        return score is None or (self.chance is not None and score <= self.chance)
+        return self.kept.score is None or self.kept.collapsed
 
 
 def warnings(tried: Tried) -> Iterator[str]:
@@ -52,9 +55,10 @@ def warnings(tried: Tried) -> Iterator[str]:
     if tried.collapsed:
         seeds = len({each.seed for each in tried.tries})
         times = f" with each of {seeds} seeds" if seeds > 1 else ""
+        advice = " (stages.*.retries, of a baseline its student's, trains such a model again with other seeds)"
         yield (
             f"the model collapsed{times}: it scores {kept.score:.1f} on the development rows, and the best predictor "
-            f"without any skill {tried.chance:.1f} (stages.*.retries trains such a model again with other seeds)"
+            f"without any skill {tried.chance:.1f}{'' if times else advice}"
         )
     elif len(rates) > 1 and kept.lr in (rates[0], rates[-1]):
         end, beyond = ("lowest", "lower") if kept.lr == rates[0] else ("highest", "higher")

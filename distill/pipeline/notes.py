@@ -14,6 +14,7 @@ from distill.evaluation.tried import warnings
 from distill.pipeline import artefacts
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.context.given import GivenModels
+from distill.pipeline.context.keys import has_own_seed
 from distill.pipeline.origin import member_names, teacher_name
 from distill.pipeline.train_steps.transfer import described
 from distill.pipeline.train_steps.tries import tried_in
@@ -23,7 +24,7 @@ from distill.runtime.storage import atomic, run_folder, structs
 def of_teacher(
     given: GivenModels, settings: Train, weights: Mapping[str, Sequence[float]], *, vectors: bool
 ) -> Iterator[str]:
-    """Notes on a missing teacher, an ensemble, a teacher with folds, and a teacher that reads windows.
+    """Notes on a missing teacher, an ensemble, and a teacher with folds, with its own seed, or that reads windows.
 
     Args:
         settings: of the training of the teacher on the tasks.
@@ -52,6 +53,12 @@ def of_teacher(
         yield (
             f"For a task's training rows students learn the outputs of {settings.folds} further teachers, each of "
             "a model that was not trained on the row (stages.*.folds), where the teacher was fine-tuned by this run."
+        )
+    if isinstance(settings, Train) and has_own_seed(given.config, settings):
+        yield (
+            f"Where the teacher was fine-tuned by this run, it was with the seed {given.config.teacher.seed} "
+            "(teacher.seed), as in runs with other seeds. An interval over the seeds of such runs is for this one "
+            "teacher: it has the variance of the students' trainings, and none of the teacher's."
         )
     if (window := given.config.teacher.window) is not None:
         yield (

@@ -16,14 +16,15 @@ from msgspec import ValidationError, convert
 from msgspec.structs import asdict
 
 from distill import __version__
-from distill.config.plan import Step
+from distill.config import Evaluate, Export
 from distill.data.tasks import TaskData
 from distill.errors import UserError
 from distill.evaluation.openings import Opening
 from distill.pipeline.context import Context
 from distill.pipeline.context.fingerprints import of_reported
 from distill.pipeline.context.keys import needed
-from distill.pipeline.validation.rules import binding
+from distill.pipeline.validation.place import READ
+from distill.pipeline.validation.rules import binding, defaults
 from distill.runtime.storage import append_only, cache, run_folder
 from distill.runtime.storage.checksums import fingerprint
 from distill.runtime.versions import commit
@@ -42,10 +43,21 @@ class Reader:
     command: str
 
 
-def reader(ctx: Context, step: Step) -> Reader:
-    """The run, as a step of it reads reported rows."""
-    given = {name: ctx.fingerprint(name) for name in needed(step, ctx.config)}
-    settings = fingerprint([binding(ctx.config), given])
+def reader(ctx: Context) -> Reader:
+    """The run, as its steps read reported rows.
+
+    Not all of its settings count: a default, which may be of a new setting; what is measured and exported; and what a
+    file is called, since the content of each that a step reads counts.
+    """
+    config, usual = ctx.config, defaults(ctx.config)
+    given = {name: ctx.fingerprint(name) for each in ctx.plan.steps for name in needed(each, config)}
+    left_out = tuple(f"stages.{name}." for name, stage in config.stages.items() if isinstance(stage, Evaluate | Export))
+    chosen = {
+        key: value
+        for key, value in binding(config).items()
+        if not ((key in usual and usual[key] == value) or key.startswith(left_out) or key.rpartition(".")[2] in READ)
+    }
+    settings = fingerprint([chosen, given])
     return Reader(settings, ctx.config.report.purpose, ctx.command)
 
 

@@ -264,7 +264,7 @@ def tries_table(results: Results) -> Table:
             tried.task if not tried.member else f"{tried.task}, member {tried.member}",
             f"{each.lr:.2g}",
             str(each.seed),
-            "collapsed" if each.kept and tried.collapsed else "kept" if each.kept else each.failed,
+            each.failed or ", ".join(["collapsed"] * each.collapsed + ["kept"] * each.kept),
             number(each.score),
             number(tried.chance),
         )
@@ -273,8 +273,9 @@ def tries_table(results: Results) -> Table:
     ]
     columns = ("Stage", "Task", "Learning rate", "Seed", "Note", "Development score", "Without skill")
     note = (
-        "The model with the best score on the development rows is kept, the first of equal ones. It collapsed if this "
-        "score is not above that of the best predictor without any skill."
+        "The model with the best score on the development rows is kept, the first of equal ones. A model collapsed if "
+        "this score is not above that of the best predictor without any skill and, where it predicts classes or "
+        "labels, nearly all of its predictions are the same."
     )
     return Table("Trainings that were tried", columns, rows, 5, [note])
 

@@ -40,17 +40,17 @@ def coverage(results: Results) -> list[str]:
 
 
 def opened(results: Results) -> list[str]:
-    """A sentence on reported rows that runs with other settings had read before; empty if none had."""
+    """A sentence on reported rows that runs with other settings have read too; empty if none had."""
     known = results.openings or []
     others = {(each.task, each.split): each.others for each in known if each.others}  # the last one counts
     if not others:
         return []
     tasks = list(dict.fromkeys(task for task, _ in others))
     times = counted(max(Counter((each.task, each.split) for each in known).values()), "time")
-    runs = f"{'up to ' if len({*others.values()}) > 1 else ''}{counted(max(others.values()), 'run')}"
+    most = f"{'up to ' if len({*others.values()}) > 1 else ''}{counted(max(others.values()), 'other setting')}"
     return [
-        f"The reported rows of {', '.join(tasks)} were scored {times} by this run and, before it, by {runs} of the "
-        "same user with other settings. What was chosen between these runs by their scores looks better than it is."
+        f"The reported rows of {', '.join(tasks)} were read {times} by this run and, with {most}, by runs that share "
+        "its cache. What was chosen between these runs by their scores looks better than it is."
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ class Tracker:
     """Called with a line if the tracker fails."""
     before: int = 0
     """Steps of the finished trainings, because a tracker's steps must ascend over all stages of a run."""
+
+    _stage: str = field(default="", init=False)
+    _newest: int = field(default=0, init=False)
+    """Step of the newest numbers."""
 
     def start(self, run: str, folder: Path, settings: Mapping[str, Any]) -> None:
         """Begin a run in the tracker, with the name of the run folder and all settings.
@@ -45,8 +49,11 @@ class Tracker:
 
     def log(self, stage: str, step: int, values: Mapping[str, float]) -> None:
         """Track the numbers of a stage after one of its steps, counted from 1."""
+        if stage != self._stage:  # a training that diverged did not finish
+            self._stage, self.before = stage, max(self.before, self._newest)
+        self._newest = self.before + step
         named = {f"{stage}/{name}": value for name, value in values.items()}
-        self._send(named, self.before + step)
+        self._send(named, self._newest)
 
     def finished(self, steps: int) -> None:
         """Count the steps of a finished training, so that the steps of the next one follow."""

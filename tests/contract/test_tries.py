@@ -69,8 +69,9 @@ def tuned(trained: Any) -> Made:
 def scripted(patch: pytest.MonkeyPatch, scores: list[float], chance: float = 50.0) -> None:
     """Let models have these scores, one after the other, and a predictor without any skill this one."""
     left: Iterator[float] = iter(scores)
-    patch.setattr(development_rows.DevelopmentRows, "score", lambda self, model: next(left))
+    patch.setattr(development_rows.DevelopmentRows, "_score", lambda self, outputs: next(left))
     patch.setattr(development_rows.DevelopmentRows, "chance", chance)
+    patch.setattr(development_rows.DevelopmentRows, "constant", lambda self, model: True)
 
 
 def test_the_model_is_the_best_of_runs_with_one_rate_each(tuned: Made, trained: Any) -> None:

@@ -20,6 +20,26 @@ INSIDE = "+term@stages.recover.terms.hidden=hidden"
 
 
 @pytest.mark.slow
+def test_folds_are_trained_with_the_rate_that_is_kept(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, rates = tasks.trained, dict[str, float]()
+
+    def recorded(training: Training, *others: Any) -> Any:
+        rates[training.name] = training.lr
+        return trained(training, *others)
+
+    monkeypatch.setattr(tasks, "trained", recorded)
+    own = [f"stages.finetune_teacher.{setting}" for setting in ("folds=2", "lr_factors=[1e30,0.5]")]
+    run(tmp_path, "prune", *FEW, *own, "output=rates")
+    model = "finetune_teacher/order"
+    broken, kept, *folds = (rates[f"{model}.{name}"] for name in ("tries/1", "tries/2", "folds/1", "folds/2"))
+    assert folds == [kept, kept]
+    assert kept < broken
+    assert (tmp_path / "rates" / model / "cross_fitted.npy").is_file()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_stopped_run_goes_on_and_a_student_learns_the_logits(
     inside: bool, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -54,7 +54,7 @@ def test_a_resumed_run_has_a_second_line_and_another_run_is_told(
     for line in results["openings"]:
         assert line["rows"] == reported[line["task"], line["split"]]
         assert line["others"] == 0
-    assert "with other settings" not in (one / "report.md").read_text()
+    assert "runs that share its cache" not in (one / "report.md").read_text()
 
     finished = (one / run_folder.OPENINGS).read_bytes(), (one / "results.json").read_bytes()
     assert run(tmp_path, "prune", *SMALL, "output=one") == results
@@ -62,6 +62,6 @@ def test_a_resumed_run_has_a_second_line_and_another_run_is_told(
 
     results = run(tmp_path, "prune", *SMALL, "output=other", "seed=1")
     assert [line["others"] for line in results["openings"]] == [1]
-    assert "scored 1 time by this run and, before it, by 1 run of" in (other / "report.md").read_text()
+    assert "read 1 time by this run and, with 1 other setting, by runs that share" in (other / "report.md").read_text()
     (known,) = (tmp_path / "cache" / "openings").iterdir()
     assert len(lines(known)) == 3

@@ -22,6 +22,7 @@ TRAINING = [
     "recipe=distilbert", "limit=smoke", "limit.steps=12", "tasks.names=[order]", "precision=fp32", "threads=1",
     "pipeline=[adapt,pretrain,finetune_teacher,finetune]", "corpus.max_length=32",
     "stages.pretrain.batch.tokens=512", "stages.pretrain.batch.device_tokens=128", "stages.pretrain.epochs=2",
+    "stages.finetune_teacher.lr_factors=[1e30,1]",  # both processes agree on what diverged and on what is kept
     # 43 rows are six batches of seven, which two processes share unequally, and one of a single row.
     "limit.examples=43", "stages.finetune_teacher.batch.examples=7", "stages.finetune_teacher.epochs=1",
     "stages.finetune_teacher.min_steps=0", "stages.finetune.min_steps=0",
@@ -70,7 +71,12 @@ def test_tasks_are_trained_side_by_side(tmp_path: Path) -> None:
     """Each by one process, as a single process trains it: with its batches and random numbers, to the same bits."""
     settings = ["recipe=distilbert", "limit=smoke", "precision=fp32", "threads=1", "stages.finetune.dropout=0.1"]
     pipeline = "pipeline=[adapt,pretrain,finetune_teacher,finetune]"
-    one, two = trained(tmp_path, [*settings, pipeline, "stages.finetune.best_of=2"])
+    rates = "stages.finetune_teacher.lr_factors=[1,0.5]"
+    one, two = trained(tmp_path, [*settings, pipeline, rates, "stages.finetune.best_of=2"])
+    for shown in (one, two):
+        for task in ("package", "body"):  # also of what the process that speaks did not train
+            line = f"finetune_teacher/{task}: learning rates that were tried"
+            assert shown.with_suffix(".txt").read_text().count(line) == 1
     assert (tmp_path / "two.txt").read_text().count("tasks of each process: package; body") == 2
     assert "tasks of each process" not in (tmp_path / "one.txt").read_text()
     for stage in ("finetune_teacher", "finetune"):

@@ -132,7 +132,8 @@ class RunFolder:
         return structs.read(file, Begun).keys if file.is_file() else {}
 
     def begin(self, keys: dict[str, Key], steps: Sequence[Step]) -> None:
-        """Store what pending steps are made from, by the folder of each, and again what is lost of finished `steps`."""
+        """Store what pending steps are made from, by the folder of each, and what manifests say of finished `steps`
+        whose entry is lost."""
         known = self.begun
         records = {step.folder: self.record(step) for step in steps if step.folder not in known}
         lost = {name: replace(made.key, settings=None, arithmetic=None) for name, made in records.items() if made}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def inputs(ctx: Context, step: Step) -> EmbedderInputs:
         teacher=ctx.models(TEACHER),
         tasks=ctx.tasks,
         origin=origin(ctx.given, ctx.recipe, ctx.command),
-        reader=openings.reader(ctx, step),
+        reader=openings.reader(ctx),
     )
 
 
@@ -68,7 +68,7 @@ def run(inputs: EmbedderInputs, runtime: Runtime) -> Exported:
     student, whole = (_embedder(folder, inputs.teacher) for folder in (source, inputs.teacher.folder()))
     texts = _texts(inputs.tasks, SMOKE_TEXTS if runtime.limit.smoke else PROOF_TEXTS, student.given.prompt)
     ours, theirs = vectors(student, tokenizer, texts), vectors(whole, of_teacher, texts)
-    pairs = {task: data for task, data in inputs.tasks.items() if _has_similarities(data)}
+    pairs = {task: _read(data) for task, data in inputs.tasks.items() if _has_similarities(data)}
     openings.record(runtime.folder, inputs.reader, pairs.values())
     measured = Similarity(
         texts=len(texts),
@@ -119,6 +119,11 @@ def _texts(tasks: Mapping[str, TaskData], count: int, prompt: str) -> list[str]:
 
 def _has_similarities(data: TaskData) -> bool:
     return data.task.kind.name == "regression" and len(data.task.columns) == 2
+
+
+def _read(data: TaskData) -> TaskData:
+    """With the first reported split alone, which is the one that is scored."""
+    return replace(data, reported=dict(list(data.reported.items())[:1]))
 
 
 def _similarity(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:

@@ -72,7 +72,7 @@ def inputs(ctx: Context, step: Step) -> EvaluateInputs:
         load=load_of(ctx.config.target),
         command=ctx.command,
         identities=ctx.folder.inputs(step),
-        reader=openings.reader(ctx, step),
+        reader=openings.reader(ctx),
     )
 
 

@@ -36,6 +36,7 @@ from distill.pipeline.train_steps.shared_tasks import on_all_tasks
 from distill.pipeline.train_steps.tasks import on_task
 from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, Labeller, learned_weights
 from distill.pipeline.train_steps.transfer import Sources
+from distill.pipeline.train_steps.tries import lines
 from distill.runtime.storage import run_folder, structs
 
 SLOWEST = 1.5
@@ -223,6 +224,9 @@ def _trained(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Trained
         on_task(inputs, settings, own, inputs.tasks[task], goal)
     machine.wait()
     parts = {t: structs.read(runtime.folder / name / t / run_folder.MANIFEST, TaskModel) for t in inputs.tasks}
+    for task in (task for task in pending if task not in share):  # which other processes trained
+        for line in lines(parts[task].tried):
+            machine.log(f"{name}/{task}: {line}")
     steps, tokens, seconds = _sum(list(parts.values()))
     made = Trained(
         steps=steps,

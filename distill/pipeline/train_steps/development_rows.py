@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -14,7 +16,8 @@ from distill.data.development_split import aside
 from distill.data.encode import Encoded
 from distill.data.tasks import TaskData
 from distill.evaluation import chance, metrics
-from distill.inference.predict import in_windows, predict
+from distill.evaluation.tried import Tried, Try
+from distill.inference.predict import SCORED, in_windows, predict
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.teacher_logits import running
 
@@ -41,20 +44,49 @@ class DevelopmentRows:
         """The tokens of the rows."""
         return [token for encoded, _ in self.parts for token in np.unique(encoded.ids).tolist()]
 
-    @property
-    def chance(self) -> float:
-        """Score in percent of the best predictor without any skill."""
-        names = self.data.task.metrics
-        return fmean(fmean(chance.chance(names, truth).values()) for _, truth in self.parts)
+    @cached_property
+    def chance(self) -> float | None:
+        """Score in percent of the best predictor without any skill; None if the rows cannot tell it from others."""
+        found = [chance.beatable(self.data.task.metrics, truth) for _, truth in self.parts]
+        known = [each for each in found if each is not None]
+        return fmean(known) if known and len(known) == len(found) else None
 
     def score(self, model: nn.Module) -> float:
         """Score in percent of a model, which stays in the mode that it is in."""
-        tokenizer, training, scores = self.tokenizer, model.training, []
-        model.eval()
+        return self._score(self._outputs(model))
+
+    def constant(self, model: nn.Module) -> bool:
+        """Whether nearly all predictions of a model are the same."""
+        task, outputs = self.data.task, enumerate(self._outputs(model))
+        found = {(task.name, str(number)): (task.predictions(each), truth) for number, (each, truth) in outputs}
+        return bool(chance.near_constant(found))
+
+    def tried(self, model: nn.Module, lr: float, seed: int, score: float | None = None) -> Tried:
+        """The training of a model. `score`: of the model, if it is known."""
+        task, one = self.data.task, Try(lr=lr, seed=seed, score=None, failed="outputs: got numbers that are not finite")
+        if score is None:
+            outputs = list(self._outputs(model))
+            # Of outputs that are not finite, the class that is taken for the likeliest may be right by chance.
+            score = self._score(outputs) if all(np.isfinite(each).all() for each, _ in outputs) else math.nan
+        if math.isfinite(score):
+            low = self.chance is not None and score <= self.chance
+            # A skilled model that weighs rare classes more may be below the share of the most frequent one.
+            one = Try(lr=lr, seed=seed, score=score, collapsed=low and (not task.labels or self.constant(model)))
+        return Tried(task=task.name, chance=self.chance, tries=[one])
+
+    def _score(self, outputs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+        task = self.data.task
+        graded = [(task.graded(each, truth), truth) for each, truth in outputs]
+        return fmean(fmean(metrics.score(task.metrics, *each).values()) for each in graded)
+
+    def _outputs(self, model: nn.Module) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The outputs of a model for each development split, and the targets."""
+        tokenizer, training = self.tokenizer, model.training
         run = in_windows(running(model, self.runtime.machine), tokenizer, self.window, pairs=self.data.task.in_pairs)
-        for encoded, truth in self.parts:
-            outputs = predict(run, encoded, pad_id=tokenizer.pad_token_id, left=tokenizer.padding_side == "left")
-            graded = self.data.task.graded(outputs, truth)
-            scores.append(fmean(metrics.score(self.data.task.metrics, graded, truth).values()))
-        model.train(training)
-        return fmean(scores)
+        pad_id, left = tokenizer.pad_token_id, tokenizer.padding_side == "left"
+        model.eval()
+        try:
+            for encoded, truth in self.parts:
+                yield predict(run, encoded, pad_id=pad_id, left=left, tokens=SCORED), truth
+        finally:
+            model.train(training)

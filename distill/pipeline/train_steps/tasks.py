@@ -31,7 +31,7 @@ from distill.data.task_types.retrieval import no_negatives
 from distill.data.task_types.task_type import SOFT, group_numbers
 from distill.data.tasks import TaskData
 from distill.data.windows import split, windows
-from distill.evaluation.tried import Tried, Try
+from distill.errors import reason
 from distill.losses.objective import Objective
 from distill.losses.terms import bound
 from distill.models import teacher
@@ -161,9 +161,16 @@ def _scored(
     asked = settings.tries_several or not runtime.limit.smoke
     if not (runtime.machine.main and asked and rows.parts):
         return made
-    score = rows.score(model) if made.best is None else made.best.score
-    tries = [Try(lr=inputs.lr, seed=inputs.seed, score=score)]
-    return replace_struct(made, tried=Tried(task=data.task.name, chance=rows.chance, tries=tries))
+    try:
+        with faked(model, linears(model) if settings.quantization_aware else []):
+            tried = rows.tried(model, inputs.lr, inputs.seed, None if made.best is None else made.best.score)
+    except RuntimeError as error:
+        if settings.tries_several:
+            raise
+        runtime.machine.log(f"{inputs.name}/{data.task.name}: not scored on the development rows ({reason(error)})")
+        return made
+    # A model that no other could replace is stored, and `evaluate` says what is wrong with its outputs.
+    return replace_struct(made, tried=tried) if settings.tries_several or not tried.kept.failed else made
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """Several trainings of a task's model, with other learning rates or seeds, of which one is kept.
 
-It is the one with the best score on the development rows, the first of equal ones. A model that collapsed, whose score
-there is not above that of the best predictor without any skill, is trained again with other seeds, as in Devlin et al.
-2019, arXiv 1810.04805, section 4.1. Mosbach et al. 2021, arXiv 2006.04884, describe such trainings.
+It is the one with the best score on the development rows, the first of equal ones. A model that collapsed is trained
+again with other seeds, as in Devlin et al. 2019, arXiv 1810.04805, section 4.1. Mosbach et al. 2021, arXiv 2006.04884,
+describe such trainings.
 """
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,6 +69,8 @@ def kept_try(inputs: MemberInputs, settings: Train, task: str, fit: Fit, runtime
     best = _best(made)
     whole = _with_all(made, best)
     if whole.tried is not None and (failed := whole.tried.kept.failed):
+        runtime.machine.wait()  # until every process has read what the tries made
+        forget_training(name, runtime)  # the same command trains again, e.g. on another device
         raise UserError(f"{name}: {failed}, in each of {len(made)} tries; lower optimizer.lr or set precision=fp32")
     runtime.machine.wait()  # until every process has read what the tries made
     return Kept(tries[best], runtime.folder / folder(best), whole)
@@ -78,14 +80,17 @@ def _made(inputs: MemberInputs, task: str, folder: str, fit: Fit, runtime: Runti
     """What a try made, which is trained unless it is finished."""
     machine, place = runtime.machine, runtime.folder / folder
     if not run_folder.finished(place):
+        began = time.monotonic()
         try:
             fit(inputs, folder)
         except NotFinite as error:
-            # Another rate or seed may do better, and what was trained with others is not lost.
-            machine.log(f"{folder}: {error}")
+            # Another rate or seed may do better, and what was trained with others is not lost. The file that the rest
+            # of the message may name is removed.
             failed = Try(lr=inputs.lr, seed=inputs.seed, score=None, failed=str(error).partition(";")[0])
+            machine.log(f"{folder}: {failed.failed}")
             if machine.main:
-                none = TaskModel(steps=0, tokens=0, seconds=0.0, tried=Tried(task=task, chance=None, tries=[failed]))
+                seconds, tried = time.monotonic() - began, Tried(task=task, chance=None, tries=[failed])
+                none = TaskModel(steps=0, tokens=0, seconds=seconds, tried=tried)
                 with atomic.writing(place) as temporary:
                     structs.write(temporary / run_folder.MANIFEST, none)
             machine.accelerator.free_memory()
@@ -95,17 +100,23 @@ def _made(inputs: MemberInputs, task: str, folder: str, fit: Fit, runtime: Runti
 
 
 def _best(made: Sequence[TaskModel]) -> int:
-    """Number of the model with the best score, the first of equal ones."""
-    scores = [None if one.tried is None else one.tried.kept.score for one in made]
-    return max(range(len(made)), key=lambda number: -math.inf if (score := scores[number]) is None else score)
+    """Number of the model with the best score, the first of equal ones; without a model, of the lowest rate."""
+
+    def rank(number: int) -> tuple[bool, float]:
+        kept = None if (tried := made[number].tried) is None else tried.kept
+        if kept is None:  # of a task without development rows
+            return True, 0.0
+        return not kept.failed, -kept.lr if kept.score is None else kept.score
+
+    return max(range(len(made)), key=rank)
 
 
 def _with_all(made: Sequence[TaskModel], best: int) -> TaskModel:
     """The best model, with what all took, and with all scores."""
     kept = made[best]
     if kept.tried is not None:
-        every = [one.tried.kept for one in made if one.tried is not None]
-        tries = [replace_struct(each, kept=number == best) for number, each in enumerate(every)]
+        every = [(number, one.tried.kept) for number, one in enumerate(made) if one.tried is not None]
+        tries = [replace_struct(each, kept=number == best) for number, each in every]
         kept = replace_struct(kept, tried=replace_struct(kept.tried, tries=tries))
     return replace_struct(kept, tokens=sum(one.tokens for one in made), seconds=sum(one.seconds for one in made))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,18 @@ def flatten(value: Any, key: str = "") -> dict[str, Any]:
 def binding(settings: Any) -> dict[str, Any]:
     """Dotted key -> value of the settings, a config or a tree of dicts, that a run keeps when it is resumed."""
     return {key: value for key, value in flatten(settings).items() if key not in FREE}
+
+
+def defaults(value: Any, key: str = "") -> dict[str, Any]:
+    """Dotted key -> default of each setting in a tree of dataclasses and dicts whose field, or one above, has one."""
+    found: dict[str, Any] = {}
+    items = vars(value).items() if is_dataclass(value) else value.items() if isinstance(value, dict) else ()
+    for name, part in items:
+        found |= defaults(part, f"{key}.{name}" if key else str(name))
+    for f in fields(value) if is_dataclass(value) else ():
+        given = f.default if f.default_factory is MISSING else f.default_factory()
+        found |= {} if given is MISSING else flatten(given, f"{key}.{f.name}" if key else f.name)
+    return found
 
 
 def nearest(name: str, names: list[str]) -> str:

@@ -228,6 +228,11 @@ NOT_RECOVERING = Situation(
 SELF_TRAINING = Situation(
     "with budget.minutes, which is spent on students", lambda case: case.config.budget.minutes is not None
 )
+BUDGET = Situation("with budget.minutes, whose estimates have no further trainings", SELF_TRAINING.holds)
+SAMPLED = Situation(
+    "with limit.examples, which draws training rows by the seed of the run, so that runs would not share a teacher",
+    lambda case: case.config.limit.examples is not None and not case.config.limit.smoke,
+)
 CHAINED = Situation(
     "with target.chain or budget.minutes, where models are not pruned by gates",
     lambda case: case.config.target.chain or case.config.budget.minutes is not None,

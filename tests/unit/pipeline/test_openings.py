@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from distill.data.tasks import TaskData, load_tasks
 from distill.pipeline import openings
 from distill.pipeline.context.fingerprints import of_reported
 from distill.pipeline.openings import Reader
+from distill.pipeline.stages import embedder
 from distill.runtime.storage import atomic, cache, checksums, run_folder
 
 ROWS = [(f"text {n % 7} of row {n}", "good" if n % 3 else "bad") for n in range(40)]
@@ -144,11 +146,13 @@ def test_a_step_without_reported_rows_writes_nothing(tmp_path: Path) -> None:
     assert openings.recorded(tmp_path) == []
 
 
-def of_settings(*overrides: str, data: str = "rows") -> Reader:
+def of_settings(*overrides: str, data: str = "rows", files: str = "") -> Reader:
     settings = config.load_config(["recipe=task", *overrides])
     plan = resolve(settings)
-    ctx: Any = SimpleNamespace(config=settings, command="command", fingerprint=lambda name: f"{name} {data}")
-    return openings.reader(ctx, next(step for step in plan.steps if step.kind == "evaluate"))
+    found = {"unlabelled": files}
+    ctx: Any = SimpleNamespace(config=settings, plan=plan, command="command")
+    ctx.fingerprint = lambda name: f"{name} {found.get(name, data)}"
+    return openings.reader(ctx)
 
 
 def test_settings_are_others_if_they_may_change_a_score() -> None:
@@ -157,12 +161,23 @@ def test_settings_are_others_if_they_may_change_a_score() -> None:
         of_settings("output=elsewhere", "threads=1", "cache.max_gib=0"),
         of_settings("report.purpose='choose a rate'", "report.hourly_rate=3"),
     ]
+    same += [of_settings(f"tasks.path={path}", f"teacher.name={path}/bert") for path in ("glue", "/home/me/glue")]
+    same += [of_settings("stages.evaluate.repeats=3", "stages.finetune.retries=0", "stages.finetune.lr_factors=[]")]
     assert len({each.settings for each in same}) == 1
-    assert [each.purpose for each in same] == ["report", "report", "choose a rate"]
+    assert [each.purpose for each in same[:3]] == ["report", "report", "choose a rate"]
     others = [of_settings("seed=5"), of_settings("temperature=3"), of_settings(data="other rows")]
-    assert len({each.settings for each in [same[0], *others]}) == 4
+    others += [of_settings("stages.finetune.retries=2"), of_settings("stages.finetune.epochs=4.5")]
+    # What another step reads counts as what it is too.
+    others += [of_settings("transfer=mixed", "transfer.files=a.csv", files=content) for content in ("one", "two")]
+    assert len({each.settings for each in [same[0], *others]}) == 8
 
 
 def test_the_purpose_is_no_part_of_the_name_of_a_run_folder() -> None:
     named = run_folder.run_folder("task", ["seed=1"], None)
     assert run_folder.run_folder("task", ["report.purpose=choose a rate", "seed=1"], None) == named
+
+
+def test_an_embedder_reads_the_first_reported_split_alone(data: TaskData) -> None:
+    (rows,) = data.reported.values()
+    several = replace(data, reported={"matched": rows, "mismatched": rows})
+    assert list(embedder._read(several).reported) == ["matched"]

@@ -46,7 +46,7 @@ class Run:
     def fit(self, inputs: Any, folder: str) -> None:
         self.fitted.append((inputs.lr, inputs.seed))
         score = self.score(inputs.lr, inputs.seed)
-        tries = [Try(lr=inputs.lr, seed=inputs.seed, score=score)]
+        tries = [Try(lr=inputs.lr, seed=inputs.seed, score=score, collapsed=score is not None and score <= 50)]
         tried = None if score is None else Tried(task="a", chance=50.0, tries=tries)
         with atomic.writing(self.folder / folder) as temporary:
             made = TaskModel(steps=7, tokens=10, seconds=2.0, tried=tried)
@@ -104,7 +104,24 @@ def test_a_rate_that_diverges_does_not_end_the_run_unless_all_do(folder: Path) -
     forget_training("finetune/a", run.runtime)
     assert not list((folder / "finetune").iterdir())
     with pytest.raises(UserError, match=r"finetune/a: loss: got nan at step 3, in each of 4 tries; lower optimizer.lr"):
-        run.kept(lr_factors=[2, 4], retries=2)
+        run.kept(lr_factors=[4, 2], retries=2)
+    assert run.fitted[3:] == [(4.0, 3), (2.0, 3), (2.0, 1003), (2.0, 2003)]  # again with the lowest rate
+    run.score = lambda lr, seed: 60.0  # the same command, e.g. on another device
+    assert run.kept(lr_factors=[4, 2], retries=2).inputs.lr == 4.0
+
+
+def test_a_rate_that_diverges_is_no_better_than_a_model_without_a_score(folder: Path) -> None:
+    """Of a task without development rows, which is not trained a third time."""
+
+    def score(lr: float, seed: int) -> None:
+        if seed == 3:
+            raise NotFinite("loss: got nan at step 3; must be finite; lower optimizer.lr")
+
+    run = Run(folder, score)
+    kept = run.kept(retries=5)
+    assert (kept.inputs.seed, kept.made.steps, kept.made.tried) == (1003, 7, None)
+    assert run.fitted == [(1.0, 3), (1.0, 1003)]
+    assert run.lines[0] == "finetune/a.tries/1: loss: got nan at step 3"  # no file that is removed is named
 
 
 def test_what_was_tried_is_that_of_all_members(folder: Path) -> None:

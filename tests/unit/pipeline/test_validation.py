@@ -46,6 +46,7 @@ EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
     "device": (["gpu"], ["auto", "cpu", "cuda"]),
     "teacher.kind": (["hubb"], ["embedded", "random"]),
     "teacher.window": ([0, 15], [16, None]),
+    "teacher.seed": ([-1], [0, None]),
     "student.num_hidden_layers": ([0, -1], [1, None]),
     "student.hidden_size": ([0, -1], [1, None]),
     "student.intermediate_size": ([0], [1, None]),

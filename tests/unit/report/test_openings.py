@@ -28,17 +28,17 @@ def test_no_sentence_without_other_runs(results: dict[str, Any]) -> None:
 
 def test_a_sentence_says_how_often(results: dict[str, Any]) -> None:
     assert opened(results, {"others": 1}) == [
-        "The reported rows of cola were scored 1 time by this run and, before it, by 1 run of the same user with "
-        f"other settings. {AFTER}"
+        "The reported rows of cola were read 1 time by this run and, with 1 other setting, by runs that share its "
+        f"cache. {AFTER}"
     ]
     resumed = {"others": 0}, {"others": 7}, {"task": "rte", "others": 0}
     assert opened(results, *resumed) == [
-        "The reported rows of cola were scored 2 times by this run and, before it, by 7 runs of the same user with "
-        f"other settings. {AFTER}"
+        "The reported rows of cola were read 2 times by this run and, with 7 other settings, by runs that share its "
+        f"cache. {AFTER}"
     ]
     several = {"others": 7}, {"task": "rte", "others": 2}
     assert opened(results, *several)[0].startswith(
-        "The reported rows of cola, rte were scored 1 time by this run and, before it, by up to 7 runs of "
+        "The reported rows of cola, rte were read 1 time by this run and, with up to 7 other settings, by runs "
     )
 
 

@@ -18,8 +18,9 @@ RATES = {
         {"lr": 2e-4, "seed": 0, "score": None, "kept": False, "failed": "loss: got nan"},
     ],
 }
-ONE = {"task": "b", "chance": 50.0, "tries": [{"lr": 1e-4, "seed": 0, "score": 70.5, "kept": True}]}
+ONE: dict[str, Any] = {"task": "b", "chance": 50.0, "tries": [{"lr": 1e-4, "seed": 0, "score": 70.5, "kept": True}]}
 COLLAPSED = ONE | {"task": "c", "chance": 80.0, "member": 2}
+COLLAPSED |= {"tries": [ONE["tries"][0] | {"kept": kept, "collapsed": True} for kept in (True, False)]}
 
 
 def test_every_try_and_every_collapse_is_a_row(results: dict[str, Any]) -> None:
@@ -29,6 +30,7 @@ def test_every_try_and_every_collapse_is_a_row(results: dict[str, Any]) -> None:
         ("finetune 2x", "a", "5e-05", "0", "", "61.2", "50.0"),
         ("finetune 2x", "a", "0.0001", "0", "kept", "70.5", "50.0"),
         ("finetune 2x", "a", "0.0002", "0", "loss: got nan", "-", "50.0"),
+        ("finetune 2x", "c, member 2", "0.0001", "0", "collapsed, kept", "70.5", "80.0"),
         ("finetune 2x", "c, member 2", "0.0001", "0", "collapsed", "70.5", "80.0"),
     ]
     assert "Trainings that were tried" in text(run_page(decoded(results), ""))

@@ -41,3 +41,15 @@ def test_a_run_goes_on_without_a_tracker_that_fails(failing: str, expected: list
     tracker.end()
     assert sent == expected
     assert notes == (["tracker: ConnectionError: down; the run goes on without it"] if failing else [])
+
+
+def test_steps_ascend_after_a_training_that_did_not_finish() -> None:
+    steps = list[int]()
+    made: Any = SimpleNamespace(trackers=[], log=lambda values, step: steps.append(step))
+    tracker = Tracker(made)
+    for stage, done in {"a": (5, 10), "a.tries/1": (5, 20), "a.tries/2": (5, 10)}.items():
+        for step in done:
+            tracker.log(stage, step, {"loss": 1.0})
+        if stage == "a":
+            tracker.finished(10)
+    assert steps == [5, 10, 15, 30, 35, 40]
