@@ -110,7 +110,8 @@ def run(
     process = context.Process(target=_alone, args=(job, overrides, settings, recipe, direction, theirs, orders))
     stopped: KeyboardInterrupt | None = None
     try:
-        process.start()
+        with _known_start_method():
+            process.start()
         theirs.close()
         orders.close()
         ended = False
@@ -133,6 +134,19 @@ def run(
     if not (Path(os.environ[_FOLDER]) / f"{job}.json").is_file():
         _leave(Failure(job, overrides, [_ending(process.exitcode or 0)], 1, ""))
     return None
+
+
+@contextmanager
+def _known_start_method() -> Iterator[None]:
+    """Within the context, this process starts others by a method that Python has. A new process takes over the name of
+    its parent's method, and does not know joblib's, which a worker of joblib has."""
+    before = multiprocessing.get_start_method()
+    if before not in (known := multiprocessing.get_all_start_methods()):
+        multiprocessing.set_start_method(known[0], force=True)
+    try:
+        yield
+    finally:
+        multiprocessing.set_start_method(before, force=True)
 
 
 def _end(process: SpawnProcess) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import signal
 import subprocess
@@ -114,7 +115,8 @@ def started(cwd: Path) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "distill", "-m", *SETTINGS, *LONG, "seed=0,1"]
     process = subprocess.Popen(words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 120
-    while not list(cwd.rglob("pretrain.state/*/state.json")):
+    # Not by rglob, which fails if a folder is removed meanwhile.
+    while not glob.glob(f"{cwd}/**/pretrain.state/*/state.json", recursive=True):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
         time.sleep(0.1)
@@ -153,7 +155,9 @@ def test_the_job_of_a_killed_sweep_ends_with_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
 def test_a_job_that_fails_in_another_process_is_named(launcher: str, tmp_path: Path) -> None:
     layers = "student.layers=[0,2,5],[5,0]"
-    run = command(tmp_path, *SETTINGS, f"hydra/launcher={launcher}", layers, python=sys.executable)
+    # With one job at a time, as by default on one core, joblib would start no process.
+    side_by_side = ["hydra.launcher.n_jobs=2"] if launcher == "joblib" else []
+    run = command(tmp_path, *SETTINGS, f"hydra/launcher={launcher}", *side_by_side, layers, python=sys.executable)
     assert run.returncode == 2
     bad = "student.layers: got [5, 0]; must be distinct ascending layer numbers from 0; e.g. [0,2,5]\n"
     assert run.stderr.endswith(f"job 1 ('student.layers=[5,0]'): {bad}")

@@ -49,6 +49,7 @@ def test_a_batch_has_the_vectors_of_its_texts(kind: str, tmp_path: Path) -> None
     runtime = Runtime(machine, tmp_path, seed=0, limit=Limit(), longest=16)
     inputs: Any = SimpleNamespace(
         name="recover",
+        seed=0,
         tokenizer=TOKENIZER,
         teacher=None,
         holds_out=False,
