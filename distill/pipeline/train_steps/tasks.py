@@ -130,8 +130,7 @@ def _fitted(
     if goal is not None and gates is None:
         log(f"{name}: the target cuts nothing that {settings.gates.kind} has gates on, so none are trained")
     in_int8 = linears(model) if settings.quantization_aware else []
-    rows = of_task.rows
-    lengths, ids = rows.encoded.lengths, rows.encoded.ids
+    rows, lengths, ids = of_task.rows, of_task.rows.encoded.lengths, of_task.rows.encoded.ids
     training = Training(name, inputs.seed, inputs.lr, rows.steps, lengths, rows.groups, of_task.global_batch)
     kept = best(settings.best_of, training, model, DevelopmentRows(data, tokenizer, inputs.window, runtime), runtime)
     with only_used_embeddings(model, ids, [tokenizer.pad_token_id, *kept.tokens]), faked(model, in_int8):
@@ -158,8 +157,7 @@ def _scored(
     """With the score on the development rows, in the process that writes the model."""
     rows = DevelopmentRows(data, inputs.tokenizer, inputs.window, runtime)
     # Scores of a smoke run mean nothing, and are left out unless something is chosen by them.
-    asked = settings.tries_several or not runtime.limit.smoke
-    if not (runtime.machine.main and asked and rows.parts):
+    if not (runtime.machine.main and rows.parts and (settings.tries_several or not runtime.limit.smoke)):
         return made
     try:
         with faked(model, linears(model) if settings.quantization_aware else []):
@@ -169,7 +167,7 @@ def _scored(
             raise
         runtime.machine.log(f"{inputs.name}/{data.task.name}: not scored on the development rows ({reason(error)})")
         return made
-    # A model that no other could replace is stored, and `evaluate` says what is wrong with its outputs.
+    # `evaluate` says what is wrong with the outputs of a model that no other could replace.
     return replace_struct(made, tried=tried) if settings.tries_several or not tried.kept.failed else made
 
 

@@ -10,14 +10,20 @@ from distill.evaluation.tried import Tried, Try, warnings
 def tried(*scores: float | None, seeds: tuple[int, ...] = (), kept: int = 0, chance: float = 50.0) -> Tried:
     seeds = seeds or (0,) * len(scores)
     tries = [
-        Try(lr=1e-4 * 2**number, seed=seed, score=score, kept=number == kept)
+        Try(
+            lr=1e-4 * 2**number,
+            seed=seed,
+            score=score,
+            kept=number == kept,
+            collapsed=score is not None and score <= chance,
+        )
         for number, (score, seed) in enumerate(zip(scores, seeds, strict=True))
     ]
     return Tried(task="a", chance=chance, tries=tries)
 
 
-@pytest.mark.parametrize(("score", "collapsed"), [(49.9, True), (50.0, True), (50.1, False), (None, True)])
-def test_a_model_collapsed_that_is_not_better_than_one_without_skill(score: float | None, collapsed: bool) -> None:
+@pytest.mark.parametrize(("score", "collapsed"), [(49.9, True), (50.1, False), (None, True)])
+def test_the_model_that_is_kept_collapsed_or_there_is_none(score: float | None, collapsed: bool) -> None:
     assert tried(score).collapsed == collapsed
 
 
