@@ -151,7 +151,7 @@ def intervals(
     student: Scores, teacher: Scores, of_teacher: Scores, headline: Collection[str], chance: Scores | None = None
 ) -> tuple[Interval | None, Interval | None]:
     """95% intervals of `headline` and, with `chance`, of `above_chance`; None where that is None, and where the
-    teacher's score is not above 0, or above chance, on so many resamples that the interval has no end.
+    interval has no end: on too many resamples the teacher's score is not above 0 or, for `above_chance`, chance.
 
     They include the variance of the rows, but not of training, for which several seeds are needed. Constant predictors
     are scored on all rows.

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 Z = 1.959964
 """Standard errors in half of a 95% interval."""
 FEW = 5
-"""Of at most so many runs the value of each is shown, of more runs the lowest and the highest."""
+"""With at most this many runs the value of each is shown; with more, the lowest and the highest value."""
 
 
 def over_seeds(values: Sequence[float], intervals: Sequence[Sequence[float] | None]) -> tuple[float, float] | None:

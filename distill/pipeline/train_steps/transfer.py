@@ -165,8 +165,8 @@ def described(task: str, made: TransferSet) -> str:
             ""
             if made.predicted is None
             else f". transfer.masked_lm predicted {100 * made.predicted:.0f}% of the words that edits were to "
-            "replace; of the others, those that are one token of the teacher were replaced by similar words, and the "
-            "rest stayed"
+            "replace. A word without a prediction was replaced by a similar word if the teacher has it as one token, "
+            "and otherwise it stayed"
         )
     )
 
