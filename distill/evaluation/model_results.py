@@ -2,117 +2,42 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from dataclasses import replace as replace_variant
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec import UNSET, convert
+from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
-from distill.config.loads import SINGLE, SINGLE_TEXTS
-from distill.config.schemes import COMPILED
+from distill.config.loads import SINGLE_TEXTS
 from distill.data.tasks import TaskData
-from distill.evaluation import asymmetric, calibration, chance, detection, resamples, retained, significance
+from distill.evaluation import (
+    asymmetric,
+    calibration,
+    chance,
+    detection,
+    model_times,
+    resamples,
+    retained,
+    significance,
+)
 from distill.evaluation.entities import entities
 from distill.evaluation.kind_results import VectorForm
 from distill.evaluation.lengths import by_length
+from distill.evaluation.measured import Measured, Outputs, graded, on_development
 from distill.evaluation.results import (
-    KEPT,
     Calibration,
-    FromText,
     Identity,
-    Latency,
     Model,
     OfLength,
-    Over,
-    Ratio,
-    Requests,
     Retained,
-    Speedup,
     Statistics,
 )
 from distill.evaluation.vector_forms import of_tasks
-from distill.inference import latency
 from distill.inference.cost import gmacs, parameters, size_mib, total
-from distill.inference.timing import TASK_LENGTHS, TASK_ROWS, Timed
-from distill.inference.variants import REFERENCE, Variant, is_reference, same_backend
-
-Outputs = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
-"""(task, split) -> outputs [n, C] and labels."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """All measurements of one evaluation."""
-
-    tasks: dict[str, TaskData]
-    variants: Sequence[Variant]
-    outputs: dict[str, Outputs]
-    timed: Timed
-    served: Mapping[str, Mapping[str, Any]]
-    """Variant -> `cold_start_ms` and `memory_mib` of a process that serves it; without variants that none served."""
-    cuda: bool
-    """Whether torch ran on a GPU."""
-    load: str
-    """How the models will be asked, as in `config.loads`."""
-    development: dict[str, Outputs] = field(default_factory=dict)
-    """Variant -> outputs and labels of rows that are not reported, on which its temperatures are chosen."""
-    lengths: Mapping[tuple[str, str], np.ndarray] = field(default_factory=dict)
-    """(task, split) -> [n] tokens of each row."""
-
-    @property
-    def input(self) -> str:
-        """The timed inputs of the run's load."""
-        return SINGLE_TEXTS if self.load == SINGLE else TASK_LENGTHS
-
-    @functools.cached_property
-    def references(self) -> list[Variant]:
-        """The variants of the teacher over the fastest of which speedups are given."""
-        return [v for v in self.variants if is_reference(v, self.cuda) and v.name in self.timed.times]
-
-    @functools.cached_property
-    def kept(self) -> list[Variant]:
-        """These, and the variants of the teacher that keep `KEPT` percent of its score on the development rows. Of
-        variants with the same arithmetic, the one that was scored speaks for all."""
-
-        def keeps(variant: Variant) -> bool:
-            scored = replace_variant(variant, scheme=variant.scheme.removesuffix(COMPILED)).name
-            return (_on_development(scored, self) or 0.0) >= KEPT
-
-        every = [v for v in self.variants if v.role == "teacher" and v.name in self.timed.times]
-        return [v for v in every if v in self.references or keeps(v)]
-
-    @functools.cached_property
-    def names(self) -> dict[str, tuple[str, ...]]:
-        """Task -> its metrics."""
-        return {task: data.task.metrics for task, data in self.tasks.items()}
-
-    @functools.cached_property
-    def headline(self) -> list[str]:
-        """The tasks of the headline."""
-        return [task for task, data in self.tasks.items() if data.task.in_headline]
-
-    @functools.cached_property
-    def predictions(self) -> dict[str, retained.Predictions]:
-        """Variant -> its predictions; empty for one that is only timed."""
-        return {variant.name: _graded(self, self.outputs[variant.name]) for variant in self.variants}
-
-    @functools.cached_property
-    def drawn(self) -> dict[str, retained.Scores]:
-        """Variant -> its scores on resamples, for variants that were scored on all tasks."""
-        every = self.predictions[REFERENCE].keys()
-        whole = {name: each for name, each in self.predictions.items() if each.keys() == every}
-        return retained.drawn(whole, self.names)
-
-    @functools.cached_property
-    def chance(self) -> dict[str, dict[str, float]]:
-        """The scores of the best constant predictors."""
-        labels = {key: labels for key, (_, labels) in self.predictions[REFERENCE].items()}
-        return chance.of_tasks(labels, self.names)
+from distill.inference.timing import TASK_LENGTHS, TASK_ROWS
+from distill.inference.variants import REFERENCE, Variant
 
 
 def identity(variant: Variant) -> Identity:
@@ -156,10 +81,10 @@ def row(
         parameters=total(parameters, sources, one_encoder),
         size_mib=total(size_mib, paths, one_encoder and len(paths) > 1),
         gmacs=total(gmacs, sources, one_encoder),
-        latency_ms=[_latency(inputs, values) for inputs, values in times.items() if inputs != SINGLE_TEXTS],
+        latency_ms=[model_times.of_input(inputs, values) for inputs, values in times.items() if inputs != SINGLE_TEXTS],
         throughput_per_second=rate,
-        requests=_requests(times[SINGLE_TEXTS], measured.timed.distinct),
-        from_text={inputs: from_text(variant, measured, inputs) for inputs in (TASK_LENGTHS, SINGLE_TEXTS)},
+        requests=model_times.of_single_texts(times[SINGLE_TEXTS], measured.timed.distinct),
+        from_text={inputs: model_times.from_text(variant, measured, inputs) for inputs in (TASK_LENGTHS, SINGLE_TEXTS)},
         **(measured.served.get(variant.name) or {"cold_start_ms": None, "memory_mib": None}),
         energy_j=measured.timed.energy.get(variant.name),
         energy_missing=measured.timed.energy_missing or "",
@@ -173,24 +98,8 @@ def row(
         teachers_index=teachers_index(variant.name, measured),
         vectors=vectors(variant, measured),
         retained=_retained(variant.name, measured) if scores and variant.name != REFERENCE else None,
-        speedup=speedup(variant, measured),
+        speedup=model_times.speedup(variant, measured),
     )
-
-
-def _latency(inputs: str, values: list[float]) -> Latency:
-    summary = latency.summary(values)
-    if inputs == TASK_LENGTHS:
-        return Latency(batch=None, length=None, name=inputs, **summary)
-    batch, length = inputs.split("x")
-    return Latency(batch=int(batch), length=int(length), **summary)
-
-
-def _graded(measured: Measured, every: Outputs) -> retained.Predictions:
-    """The predictions that outputs stand for, with their labels."""
-    return {
-        (task, split): (measured.tasks[task].task.graded(outputs, labels), labels)
-        for (task, split), (outputs, labels) in every.items()
-    }
 
 
 def _recall(own: retained.Predictions, tasks: dict[str, TaskData]) -> dict[str, dict[str, float]]:
@@ -227,7 +136,7 @@ def teachers_index(name: str, measured: Measured) -> dict[str, dict[str, float]]
         return {}
     kinds = {task: data.task.kind for task, data in measured.tasks.items()}
     mixed = asymmetric.on_index(measured.outputs[name], measured.outputs[REFERENCE], kinds)
-    return retained.scores(_graded(measured, mixed), measured.names)
+    return retained.scores(graded(measured, mixed), measured.names)
 
 
 def vectors(variant: Variant, measured: Measured) -> dict[str, dict[str, VectorForm]]:
@@ -303,17 +212,9 @@ def _retained(name: str, measured: Measured) -> Retained:
         at_least=retained.at_least(measured.drawn[name], measured.drawn[REFERENCE], theirs, headline),
         above_chance=retained.above_chance(ours, theirs, floor, headline),
         above_chance_ci95=above,
-        development=_on_development(name, measured),
+        development=on_development(name, measured),
+        development_above_chance=on_development(name, measured, above=True),
     )
-
-
-def _on_development(name: str, measured: Measured) -> float | None:
-    """The retained % of the headline on the rows on which choices are made; None unless all tasks have such rows."""
-    both = [_graded(measured, measured.development.get(each, {})) for each in (name, REFERENCE)]
-    if any({task for task, _ in each} != measured.tasks.keys() for each in both):
-        return None
-    ours, theirs = (retained.scores(each, measured.names) for each in both)
-    return retained.retained(ours, theirs, measured.headline).headline
 
 
 def compared(measured: Measured) -> Statistics:
@@ -343,53 +244,5 @@ def _scored(variant: Variant, measured: Measured) -> significance.Scored:
         retained.scores(own, measured.names),
         measured.drawn[variant.name],
         correct,
-        _on_development(variant.name, measured),
-    )
-
-
-def _requests(times: Sequence[float], distinct: int) -> Requests:
-    return convert(latency.percentiles(times) | {"distinct": distinct}, Requests)
-
-
-def from_text(variant: Variant, measured: Measured, inputs: str) -> FromText:
-    timed = measured.timed
-    own, tokenizer = timed.from_text(variant.name, inputs), timed.tokenizer[variant.name][inputs]
-    found = latency.percentiles(own)
-    return FromText(
-        median=found["p50"],
-        p95=found["p95"],
-        p99=found["p99"],
-        tokenizer=sum(tokenizer) / sum(own),
-        speedup=_over(measured.references, variant, inputs, lambda v: timed.from_text(v.name, inputs))[1],
-    )
-
-
-def _over(
-    references: Sequence[Variant], variant: Variant, inputs: str, times: Callable[[Variant], Sequence[float]]
-) -> tuple[Variant, Ratio]:
-    """The fastest of the references, and the speedup over it: of single texts, the ratio of medians."""
-    fastest = min(references, key=lambda v: float(np.median(times(v))))
-    ratio = latency.ratio_of_medians if inputs == SINGLE_TEXTS else latency.speedup
-    return fastest, convert(ratio(times(fastest), times(variant)), Ratio)
-
-
-def speedup(variant: Variant, measured: Measured) -> Speedup:
-    """Speedup over the variant of the teacher that is fastest on the same inputs.
-
-    The headline is with the run's load: over all backends, and over the variants on the same backend.
-    """
-    same = [v for v in measured.references if v.backend == same_backend(variant)]  # empty if it does not run there
-
-    def over(references: Sequence[Variant], inputs: str) -> tuple[Variant, Ratio]:
-        return _over(references, variant, inputs, lambda v: measured.timed.times[v.name][inputs])
-
-    # the reference is always timed
-    by_input = {inputs: over(measured.references, inputs)[1] for inputs in measured.timed.times[variant.name]}
-    kept, ratio = over(measured.kept, measured.input)
-    return Speedup(
-        best_teacher=by_input[measured.input].median,
-        ci95=by_input[measured.input].ci95,
-        same_backend=over(same, measured.input)[1].median if same else None,
-        by_input=by_input,
-        over_kept=Over(scheme=kept.scheme, backend=kept.backend, median=ratio.median, ci95=ratio.ci95),
+        on_development(variant.name, measured),
     )

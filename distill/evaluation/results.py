@@ -38,6 +38,9 @@ class Latency(Record, frozen=True):
     p90: Amount | None
     repeats: Count
     name: Text = ""
+    rounds: list[Amount] = []
+    """The times of all rounds, to a ten-thousandth of a millisecond. A round times all models one after the other, so
+    the ratio of two models' times in a round is little affected by other work on the machine."""
 
     @property
     def input(self) -> str:
@@ -64,6 +67,7 @@ class Retained(Record, frozen=True):
     above_chance_ci95: Interval | UnsetType | None = UNSET
     development: Number | UnsetType | None = UNSET
     """On the rows on which the student is chosen."""
+    development_above_chance: Number | UnsetType | None = UNSET
     at_least: Number | UnsetType | None = UNSET
     """Lower end of the one-sided 95% interval of `headline`: that it keeps at least so much is shown."""
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
@@ -16,6 +17,7 @@ from distill.config.plan import Plan, Step, compared
 from distill.errors import discreet
 from distill.evaluation.results import VERSION, Model, Pruned, Results, Stage, Waterfall
 from distill.evaluation.waterfall import waterfall
+from distill.inference import latency
 from distill.inference.cost import per_million
 from distill.inference.timing import OWN, TASK_LENGTHS, TASK_ROWS
 from distill.models import families, teacher
@@ -166,31 +168,33 @@ def _measured(wanted: Target, label: str | None, form: dict[str, Any], models: l
     """The inputs and the form of a search, and what the teacher and the target's student took in them."""
     own, alone = wanted.shape == OWN, load_of(wanted) == SINGLE
     batch, length = (1 if alone else None, None) if own else wanted.shape
+    texts = TASK_ROWS if batch is None else 1
 
-    def milliseconds(role: str, backends: Collection[str], scheme: str) -> float | None:
+    def fastest(role: str, target: str | None, forms: Collection[list[str]]) -> list[float]:
         times = [
             _milliseconds(model, batch, length)
             for model in models
-            if (model.role, model.target, model.scheme) == (role, label if role == "student" else None, scheme)
-            and model.backend in backends
+            if (model.role, model.target) == (role, target)
+            and [model.backend, model.scheme] in forms
             and not model.failed
         ]
-        return min(filter(None, times), default=None)
+        return min(filter(None, times), key=np.median, default=[])
 
-    student = milliseconds("student", [form["backend"]], form["scheme"])
-    references = (milliseconds("teacher", [backend], scheme) for backend, scheme in form["over"])
-    whole = min(filter(None, references), default=None)
+    one = [form["backend"], form["scheme"]]
+    student, whole = fastest("student", label, [one]), fastest("teacher", None, form["over"])
     row: dict[str, Any] = {key: form[key] for key in ("backend", "scheme")} | {"batch": batch, "length": length}
-    row["over"] = "same" if form["over"] == [[form["backend"], form["scheme"]]] else "float32"
-    return row | {"measured_ms": student, "measured_speedup": whole / student if whole and student else None}
+    row["over"] = "same" if form["over"] == [one] else "float32"
+    ratio = latency.speedup(whole, student)["median"] if whole and student else None
+    return row | {"measured_ms": float(np.median(student)) / texts if student else None, "measured_speedup": ratio}
 
 
-def _milliseconds(model: Model, batch: int | None, length: int | None) -> float | None:
-    """Median of a batch; of texts of their own length, of one: the median request, or the mean in batches of eight."""
+def _milliseconds(model: Model, batch: int | None, length: int | None) -> list[float]:
+    """The times of each round; of texts of their own length, one at a time, the median alone. Empty if there are none,
+    and the median alone in a folder of an older version."""
     if (batch, length) == (1, None):
-        return model.requests.p50 if model.requests else None
-    found = [row.median for row in model.latency_ms or () if (row.batch, row.length) == (batch, length)]
-    return found[0] / (TASK_ROWS if batch is None else 1) if found else None
+        return [model.requests.p50] if model.requests else []
+    found = [row for row in model.latency_ms or () if (row.batch, row.length) == (batch, length)]
+    return (found[0].rounds or [found[0].median]) if found else []
 
 
 def _stage(folder: RunFolder, step: Step) -> Stage:

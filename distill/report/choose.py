@@ -160,7 +160,7 @@ def _conditions(ask: Ask, all_of: str) -> str:
 def _chosen(runs: Sequence[Run], variant: Variant, group: Group, ask: Ask) -> str:
     best = f"{GOALS[ask.goal][1]}{_conditions(ask, ' of the variants')}"
     over = headline.reference(runs[group.runs[0]].results)
-    judged = variant.development if variant.judged(ask.above) is variant.development else None
+    judged = variant.development_above if ask.above else variant.development
     apart = f" on the development rows ({judged.value:.1f}% there)" if judged and ask.least else ""
     test = "" if ask.above or not ask.least or len(variant.runs) > 1 else verdict.keeps(variant.first, ask.least)
     return (

@@ -79,6 +79,7 @@ def _retained(model: Model) -> dict[str, float | None]:
         **_ends("retained", headline.interval(model, "retained")),
         "development": headline.development(model),
         "at_least": known(model.retained.at_least) if model.retained else None,
+        "development_above_chance": headline.development(model, above=True),
         "above_chance": above.value if above else None,
         **_ends("above_chance", above.interval if above else None),
     }

@@ -123,9 +123,9 @@ def above_chance(model: Model) -> float | None:
     return known(model.retained.above_chance) if model.retained else None
 
 
-def development(model: Model) -> float | None:
-    """The retained % on the rows on which the student is chosen."""
-    return known(model.retained.development) if model.retained else None
+def development(model: Model, above: bool = False) -> float | None:
+    """The retained % on the rows on which the student is chosen; with `above`, of the score above chance."""
+    return known(on.development_above_chance if above else on.development) if (on := model.retained) else None
 
 
 def speedup(model: Model) -> float | None:

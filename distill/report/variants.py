@@ -72,6 +72,8 @@ class Variant:
     above_chance: Value | None
     development: Value | None
     """Retained percent on the rows on which choices are made; None where a variant of its group has none."""
+    development_above: Value | None
+    """The same of the score above chance."""
     speedup: dict[str, Value]
     """Input -> speedup."""
     ms: dict[str, float]
@@ -91,8 +93,8 @@ class Variant:
         return self.above_chance if above else self.retained
 
     def judged(self, above: bool) -> Value | None:
-        """What a choice is made by: the retained percent on the development rows, if it is known and asked for."""
-        return self.kept(above) if above or self.development is None else self.development
+        """What a choice is made by: `kept` on the development rows, if it is known there."""
+        return (self.development_above if above else self.development) or self.kept(above)
 
     @functools.cached_property
     def best(self) -> int:
@@ -167,8 +169,16 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
             for models, of_runs in overview.variants(same):
                 made.append(_variant(number, runs, [index[id(results)] for results in of_runs], models, title))
     scored = [variant for variant in made if variant.retained is not None and variant.first.role in CHOSEN]
-    apart = {variant.group for variant in scored if variant.development is None}
-    return [replace(variant, development=None) if variant.group in apart else variant for variant in made]
+    without = {variant.group for variant in scored if variant.development is None}
+    without_above = {variant.group for variant in scored if variant.development_above is None}
+    return [
+        replace(
+            variant,
+            development=None if variant.group in without else variant.development,
+            development_above=None if variant.group in without_above else variant.development_above,
+        )
+        for variant in made
+    ]
 
 
 def fastest_teacher(results: Results) -> dict[str, float]:
@@ -204,7 +214,8 @@ def _variant(group: int, runs: Sequence[Run], places: Sequence[int], models: Seq
         settings,
         over_seeds([_retained(m) for m in models]),
         over_seeds([above_chance(m) for m in models]),
-        over_seeds([None if (kept := headline.development(m)) is None else Value(kept) for m in models]),
+        over_seeds([_on_development(m) for m in models]),
+        over_seeds([_on_development(m, above=True) for m in models]),
         {name: v for name in keys(faster) if (v := over_seeds([row.get(name) for row in faster], of_rows=False))},
         means(timed),
         mean_of([m.size_mib for m in models]),
@@ -240,6 +251,11 @@ def over_seeds(values: Sequence[Value | None], of_rows: bool = True) -> Value | 
 def _retained(model: Model) -> Value | None:
     value = headline.retained(model)
     return None if value is None else Value(value, headline.interval(model, "retained"))
+
+
+def _on_development(model: Model, above: bool = False) -> Value | None:
+    value = headline.development(model, above)
+    return None if value is None else Value(value)
 
 
 def above_chance(model: Model) -> Value | None:

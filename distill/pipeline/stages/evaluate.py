@@ -22,6 +22,7 @@ from distill.data.development_split import aside
 from distill.data.tasks import TaskData
 from distill.deploy.export import tokenizer
 from distill.evaluation import disagreements, model_results
+from distill.evaluation.measured import Measured
 from distill.evaluation.results import Coverage, Disagreement
 from distill.inference import energy, latency, runners, timing, variants
 from distill.inference.variants import Variant
@@ -96,7 +97,7 @@ def run(inputs: EvaluateInputs, settings: Evaluate, runtime: Runtime) -> Evaluat
     timed = _times(loader, inputs.tokenizers, settings, shapes, working, failed)
     working = [variant for variant in working if variant.name not in failed]
     served, cuda = cold_start.served(loader, working), runtime.machine.device.type == "cuda"
-    measured = model_results.Measured(tasks, working, outputs, timed, served, cuda, inputs.load, development, lengths)
+    measured = Measured(tasks, working, outputs, timed, served, cuda, inputs.load, development, lengths)
     rows = []
     for variant in all_variants:
         if variant.name in failed:
@@ -121,7 +122,7 @@ def run(inputs: EvaluateInputs, settings: Evaluate, runtime: Runtime) -> Evaluat
     return evaluated
 
 
-def _disagreements(measured: model_results.Measured, evaluated: Evaluated) -> Iterator[Disagreement]:
+def _disagreements(measured: Measured, evaluated: Evaluated) -> Iterator[Disagreement]:
     """The rows on which the student of each target, in the headline's variant, and the teacher disagree."""
     every = [headline.chosen(evaluated, target) for target in headline.targets(evaluated)]
     for model in filter(None, every):

@@ -59,7 +59,7 @@ const cached = { members: [], targets: [], // of the group that is shown
 const group = () => DATA.groups[state.group];
 const members = () => cached.members;
 const kept = (variant) => (state.above ? variant.above : variant.raw);
-const judged = (variant) => (state.above || !variant.development ? kept(variant) : variant.development); // choices are made by it
+const judged = (variant) => (state.above ? variant.developmentAbove : variant.development) || kept(variant); // choices are made by it
 const speed = (variant) => variant.speedup[state.input] || null;
 const taken = (variant) => variant.ms[state.input] ?? null;
 const label = (variant) => `${variant.name}, ${variant.scheme} ${variant.backend}`;

@@ -11,7 +11,8 @@ from distill.data.task_types.retrieval import JUDGED, grades
 from distill.data.tasks import TaskData
 from distill.evaluation import retained
 from distill.evaluation.asymmetric import on_index
-from distill.evaluation.model_results import Measured, Outputs, teachers_index
+from distill.evaluation.measured import Measured, Outputs
+from distill.evaluation.model_results import teachers_index
 from distill.inference.timing import Timed
 from distill.inference.variants import REFERENCE
 

@@ -14,7 +14,9 @@ from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.spans import TAGGED
 from distill.data.task_types.task_type import GROUPED
 from distill.data.tasks import TaskData
-from distill.evaluation.model_results import Measured, Outputs, from_text, of_kinds, speedup, vectors
+from distill.evaluation.measured import Measured, Outputs, on_development
+from distill.evaluation.model_results import of_kinds, vectors
+from distill.evaluation.model_times import from_text, speedup
 from distill.inference.timing import SINGLE_TEXTS, TASK_LENGTHS, Timed
 from distill.inference.variants import Variant
 
@@ -84,6 +86,13 @@ def test_the_variant_that_a_user_would_take_keeps_its_score(load: str, wrong: di
     ratio = np.median(teacher) / np.median(own) if load == "single" else np.median(np.divide(teacher, own))
     assert found.over_kept.median == pytest.approx(ratio)
     assert (found.over_kept.median == found.best_teacher) == form.startswith("fp32")
+
+
+def test_what_is_kept_above_chance_on_development_rows() -> None:
+    made = measured("batch", WRONG)
+    kept = [on_development(STUDENT.name, made, above) for above in (False, True)]
+    assert kept == pytest.approx([100 * 241 / 250, 100 * (241 - 125) / (250 - 125)])
+    assert on_development(STUDENT.name, measured("batch", {}), above=True) is None
 
 
 def test_times_from_texts_are_of_the_same_rounds_and_texts() -> None:

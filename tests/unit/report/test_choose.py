@@ -368,6 +368,12 @@ def test_a_choice_by_score_is_made_on_the_development_rows(results: Results) -> 
     text = found["sentences"][0]
     assert "that retain at least 93% on the development rows (98.0% there): it retains 94.4%" in text
     assert text.endswith(" That it keeps at least 93% is not shown: the one-sided 95% interval begins at 91.5%.")
+    for model in students:
+        model["retained"]["development_above_chance"] = 80.0 + 10 * (model is students[1])
+    runs = only(results)
+    above = choice(runs, variants(runs), groups(runs)[0], Ask(85.0, above=True))
+    assert above["variant"].first == model_of(students[1])
+    assert "85% on the development rows (90.0% there)" in above["sentences"][0]
     del students[0]["retained"]["development"]  # not all have it: nothing is chosen by it
     runs = only(results)
     assert "development" not in choice(runs, variants(runs), groups(runs)[0], Ask(93.0))["sentences"][0]
