@@ -135,7 +135,13 @@ def labelled_rows(
     left_out = [f"{name}: tasks.{each} is not used, as {columns.kind.name} has none" for each in unused]
     notes = [*meant.notes, *described, *prompted, *remarks, *labels.notes, *softened, *left_out]
     splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
-    splits = _apart(splits, columns, settings, tables, notes, name)
+    given_splits, splits = splits, _apart(splits, columns, settings, tables, notes, name)
+    if head is not None and splits.keys() - given_splits.keys() - {DEVELOPMENT}:
+        notes.append(
+            f"{name}: if the given model was trained on rows of this file, it has seen rows that are set aside. Its "
+            f"score is then too high, and what students retain of it too low; set {key}.test=FILE to rows that it has "
+            "not seen"
+        )
     labels_in = next((part for part in splits.values() if labelled(targets_of(part)).any()), None)
     ends = _range(settings.range, labels_in) if "range" in columns.kind.settings else None
     if columns.kind.scaled and ends is not None:

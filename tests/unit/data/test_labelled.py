@@ -103,6 +103,16 @@ def test_about_a_fifth_is_set_aside() -> None:
     )
 
 
+def test_a_given_model_may_have_seen_the_rows_that_are_set_aside() -> None:
+    head = Head(3, ("billing", "fraud", "other"), None)
+    (said,) = [note for note in load({"train": TICKETS}, head).notes if "has seen" in note]
+    assert "if the given model was trained on rows of this file" in said
+    assert said.endswith("set tasks.test=FILE to rows that it has not seen")
+    tested = load({"train": TICKETS, "test": {"text": ["x", "y", "z"] * 4, "label": CLASSES[:12]}}, head)
+    for rows in (load({"train": TICKETS}), tested):
+        assert not any("has seen" in note for note in rows.notes)
+
+
 def test_no_more_than_a_number_of_rows_is_set_aside() -> None:
     count = 20 * MOST_ASIDE
     rows = load({"train": {"text": [str(i) for i in range(count)], "label": np.arange(count) % 2}})
