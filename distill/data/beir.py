@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -78,8 +78,10 @@ def tables(folder: Path, names: Sequence[str], key: str) -> dict[str, Table]:
         rows = files.stored(["beir", name, of_texts, [states[file] for file in judged[name]]], make)
         kept = rows["row"].to_numpy()
         found[name] = Table(rows.drop_columns("row"), table.files, table.starts, table.about, kept)
-        for note in (*about(rows.schema).notes, *_unread(name, judged[name])):
+        for note in (*about(rows.schema).notes, *_unread(folder, [name], judged)):
             found[name] = found[name].noted(note)
+    for note in _unread(folder, {*_judgement_files(folder)} - {*judged}, judged):
+        found[names[0]] = found[names[0]].noted(note)
     return found
 
 
@@ -114,12 +116,20 @@ def _split(file: Path) -> str:
     return re.split(r"[-.]", file.name)[0]
 
 
-def _unread(name: str, read: Sequence[str]) -> list[str]:
-    """A line about files with judgements of the split that are not read, if there are any."""
-    whole = Path(read[0]).parents[1]
-    beside = [file for each in _FOLDERS for ending in _JUDGED_ENDINGS for file in _files(whole / each, ending)]
-    left = [str(file.relative_to(whole)) for file in beside if _split(file) == name and str(file) not in read]
-    return [f"not read, because of another ending or folder: {', '.join(left)}"] if left else []
+def _judgement_files(folder: Path) -> dict[str, list[Path]]:
+    """Split -> all its files of judgements, those that are not read too."""
+    found = dict[str, list[Path]]()
+    for file in (file for each in _FOLDERS for ending in _JUDGED_ENDINGS for file in _files(folder / each, ending)):
+        found.setdefault(_split(file), []).append(file)
+    return found
+
+
+def _unread(folder: Path, names: Collection[str], judged: Mapping[str, Sequence[str]]) -> list[str]:
+    """A line about files with judgements of these splits that are not read, if there are any."""
+    every = chain.from_iterable(each for name, each in _judgement_files(folder).items() if name in names)
+    left = [file for file in every if str(file) not in judged.get(_split(file), ())]
+    shown = ", ".join(str(file.relative_to(folder)) for file in left)
+    return [f"not read, because of another ending or folder: {shown}"] if left else []
 
 
 @dataclass(frozen=True)

@@ -311,14 +311,14 @@ def test_judgements_of_one_ending_are_read(tmp_path: Path) -> None:
     ):
         (folder / "qrels" / f"train{ending}").write_bytes(compressed)
     (folder / "qrels" / "._train.tsv").write_bytes(b"\0")  # macOS
-    for name in ("corpus/part.parquet", "data/train-0.parquet"):
-        (folder / name).parent.mkdir()
+    for name in ("corpus/part.parquet", "data/train-0.parquet", "data/validation.parquet"):
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"PAR1")
     found = folders.tables(str(folder), "tasks.train")
     check(found["train"].rows.to_pylist(), "train")
     unread = "qrels/train.tsv.gz, qrels/train.parquet, data/train-0.parquet"
-    unread = f"not read, because of another ending or folder: {unread}"
-    assert found["train"].notes[1:] == (f"{folder}/qrels/train.tsv: {unread}",)
+    start = f"{folder}/qrels/train.tsv: not read, because of another ending or folder:"
+    assert found["train"].notes[1:] == (f"{start} {unread}", f"{start} data/validation.parquet")
     assert len(found["test"].notes) == 1
 
 
