@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,14 +36,14 @@ class Best:
     main: bool = True
     """Whether this process scores the model; one does."""
     last: float = 0.0
-    """Score of the newest moment, in percent."""
+    """Score of the newest moment, in percent; NaN for one whose outputs are not finite, which is not stored."""
 
     def after_step(self, step: int) -> None:
         """Score the model if this is one of the moments. Of equal scores the later counts."""
         if step not in self.moments or not self.main:
             return
         self.last, before = self.score(), self.stored()
-        if before is not None and before.step != step and self.last < before.score:
+        if math.isnan(self.last) or (before is not None and before.step != step and self.last < before.score):
             return
         with atomic.writing(self.folder) as temporary:
             weights = {name: value.detach().contiguous() for name, value in self.model.named_parameters()}
@@ -57,8 +58,11 @@ class Best:
 
     def restore(self, log: Callable[[str], None]) -> Moment | None:
         """Give the model the weights of the best moment, in the process that scores and writes it. Returns that moment
-        with the score at the end; None without moments."""
+        with the score at the end; None without one."""
         if not self.moments or not self.main:
+            return None
+        if self.stored() is None:
+            log("at no moment were all outputs on the development rows finite; the model at the end is kept")
             return None
         weights = load_file(self.folder / WEIGHTS)
         with torch.no_grad():
@@ -69,7 +73,7 @@ class Best:
             f"the model after {found.step} of {max(self.moments)} steps is kept, which scores "
             f"{found.score:.1f} on the development rows; {self.last:.1f} at the end"
         )
-        return Moment(step=found.step, score=found.score, score_at_end=self.last)
+        return Moment(step=found.step, score=found.score, score_at_end=None if math.isnan(self.last) else self.last)
 
 
 def moments(total: int, count: int) -> frozenset[int]:

@@ -52,8 +52,10 @@ class DevelopmentRows:
         return fmean(known) if known and len(known) == len(found) else None
 
     def score(self, model: nn.Module) -> float:
-        """Score in percent of a model, which stays in the mode that it is in."""
-        return self._score(self._outputs(model))
+        """Score in percent of a model, which stays in the mode that it is in; NaN if its outputs are not finite."""
+        outputs = list(self._outputs(model))
+        # Of outputs that are not finite, the class that is taken for the likeliest may be right by chance.
+        return self._score(outputs) if all(np.isfinite(each).all() for each, _ in outputs) else math.nan
 
     def constant(self, model: nn.Module) -> bool:
         """Whether nearly all predictions of a model are the same."""
@@ -64,10 +66,7 @@ class DevelopmentRows:
     def tried(self, model: nn.Module, lr: float, seed: int, score: float | None = None) -> Tried:
         """The training of a model. `score`: of the model, if it is known."""
         task, one = self.data.task, Try(lr=lr, seed=seed, score=None, failed="outputs: got numbers that are not finite")
-        if score is None:
-            outputs = list(self._outputs(model))
-            # Of outputs that are not finite, the class that is taken for the likeliest may be right by chance.
-            score = self._score(outputs) if all(np.isfinite(each).all() for each, _ in outputs) else math.nan
+        score = self.score(model) if score is None else score
         if math.isfinite(score):
             low = self.chance is not None and score <= self.chance
             # A skilled model that weighs rare classes more may be below the share of the most frequent one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,16 @@ def test_moments_are_in_the_second_half_and_the_last_is_the_end(total: int, coun
     assert found[-1] == total
     assert len(found) == min(count, (total + 1) // 2)
     assert all(total / 2 <= moment for moment in found)
+
+
+@pytest.mark.parametrize("bad", [set(SCORES), {6, 7, 10}])
+def test_a_moment_whose_outputs_are_not_finite_is_not_kept(bad: set[int], folder: Path) -> None:
+    model = Scripted({step: math.nan if step in bad else score for step, score in SCORES.items()})
+    lines: list[str] = []
+    found = trained(model, folder, range(1, 11)).restore(lines.append)
+    assert found == (None if len(bad) == len(SCORES) else Moment(step=9, score=70.0))
+    assert int(model.step) == (10 if found is None else 9)
+    assert ("at no moment" in lines[0]) == (found is None)
 
 
 def test_the_weights_of_the_best_moment_are_restored_and_of_equal_ones_the_later(folder: Path) -> None:
