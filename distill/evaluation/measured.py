@@ -14,6 +14,7 @@ from distill.config.loads import SINGLE, SINGLE_TEXTS
 from distill.config.schemes import COMPILED
 from distill.data.tasks import TaskData
 from distill.evaluation import chance, retained
+from distill.evaluation.clusters import clusters
 from distill.evaluation.results import KEPT
 from distill.inference.timing import TASK_LENGTHS, Timed
 from distill.inference.variants import REFERENCE, Variant, is_reference
@@ -79,11 +80,22 @@ class Measured:
         return {variant.name: graded(self, self.outputs[variant.name]) for variant in self.variants}
 
     @functools.cached_property
+    def clusters(self) -> dict[tuple[str, str], np.ndarray]:
+        """(task, split) -> parts of its rows that are drawn together, of splits some of whose rows share a text. Kinds
+        with groups draw these."""
+        found = dict[tuple[str, str], np.ndarray]()
+        for task, split in self.predictions[REFERENCE]:
+            data, alone = self.tasks[task], self.predictions[REFERENCE][task, split][1].dtype.names is None
+            parts = clusters([data.reported[split][name] for name in data.task.columns]) if alone else None
+            found |= {} if parts is None else {(task, split): parts}
+        return found
+
+    @functools.cached_property
     def drawn(self) -> dict[str, retained.Scores]:
         """Variant -> its scores on resamples, for variants that were scored on all tasks."""
         every = self.predictions[REFERENCE].keys()
         whole = {name: each for name, each in self.predictions.items() if each.keys() == every}
-        return retained.drawn(whole, self.names)
+        return retained.drawn(whole, self.names, clusters=self.clusters)
 
     @functools.cached_property
     def chance(self) -> dict[str, dict[str, float]]:

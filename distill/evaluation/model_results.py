@@ -227,6 +227,7 @@ def compared(measured: Measured) -> Statistics:
         near_chance=chance.near_chance(drawn[REFERENCE], measured.chance),
         tests=significance.every_test([*scored.values()], reference, measured.headline),
         detectable=significance.detectable([*scored.values()], reference),
+        drawn_together={" ".join(key): int(parts.max()) + 1 for key, parts in measured.clusters.items()},
     )
 
 
@@ -235,7 +236,9 @@ def _scored(variant: Variant, measured: Measured) -> significance.Scored:
     correct = {}
     for task, data in measured.tasks.items():
         of_task = {key: each for key, each in own.items() if key[0] == task}
-        if (found := significance.right(data.task.metrics, data.task.kind.same, of_task)) is not None:
+        found = significance.right(data.task.metrics, data.task.kind.same, of_task)
+        # McNemar's test is of independent rows.
+        if found is not None and not measured.clusters.keys() & of_task.keys():
             correct[task] = found
     return significance.Scored(
         identity(variant),

@@ -4,7 +4,8 @@ A metric of a resample is computed from sums over the drawn rows (`metrics.Metri
 product of matrices: how often each row was drawn, times the row's share of each sum.
 
 All models are scored on the same drawn rows (a paired bootstrap), so that rows that are hard for all cancel out in
-differences and ratios. Rows of a group (a query, a text in words) are drawn together. Intervals are percentile
+differences and ratios. Rows of a group (a query, a text in words) are drawn together, and so are rows that share a text
+(`evaluation.clusters`). Intervals are percentile
 intervals (Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapter 13). BCa intervals, which correct for
 skewness, differ from them in the second order only, and need every score without each single row.
 """
@@ -40,6 +41,7 @@ def drawn(
     labels: np.ndarray,
     seed: int | Sequence[int] = 0,
     resamples: int = RESAMPLES,
+    clusters: np.ndarray | None = None,
 ) -> dict[str, Drawn]:
     """Model -> metric -> its values on the resamples, which are the same rows for all models.
 
@@ -48,20 +50,27 @@ def drawn(
         predictions: model -> predictions `[N]` or `[N, K]`, as `distill.evaluation.metrics` takes them; at least one.
         labels: of the same N rows.
         resamples: how many there are.
+        clusters: [N] number, from 0, of the part that each row is drawn with; None if each is drawn alone. Not for
+            labels with groups.
     """
     columns = {name: [METRICS[name].columns(each, labels) for each in predictions.values()] for name in names}
     units = len(labels if labels.dtype.names is None else np.unique(labels["group"]))
+    parts = units if clusters is None else int(clusters.max()) + 1
     values = {model: {name: np.empty(resamples) for name in names} for model in predictions}
-    for first, counts in _counts(units, resamples, np.random.default_rng(seed)):
+    for first, of_parts in _counts(parts, resamples, np.random.default_rng(seed), units):
+        counts = of_parts if clusters is None else of_parts[:, clusters]
         for name, of_models in columns.items():
             for model, sums in zip(predictions, METRICS[name].sums(counts, of_models), strict=True):
                 values[model][name][first : first + len(counts)] = 100 * METRICS[name].value(sums)
     return values
 
 
-def _counts(units: int, resamples: int, random: np.random.Generator) -> Iterator[tuple[int, np.ndarray]]:
-    """(number of the first resample, [r, units] how often each unit was drawn in each of the next r resamples)."""
-    at_once = max(1, _AT_ONCE // units)
+def _counts(
+    units: int, resamples: int, random: np.random.Generator, rows: int | None = None
+) -> Iterator[tuple[int, np.ndarray]]:
+    """(number of the first resample, [r, units] how often each unit was drawn in each of the next r resamples).
+    `rows`: numbers that each resample has in memory, if there are more than units."""
+    at_once = max(1, _AT_ONCE // (rows or units))
     for first in range(0, resamples, at_once):
         count = min(at_once, resamples - first)
         chosen = random.integers(0, units, (count, units), np.int32 if units < 2**31 else np.int64)

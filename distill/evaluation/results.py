@@ -319,6 +319,8 @@ class Statistics(Record, frozen=True):
     tests: list[Test] | UnsetType = UNSET
     detectable: dict[str, Amount | None] | UnsetType = UNSET
     """Task -> smallest difference in points that its rows can show; None where it is not known."""
+    drawn_together: dict[str, Count] = {}
+    """Task and split of which some rows share a text -> number of parts of its rows that are drawn together."""
 
 
 class Disagreement(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -375,6 +377,7 @@ class Results(Origin, frozen=True, kw_only=True):
     near_chance: list[Text] | UnsetType = UNSET
     tests: list[Test] | UnsetType = UNSET
     detectable: dict[str, Amount | None] | UnsetType = UNSET
+    drawn_together: dict[str, Count] = {}
     notes: list[Text] | UnsetType = UNSET
     pruned: list[Pruned] = []
     waterfall: list[Waterfall] | UnsetType = UNSET

@@ -7,6 +7,7 @@ The fifth counts only what is above chance, because a ratio of scores is far abo
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -39,12 +40,17 @@ def key(metric: str, split: str) -> str:
 
 
 def drawn(
-    predictions: Mapping[str, Predictions], names: Mapping[str, Sequence[str]], resampled: int = resamples.RESAMPLES
+    predictions: Mapping[str, Predictions],
+    names: Mapping[str, Sequence[str]],
+    resampled: int = resamples.RESAMPLES,
+    clusters: Mapping[tuple[str, str], np.ndarray] = MappingProxyType({}),
 ) -> dict[str, Scores]:
     """Model -> its scores on resamples of the rows, which are the same for all models (see `resamples`).
 
     Args:
         predictions: model -> its predictions, on the same tasks and splits for all models.
+        clusters: (task, split) -> parts of its rows that are drawn together, as `resamples.drawn` takes them; without
+            splits whose rows are drawn alone.
 
     Raises:
         ValueError: for labels that are not the same for all models.
@@ -56,8 +62,8 @@ def drawn(
         if not all(np.array_equal(labels, other) for _, other in of_split.values()):
             raise ValueError(f"{task} {split}: got other labels for one model; must be the same rows for all models")
         predicted = {model: predicted for model, (predicted, _) in of_split.items()}
-        seed = resamples.seed_of(task, split)
-        for model, values in resamples.drawn(names[task], predicted, labels, seed, resampled).items():
+        seed, parts = resamples.seed_of(task, split), clusters.get((task, split))
+        for model, values in resamples.drawn(names[task], predicted, labels, seed, resampled, parts).items():
             result[model].setdefault(task, {}).update({key(metric, split): each for metric, each in values.items()})
     return dict(result)
 

@@ -64,13 +64,13 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
     - each student against the best student: on this score. The best is chosen on development rows, because a student
       that is chosen on the tested rows is better there by chance; on the tested rows only if there are no others.
 
-    McNemar's exact test where the score is the share of right rows of a single task, else a paired bootstrap over the
-    rows. Values of p are corrected (`holm`) for the number of tests that answer the same question: tests of the same
-    scope, against models of the same role, of models in the same scheme on the same backend. What compression costs
-    (against the teacher), what distillation gives (against the baseline), what it gives beyond more rows (against the
-    self-trained model) and which variant is best (against a student) are different questions, and do not pay for each
-    other. Neither do the forms of one model, which are near-copies of it: a reader looks at one of them, chosen by its
-    speed.
+    McNemar's exact test where the score is the share of right rows of a single task, and no rows share a text, else a
+    paired bootstrap over the rows. Values of p are corrected (`holm`) for the number of tests that answer the same
+    question: tests of the same scope, against models of the same role, of models in the same scheme on the same
+    backend. What compression costs (against the teacher), what distillation gives (against the baseline), what it gives
+    beyond more rows (against the self-trained model) and which variant is best (against a student) are different
+    questions, and do not pay for each other. Neither do the forms of one model, which are near-copies of it: a reader
+    looks at one of them, chosen by its speed.
 
     Args:
         headline: the tasks of the headline.

@@ -64,11 +64,16 @@ def tests_table(results: Results) -> Table | None:
     family = "this report" if older else "models of this report in the same scheme on the same backend,"
     notes = [
         "Difference: score of A minus score of B in points, on the same rows. McNemar's exact test where the score is "
-        "the accuracy of one task, else a paired bootstrap with 10,000 resamples. Two models differ if p is "
+        "the accuracy of one task, none of whose rows share a text, else a paired bootstrap with 10,000 resamples. Two "
+        "models differ if p is "
         f"below 0.05, corrected by Holm's method for all tests of {family} on the same score and against the same kind "
         "of model (teacher, baseline, self-trained student or student). They are not distinguishable if the interval, "
         "which is not corrected, includes 0; otherwise it is undecided. "
-        "The tests include the variance of the rows, and not that of training."
+        "The tests include the variance of the rows, and not that of training.",
+        *(
+            f"Some rows of {split} share a text. The bootstrap draws such rows together, {parts:,} parts in all."
+            for split, parts in results.drawn_together.items()
+        ),
     ]
     columns = ("Score", "A", "B", "Result", "Difference [95%]", "p", "p, corrected")
     return Table("Tests", columns, rows, 4, notes)

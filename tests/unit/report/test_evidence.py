@@ -41,7 +41,7 @@ def tested(results: Results) -> Results:
     add_test(results, INT8, TEACHER, -2.0, 0.4, "rte")
     add_test(results, INT8, TEACHER, -9.0, 0.01, "cola")
     results |= {"chance": {"rte": {"accuracy": 52.7}, "mrpc": {"f1": 81.2, "accuracy": 68.4}}, "near_chance": ["rte"]}
-    results |= {"detectable": {"rte": 5.25, "mrpc": None}}
+    results |= {"detectable": {"rte": 5.25, "mrpc": None}, "drawn_together": {"rte validation": 1262}}
     bins = [[0.6, 0.5, 10]]
     thirds = [{"from": 3, "to": 12, "rows": 90, "scores": {"accuracy": 83.0, "f1": 85.0}}]
     for place, ece in ((TEACHER, 0.031), (INT8, 0.082)):
@@ -113,6 +113,7 @@ def test_tables_show_what_is_known(tested: Results) -> None:
         ("rte", "not distinguishable"),
         ("cola", "differ"),
     ]
+    assert tests.notes[-1].endswith("draws such rows together, 1,262 parts in all.")
     assert calibration is not None
     assert calibration.rows == [
         ("rte", "student int8 onnxruntime", "0.082", "1.50", "0.011"),
