@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.spatial.distance import jensenshannon
+from scipy.special import rel_entr
 from torch import Tensor
 
 from distill import losses
@@ -26,6 +28,37 @@ def log_softmax(z: Array) -> Array:
 def kl(student: Array, teacher: Array, temperature: float) -> Array:
     log_s, log_t = log_softmax(student / temperature), log_softmax(teacher / temperature)
     return temperature**2 * (np.exp(log_t) * (log_t - log_s)).sum(axis=-1)
+
+
+def probabilities(z: Array, temperature: float) -> Array:
+    return np.exp(log_softmax(z / temperature))
+
+
+def reverse(student: Array, teacher: Array, temperature: float) -> Array:
+    p, q = probabilities(student, temperature), probabilities(teacher, temperature)
+    return temperature**2 * rel_entr(p, q).sum(axis=-1)
+
+
+def skewed(student: Array, teacher: Array, temperature: float, skew: float) -> Array:
+    p, q = probabilities(student, temperature), probabilities(teacher, temperature)
+    return temperature**2 * rel_entr(q, skew * q + (1 - skew) * p).sum(axis=-1)
+
+
+def halfway(student: Array, teacher: Array, temperature: float) -> Array:
+    p, q = probabilities(student, temperature), probabilities(teacher, temperature)
+    return temperature**2 * jensenshannon(q, p, axis=-1) ** 2
+
+
+def decoupled(student: Array, teacher: Array, temperature: float, target: float, others: float) -> Array:
+    """Row by row, with the class of the teacher taken out."""
+    values = []
+    for p, q in zip(probabilities(student, temperature), probabilities(teacher, temperature), strict=True):
+        top = int(np.argmax(q))
+        binary = rel_entr([q[top], 1 - q[top]], [p[top], 1 - p[top]]).sum()
+        rest_p, rest_q = np.delete(p, top), np.delete(q, top)
+        rest = rel_entr(rest_q / rest_q.sum(), rest_p / rest_p.sum()).sum()
+        values.append(temperature**2 * (target * binary + others * rest))
+    return np.array(values)
 
 
 def cross_entropy(student: Array, labels: NDArray[np.int64]) -> Array:
@@ -51,6 +84,15 @@ class Row(NamedTuple):
 
 ROWS = {
     "soft_targets": Row(partial(losses.soft_targets, temperature=2.5), partial(kl, temperature=2.5)),
+    "reverse_kl": Row(partial(losses.reverse_kl, temperature=2.5), partial(reverse, temperature=2.5)),
+    "skewed_kl": Row(partial(losses.skewed_kl, temperature=1.5, skew=0.1), partial(skewed, temperature=1.5, skew=0.1)),
+    "jensen_shannon": Row(
+        partial(losses.jensen_shannon, temperature=0.5, share=0.5), partial(halfway, temperature=0.5)
+    ),
+    "decoupled_kl": Row(
+        partial(losses.decoupled_kl, temperature=2.0, target=0.5, others=3.0),
+        partial(decoupled, temperature=2.0, target=0.5, others=3.0),
+    ),
     "supervised": Row(losses.supervised, cross_entropy, labels=True),
     "mlm": Row(losses.mlm, cross_entropy, labels=True),
     "cosine": Row(losses.cosine, one_minus_cosine),
@@ -168,6 +210,35 @@ def test_a_shift_of_the_logits_changes_no_distribution() -> None:
     student, teacher = case("soft_targets", torch.float32)
     shifted = losses.soft_targets(student + 50, teacher - 30, temperature=2.0)
     torch.testing.assert_close(shifted, losses.soft_targets(student, teacher, temperature=2.0), rtol=1e-3, atol=1e-4)
+
+
+def test_divergences_become_the_kl_divergence() -> None:
+    """A Jensen-Shannon divergence divided by its share near 0, a skewed one near 0, and the sum of decoupled parts."""
+    student, teacher = case("soft_targets")
+    expected = losses.soft_targets(student, teacher, temperature=2.0)
+    with_share = losses.jensen_shannon(student, teacher, temperature=2.0, share=1e-9) / 1e-9
+    torch.testing.assert_close(with_share, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(losses.skewed_kl(student, teacher, temperature=2.0, skew=1e-9), expected)
+    parts = [
+        losses.decoupled_kl(student, teacher, temperature=2.0, target=target, others=1 - target) for target in (1, 0)
+    ]
+    others = 1 - (teacher / 2.0).softmax(dim=-1).amax(dim=-1)
+    torch.testing.assert_close(parts[0] + others * parts[1], expected)
+    torch.testing.assert_close(
+        losses.reverse_kl(student, teacher, temperature=2.0), losses.soft_targets(teacher, student, temperature=2.0)
+    )
+
+
+@pytest.mark.parametrize("name", ["reverse_kl", "skewed_kl", "jensen_shannon", "decoupled_kl"])
+def test_divergences_are_finite_where_a_probability_is_0(name: str) -> None:
+    student, teacher = torch.tensor([[200.0, 0.0, -200.0]] * 2), torch.tensor([[-200.0, 0.0, 200.0], [200.0, 0.0, 0.0]])
+    values = ROWS[name].call(student.requires_grad_(), teacher)
+    values.sum().backward()
+    assert values.isfinite().all()
+    assert student.grad is not None
+    assert student.grad.isfinite().all()
+    one = torch.tensor([[1.0], [3.0]]), torch.tensor([[0.5], [5.0]])
+    torch.testing.assert_close(ROWS[name].call(*one), torch.tensor([0.25, 4.0]))
 
 
 def test_one_column_is_squared_error() -> None:
