@@ -31,6 +31,7 @@ COMMANDS = {
     "label": Command("distill.cli.label", "a teacher's outputs for any number of rows, as soft labels"),
     "compare": Command("distill.cli.compare.command", "two models on the rows of a file: agreement, scores, latency"),
     "report": Command("distill.report.__main__", "one page on all runs below a folder, or the variant to ship"),
+    "recipes": Command("distill.cli.recipes", "the recipes with their papers, or the stages and terms of one"),
     "advise": Command("distill.cli.advise", "how fast a model can get on this machine, before anything is trained"),
 }
 """Name -> command, in the order of `--help`."""

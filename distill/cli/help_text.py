@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -19,6 +20,7 @@ EXAMPLES = {
     "recipe=distilbert --cfg job": "every setting of a recipe",
 }
 """Words after the program -> what they do."""
+WIDTH = 120
 _PURPOSE = re.compile(r"^# For: (.+)$", re.MULTILINE)
 """The line of a recipe's header on what it is for and what it costs."""
 
@@ -55,4 +57,7 @@ def choices() -> dict[str, list[str]]:
 
 def _columns(rows: Mapping[str, str]) -> Iterator[str]:
     width = max(map(len, rows))
-    return (f"  {left:{width}}   {right}" for left, right in rows.items())
+    for left, right in rows.items():
+        first, *others = textwrap.wrap(right, WIDTH - 5 - width) or [""]
+        yield f"  {left:{width}}   {first}"
+        yield from (f"{'':{width + 5}}{line}" for line in others)

@@ -34,6 +34,8 @@ class FeatureKind:
     """Whether it needs the output of the model's head, which is then trained."""
     layers: bool = False
     """Whether it can compare layers other than the last: `layers: uniform`, or pairs of layers."""
+    embeddings: bool = False
+    """Whether it can compare the embeddings too, as layer -1."""
     projected: bool = False
     """Whether a linear map from the student's width to the teacher's is trained if these differ."""
     equal_heads: bool = False
@@ -78,6 +80,7 @@ HIDDEN = FeatureKind(
     own_tokens="aligned",
     fields=("hidden",),
     layers=True,
+    embeddings=True,
     projected=True,
 )
 POOLED = FeatureKind(
@@ -97,6 +100,27 @@ RELATIONS = FeatureKind(
     layers=True,
     splits_heads=True,
 )
+FIRST = FeatureKind(
+    "first",
+    "hidden states of each text's first token",
+    rows={"all": "input_ids"},
+    task_rows="input_ids",
+    own_tokens="input_ids",
+    fields=("hidden",),
+    layers=True,
+    projected=True,
+)
+QUERIES, KEYS, VALUES = (
+    FeatureKind(
+        f"{name}_relations",
+        f"scaled dot products of tokens among {fields}",
+        rows={"all": "real"},
+        fields=(fields,),
+        layers=True,
+        splits_heads=True,
+    )
+    for name, fields in (("query", "queries"), ("key", "keys"), ("value", "values"))
+)
 SCORES = FeatureKind(
     "scores",
     "attention scores before the softmax",
@@ -114,7 +138,8 @@ VECTORS = FeatureKind(
 )
 
 FEATURE_KINDS: dict[str, FeatureKind] = {
-    kind.name: kind for kind in (LOGITS, MARGINS, VECTORS, HIDDEN, POOLED, RELATIONS, SCORES)
+    kind.name: kind
+    for kind in (LOGITS, MARGINS, VECTORS, HIDDEN, FIRST, POOLED, RELATIONS, QUERIES, KEYS, VALUES, SCORES)
 }
 """Values of the setting `features` of a term."""
 outside.registry("kinds of features", FEATURE_KINDS)

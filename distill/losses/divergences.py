@@ -84,7 +84,7 @@ def decoupled_kl(student: Tensor, teacher: Tensor, *, temperature: float, target
     """T^2 (target KL(b_t || b_s) + others KL(q_t || q_s)) [N]: b is the probability of one class against that of all
     others together, and q are the probabilities of the others if that class is left out.
 
-    Zhao et al. 2022, Decoupled Knowledge Distillation, arXiv 2203.08679, equation 7. With target = 1 and others =
+    Zhao et al. 2022, Decoupled Knowledge Distillation, arXiv 2203.08679, section 3. With target = 1 and others =
     1 - b_t it is the KL divergence; the paper's `others` is 1 to 10. Deviation: the class is the teacher's most
     probable one, and not the label, so that rows without a label count too. With two classes, q is 1 and the second
     part 0.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from distill.config.feature_kinds import KEYS, QUERIES, RELATIONS, VALUES, FeatureKind
 from distill.models.families.embedding import pooled
 from distill.models.hooks import Features
 from distill.runtime.precision import working
@@ -38,10 +40,13 @@ def _pooled(part: Part) -> list[Tensor]:
     return [pooled(part.features.hidden[part.layer], part.features.mask, part.pooling)]
 
 
-def _relations(part: Part) -> list[Tensor]:
-    features = part.features
-    projections = (kind[part.layer] for kind in (features.queries, features.keys, features.values))
-    return [relations(projected, features.mask, part.heads) for projected in projections]
+def _first(part: Part) -> list[Tensor]:
+    return [pooled(part.features.hidden[part.layer], part.features.mask, "cls")]
+
+
+def _relations(kind: FeatureKind, part: Part) -> list[Tensor]:
+    projections = (getattr(part.features, name)[part.layer] for name in kind.fields)
+    return [relations(projected, part.features.mask, part.heads) for projected in projections]
 
 
 def _scores(part: Part) -> list[Tensor]:
@@ -50,8 +55,9 @@ def _scores(part: Part) -> list[Tensor]:
 
 ROWS: dict[str, Callable[[Part], list[Tensor]]] = {
     "hidden": _hidden,
+    "first": _first,
     "pooled": _pooled,
-    "relations": _relations,
+    **{kind.name: partial(_relations, kind) for kind in (RELATIONS, QUERIES, KEYS, VALUES)},
     "scores": _scores,
 }
 """Name of a kind in `distill.config.feature_kinds` -> function that returns the rows [N, D] of a part, one tensor for

@@ -26,7 +26,8 @@ class Features:
     mask: Tensor
     """1 at tokens, 0 at padding [B, L]."""
     hidden: dict[int, Tensor] = field(default_factory=dict)
-    """Layer -> its output [B, L, H]; for the last layer the encoder's output, after its final norm if it has one."""
+    """Layer -> its output [B, L, H]; for the last layer the encoder's output, after its final norm if it has one. -1
+    are the embeddings: the input of the first layer."""
     queries: dict[int, Tensor] = field(default_factory=dict)
     """Layer -> [B, heads, L, d], before any rotation by position."""
     keys: dict[int, Tensor] = field(default_factory=dict)
@@ -65,7 +66,7 @@ def capture(model: nn.Module, batch: dict[str, Tensor], needs: Mapping[str, Sequ
     scores are computed from them by the model's own formula.
 
     Args:
-        needs: name of a field of `Features` -> layers to capture, numbered from 0.
+        needs: name of a field of `Features` -> layers to capture, numbered from 0; of hidden states also -1.
     """
     attended = sorted({number for name in ATTENTION for number in needs.get(name, ())})
     with _recording(model, needs.get("hidden", ()), attended) as recorder:

@@ -88,7 +88,17 @@ WHOLE = [name for name in NAMES if not cuts_otherwise(name)]
 WITHOUT_BASELINE = ("auto",)
 """Recipes that spend the whole of their budget on students."""
 
-SETTINGS_ALONE = ("cofi", "embedder", "frontier", "minilmv2", "paper/distilbert", "prune_general")
+SETTINGS_ALONE = (
+    "cofi",
+    "embedder",
+    "frontier",
+    "minilm",
+    "minilmv2",
+    "paper/distilbert",
+    "patient_kd",
+    "prune_general",
+    "tinybert",
+)
 """Recipes whose students are of the shapes of distilbert's or prune's: their ONNX files are not made once more."""
 
 

@@ -18,7 +18,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
-from distill.cli import advise, label, predict
+from distill.cli import advise, label, predict, recipes
 from distill.cli.compare import command as compare
 from distill.config import load_config
 from distill.config.feature_kinds import FEATURE_KINDS
@@ -39,6 +39,7 @@ WRITTEN = [
 """README and the pages of docs that are not generated."""
 PARSERS = {
     "distill.advise": advise._parser,
+    "distill.recipes": recipes._parser,
     "distill.predict": predict._parser,
     "distill.compare": compare._parser,
     "distill.label": label._parser,

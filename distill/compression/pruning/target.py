@@ -43,8 +43,8 @@ from distill.models.student.shape import projects, setting
 CARRIED = 2
 """Number of forms in which the times of all shapes are measured, of the forms that are screened."""
 
-NEAR, CHECKS = 0.03, 3
-"""Share by which a shape that is itself timed may miss its target, and the number of shapes that are timed."""
+NEAR, CHECKS = 0.03, 6
+"""Share by which a shape that is itself timed may miss its target, and the most shapes that are timed."""
 
 PARTS, SMOKE_PARTS = 16, 3
 """Number of candidate sizes for hidden and for FFN channels; and the same under limit=smoke."""
@@ -266,13 +266,14 @@ class Search:
         """The best shape that meets the target, with its predicted speed and the form in which it serves.
 
         Of the `most` shapes with the least price (of equal ones the largest), it is the one that loses the least in
-        `trials` (shapes -> the loss of each), if they are given. A model of this shape is timed itself. If it misses
-        the target, times are corrected by its own time, and another shape is chosen.
+        `trials` (shapes -> the loss of each), if they are given. A model of this shape is timed itself. Unless it just
+        meets the target, times are corrected by its own time, and another shape is chosen. Where that would be slower
+        than a shape that was too slow, or faster than one that was fast enough, the correction is between theirs.
 
         Raises:
             ConfigError: if no shape meets the target. It names the cost (`out_of_reach`) of the nearest shape.
         """
-        target, slower = self.target, 1.0
+        target, slower, ends = self.target, 1.0, [0.0, math.inf]
         tried, lost = dict[Shape, Speed](), dict[Shape, float]()
 
         def ranked(shape: Shape) -> tuple[Any, int]:
@@ -282,13 +283,18 @@ class Search:
         while len(tried) < CHECKS:
             fits = fits_target(target, self.times, self.size, slower)
             best = finalists(filter(fits, self.shapes), ranked, most)
-            if trials is not None and best:
-                lost |= {self.full: -math.inf} if self.full in best else trials(best)  # the whole model loses nothing
+            if trials is not None and (new := [shape for shape in best if shape not in lost]):
+                lost |= {self.full: -math.inf} if self.full in best else trials(new)  # the whole model loses nothing
             shape = min(best, key=lambda shape: lost.get(shape, 0.0), default=None)
             if shape is None or shape in tried:
                 break
             tried[shape] = self._timed(shape)
+            if 0.0 <= 1 - _used(target, tried[shape]) <= NEAR:
+                break
+            ends[_missed(target, tried[shape]) == 0.0] = slower
             slower = self.times.speedup(shape) / tried[shape].predicted_speedup
+            if 0.0 < ends[0] < ends[1] < math.inf and not ends[0] < slower < ends[1]:
+                slower = math.sqrt(ends[0] * ends[1])
         if not tried and not self.checked:
             tried = {(least := min(self.shapes)): self.expected(least)}  # times of tiny models have no meaning
         if not tried:
@@ -306,8 +312,12 @@ class Search:
         return self._speed(form, took, speedup)
 
 
+def _used(target: Target, speed: Speed) -> float:
+    """The time of a shape as a share of what the target allows; above 1 for one that misses it."""
+    late = 0.0 if target.latency_ms is None else speed.predicted_ms / target.latency_ms
+    return max((target.speedup or 0) / speed.predicted_speedup, late)
+
+
 def _missed(target: Target, speed: Speed) -> float:
     """Share by which a shape's speed misses a target; 0 up to NEAR, which is within the noise of timings."""
-    slow = (target.speedup or 0) / speed.predicted_speedup - 1
-    late = 0.0 if target.latency_ms is None else speed.predicted_ms / target.latency_ms - 1
-    return missed if (missed := max(slow, late)) > NEAR else 0.0
+    return missed if (missed := _used(target, speed) - 1) > NEAR else 0.0

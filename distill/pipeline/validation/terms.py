@@ -85,11 +85,13 @@ def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: T
 
 
 def _layers(where: str, term: Term, kind: FeatureKind) -> Iterator[Line]:
-    if not (term.layers in ("last", "uniform") or _are_pairs(term.layers)):
+    lowest = -1 if kind.embeddings else 0
+    if not (term.layers in ("last", "uniform") or _are_pairs(term.layers, lowest)):
         yield Problem(
             f"{where}.layers",
             term.layers,
-            "be last, uniform or pairs [student's layer, teacher's layer] counted from 0",
+            "be last, uniform or pairs [student's layer, teacher's layer] counted from "
+            + ("0, where -1 are the embeddings" if kind.embeddings else "0"),
             "e.g. [[0,1],[1,3]]",
         )
     elif not kind.layers and term.layers != "last":
@@ -103,12 +105,12 @@ def _layers(where: str, term: Term, kind: FeatureKind) -> Iterator[Line]:
         )
 
 
-def _are_pairs(layers: Any) -> bool:
-    """Whether this is a list, not empty, of two layer numbers each."""
+def _are_pairs(layers: Any, lowest: int) -> bool:
+    """Whether this is a list, not empty, of two layer numbers each. `lowest`: layer number."""
     if not isinstance(layers, list) or not layers:
         return False
     return all(
-        isinstance(pair, list) and len(pair) == 2 and all(type(layer) is int and layer >= 0 for layer in pair)
+        isinstance(pair, list) and len(pair) == 2 and all(type(layer) is int and layer >= lowest for layer in pair)
         for pair in layers
     )
 

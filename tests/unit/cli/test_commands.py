@@ -58,14 +58,14 @@ def test_usage_and_errors_show_what_the_user_typed(
     shown = capsys.readouterr()
     assert (code, shown.err) == (0, "")
     assert shown.out.startswith(f"usage: {STARTS[start]} {name} [-h]")
-    typed(monkeypatch, name, start=start)
+    typed(monkeypatch, name, "--none", start=start)
     assert main() == 2
     assert capsys.readouterr().err.endswith(f"; see {STARTS[start]} {name} --help\n")
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_module_shows_its_own_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands._main(name)([]) == 2
+    assert commands._main(name)(["--none"]) == 2
     assert capsys.readouterr().err.endswith(f"; see python -m distill.{name} --help\n")
 
 
@@ -124,8 +124,8 @@ def test_another_word_is_one_line_that_names_the_commands(
     assert main() == 2
     shown = word.replace("\x1b", "\\x1b")
     assert capsys.readouterr().err == (
-        f"command line: got {shown}; must be run, predict, label, compare, report, advise, or a setting KEY=VALUE of a "
-        f"run; {advice.format(STARTS[start])}\n"
+        f"command line: got {shown}; must be run, predict, label, compare, report, recipes, advise, or a setting "
+        f"KEY=VALUE of a run; {advice.format(STARTS[start])}\n"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -225,12 +225,18 @@ def wider(batch: dict[str, Tensor]) -> dict[str, Tensor]:
     return batch | padded | flat
 
 
-def test_relations_are_those_of_the_paper(tiny_model, batch: Any) -> None:
+@pytest.mark.parametrize(
+    ("features", "kinds"),
+    [
+        ("relations", ("queries", "keys", "values")),
+        *(("query_relations", ["queries"]), ("key_relations", ["keys"]), ("value_relations", ["values"])),
+    ],
+)
+def test_relations_are_those_of_the_paper(features: str, kinds: Sequence[str], tiny_model, batch: Any) -> None:
     """KL between softmax(A A^T / sqrt(d)) of both models, computed text by text. The student is narrower."""
     student, teacher = tiny_model("bert", hidden_size=8).double(), tiny_model("bert", layers=4, seed=1).double()
-    module = Objective(student, single("relations", partial(losses.soft_targets, temperature=1.0), heads=4), [teacher])
+    module = Objective(student, single(features, partial(losses.soft_targets, temperature=1.0), heads=4), [teacher])
     reference = 0.0
-    kinds = ("queries", "keys", "values")
     captured = [capture(m, batch, {kind: [n] for kind in kinds}) for m, n in ((student, 2), (teacher, 3))]
     for kind in kinds:
         for text, mask in enumerate(batch["attention_mask"].bool()):
@@ -299,6 +305,24 @@ def test_a_teacher_without_bf16_support_runs_in_float32_with_a_bf16_student(
     assert all(torch.equal(*both) for both in zip(plain, beside, strict=True))
 
 
+def test_first_tokens_and_embeddings_are_compared_with_those_of_the_named_layers(tiny_model, batch: Any) -> None:
+    """Against the hidden states that transformers returns. Of unit vectors, the squared error is twice the cosine's."""
+    student, teacher = tiny_model("bert", layers=2).double(), tiny_model("bert", layers=4, seed=1).double()
+    every = {
+        "first": Term(1.0, "first", "teacher", "all", losses.cosine, [[0, 1], [1, 2]]),
+        "embeddings": Term(1.0, "hidden", "teacher", "all", losses.mse, [[-1, -1]]),
+    }
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
+    ours, theirs = (model(**inputs, output_hidden_states=True).hidden_states for model in (student, teacher))
+    pairs = [(ours[mine + 1][:, 0], theirs[other + 1][:, 0]) for mine, other in ((0, 1), (1, 2))]
+    first = sum((F.normalize(mine) - F.normalize(other)).square().sum() / 2 for mine, other in pairs)
+    real = batch["attention_mask"].bool()
+    embeddings = (ours[0] - theirs[0])[real].square().mean(-1).sum()
+    module = Objective(student, every, [teacher])
+    torch.testing.assert_close(module(batch), torch.stack([first, embeddings]).float(), rtol=1e-5, atol=1e-6)
+    assert counts(module.terms, batch).tolist() == [2, int(real.sum())]
+
+
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_pooled_vectors_are_compared(pooling: str, tiny_model, batch: Any) -> None:
     student, teacher = tiny_model("bert"), tiny_model("bert", seed=1)
@@ -316,7 +340,10 @@ def test_pooled_vectors_are_compared(pooling: str, tiny_model, batch: Any) -> No
 
 @pytest.mark.parametrize(
     ("features", "loss"),
-    [("relations", SOFT), ("scores", losses.mse), ("scores", SOFT), ("pooled", losses.mse), ("hidden", losses.mse)],
+    [
+        *(("relations", SOFT), ("value_relations", SOFT), ("scores", losses.mse), ("scores", SOFT)),
+        *(("pooled", losses.mse), ("hidden", losses.mse), ("first", losses.cosine)),
+    ],
 )
 @pytest.mark.parametrize("name", ["bert", "deberta-v2", "modernbert"])
 def test_padding_changes_no_term_on_layers(name: str, features: str, loss: Any, tiny_model, batch: Any) -> None:

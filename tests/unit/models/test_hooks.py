@@ -31,8 +31,8 @@ def unpadded(batch):
 def test_hidden_states_equal_those_of_transformers(name: str, head: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, head, layers=4)
     out = model(**families.inputs(model, tiny_batch), output_hidden_states=True)
-    features = capture(model, tiny_batch, {"hidden": [0, 2, 3]})
-    assert sorted(features.hidden) == [0, 2, 3]
+    features = capture(model, tiny_batch, {"hidden": [-1, 0, 2, 3]})
+    assert sorted(features.hidden) == [-1, 0, 2, 3]
     for number, hidden in features.hidden.items():
         torch.testing.assert_close(hidden, out.hidden_states[number + 1], rtol=0, atol=0)
     assert features.mask is tiny_batch["attention_mask"]

@@ -68,8 +68,8 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
         "compare_with: got labels; must be teacher with ",
     ),
     ({"positions": "masked"}, "corpus", OWN, "positions: got masked; must be all where the student has a "),
-    ({"features": "relations"}, "corpus", OWN, "features: got relations; must be hidden or pooled where the "),
-    ({"features": "logits"}, "corpus", OWN, "features: got logits; must be hidden or pooled where the "),
+    ({"features": "relations"}, "corpus", OWN, "features: got relations; must be hidden or first or pooled where the "),
+    ({"features": "logits"}, "corpus", OWN, "features: got logits; must be hidden or first or pooled where the "),
     ({"features": "scores"}, "tasks", OWN, "features: got scores; must be logits on tasks where the student has a "),
     ({}, "corpus", STATIC, "features: got hidden; must be pooled with student.init=static, whose student has no l"),
     ({}, "tasks", STATIC, "features: got hidden; must be logits or vectors with student.init=static, whose student"),
@@ -79,10 +79,16 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
     ({"features": "pooled"}, "corpus", SEVERAL, "features: got pooled; must be logits with teacher=ensemble, whose "),
     ({"layers": "uniform", "features": "pooled"}, "tasks", PLAIN, "layers: got uniform; must be last with feat"),
     ({"layers": [[0, 1]], "features": "logits"}, "tasks", PLAIN, "layers: got [[0, 1]]; must be last with feat"),
+    (
+        {"layers": [[-1, -1]], "features": "first"},
+        "tasks",
+        PLAIN,
+        "layers: got [[-1, -1]]; must be last, uniform",
+    ),
     ({"layers": "uniform", "teacher_layer": 2}, "corpus", PLAIN, "teacher_layer: got 2; must be null with laye"),
     *(
         ({"layers": layers}, "corpus", PLAIN, f"layers: got {layers}; must be last, uniform or pairs [student's ")
-        for layers in ("all", None, 2, [], [0, 1], [[0]], [[0, 1, 2]], [[0, -1]], [[0, True]], [[0, "1"]], [["last"]])
+        for layers in ("all", None, 2, [], [0, 1], [[0]], [[0, 1, 2]], [[0, -2]], [[0, True]], [[0, "1"]], [["last"]])
     ),
 ]
 
@@ -113,6 +119,7 @@ def test_invalid_terms_are_refused(changes: dict[str, Any], data: str, facts: Te
         ({"layers": "uniform"}, "tasks", PLAIN),
         ({"positions": "masked"}, "tasks", PLAIN),  # a setting of stages on a corpus
         ({"layers": [[0, 1], [1, 3]]}, "tasks", PLAIN),
+        ({"layers": [[-1, -1], [0, 2]]}, "tasks", PLAIN),
         ({"teacher_layer": 2}, "tasks", PLAIN),
         ({"features": "attention"}, "tasks", PLAIN),  # refused by the rule of that setting
     ],

@@ -1,0 +1,159 @@
+"""The command line that lists the recipes, and explains one: its method, its stages in order, and what each trains for.
+
+python -m distill recipes
+python -m distill recipes minilmv2
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from distill import config
+from distill.cli.help_text import purpose
+from distill.cli.options import Parser, exit_code
+from distill.config import Config, Train, load_config
+from distill.config.baselines import expanded
+from distill.config.feature_kinds import FEATURE_KINDS
+from distill.config.instantiate import RESERVED, bind
+from distill.config.stages import BASE_WIDTH, Term
+from distill.errors import ConfigError
+
+PROG = "python -m distill.recipes"
+WIDTH = 100
+_PAPER = re.compile(r"arXiv[\s#]+(\d{4}\.\d{4,5})")
+_EXTENDS = re.compile(r"^\s*- /recipe/(\S+)", re.MULTILINE)
+
+
+def listed() -> Iterator[str]:
+    """Each recipe with its purpose, and the papers of its method."""
+    for name, path in config.recipes().items():
+        papers = ", ".join(f"arXiv {paper}" for paper in _papers(path))
+        yield name
+        yield from _indented(f"{purpose(path)}{f' [{papers}]' if papers else ''}", 4)
+
+
+def explained(name: str) -> Iterator[str]:
+    """The header of a recipe, its stages in their order with the terms of each, and how to change one.
+
+    Raises:
+        ConfigError: for an unknown recipe.
+    """
+    recipes = config.recipes()
+    if name not in recipes:
+        near = get_close_matches(name, recipes, n=1)
+        raise ConfigError(
+            f"recipe: got {name}; must be one of {', '.join(recipes)}"
+            + (f"; did you mean {near[0]}?" if near else "; see distill recipes")
+        )
+    path = recipes[name]
+    about, commands = _header(path)
+    yield from _indented(f"recipe={name}: {purpose(path)}", 0)
+    yield ""
+    yield from textwrap.wrap(about, WIDTH)
+    if parent := _EXTENDS.search(path.read_text(encoding="utf-8")):
+        yield ""
+        yield f"It extends recipe={parent[1]}, whose own words are: python -m distill recipes {parent[1]}"
+    settings = expanded(load_config([f"recipe={name}"]))
+    yield from ("", "Stages, in this order:")
+    for number, stage in enumerate(settings.pipeline, 1):
+        yield ""
+        yield from _stage(number, stage, settings)
+    yield from ("", "Losses, each of a row; [N] is the number of rows:")
+    yield from _losses(settings)
+    yield from ("", "Commands:", *(f"  {command}" for command in commands))
+    yield f"  python -m distill recipe={name} --cfg job   # every setting, to be changed as KEY=VALUE"
+
+
+def _header(path: Path) -> tuple[str, list[str]]:
+    """The description of a recipe, and the commands in it."""
+    text = path.read_text(encoding="utf-8")
+    lines = [line.removeprefix("#").strip() for line in text.splitlines() if line[:1] == "#"]
+    commands = [line for line in lines if re.match(r"(python -m|torchrun) ", line)]
+    return " ".join(line for line in lines if line not in commands and not line.startswith("For: ")), commands
+
+
+def _papers(path: Path) -> list[str]:
+    """The numbers on arXiv that a recipe names, and those of recipes that it extends."""
+    text = path.read_text(encoding="utf-8")
+    parents = [config.recipes()[parent] for parent in _EXTENDS.findall(text)]
+    return list(dict.fromkeys([*_PAPER.findall(text), *(paper for parent in parents for paper in _papers(parent))]))
+
+
+def _stage(number: int, name: str, settings: Config) -> Iterator[str]:
+    stage: Any = settings.stages[name]
+    named = {key: value for key in ("start", "teacher") if (value := getattr(stage, key, None))}
+    facts = [stage.kind, *(f"{key} {value}" for key, value in named.items())]
+    if isinstance(stage, Train):
+        rate = stage.optimizer.get("lr")
+        facts[0] = f"train the {stage.role} on {'a corpus' if stage.data == 'corpus' else 'each task'}"
+        facts += [f"{stage.steps} steps" if stage.steps else f"{stage.epochs:g} epochs"]
+        facts += [f"learning rate {rate:g}" if rate else f"learning rate {stage.base_lr:g} at width {BASE_WIDTH}"]
+    yield from _indented(f"{number}. {name}: {'; '.join(facts)}", 4, first=2)
+    for label, term in getattr(stage, "terms", {}).items():
+        if term.weight > 0:
+            yield from _indented(_term(label, term), 8, first=6)
+
+
+def _term(label: str, term: Term) -> str:
+    """A term in words: its weight, what it compares, and its loss with its values."""
+    target, values = term.loss["_target_"], {k: v for k, v in term.loss.items() if not RESERVED.fullmatch(k)}
+    same = term.features, target
+    alike = [about for about, file in _files() if (file["features"], file["loss"]["_target_"]) == same]
+    about = alike[0] if alike else f"{FEATURE_KINDS[term.features].compares}."
+    loss = ", ".join([target.rpartition(".")[2], *(f"{key} {value:g}" for key, value in values.items())])
+    layers = "" if term.layers == "last" or not FEATURE_KINDS[term.features].layers else f"; layers {term.layers}"
+    return f"{term.weight:g} x {label}: {about} (loss {loss}{layers})"
+
+
+@functools.cache
+def _files() -> list[tuple[str, dict[str, Any]]]:
+    """The header and the content of each file of a term."""
+    files = sorted((config.folder("conf") / "term").glob("*.yaml"))
+    return [(_header(file)[0], yaml.safe_load(file.read_text(encoding="utf-8"))) for file in files]
+
+
+def _losses(settings: Config) -> Iterator[str]:
+    """Each loss of the stages of a pipeline once, with its formula and its source."""
+    stages = [getattr(settings.stages[name], "terms", {}) for name in settings.pipeline]
+    terms = [term for of_stage in stages for term in of_stage.values() if term.weight > 0]
+    for target in dict.fromkeys(term.loss["_target_"] for term in terms):
+        loss = bind({"_target_": target}, "loss")
+        text = " ".join((inspect.getdoc(loss.func) or "").split())  # type: ignore[attr-defined]
+        yield from _indented(f"{target.rpartition('.')[2]}: {text}", 4, first=2)
+
+
+def _indented(text: str, indent: int, first: int | None = None) -> list[str]:
+    start = " " * (indent if first is None else first)
+    return textwrap.wrap(text, WIDTH, initial_indent=start, subsequent_indent=" " * indent, break_on_hyphens=False)
+
+
+def _parser(prog: str = PROG) -> argparse.ArgumentParser:
+    parser = Parser(prog=prog, description="List the recipes with their papers, or explain one of them.")
+    parser.add_argument("name", nargs="?", metavar="RECIPE", help="recipe to explain, such as minilmv2")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Exit code: 0, 2 for an unknown recipe, 130 after Ctrl-C."""
+
+    def command() -> None:
+        asked = _parser(prog).parse_args(arguments)
+        lines = listed() if asked.name is None else explained(asked.name)
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+    return exit_code(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
