@@ -202,6 +202,31 @@ def test_kinds_are_shown_over_seeds_with_both_controls(root: Path) -> None:
     assert control.endswith(" (89.6, 90.6)")
 
 
+def test_how_well_a_rare_label_is_found_is_shown_with_both_controls(root: Path) -> None:
+    run, found = complete(), {"positives": 12, "negatives": 300, "roc_auc": 99.0, "threshold": 0.5, "chosen_on": 90}
+    for number, model in enumerate([m for m in run["models"] if m["role"] in ("teacher", "student", "baseline")]):
+        rare = found | {"average_precision": 80.0, "recall": 90.0 - number, "recall_ci95": [70.0, 95.0]}
+        rare |= {"false_positives": 1.25, "roc_auc_ci95": None, "false_positives_ci95": None}
+        model["detection"] = {"own": {"other": rare | {"positives": 300, "negatives": 12}, "alarm": rare}}
+    write(root / "docs/results/kinds/guard/seed0/results.json", run)
+    assert results_table.main([], root) == 0
+    lines = (root / "docs/measuring.md").read_text().splitlines()
+    (row,) = (line for line in lines if line.startswith("| guard | alarm |"))
+    whole, results = headline.reference_teacher(decoded(run)), decoded(run)
+    student, (_, baseline) = headline.chosen(results, None), headline.pair(results, None) or (None, None)
+    assert whole is not None
+    assert student is not None
+    assert baseline is not None
+    recalls = [model.detection["own"]["alarm"].recall for model in (whole, student, baseline)]
+    cells = [f"{recall:.1f} [70.0, 95.0] (1.2, 80.0)" for recall in recalls]
+    assert row == f"| guard | alarm | {' | '.join(cells)} | - |"
+
+
+def test_committed_results_show_no_row_of_a_data_set() -> None:
+    shown = [path for path in (ROOT / "docs" / "results").rglob("results.json") if ", e.g. '" in path.read_text()]
+    assert shown == []
+
+
 def two_seeds(root: Path) -> None:
     """Commit two seeds of a run that was pruned to 2x, 4x and 8x in int8 of ONNX Runtime. That of seed 1 has scores two
     points higher, and no student without a teacher for 2x."""
