@@ -95,6 +95,8 @@ SETTINGS_ALONE = (
     "minilm",
     "minilmv2",
     "paper/distilbert",
+    "paper/minilmv2",
+    "paper/tinybert",
     "patient_kd",
     "prune_general",
     "tinybert",
@@ -356,7 +358,7 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     wanted, plan = finished.settings.student, finished.plan
-    layers = len(wanted.layers or half_depth(SMOKE_LAYERS))
+    layers = wanted.num_hidden_layers or len(wanted.layers or half_depth(SMOKE_LAYERS))
     if not plan.given_student and not plan.builds:
         layers = SMOKE_LAYERS
     layers = 0 if wanted.init == STATIC else layers

@@ -16,9 +16,15 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def random_teacher(
-    folder: str | Path, layers: int, texts: Iterable[str], hidden_size: int = 32, intermediate_size: int = 72
+    folder: str | Path,
+    layers: int,
+    texts: Iterable[str],
+    hidden_size: int = 32,
+    intermediate_size: int = 72,
+    heads: int | None = None,
 ) -> str:
-    """Write a tiny random BERT with a tokenizer of the words of `texts`. Returns the folder.
+    """Write a tiny random BERT with a tokenizer of the words of `texts`. Returns the folder. Without a number of heads,
+    each has 16 channels.
 
     The same arguments always give the same files.
     """
@@ -29,7 +35,7 @@ def random_teacher(
         vocab_size=len(tokenizer),
         hidden_size=hidden_size,
         num_hidden_layers=layers,
-        num_attention_heads=hidden_size // 16,
+        num_attention_heads=heads or hidden_size // 16,
         intermediate_size=intermediate_size,
     )
     with torch.random.fork_rng(devices=[]):

@@ -93,15 +93,18 @@ class GivenModels:
             )
 
     def _random(self, role: str, layers: int) -> str:
-        """Folder of a tiny random model that is wider than the student of the settings."""
+        """Folder of a tiny random model that is wider than the student of the settings. It has as many heads, because
+        some terms compare them one by one."""
         folder, student = self.folder / f"random_{role}_{layers}", self.config.student
         hidden = 2 * max(16, student.hidden_size or 0, student.embedding_size or 0)
         ffn = 2 * max(36, student.intermediate_size or 0)
+        heads = student.num_attention_heads
+        heads = None if heads is None or hidden % heads else heads
         with self.machine.main_first():
             # The words of the corpus are its vocabulary.
             content, file = of_corpus(self.config.corpus), folder / run_folder.MANIFEST
             if not (file.is_file() and atomic.read_json(file) == {"corpus": content}):
-                teacher.random_teacher(folder, layers, self.texts(), hidden, ffn)
+                teacher.random_teacher(folder, layers, self.texts(), hidden, ffn, heads)
                 atomic.write_json(file, {"corpus": content})
         return str(folder)
 
