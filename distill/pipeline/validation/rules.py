@@ -56,14 +56,19 @@ def defaults(value: Any, key: str = "") -> dict[str, Any]:
     return found
 
 
+LISTED = 40
+"""Number of names that a message lists."""
+
+
 def nearest(name: str, names: list[str]) -> str:
-    """Advice for an unknown name: names like it, or like its last part after a dot; else the first 20 names."""
+    """Advice for an unknown name: names like it, or like its last part after a dot; else the first `LISTED` names."""
     near = get_close_matches(name, names, n=3, cutoff=0.7)
     leaf = name.rpartition(".")[2]
     near = near or [n for n in names if get_close_matches(leaf, [n.rpartition(".")[2]], cutoff=0.8)][:4]
     if near:
         return f"did you mean {', '.join(near)}?"
-    return f"choose from {', '.join(names[:20])}" if names else "leave it out"
+    more = f" and {len(names) - LISTED} others" if len(names) > LISTED else ""
+    return f"choose from {', '.join(names[:LISTED])}{more}" if names else "leave it out"
 
 
 def unknown(value: Any, key: str) -> Iterator[Line]:

@@ -549,6 +549,8 @@ def test_nearest_compares_the_whole_name_then_its_last_part() -> None:
     )
     assert rules.nearest("zzz", names) == "choose from stages.pretrain.temperature, temperature, seed"
     assert rules.nearest("zzz", []) == "leave it out"
+    many = rules.nearest("zzz", [str(number) for number in range(rules.LISTED + 3)])
+    assert many.endswith(f", {rules.LISTED - 1} and 3 others")
 
 
 @pytest.fixture(scope="module")
