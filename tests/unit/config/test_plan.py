@@ -10,6 +10,7 @@ import pytest
 from distill import config
 from distill.config import Baseline, Config, Evaluate, Gates, Prune, Target, Train
 from distill.config.baselines import expanded, trained
+from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.loads import load_of
 from distill.config.plan import STUDENT, TEACHER, Given, Plan, Step, compared, resolve, targets
 from distill.pipeline.context.folder import RunFolder
@@ -201,7 +202,11 @@ def test_a_self_trained_student_differs_from_the_student_only_in_its_teacher_its
     assert differ - {"start", "terms"} == {"role", "teacher"}
     assert (control.role, control.teacher, control.start) == ("self-trained", f"{name}_baseline", baseline.start)
     assert control.transfer == student.transfer
-    of_outputs = {label: term for label, term in student.terms.items() if term.compare_with == "teacher"}
+    of_outputs = {
+        label: term
+        for label, term in student.terms.items()
+        if term.compare_with == "teacher" and FEATURE_KINDS[term.features].head
+    }
     assert of_outputs["soft_targets"].weight > 0
     assert control.terms == of_outputs | baseline.terms
 
