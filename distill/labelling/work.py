@@ -104,24 +104,25 @@ def run(work: Work, label: Label, told: Callable[[Unit], object], said: Callable
     work.check()
     leases = Leases(work.leases, work.seconds)
     mine, row = set[Unit](), list[Unit]()
-    while units := [unit for unit in work.open() if unit not in mine]:
-        waiting = True
-        for unit in units:
-            outcome = _one(work, unit, leases, label, said)
-            waiting &= outcome == "left"
-            if outcome == "labelled":
-                row.clear()
-                told(unit)
-            if outcome == "failed":
-                mine.add(unit)
-                row.append(unit)
-            if len(row) == _IN_A_ROW:
-                if _is_sick(work, label):
-                    raise _sick(work, row, leases.owner)
-                row.clear()
-        if waiting:
-            time.sleep(min(work.seconds / 4, _LONGEST_WAIT))
-        work.check()
+    with leases.all_returned():
+        while units := [unit for unit in work.open() if unit not in mine]:
+            waiting = True
+            for unit in units:
+                outcome = _one(work, unit, leases, label, said)
+                waiting &= outcome == "left"
+                if outcome == "labelled":
+                    row.clear()
+                    told(unit)
+                if outcome == "failed":
+                    mine.add(unit)
+                    row.append(unit)
+                if len(row) == _IN_A_ROW:
+                    if _is_sick(work, label):
+                        raise _sick(work, row, leases.owner)
+                    row.clear()
+            if waiting:
+                time.sleep(min(work.seconds / 4, _LONGEST_WAIT))
+            work.check()
 
 
 def _is_sick(work: Work, label: Label) -> bool:

@@ -125,6 +125,21 @@ def test_a_renewed_lease_is_kept_and_given_back(tmp_path: Path) -> None:
     assert other.take("a") == "new"
 
 
+def test_what_a_process_has_just_taken_is_given_back_when_it_is_told_to_end(tmp_path: Path) -> None:
+    first, other = Leases(tmp_path, 60), Leases(tmp_path, 60)
+    assert other.take("b") == "new"
+
+    def told_to_end() -> None:
+        with first.all_returned():
+            assert first.take("a") == "new"
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        told_to_end()
+    assert [path.name for path in tmp_path.iterdir()] == ["b"], "the other's is as it was"
+    assert other.take("a") == "new"
+
+
 def test_a_lease_that_was_renewed_between_look_and_removal_is_put_back(tmp_path: Path, later: list[float]) -> None:
     one, other = Leases(tmp_path, 60), Leases(tmp_path, 60)
     one.take("a")
