@@ -38,8 +38,8 @@ from benchmarks.tables.runs import RESULTS, ROOT
 from distill.runtime.storage.atomic import write_text
 
 FOLDER, KEPT = ROOT / "outputs" / "kinds", RESULTS / "kinds"
-_EXAMPLE = re.compile(r", e\.g\. '(?:[^'\\]|\\.)*'(?=\",?$)", re.MULTILINE)
-"""A row that a note shows. The project has no rows of data sets."""
+EXAMPLE = re.compile(r""", e\.g\. (?:'|\\").*(?:'|\\")(?=",?$)""", re.MULTILINE)
+"""A row that a note shows, in a line of JSON. The project has no rows of data sets."""
 HARM = ("lost_or_stolen_card", "compromised_card", "card_payment_not_recognised")
 """Intents that the guard is to find."""
 
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return code
             kept.parent.mkdir(parents=True, exist_ok=True)
             results = (FOLDER / f"{kind}-{seed}" / "results.json").read_text(encoding="utf-8")
-            write_text(kept, _EXAMPLE.sub("", results))
+            write_text(kept, EXAMPLE.sub("", results))
     return 0
 
 

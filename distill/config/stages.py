@@ -14,6 +14,15 @@ MISSING: Any = "???"
 """Value of a setting that every config has to state, as `omegaconf.MISSING`."""
 
 
+_SHARE = above(0, "see conf/term", below=1)
+_LOSSES = {
+    "temperature": above(0, "2 is usual"),
+    **dict.fromkeys(("skew", "share"), _SHARE),
+    **dict.fromkeys(("target", "others"), at_least(0, "see conf/term")),
+}
+"""Hyper-parameter of a loss -> its bounds."""
+
+
 @dataclass
 class Term:
     """One weighted part of the training loss: a pure function and the features that it compares."""
@@ -39,7 +48,7 @@ class Term:
     """teacher (the same features of the teacher) or labels."""
     positions: str = field(default="masked", metadata=one_of("masked", "all", advice="see conf/term"))
     """On a corpus: masked (positions whose token the language model restores) or all (every position but padding)."""
-    loss: Any = MISSING
+    loss: Any = field(default=MISSING, metadata=members(_LOSSES))
     """`_target_` of a function in distill.losses, with `_partial_: true` and its hyper-parameters."""
 
 

@@ -117,7 +117,7 @@ def _split(file: Path) -> str:
 
 
 def _judgement_files(folder: Path) -> dict[str, list[Path]]:
-    """Split -> all its files of judgements, those that are not read too."""
+    """Split -> all files with its judgements, including files that are not read."""
     found = dict[str, list[Path]]()
     for file in (file for each in _FOLDERS for ending in _JUDGED_ENDINGS for file in _files(folder / each, ending)):
         found.setdefault(_split(file), []).append(file)

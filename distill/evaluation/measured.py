@@ -98,6 +98,11 @@ class Measured:
         return retained.drawn(whole, self.names, clusters=self.clusters)
 
     @functools.cached_property
+    def development_chance(self) -> dict[str, dict[str, float]]:
+        """As `chance`, on the rows on which choices are made."""
+        return chance.of_tasks({key: each for key, (_, each) in self.development[REFERENCE].items()}, self.names)
+
+    @functools.cached_property
     def chance(self) -> dict[str, dict[str, float]]:
         """The scores of the best constant predictors."""
         labels = {key: labels for key, (_, labels) in self.predictions[REFERENCE].items()}
@@ -124,5 +129,4 @@ def on_development(name: str, measured: Measured, above: bool = False) -> float 
     ours, theirs = (retained.scores(each, measured.names) for each in both)
     if not above:
         return retained.retained(ours, theirs, measured.headline).headline
-    floor = chance.of_tasks({key: labels for key, (_, labels) in both[1].items()}, measured.names)
-    return retained.above_chance(ours, theirs, floor, measured.headline)
+    return retained.above_chance(ours, theirs, measured.development_chance, measured.headline)

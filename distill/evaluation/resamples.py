@@ -5,9 +5,9 @@ product of matrices: how often each row was drawn, times the row's share of each
 
 All models are scored on the same drawn rows (a paired bootstrap), so that rows that are hard for all cancel out in
 differences and ratios. Rows of a group (a query, a text in words) are drawn together, and so are rows that share a text
-(`evaluation.clusters`). Intervals are percentile
-intervals (Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapter 13). BCa intervals, which correct for
-skewness, differ from them in the second order only, and need every score without each single row.
+(`evaluation.clusters`). Intervals are percentile intervals (Efron and Tibshirani 1993, An Introduction to the
+Bootstrap, chapter 13). BCa intervals, which correct for skewness, differ from them in the second order only, and need
+every score without each single row.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks import results_table
+from benchmarks.kinds import EXAMPLE
 from benchmarks.tables.runs import ROOT, float32_student, read
 from distill.report import figure, headline
 from distill.report.seeds import shown
@@ -223,8 +224,11 @@ def test_how_well_a_rare_label_is_found_is_shown_with_both_controls(root: Path) 
 
 
 def test_committed_results_show_no_row_of_a_data_set() -> None:
-    shown = [path for path in (ROOT / "docs" / "results").rglob("results.json") if ", e.g. '" in path.read_text()]
+    shown = [path for path in (ROOT / "docs" / "results").rglob("results.json") if EXAMPLE.search(path.read_text())]
     assert shown == []
+    for row in ("a 'text'", "it's", "both ' and \""):
+        lines = json.dumps({"notes": [f"own: 2 rows are left out, e.g. {row!r}", "e.g. I-x at word 3"]}, indent=2)
+        assert json.loads(EXAMPLE.sub("", lines))["notes"] == ["own: 2 rows are left out", "e.g. I-x at word 3"]
 
 
 def two_seeds(root: Path) -> None:

@@ -14,7 +14,6 @@ import torch
 from transformers import BertConfig
 
 from distill.cli import advise
-from distill.compression.pruning import target as target_module
 from distill.compression.pruning.goal import Excess
 from distill.compression.pruning.search import Losses, Shape, Table, Tables, distance, estimated, evenness
 from distill.compression.pruning.stored_times import Kept
@@ -108,7 +107,7 @@ def real(shape: Shape, backend: str = "openvino") -> float:
     small, and a little more elsewhere."""
     whole = table_of(shape)
     if backend == "uneven":
-        return whole * (0.6 if whole < 0.8 else 1.1)
+        return whole * (0.4 if whole < 1.5 else 1.1)
     by_backend = {"slow": 3 * whole, "calls": 0.9 + whole / 4, "layers": 0.2 + 0.6 * whole, "reference": whole}
     return by_backend.get(backend, whole * (1.4 if shape.hidden < 32 else 1.0))
 
@@ -252,29 +251,15 @@ def test_a_chosen_shape_is_timed_and_another_is_chosen_if_it_is_too_slow(speedup
     assert KNOWN.margin_kept(unchecked.shape) >= KNOWN.margin_kept(shape)
 
 
-@pytest.mark.parametrize("speedup", [2.0, 2.5, 3.0, 3.5])
-def test_a_shape_that_is_far_faster_than_the_target_is_not_the_last_word(
-    speedup: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("speedup", [3.0, 3.5, 4.0])
+def test_a_shape_that_is_far_faster_than_the_target_is_not_the_last_word(speedup: float, tmp_path: Path) -> None:
     """Times that are wrong in both directions: the correction by one shape overshoots for the next."""
-    widths = {(h, f): table_of(Shape(1, h, f)) - 0.1 for h, f in WIDTHS}
-
-    def searched(most: int) -> tuple[Shape, float]:
-        monkeypatch.setattr(target_module, "CHECKS", most)
-        search = over_forms(tmp_path, [], Target(speedup=speedup), [UNEVEN])
-        search.__dict__["times"] = Tables(
-            {UNEVEN: Table(dict.fromkeys(widths, 0.1), widths)}, table_of(Shape(4, 32, 64))
-        )
-        found = search.choice(estimated([KNOWN]))
-        return found.shape, found.speed.predicted_speedup
-
-    few, many = searched(3), searched(CHECKS)
-    assert many[1] >= speedup * (1 - NEAR)
-    assert many[1] <= few[1] or few[1] < speedup * (1 - NEAR), "no faster than it was, where that met the target"
-    shapes = [Shape(layers, h, f) for layers in range(1, 5) for h, f in WIDTHS]
-    fits = [shape for shape in shapes if table_of(Shape(4, 32, 64)) / real(shape, "uneven") >= speedup]
-    nearest = min(table_of(Shape(4, 32, 64)) / real(shape, "uneven") for shape in fits)
-    assert many[1] <= 1.25 * nearest
+    widths, whole = {(h, f): table_of(Shape(1, h, f)) - 0.1 for h, f in WIDTHS}, table_of(Shape(4, 32, 64))
+    search = over_forms(tmp_path, [], Target(speedup=speedup), [UNEVEN])
+    search.__dict__["times"] = Tables({UNEVEN: Table(dict.fromkeys(widths, 0.1), widths)}, whole)
+    found = search.choice(estimated([KNOWN])).speed.predicted_speedup
+    fits = [fast for shape in search.shapes if (fast := whole / real(shape, "uneven")) >= speedup * (1 - NEAR)]
+    assert min(fits) <= found <= 1.05 * min(fits)
 
 
 def test_the_finalist_that_recovers_best_is_chosen(tmp_path: Path) -> None:
