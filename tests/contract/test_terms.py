@@ -113,6 +113,20 @@ def test_every_term_fits_into_a_recipe() -> None:
     assert validation.settings(settings, "distilbert") == []
 
 
+@pytest.mark.parametrize(
+    ("term", "name", "value", "must"),
+    [
+        *(("skewed_kl", "skew", value, "between 0 and 1") for value in (0, 1)),
+        ("jensen_shannon", "share", 1.5, "between 0 and 1"),
+        *(("decoupled_kl", name, -1, ">= 0") for name in ("target", "others")),
+    ],
+)
+def test_a_value_that_a_divergence_cannot_have_is_refused(term: str, name: str, value: float, must: str) -> None:
+    key = "stages.recover.terms.soft_targets"
+    settings = config.load_config(["recipe=prune", f"term@{key}={term}", f"{key}.loss.{name}={value}"])
+    assert validation.settings(settings, "prune") == [f"{key}.loss.{name}: got {value}; must be {must}; see conf/term"]
+
+
 def test_a_term_takes_the_temperature_of_its_stage() -> None:
     settings = config.load_config(["recipe=distilbert", "temperature=3", "stages.finetune.temperature=5"])
     found = {name: settings.stages[name].terms["soft_targets"].loss["temperature"] for name in ("pretrain", "finetune")}  # type: ignore[attr-defined]

@@ -92,6 +92,7 @@ EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
     "stages.pretrain.masking.smoothing": ([-0.1, 1.1], [0.0, 1.0]),
     "stages.pretrain.base_lr": ([0.0, -1e-4, INFINITY], [1e-4]),
     "stages.finetune.scale_with_compression.epochs": ([-1.0, 2.5], [0, 1.0]),
+    "stages.pretrain.terms.soft_targets.loss.temperature": ([0.0, -1.0, "warm"], [0.5, 4.0]),
     "stages.pretrain.optimizer.lr": ([0.0, -1e-4, "fast", [1e-4]], [1e-4]),
     "stages.pretrain.schedule.warmup": ([-0.1, 1.1, "long"], [0, 1.0]),
     "stages.pretrain.terms.mlm.weight": ([-1.0, INFINITY], [0.0, 5.0]),
