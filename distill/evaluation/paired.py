@@ -24,10 +24,12 @@ def compared(
     owners: np.ndarray,
     lengths: np.ndarray,
     names: Sequence[str],
+    parts: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Agreement and scores of two models, A and B, in all and by length, McNemar's test, and counts of each label.
 
-    There is no McNemar test of words, because those of a text are not independent. Intervals of words resample texts.
+    There is no McNemar test of words, because those of a text are not independent, and none of rows that share texts.
+    Intervals of words resample texts, and intervals of rows that share texts resample their parts.
 
     Args:
         predictions: of A and B, [R] or [R, labels] as metrics take them. R is the number of rows or of their words.
@@ -37,27 +39,29 @@ def compared(
         owners: [R] number of each row, or of the text of each word, from 0 to n - 1.
         lengths: [n] tokens of each row or text.
         names: of the labels; empty for numbers.
+        parts: [n] number of the part that each row is drawn with, as from `clusters`. Not for words.
     """
     (a, b), wanted = predictions, metrics_of(kind)
     truth = truth if chosen.any() else None
     groups: list[dict[str, Any]] = []
     for low, high, rows in terciles(lengths):
         inside = np.isin(owners, rows)
-        agreed = agreement(kind, a[inside], b[inside], owners[inside])
+        agreed = agreement(kind, a[inside], b[inside], owners[inside], _of(parts, inside))
         groups.append({"from": low, "to": high, "rows": len(rows), "agreement": agreed})
         if truth is not None:
             part = inside & chosen
             scored = [metrics.score(wanted, each[part], truth[part]) if part.any() else None for each in judged]
             groups[-1]["labelled_rows"] = len(np.unique(owners[part]))
             groups[-1]["scores"] = dict(zip("ab", scored, strict=True))
-    result = {"agreement": agreement(kind, a, b, owners), "scores": None, "mcnemar": None, "lengths": groups}
+    result = {"agreement": agreement(kind, a, b, owners, parts), "scores": None, "mcnemar": None, "lengths": groups}
     if truth is None:
         return result | {"classes": classes(kind, a, b, owners, None, names)}
-    a, b, owners, truth = a[chosen], b[chosen], owners[chosen], truth[chosen]
+    a, b, owners, truth, parts = a[chosen], b[chosen], owners[chosen], truth[chosen], _of(parts, chosen)
     of_a, of_b = (each[chosen] for each in judged)
     correct = [right(wanted[:1], kind.same, {("", ""): (each, truth)}) for each in (of_a, of_b)]
-    result["scores"] = scores(wanted, of_a, of_b, truth)
-    result["mcnemar"] = None if correct[0] is None or correct[1] is None else mcnemar(correct[0], correct[1])
+    result["scores"] = scores(wanted, of_a, of_b, truth, parts)
+    if correct[0] is not None and correct[1] is not None and parts is None:
+        result["mcnemar"] = mcnemar(correct[0], correct[1])
     return result | {"classes": classes(kind, a, b, owners, truth, names)}
 
 
@@ -68,9 +72,19 @@ def metrics_of(kind: TaskType) -> tuple[str, ...]:
     return kind.all_metrics if kind.per_token else tuple(dict.fromkeys((*accuracy, *kind.metrics)))
 
 
-def agreement(kind: TaskType, a: np.ndarray, b: np.ndarray, owners: np.ndarray) -> dict[str, Any]:
-    """How often two predictions are the same, in percent, with its 95% interval (Wilson's); of numbers, their
-    correlations and mean absolute difference.
+def _of(parts: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    """The parts of some of the rows, numbered from 0; None if each of these rows is alone."""
+    if parts is None:
+        return None
+    known, number = np.unique(parts[rows], return_inverse=True)
+    return number if len(known) < len(number) else None
+
+
+def agreement(
+    kind: TaskType, a: np.ndarray, b: np.ndarray, owners: np.ndarray, parts: np.ndarray | None = None
+) -> dict[str, Any]:
+    """How often two predictions are the same, in percent, with its 95% interval (Wilson's, or of a bootstrap over
+    `parts`); of numbers, their correlations and mean absolute difference.
 
     Of `words`, the percent that have the same tag, with the interval of a bootstrap over texts, and F1 of the `spans`
     of one model against the other's. These are None where there are no words or no spans.
@@ -78,6 +92,7 @@ def agreement(kind: TaskType, a: np.ndarray, b: np.ndarray, owners: np.ndarray) 
     Args:
         a, b: predictions [R] or [R, labels].
         owners: [R] number of the text of each word.
+        parts: [R] number of the part that each row is drawn with.
     """
     if kind.per_token:
         other = _tagged(b, owners)
@@ -89,6 +104,9 @@ def agreement(kind: TaskType, a: np.ndarray, b: np.ndarray, owners: np.ndarray) 
         return {"percent": same, "ci95": ends and list(ends), "words": len(a), "spans": spans}
     if kind.same is not None:
         flags = kind.same(a, b)
+        if parts is not None:
+            values = resamples.drawn(["accuracy"], {"a": flags}, np.ones_like(flags), clusters=parts)["a"]["accuracy"]
+            return {"percent": 100 * float(flags.mean()), "ci95": list(resamples.interval(values) or ())}
         interval = binomtest(int(flags.sum()), len(flags)).proportion_ci(method="wilson")
         return {"percent": 100 * float(flags.mean()), "ci95": [100 * float(interval.low), 100 * float(interval.high)]}
     distance = float(np.abs(a.astype(np.float64) - b).mean())
@@ -96,7 +114,9 @@ def agreement(kind: TaskType, a: np.ndarray, b: np.ndarray, owners: np.ndarray) 
     return correlations | {"mean_absolute_difference": distance}
 
 
-def scores(names: Sequence[str], a: np.ndarray, b: np.ndarray, truth: np.ndarray) -> dict[str, dict[str, Any]]:
+def scores(
+    names: Sequence[str], a: np.ndarray, b: np.ndarray, truth: np.ndarray, parts: np.ndarray | None = None
+) -> dict[str, dict[str, Any]]:
     """Metric -> score of both models in percent, and their difference with its 95% interval by a paired bootstrap.
 
     The interval is None if all resamples have the same difference: these rows then do not show how far it varies.
@@ -104,8 +124,9 @@ def scores(names: Sequence[str], a: np.ndarray, b: np.ndarray, truth: np.ndarray
     Args:
         names: of the metrics.
         a, b, truth: [N] or [N, K] of the same rows, as metrics take them.
+        parts: [N] number of the part that each row is drawn with.
     """
-    drawn = resamples.drawn(names, {"a": a, "b": b}, truth)
+    drawn = resamples.drawn(names, {"a": a, "b": b}, truth, clusters=None if truth.dtype.names else parts)
     of_a, of_b = metrics.score(names, a, truth), metrics.score(names, b, truth)
     ends = {name: resamples.interval(drawn["b"][name] - drawn["a"][name]) for name in names}
     return {

@@ -78,9 +78,18 @@ def _counts(
         yield first, np.bincount(flat, minlength=count * units).reshape(count, units).astype(np.float64)
 
 
-def sums(columns: np.ndarray, seed: int | Sequence[int] = 0, resamples: int = RESAMPLES) -> np.ndarray:
-    """`[R, K]` sums of columns `[units, K]`, in float64, over the units that each of R resamples draws."""
+def sums(
+    columns: np.ndarray,
+    seed: int | Sequence[int] = 0,
+    resamples: int = RESAMPLES,
+    clusters: np.ndarray | None = None,
+) -> np.ndarray:
+    """`[R, K]` sums of columns `[units, K]`, in float64, over the units that each of R resamples draws. `clusters`: as
+    in `drawn`."""
     random = np.random.default_rng(seed)
+    if clusters is not None:
+        rows, columns = columns, np.zeros((int(clusters.max()) + 1, columns.shape[1]))
+        np.add.at(columns, clusters, rows)
     return np.concatenate([counts @ columns for _, counts in _counts(len(columns), resamples, random)])
 
 

@@ -17,6 +17,7 @@ from distill.data.task_types import TASK_TYPES, TaskType, labelled
 from distill.data.task_types.embedding import cosines
 from distill.errors import printable
 from distill.evaluation import paired
+from distill.evaluation.clusters import clusters
 from distill.evaluation.disagreements import listed, short, shown
 from distill.models.families.vectors import check_cosines
 from distill.runtime.versions import hardware
@@ -86,6 +87,8 @@ def compare(
     measured = timed(models, rows, lengths)
     names = head.names if kind.named else head.labels
     log("scoring")
+    texts = () if kind.per_token else [rows.table.rows[name].to_pylist() for name in rows.text]
+    parts = clusters([[str(text or "") for text in column] for column in texts]) if texts else None
     result = {
         "schema": 1,
         "version": __version__,
@@ -97,12 +100,22 @@ def compare(
         "rows": len(rows),
         "labelled_rows": 0 if given.values is None else int(labelled(given.values).sum()),
         "models": {name: _described(model, lengths) for name, model in zip("ab", models, strict=True)},
-        **_scored(kind, models, outputs, rows, given, names, lengths, top),
+        **_scored(kind, models, outputs, rows, given, names, lengths, parts, top),
         "latency": measured,
         "environment": hardware(cores()),
-        "notes": [*rows.notes, *given.notes, *([IN_WINDOWS] if windows else [])],
+        "notes": [*rows.notes, *given.notes, *shared_texts(parts), *([IN_WINDOWS] if windows else [])],
     }
     return result | {"result": sentences(result)}
+
+
+def shared_texts(parts: np.ndarray | None) -> list[str]:
+    """A note about rows that intervals draw together."""
+    if parts is None:
+        return []
+    return [
+        f"Some rows share a text. Intervals draw such rows together: {len(parts):,} rows as {parts.max() + 1:,} parts. "
+        "McNemar's test, for which rows are independent, is then left out."
+    ]
 
 
 def _described(model: Model, lengths: np.ndarray) -> dict[str, Any]:
@@ -124,6 +137,7 @@ def _scored(
     given: Targets,
     names: Sequence[str],
     lengths: np.ndarray,
+    parts: np.ndarray | None,
     top: int,
 ) -> dict[str, Any]:
     """What depends on outputs [R, C], with the rows on which they differ most. R is the number of rows or words."""
@@ -139,7 +153,7 @@ def _scored(
         truth = kind.truth(given.values, [rows.table.rows[name].to_pylist() for name in rows.text], names)
         judged = judged if kind.grade is None else [kind.grade(each, truth) for each in judged]
         chosen = labelled(given.values)[owners]
-    scored = paired.compared(kind, predictions, judged, truth, chosen, owners, lengths, names)
+    scored = paired.compared(kind, predictions, judged, truth, chosen, owners, lengths, names, parts)
     return scored | {"differences": _differences(kind, models, outputs, rows, given.values, names, owners, top)}
 
 

@@ -21,6 +21,7 @@ from distill.data.task import Task
 from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
 from distill.evaluation import resamples, retained
+from distill.evaluation.clusters import clusters
 from distill.evaluation.metrics import finite
 from distill.inference import runners
 from distill.inference.predict import SCORED, predict
@@ -47,6 +48,8 @@ class Quality:
     predictions: retained.Predictions = field(default_factory=dict)
     """Predictions and labels from which the score is computed; empty if they are unknown."""
     task: Task | None = None
+    clusters: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    """(task, split) -> parts of its rows that are drawn together, where some share a text."""
     logits: dict[str, np.ndarray] = field(default_factory=dict)
     """Split -> logits of its rows, as from `predict`."""
 
@@ -113,7 +116,7 @@ def score_losses(before: Quality, after: Quality) -> np.ndarray:
     """
     assert before.task is not None
     models, names = {"before": before.predictions, "after": after.predictions}, {before.task.name: before.task.metrics}
-    drawn = retained.drawn(models, names, RESAMPLES)
+    drawn = retained.drawn(models, names, RESAMPLES, before.clusters)
     losses: np.ndarray = retained.average(drawn["before"]) - retained.average(drawn["after"])
     return losses
 
@@ -128,7 +131,7 @@ def recall_losses(label: str, before: Quality, after: Quality) -> np.ndarray:
         first, second = (_recalled(before, part, truth) for part in (ours, after.predictions[key][0]))
         if label in first:  # else no row of this split has it
             columns = np.column_stack([first[label], second[label][:, 0]]).astype(np.float64)
-            sums += resamples.sums(columns, resamples.seed_of(*key), RESAMPLES)
+            sums += resamples.sums(columns, resamples.seed_of(*key), RESAMPLES, before.clusters.get(key))
     kept, total, kept_after = sums.T
     return 100 * np.divide(kept - kept_after, total, out=np.full(RESAMPLES, np.nan), where=total > 0)
 
@@ -166,6 +169,16 @@ class Source:
     """Training rows, each a batch of its own, for calibration and sensitivities."""
     development: dict[str, Encoded]
     """Split -> rows on which the quantized model is scored."""
+
+    @functools.cached_property
+    def clusters(self) -> dict[tuple[str, str], np.ndarray]:
+        """As in `Quality`. Kinds with groups draw these."""
+        found, task = dict[tuple[str, str], np.ndarray](), self.data.task
+        for split, encoded in self.development.items():
+            alone = encoded.labels is not None and encoded.labels.dtype.names is None
+            parts = clusters([self.data.development[split][name] for name in task.columns]) if alone else None
+            found |= {} if parts is None else {(task.name, split): parts}
+        return found
 
 
 def source_of(folder: Path, tokenizer: Any, data: TaskData, examples: int, max_length: int, seed: int) -> Source:
@@ -303,7 +316,8 @@ def quality(run: Run, source: Source, rows: int | None = None) -> Quality:
         assert encoded.labels is not None
         predictions[task.name, split] = (task.graded(finite(logits), encoded.labels), encoded.labels)
         found[split] = logits
-    return Quality(_score(task, predictions), _recalls(task, predictions), predictions, task, found)
+    recalls = _recalls(task, predictions)
+    return Quality(_score(task, predictions), recalls, predictions, task, source.clusters, found)
 
 
 class Floats:

@@ -152,6 +152,20 @@ def test_rows_without_a_label_count_for_agreement_alone(model: Save, tmp_path: P
     assert sum(row["rows"] for row in comparison["classes"]) == 9
 
 
+def test_rows_that_share_a_text_are_drawn_together(model: Save, tmp_path: Path) -> None:
+    """So that a file with each row twice does not seem to know twice as much."""
+    found = []
+    for copies in (1, 2):
+        file = tmp_path / f"{copies}.csv"
+        lines = (f"{TINY['SENTENCES'][0]} {row // copies},{label(row // copies)}" for row in range(24))
+        file.write_text("\n".join(["text,label", *lines]), encoding="utf-8")
+        found.append(compare(model("a"), model("b", 1), str(file)))
+    first, second = found
+    assert (first["mcnemar"] is None, second["mcnemar"] is None) == (False, True)
+    assert [note for note in second["notes"] if "24 rows as 12 parts" in note]
+    assert not [note for note in first["notes"] if "parts" in note]
+
+
 def test_regression_is_compared_by_correlations(model: Save, tmp_path: Path) -> None:
     numbers = {"num_labels": 1, "id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}, "problem_type": "regression"}
     folders = [model(f"number{seed}", seed, **numbers) for seed in (0, 1)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,7 +93,9 @@ def source_of(folder: Path, name: str = "own") -> Source:
     assert 0.1 < labels.mean() < 0.9
     encoded = Encoded(ids.ravel().astype(np.int32), np.arange(0, ids.size + 1, 16), types.ravel(), labels)
     rows = [{key: value[i : i + 1] for key, value in batch.items()} for i in range(48)]
-    data: Any = SimpleNamespace(task=Task(name, TASK_TYPES["classification"], ("text",), ("no", "yes"), ("accuracy",)))
+    task = Task(name, TASK_TYPES["classification"], ("text",), ("no", "yes"), ("accuracy",))
+    texts = {"text": [f"text {number}" for number in range(len(ids))]}
+    data: Any = SimpleNamespace(task=task, development={"validation": texts})
     return Source(folder, teacher.load_tokenizer(folder), data, rows, {"validation": encoded})
 
 
@@ -321,6 +325,26 @@ def test_losses_on_resamples_are_those_of_scipy() -> None:
         assert losses.std() == pytest.approx(expected.standard_error, rel=0.1)
         low, high = expected.confidence_interval
         assert np.percentile(losses, [2.5, 97.5]) == pytest.approx((low, high), abs=1.5)
+
+
+def test_copies_of_rows_do_not_make_a_loss_certain() -> None:
+    """Five rows of 100 that are lost may be noise; so may 200 of 4,000 that are copies of these 100."""
+    task = Task("own", TASK_TYPES["classification"], ("text",), ("no", "yes"), ("accuracy",))
+    before, after, copies, key = (
+        measured(100, 0, task),
+        measured(100, 5, task),
+        np.tile(np.arange(100), 40),
+        ("own", "development"),
+    )
+
+    def copied(quality: Quality, parts: dict[tuple[str, str], np.ndarray]) -> Quality:
+        predicted, labels = quality.predictions[key]
+        return replace(quality, predictions={key: (predicted[copies], labels[copies])}, clusters=parts)
+
+    for losses in (score_losses, partial(recall_losses, "yes")):
+        many = losses(copied(before, {key: copies}), copied(after, {}))
+        assert many == pytest.approx(losses(before, after), nan_ok=True)
+    assert Limits(4.9).exceeded(copied(before, {}), copied(after, {})) is not None
 
 
 def test_a_resample_without_a_label_has_no_recall() -> None:

@@ -27,6 +27,28 @@ def test_interval_is_that_of_the_mean_paired_difference() -> None:
     assert found["difference"] == pytest.approx(100 * paired.mean())
 
 
+def test_copies_of_rows_narrow_no_interval() -> None:
+    """Each row three times has the intervals of each row once, if its copies are drawn together, and no exact test."""
+    random = np.random.default_rng(5)
+    truth, a, b = random.integers(0, 2, (3, 90))
+    thrice, lengths = np.repeat(np.arange(90), 3), np.arange(90)
+
+    def found(rows: np.ndarray, parts: np.ndarray | None) -> dict[str, Any]:
+        both, owners, every = [a[rows], b[rows]], np.arange(len(rows)), np.ones(len(rows), np.bool_)
+        return compared(KIND, both, both, truth[rows], every, owners, lengths[rows], "xy", parts)
+
+    once, alone, together = found(lengths, None), found(thrice, None), found(thrice, thrice)
+    for metric, values in once["scores"].items():
+        assert together["scores"][metric]["ci95"] == pytest.approx(values["ci95"])
+        assert np.ptp(alone["scores"][metric]["ci95"]) < 0.7 * np.ptp(values["ci95"])
+    assert together["mcnemar"] is None
+    assert alone["mcnemar"] is not None
+    assert once["agreement"]["ci95"] == pytest.approx(together["agreement"]["ci95"], abs=1.5)  # Wilson's, and bootstrap
+    assert [group["agreement"]["percent"] for group in together["lengths"]] == pytest.approx(
+        [group["agreement"]["percent"] for group in once["lengths"]]
+    )
+
+
 def test_interval_is_paired_and_seeded() -> None:
     truth = np.random.default_rng(0).integers(0, 3, 50)
     a = (truth + (np.arange(50) % 4 == 0)) % 3
