@@ -52,6 +52,14 @@ def test_of_another_teacher_the_labels_are_learned_alone(
     assert whole(tmp_path / "out" / "pretrain", ElectraForPreTraining).config.num_hidden_layers == 2
 
 
+def test_another_recipe_says_that_a_discriminators_head_is_not_used(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = folder(tmp_path, "electra", "PreTraining")
+    run(tmp_path, "distilbert", *arguments(given, "adapt"), "limit.steps=1")
+    assert f"teacher.name: the head of {given}, which detects replaced tokens, is not" in capsys.readouterr().out
+
+
 WRONG = {
     "stages.pretrain.generator=null": "stages.pretrain.generator: got null; must be a stage whose language model ",
     "stages.pretrain.generator=teacher": "stages.pretrain.generator: got teacher; must be an earlier stage of the pipe",

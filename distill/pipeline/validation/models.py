@@ -114,6 +114,18 @@ def beyond_trained(models: Models, config: Config, plan: Plan, steps: Sequence[S
             )
 
 
+def unused_objective(models: Models, steps: Sequence[Step]) -> Iterator[str]:
+    """A line for a teacher that detects replaced tokens, in a run whose stages on the corpus do not."""
+    on_corpus = [step for step in steps if step.on_corpus]
+    if on_corpus and not any(finds_replaced(step.settings) for step in on_corpus):
+        for each in models.teachers:
+            if stores_rtd_head(each.folder):
+                yield (
+                    f"{models.key}: the head of {each.folder}, which detects replaced tokens, is not used on a corpus "
+                    "here; recipe=electra_small uses it"
+                )
+
+
 def lengths(config: Config, plan: Plan, steps: Sequence[Step]) -> dict[str, int]:
     """Setting of a length -> its value in tokens, for the settings that the steps use."""
     used: dict[str, int] = {}
