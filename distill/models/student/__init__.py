@@ -139,13 +139,13 @@ def with_rtd_head(model: Any, seed: int) -> Any:
         model: of a family that has such a head.
         seed: of the new head.
     """
-    from transformers import MODEL_FOR_PRETRAINING_MAPPING
+    from transformers.models.auto import modeling_auto
 
     if families.has_rtd_head(model):
         return model
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = MODEL_FOR_PRETRAINING_MAPPING[type(model.config)](model.config)
+        made = modeling_auto.MODEL_FOR_PRETRAINING_MAPPING[type(model.config)](model.config)
     families.encoder(made).load_state_dict(families.encoder(model).state_dict())
     return made.to(model.device)
 
