@@ -92,7 +92,7 @@ def _papers(path: Path) -> list[str]:
 
 def _stage(number: int, name: str, settings: Config) -> Iterator[str]:
     stage: Any = settings.stages[name]
-    named = {key: value for key in ("start", "teacher") if (value := getattr(stage, key, None))}
+    named = {key: value for key in ("start", "teacher", "generator") if (value := getattr(stage, key, None))}
     facts = [stage.kind, *(f"{key} {value}" for key, value in named.items())]
     if isinstance(stage, Train):
         rate = stage.optimizer.get("lr")

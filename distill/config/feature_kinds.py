@@ -24,6 +24,10 @@ class FeatureKind:
     kinds that are compared on tasks alone."""
     task_rows: str = "real"
     """Rows on a task."""
+    on_tasks: bool = True
+    """Whether it can be compared on tasks."""
+    targets: str = "labels"
+    """Batch tensor with the labels of its rows on a corpus."""
     own_tokens: str | None = None
     """Rows on a corpus if student and teacher have different tokenizers. None if this kind then cannot be compared."""
     fields: tuple[str, ...] = ()
@@ -64,6 +68,15 @@ LOGITS = FeatureKind(
     "logits: of the vocabulary on a corpus, of the classes on a task",
     rows={"masked": "masked", "all": "real"},
     task_rows="labels",
+    labels=True,
+    head=True,
+)
+REPLACED = FeatureKind(
+    "replaced",
+    "of each token on a corpus, the log-odds that a generator replaced it",
+    rows={"all": "real"},
+    on_tasks=False,
+    targets="replaced",
     labels=True,
     head=True,
 )
@@ -139,7 +152,7 @@ VECTORS = FeatureKind(
 
 FEATURE_KINDS: dict[str, FeatureKind] = {
     kind.name: kind
-    for kind in (LOGITS, MARGINS, VECTORS, HIDDEN, FIRST, POOLED, RELATIONS, QUERIES, KEYS, VALUES, SCORES)
+    for kind in (LOGITS, REPLACED, MARGINS, VECTORS, HIDDEN, FIRST, POOLED, RELATIONS, QUERIES, KEYS, VALUES, SCORES)
 }
 """Values of the setting `features` of a term."""
 outside.registry("kinds of features", FEATURE_KINDS)

@@ -30,11 +30,11 @@ class Term:
     weight: float = field(default=1.0, metadata=at_least(0, "drop the term with weight 0"))
     """Factor in the weighted sum."""
     features: str = field(default="logits", metadata=one_of(*FEATURE_KINDS, advice="see conf/term"))
-    """The features that are compared: logits; margins (between the outputs for two documents of the same query, of
-    rerankers); vectors (the outputs of embedders); hidden (states); first (hidden states of each text's first token);
-    pooled (one vector per text, as a sentence embedder computes it); relations (of tokens among queries, among keys and
-    among values); query_relations, key_relations, value_relations (one of these); scores (of attention, before the
-    softmax)."""
+    """The features that are compared: logits; replaced (whether a generator replaced a token); margins (between the
+    outputs for two documents of the same query, of rerankers); vectors (the outputs of embedders); hidden (states);
+    first (hidden states of each text's first token); pooled (one vector per text, as a sentence embedder computes it);
+    relations (of tokens among queries, among keys and among values); query_relations, key_relations, value_relations
+    (one of these); scores (of attention, before the softmax)."""
     layers: Any = "last"
     """The layers that are compared: last; uniform (each layer of the student with the teacher's layer that it was
     copied from or, if it was not copied, with the one at the same relative depth); or pairs [student's layer, teacher's
@@ -122,7 +122,10 @@ _FACTORS = above(0, "1 is the stage's own rate, 0.5 half of it")
 BASE_WIDTH = 384
 """Width, the hidden size, of the model that `base_lr` is for."""
 
-REFERENCES = ("start", "teacher", "shape_of", "student", "baseline", "self_trained", "pruned", "quantized", "evaluated")
+REFERENCES = (
+    *("start", "teacher", "generator", "shape_of", "student", "baseline", "self_trained", "pruned", "quantized"),
+    "evaluated",
+)
 """Settings of a stage that name another stage, whose checkpoints, files or scores it uses."""
 
 
@@ -144,6 +147,9 @@ class Train(Stage):
     keeps the layers, heads and channels that are most important on average over the tasks."""
     teacher: str | None = None
     """Stage whose checkpoint is the teacher of the terms, or `teacher` for the given one; no teacher when null."""
+    generator: str | None = None
+    """On a corpus, stage whose language model replaces masked tokens by tokens that it draws, for terms on `replaced`
+    (ELECTRA, Clark et al. 2020, arXiv 2003.10555). It is not trained along."""
     only_head: bool = False
     """Train the head alone. The encoder, and what the head shares with it, does not change."""
     skip_if_mlm_head: bool = False

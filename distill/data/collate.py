@@ -159,6 +159,19 @@ def mask_tokens(
     return masked, chosen
 
 
+def draws(chosen: NDArray[np.bool_], samples: NDArray[Any], *, seed: int, epoch: int) -> NDArray[np.float32]:
+    """Uniform random numbers in [0, 1], float32 [M], one for each of the M chosen positions of a batch, row by row: by
+    each of them a token is drawn.
+
+    Args:
+        chosen: [B, L].
+        samples: [B], number of each sequence within the corpus.
+    """
+    row, column = np.nonzero(chosen)
+    state = _sample_state(seed, epoch, np.asarray(samples))[row]
+    return _uniform(state, column.astype(np.uint64), 3).astype(np.float32)
+
+
 def token_weights(
     encoded: Encoded, vocab_size: int, special_ids: Sequence[int], smoothing: float
 ) -> NDArray[np.float64] | None:

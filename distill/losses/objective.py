@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from distill import losses
-from distill.config.feature_kinds import GATES, LOGITS, VECTORS
+from distill.config.feature_kinds import FEATURE_KINDS, GATES, LOGITS, REPLACED, VECTORS
 from distill.data.task_types import ABSENT
 from distill.errors import ConfigError
 from distill.losses.all_gather import of_all_processes
 from distill.losses.feature_rows import ROWS, Part, margins
+from distill.losses.replaced import replaced
 from distill.losses.terms import Term
 from distill.models import families
 from distill.models.hooks import Features, capture, outputs_of
@@ -31,6 +32,13 @@ from distill.runtime.precision import working
 
 CHUNK = 1024
 """Number of positions whose vocabulary logits are in memory at once for terms with `positions: all`."""
+
+HEADS: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
+    LOGITS.name: families.mlm_logits,
+    REPLACED.name: families.rtd_logits,
+}
+"""Kind of term on a corpus -> the head that it needs: function of a model and its last hidden states [N, H], which
+returns logits [N, C]."""
 
 
 def counts(terms: Mapping[str, Term], batch: Mapping[str, Sized]) -> Tensor:
@@ -86,6 +94,8 @@ class Objective(nn.Module):
         channels: the same for hidden channels.
         rows: outputs of a task's model `[B, outputs]` -> the rows `[R, C]` that terms compare.
         label_rows: the same for terms against labels; `rows` when None.
+        generator: a language model that replaces the masked tokens of a corpus batch, which then also has `drawn` `[M]`
+            (`distill.losses.replaced`). Student and teachers get the texts with replaced tokens.
         vectors: a teacher's vectors of the texts of rows -> those that terms on vectors compare with the student's;
             as they are when None.
 
@@ -106,6 +116,7 @@ class Objective(nn.Module):
         rows: Callable[[Tensor], Tensor] = lambda outputs: outputs,
         label_rows: Callable[[Tensor], Tensor] | None = None,
         vectors: Callable[[Tensor], Tensor] | None = None,
+        generator: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.rows, self.label_rows, self.vectors = rows, label_rows or rows, vectors or (lambda outputs: outputs)
@@ -117,14 +128,15 @@ class Objective(nn.Module):
         self.poolings = pooling if families.depth(student) else "mean", pooling
         # A tuple, so that teachers are not submodules: they get no gradients, no synchronization and no train mode.
         self.teachers = tuple(teachers)
+        self.generators = () if generator is None else (generator,)
         self.weights = tuple(weights)
         self._pairs = _pairs(self.terms, student, teachers[0], kept) if teachers else {}
         self.projections = _projections(student, teachers[0] if teachers else None, self.terms, channels)
 
     @property
     def models(self) -> tuple[nn.Module, ...]:
-        """The student and the teachers."""
-        return self.student, *self.teachers
+        """The student, the teachers and the generator."""
+        return self.student, *self.teachers, *self.generators
 
     def counts(self, batch: Mapping[str, Sized]) -> Tensor:
         """Number of rows that each term sums over in this batch, float32 `[terms]`."""
@@ -132,6 +144,9 @@ class Objective(nn.Module):
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Sum of each term over this batch, unweighted, float32 `[terms]`."""
+        for generator in self.generators:
+            with _arithmetic(generator, batch["input_ids"]):
+                batch = replaced(generator, batch)
         gated = contextlib.nullcontext() if self.gates is None else self.gates.on(self.student, self.progress)
         with _arithmetic(self.student, batch["input_ids"]), gated:
             sums = self._corpus(batch) if "masked" in batch else self._task(batch)
@@ -185,13 +200,14 @@ class Objective(nn.Module):
         student_hidden = student.hidden[max(student.hidden)].flatten(0, 1)
         teacher_hidden = [teacher.hidden[max(teacher.hidden)].flatten(0, 1) for teacher in teachers]
         sums: dict[str, Tensor] = {}
-        for positions, name in LOGITS.rows.items():
-            terms = {n: term for n, term in self.terms.items() if term.kind.head and term.positions == positions}
+        rows_of_heads = [(FEATURE_KINDS[name], positions) for name in HEADS for positions in FEATURE_KINDS[name].rows]
+        for kind, positions in rows_of_heads:
+            terms = {n: term for n, term in self.terms.items() if (term.kind, term.positions) == (kind, positions)}
             if terms:
-                rows = batch[name]
+                rows = batch[kind.rows[positions]]
                 teacher_rows = [] if "aligned" in batch else [hidden[rows] for hidden in teacher_hidden]
-                chunk = positions == "all"
-                sums |= self._logits(terms, student_hidden[rows], teacher_rows, batch["labels"], chunk=chunk)
+                chunk = kind is LOGITS and positions == "all"  # the logits of a vocabulary need much memory
+                sums |= self._logits(terms, student_hidden[rows], teacher_rows, batch[kind.targets], chunk=chunk)
         return sums | (self._layer_sums(student, teachers[0], batch) if self._pairs else {})
 
     def _layer_sums(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -250,7 +266,7 @@ class Objective(nn.Module):
     def _logits(
         self, terms: dict[str, Term], student: Tensor, teachers: list[Tensor], labels: Tensor, *, chunk: bool
     ) -> dict[str, Tensor]:
-        """Sums of terms on vocabulary logits, from the last hidden states [N, H] of the rows to compare.
+        """Sums of terms of one kind on a head's logits, from the last hidden states [N, H] of the rows to compare.
 
         With `chunk`, the head runs on `CHUNK` rows at a time, and again in the backward pass, to save memory.
         """
@@ -265,11 +281,11 @@ class Objective(nn.Module):
         return dict(zip(terms, total, strict=True))
 
     def _head_sums(self, terms: dict[str, Term], student: Tensor, teachers: list[Tensor], labels: Tensor) -> Tensor:
-        logits = families.mlm_logits(self.student, student)
-        compared = {"labels": labels}
+        head = HEADS[next(iter(terms.values())).features]
+        logits, compared = head(self.student, student), {"labels": labels}
         if any(term.compare_with == "teacher" for term in terms.values()):
             pairs = zip(self.teachers, teachers, strict=True)
-            compared["teacher"] = averaged([_teacher_logits(*pair) for pair in pairs], self.weights)
+            compared["teacher"] = averaged([_teacher_logits(head, *pair) for pair in pairs], self.weights)
         return torch.stack([term.loss(logits, compared[term.compare_with]).sum().float() for term in terms.values()])
 
 
@@ -287,13 +303,13 @@ def _arithmetic(model: nn.Module, like: Tensor) -> AbstractContextManager[Any]:
 
 
 @torch.no_grad()
-def _teacher_logits(teacher: nn.Module, hidden: Tensor) -> Tensor:
+def _teacher_logits(head: Callable[[nn.Module, Tensor], Tensor], teacher: nn.Module, hidden: Tensor) -> Tensor:
     with _arithmetic(teacher, hidden):
-        return families.mlm_logits(teacher, hidden)
+        return head(teacher, hidden)
 
 
 def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Logits [N, V] of the weighted mean of several models' probabilities; the logits of a single model are unchanged.
+    """Logits [N, C] of the weighted mean of several models' probabilities; the logits of a single model are unchanged.
 
     The same as `distill.inference.mixture.average`, in torch.
     """

@@ -71,7 +71,7 @@ def capture(model: nn.Module, batch: dict[str, Tensor], needs: Mapping[str, Sequ
     attended = sorted({number for name in ATTENTION for number in needs.get(name, ())})
     with _recording(model, needs.get("hidden", ()), attended) as recorder:
         logits = None
-        if families.has_mlm_head(model):
+        if families.has_mlm_head(model) or families.has_rtd_head(model):
             families.encode(model, batch)
         else:
             logits = outputs_of(model, batch)

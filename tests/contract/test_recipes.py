@@ -90,6 +90,7 @@ WITHOUT_BASELINE = ("auto",)
 
 SETTINGS_ALONE = (
     "cofi",
+    "electra_small",
     "embedder",
     "frontier",
     "minilm",

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from distill import config, losses
 from distill.config import Stage, Term
-from distill.config.feature_kinds import FEATURE_KINDS
+from distill.config.feature_kinds import FEATURE_KINDS, REPLACED
 from distill.config.instantiate import PLACES, bind
 from distill.pipeline import validation
 from distill.pipeline.stages import STAGES as KINDS
@@ -44,6 +44,8 @@ STAGE = {name: "pretrain" if FEATURE_KINDS[features].rows else "finetune" for na
 """Term -> stage that it is added to: a few are of tasks alone."""
 EVERY_TERM = tuple(f"+term@stages.{STAGE[name]}.terms.more_{name}={name}" for name in TERMS)
 """All terms, added to one recipe: composing takes long, and once is enough."""
+OF_OTHER_HEADS = [name for name in TERMS if FEATURES[name] == REPLACED.name]
+"""Terms that need another head on the corpus than those on logits. recipe=electra_small has them."""
 EVERY_STAGE = tuple(f"+stage@stages.more_{name}={name}" for group, name in OPTIONS if group == "stage")
 CHOICES = {
     group: [name for other, name in OPTIONS if other == group]
@@ -110,7 +112,10 @@ def test_a_terms_parameters_are_those_of_its_loss(name: str) -> None:
 def test_every_term_fits_into_a_recipe() -> None:
     settings: Any = OmegaConf.to_object(composed(*EVERY_TERM))
     assert sum(len(settings.stages[name].terms) for name in ("pretrain", "finetune")) == 7 + len(TERMS)
+    for name in OF_OTHER_HEADS:
+        del settings.stages["pretrain"].terms[f"more_{name}"]
     assert validation.settings(settings, "distilbert") == []
+    assert OF_OTHER_HEADS == [*config.load_config(["recipe=electra_small"]).stages["pretrain"].terms][-2:]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

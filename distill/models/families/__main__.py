@@ -15,6 +15,11 @@ scores. Students load with plain transformers and export to ONNX. In `recipe=dis
 teacher without a language-model head (a sentence embedder, a fine-tuned classifier, an ELECTRA discriminator,
 DeBERTa v3) a new one, and trains the teacher with it; with `stages.adapt.only_head=true`, the head alone.
 
+An ELECTRA discriminator has a head that detects replaced tokens. `recipe=electra_small` keeps this objective: its
+student starts from that head, learns its probabilities, and is saved as an `ElectraForPreTraining`. A teacher of
+another family can be the generator there, and the student is an ELECTRA. transformers has no class for the head of
+DeBERTa v3, which is therefore not used.
+
 | {} |
 | {} |
 """

@@ -1,4 +1,5 @@
-"""ELECTRA: Clark et al. 2020, arXiv 2003.10555. Only generators have a pretrained language-model head."""
+"""ELECTRA: Clark et al. 2020, arXiv 2003.10555. Only generators have a pretrained language-model head, and
+only discriminators one that detects replaced tokens."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ ELECTRA = Family(
     layer=LAYER,
     embeddings="embeddings.word_embeddings",
     mlm_head=("generator_predictions", "generator_lm_head"),
+    rtd_head="discriminator_predictions",
     head="classifier.out_proj",
     token_types=True,
     bert_like=BertLike(

@@ -144,6 +144,17 @@ def _found(folder: Path, config: Mapping[str, Any]) -> tuple[str, int] | None:
     return architecture, rows
 
 
+def stores_rtd_head(folder: str | Path) -> bool:
+    """Whether a folder has the weights of a head for replaced-token detection.
+
+    Raises:
+        DataError: for a folder that cannot be read.
+    """
+    record = FAMILIES.get(str(config_of(folder).get("model_type")))
+    head = None if record is None else record.rtd_head
+    return head is not None and any(name.startswith(f"{head}.") for name in tensors_of(folder))
+
+
 def class_names(config: Mapping[str, Any]) -> list[str]:
     """The classes that a config states."""
     stated = config.get("architectures") or []

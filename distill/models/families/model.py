@@ -99,6 +99,26 @@ def mlm_logits(model: nn.Module, hidden: Tensor) -> Tensor:
     return hidden
 
 
+def has_rtd_head(model: nn.Module) -> bool:
+    """Whether the model has a head for replaced-token detection, which `rtd_logits` needs."""
+    head = family_of(model).rtd_head
+    return head is not None and hasattr(model, head)
+
+
+def rtd_logits(model: nn.Module, hidden: Tensor) -> Tensor:
+    """Logits [..., 2] of last hidden states [..., H]: that a token is the original one, and that it was replaced.
+
+    The head outputs the log-odds z that a token was replaced, so that the logits are 0 and z: their cross-entropy is
+    the binary one of z, and their KL divergence that of two Bernoulli distributions.
+    """
+    import torch
+
+    head = family_of(model).rtd_head
+    assert head is not None
+    odds: Tensor = model.get_submodule(head)(hidden)
+    return torch.stack([torch.zeros_like(odds), odds], dim=-1)
+
+
 def freeze_mlm_head(model: nn.Module) -> None:
     """Freeze the language-model head, except for parameters that it shares with the encoder."""
     shared = {id(parameter) for parameter in encoder(model).parameters()}

@@ -103,6 +103,9 @@ class Family:
     """None in a family whose models can only be teachers on tasks."""
     mlm_head: tuple[str, ...] = ()
     """Modules below the model that turn hidden states into vocabulary logits, in the order of their calls."""
+    rtd_head: str | None = None
+    """Module below the model that turns hidden states [..., H] into the log-odds [...] that a token was replaced (the
+    head for replaced-token detection); None where transformers has no class with one."""
     head: str = "classifier"
     """The last linear module of a sequence classifier."""
     pooler: str | None = None

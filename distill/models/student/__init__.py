@@ -50,6 +50,7 @@ __all__ = [
     "static",
     "static_config",
     "student_config",
+    "with_rtd_head",
     "with_vocabulary",
 ]
 
@@ -128,6 +129,24 @@ def static(
         made = _class(model, config)(config).float()
     vectors = token_vectors(model, pieces(tokenizer, given), around, given.pad_token_id, pooling)
     made.get_input_embeddings().weight.copy_(before_norm(weighted(vectors, counted(tokenizer), config.hidden_size)))
+    return made.to(model.device)
+
+
+def with_rtd_head(model: Any, seed: int) -> Any:
+    """A model with the encoder of `model` and a new head for replaced-token detection; `model` itself if it has one.
+
+    Args:
+        model: of a family that has such a head.
+        seed: of the new head.
+    """
+    from transformers.models.auto import modeling_auto
+
+    if families.has_rtd_head(model):
+        return model
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = modeling_auto.MODEL_FOR_PRETRAINING_MAPPING[type(model.config)](model.config)
+    families.encoder(made).load_state_dict(families.encoder(model).state_dict())
     return made.to(model.device)
 
 

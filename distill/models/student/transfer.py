@@ -127,6 +127,8 @@ def _parts(model: Any, layers: Sequence[int]) -> Parts:
     if families.has_mlm_head(model):
         modules |= {"mlm_dense": model.get_submodule(shape.mlm_dense), "mlm_norm": model.get_submodule(shape.mlm_norm)}
         parts["mlm_bias"] = model.get_parameter(shape.mlm_bias).data
+    if families.has_rtd_head(model):
+        modules["rtd"] = model.get_submodule(str(record.rtd_head))
     parts |= {f"{name}.{key}": p.data for name, module in modules.items() for key, p in module.named_parameters()}
     unused = model.config.max_position_embeddings - families.max_length(model.config)
     tables = {name: table.data for name, table in embeddings.named_parameters() if name.endswith("embeddings.weight")}

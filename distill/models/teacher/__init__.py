@@ -9,7 +9,14 @@ from distill.models.teacher.files import check_weights
 from distill.models.teacher.folders import EMBEDDED_NAME, EMBEDDED_PACKAGE, TOKENIZER, fetch, licence, resolve
 from distill.models.teacher.given import check_given, check_masked_lm, notes, unused_in
 from distill.models.teacher.headless import without_head
-from distill.models.teacher.load import check_vocabulary, load_classifier, load_mlm, load_tokenizer, read_config
+from distill.models.teacher.load import (
+    check_vocabulary,
+    load_classifier,
+    load_mlm,
+    load_rtd,
+    load_tokenizer,
+    read_config,
+)
 from distill.models.teacher.random import random_teacher
 
 __all__ = [
@@ -26,6 +33,7 @@ __all__ = [
     "licence",
     "load_classifier",
     "load_mlm",
+    "load_rtd",
     "load_tokenizer",
     "longest",
     "notes",

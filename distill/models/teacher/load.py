@@ -9,7 +9,7 @@ import torch
 
 from distill.errors import ConfigError, DataError
 from distill.models import families
-from distill.models.families.head import class_names, stored_head
+from distill.models.families.head import class_names, stored_head, stores_rtd_head
 from distill.models.families.record import TEXTS, position_table_after_padding
 from distill.models.families.settings import own_code
 from distill.models.families.weights import CONFIG, check_links, config_of
@@ -72,6 +72,21 @@ def load_mlm(path: str | Path) -> tuple[Any, bool]:
     model, missing = _load(AutoModelForMaskedLM, path, claimed)
     heads = tuple(f"{module}." for module in families.family_of(model).mlm_head)
     return model, not any(key.startswith(heads) for key in missing)
+
+
+def load_rtd(path: str | Path) -> tuple[Any, bool]:
+    """The model of a folder with a head for replaced-token detection, float32 in eval mode, and whether its head was
+    stored; in a family without such a head its language model, as from `load_mlm`, and False.
+
+    A head that is not stored is initialized at random by torch's default generator: seed it first.
+    """
+    from transformers import AutoModelForPreTraining
+
+    if families.family_of(read_config(path)).rtd_head is None:
+        return load_mlm(path)[0], False
+    has_head = stores_rtd_head(path)
+    model, _ = _load(AutoModelForPreTraining, path, has_head)
+    return model, has_head
 
 
 def load_classifier(

@@ -83,6 +83,9 @@ def inputs(ctx: Context, step: Step) -> TrainInputs:
             soft_first=settings.role != SELF_TRAINED,
         )
 
+    replaces = step.source("generator")
+    generator = None if replaces is None else ctx.models(replaces).folder()
+
     transfer = None
     if settings.transfer and source is not None and config.teacher.kind != NO_TEACHER and config.transfer.times > 0:
         transfer = Sources(
@@ -109,6 +112,7 @@ def inputs(ctx: Context, step: Step) -> TrainInputs:
             average=None if cuts is None else average(cuts),
             build=build,
             teacher=labeller,
+            generator=generator,
             origin=functools.partial(_origin, step, own, depth, ctx.folder, average),
             window=config.teacher.window if is_teacher else None,
             holds_out=is_teacher and config.teacher.weights == "learned",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,14 @@ from torch import Tensor
 from distill.config import Train
 from distill.config.feature_kinds import POOLED
 from distill.data.align import Aligned, pad_aligned
-from distill.data.collate import mask_tokens, pad, token_weights
+from distill.data.collate import draws, mask_tokens, pad, token_weights
 from distill.data.encode import Encoded
 from distill.deploy.export.embedder import PROJECTION
+from distill.errors import ConfigError
 from distill.losses.objective import Objective
-from distill.losses.terms import bound
+from distill.losses.terms import Term, bound
 from distill.models import teacher
+from distill.models.families.head import stores_rtd_head
 from distill.models.write import write_model
 from distill.pipeline.artefacts import EncodedCorpus, Trained
 from distill.pipeline.context.checkpoints import WHOLE
@@ -25,11 +28,14 @@ from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.inputs import MemberInputs
 from distill.pipeline.train_steps.prepare import (
     Training,
+    finds_replaced,
     forget_training,
     frozen,
     prepared,
+    replaced_taught,
     speed,
     trained,
+    untaught,
     uses_head,
     write_manifest,
 )
@@ -39,18 +45,28 @@ from distill.training.feed import Arrays, Collate
 def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Trained:
     """Train a model on the corpus and write it to its folder."""
     torch.manual_seed(runtime.seed)
-    model, has_head = teacher.load_mlm(inputs.start[WHOLE])
+    load = teacher.load_rtd if finds_replaced(settings) else teacher.load_mlm
+    model, has_head = load(inputs.start[WHOLE])
     if settings.skip_if_mlm_head and has_head:
         return write_manifest(inputs.name, Trained(skipped="the teacher has a language-model head"), runtime)
     model = prepared(model, settings, runtime, inputs.build, inputs.average)
     models = None if inputs.teacher is None else inputs.teacher.models
     folders, weights = ([], [1.0]) if models is None else (models.folders[WHOLE], models.weights[WHOLE])
-    teachers = [frozen(teacher.load_mlm(folder)[0], runtime.machine) for folder in folders]
+    terms = _computable(inputs.name, bound(settings.terms), folders, runtime)
+    if not any(term.compare_with == "teacher" for term in terms.values()):
+        folders, weights = [], [1.0]
+    teachers = [frozen(load(folder)[0], runtime.machine) for folder in folders]
+    generator = None
+    if finds_replaced(settings):
+        assert inputs.generator is not None
+        predicting, predicts = teacher.load_mlm(inputs.generator)
+        assert predicts, inputs.generator  # its stage trained a head, or found one
+        generator = frozen(predicting, runtime.machine)
     corpus = inputs.corpus()
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
     pooling, copied = teacher.pooling(inputs.given), inputs.origin(WHOLE)
     objective = Objective(
-        model, bound(settings.terms), teachers, pooling, weights, kept=copied.layers, channels=copied.channels
+        model, terms, teachers, pooling, weights, kept=copied.layers, channels=copied.channels, generator=generator
     )
     collate = _collate(inputs, settings, corpus, model, runtime.seed)
     total = inputs.length.steps(settings.batch, runtime.seed, encoded.lengths)
@@ -66,6 +82,22 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
     )
     _save(inputs.name, model, made, inputs.tokenizer, _projection(objective), runtime)
     return made
+
+
+def _computable(name: str, terms: dict[str, Term], teachers: list[Path], runtime: Runtime) -> dict[str, Term]:
+    """The terms without those on a teacher's head for replaced-token detection, if a teacher has none.
+
+    Raises:
+        ConfigError: if there are no others.
+    """
+    taught = replaced_taught(terms)
+    if not taught or all(map(stores_rtd_head, teachers)):
+        return terms
+    runtime.machine.log(f"{name}: left out because the teacher has no head for replaced tokens: {', '.join(taught)}")
+    kept = {label: term for label, term in terms.items() if label not in taught}
+    if not kept:
+        raise ConfigError(untaught(name, taught))
+    return kept
 
 
 def _projection(objective: Objective) -> Tensor | None:
@@ -84,6 +116,7 @@ def _collate(inputs: MemberInputs, settings: Train, corpus: Encoded | Aligned, m
     special[specials] = True
     # Without a term on logits nothing is masked, so that student and teacher get the same tokens.
     masks = uses_head(settings)
+    draws_tokens = finds_replaced(settings)
     weights = token_weights(encoded, model.config.vocab_size, list(specials), settings.masking.smoothing)
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
@@ -101,6 +134,8 @@ def _collate(inputs: MemberInputs, settings: Train, corpus: Encoded | Aligned, m
             weights=weights,
         )
         batch |= {"masked": np.flatnonzero(chosen), "real": np.flatnonzero(real), "labels": ids[chosen]}
+        if draws_tokens:
+            batch["drawn"] = draws(chosen, rows, seed=seed, epoch=epoch)
         if isinstance(corpus, Aligned) and settings.teacher is not None:
             batch |= pad_aligned(corpus, rows, ids.shape[1], given.pad_token_id)
         return batch

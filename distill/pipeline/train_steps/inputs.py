@@ -47,6 +47,8 @@ class MemberInputs:
     build: Build | None
     """None if no student is built."""
     teacher: Labeller | None
+    generator: Path | None
+    """Folder of the language model that replaces tokens; None without one."""
     origin: Callable[[str], Origin]
     """Returns the parts of the teacher that the student of a task, or of `WHOLE`, was copied from."""
     window: int | None

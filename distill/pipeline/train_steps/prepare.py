@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +14,19 @@ from torch import nn
 from distill import training as loop
 from distill.compression.pruning.gates import parameter_groups
 from distill.config import Batch, Limit, Student, Train
-from distill.config.feature_kinds import FEATURE_KINDS
+from distill.config.feature_kinds import FEATURE_KINDS, REPLACED
 from distill.config.instantiate import bind
 from distill.config.plan import STATIC
 from distill.config.stages import BASE_WIDTH
 from distill.data.encode import special_tokens
+from distill.errors import Problem
 from distill.losses.shared_encoder import Trainable
 from distill.models import families, student
 from distill.models.student.training import aligned_vocabulary, quick_on_cpu
 from distill.pipeline.artefacts import Trained
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.layer_map import Average, cut_for_all
+from distill.runtime import quoting
 from distill.runtime.machine import Machine
 from distill.runtime.storage import atomic, run_folder, structs
 from distill.runtime.storage.run_folder import STATE
@@ -114,6 +116,8 @@ def prepared(model: Any, settings: Train, runtime: Runtime, build: Build | None,
         model = student.from_teacher(
             model, layers, init=shape.init, seed=runtime.seed, family=shape.family, sizes=sizes
         )
+    if settings.data == "corpus" and finds_replaced(settings):
+        model = student.with_rtd_head(model, runtime.seed)
     if settings.dropout is not None:
         student.set_dropout(model, settings.dropout)
     if settings.data == "corpus" and not uses_head(settings):
@@ -126,6 +130,23 @@ def prepared(model: Any, settings: Train, runtime: Runtime, build: Build | None,
 def uses_head(settings: Train) -> bool:
     """Whether a term with a weight needs the output of the model's head."""
     return any(FEATURE_KINDS[term.features].head and term.weight > 0 for term in settings.terms.values())
+
+
+def finds_replaced(settings: Train) -> bool:
+    """Whether a term with a weight needs a generator, which replaces tokens."""
+    return any(term.features == REPLACED.name and term.weight > 0 for term in settings.terms.values())
+
+
+def replaced_taught(terms: Mapping[str, Any]) -> list[str]:
+    """Names of the terms with a weight that need a teacher's head for replaced-token detection."""
+    return [n for n, t in terms.items() if (t.features, t.compare_with) == (REPLACED.name, "teacher") and t.weight > 0]
+
+
+def untaught(stage: str, names: list[str]) -> Problem:
+    """The problem of a stage whose only terms, `names`, need a head that its teacher does not have."""
+    must = "have a term with labels, because the teacher has no head for replaced-token detection"
+    added = quoting.setting(f"+term@stages.{stage}.terms.{REPLACED.name}", REPLACED.name)
+    return Problem(f"stages.{stage}.terms", f"{', '.join(names)} alone", must, f"add {added}")
 
 
 def frozen(model: nn.Module, machine: Machine) -> nn.Module:

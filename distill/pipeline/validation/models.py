@@ -10,15 +10,15 @@ from typing import Any
 
 from distill.compression.pruning.ragged import STEP
 from distill.config import Config, Evaluate, Prune, Student, Train, Vocabulary
-from distill.config.plan import STATIC, STUDENT, Plan, Step
+from distill.config.plan import STATIC, STUDENT, TEACHER, Plan, Step
 from distill.errors import ConfigError, Line, Problem
 from distill.inference.cost import size_mib_of
 from distill.inference.timing import OWN
 from distill.models import families, student, teacher
-from distill.models.families.head import stored_head
+from distill.models.families.head import stored_head, stores_rtd_head
 from distill.models.families.record import UNBOUNDED
 from distill.models.student.shape import projects, setting
-from distill.pipeline.train_steps.prepare import uses_head
+from distill.pipeline.train_steps.prepare import finds_replaced, replaced_taught, untaught, uses_head
 from distill.runtime import quoting
 
 PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
@@ -80,6 +80,7 @@ def problems(models: Models, config: Config, plan: Plan, steps: Sequence[Step], 
         yield from wrong
         if step.on_corpus:
             yield from _unfit_for_corpus(models, step)
+            yield from _without_rtd_head(models, config.student, step)
             if any(not families.family_of(each).mlm_head for each in models.configs):
                 break
     most = [families.max_length(made) for _, made in students if made is not None]
@@ -111,6 +112,18 @@ def beyond_trained(models: Models, config: Config, plan: Plan, steps: Sequence[S
                 f"{key}: {value} tokens; the teacher has no maximum, but was most likely trained on at most "
                 f"{min(trained)} (max_position_embeddings, or 512)"
             )
+
+
+def unused_objective(models: Models, steps: Sequence[Step]) -> Iterator[str]:
+    """A line for a teacher that detects replaced tokens, in a run whose stages on the corpus do not."""
+    on_corpus = [step for step in steps if step.on_corpus]
+    if on_corpus and not any(finds_replaced(step.settings) for step in on_corpus):
+        for each in models.teachers:
+            if stores_rtd_head(each.folder):
+                yield (
+                    f"{models.key}: the head of {each.folder}, which detects replaced tokens, is not used on a corpus "
+                    "here; recipe=electra_small uses it"
+                )
 
 
 def lengths(config: Config, plan: Plan, steps: Sequence[Step]) -> dict[str, int]:
@@ -191,6 +204,29 @@ def _unfit_for_corpus(models: Models, step: Step) -> Iterator[Line]:
             "teachers with different tokenizers, or vocabularies of different sizes",
             "have the same for stages on a corpus, where the probabilities of tokens are averaged",
             "use recipe=task",
+        )
+
+
+def _without_rtd_head(models: Models, settings: Student, step: Step) -> Iterator[Line]:
+    """Whether a step that detects replaced tokens trains a model of a family without a head for it."""
+    if not finds_replaced(step.settings):
+        return
+    try:
+        trained = models.unpruned(step, settings)
+    except ConfigError:  # which is a problem of the step that builds the student
+        return
+    weighted = [label for label, term in step.settings.terms.items() if term.weight > 0]
+    alone = weighted if weighted == replaced_taught(step.settings.terms) and step.teacher is TEACHER else []
+    if alone and not all(stores_rtd_head(each.folder) for each in models.teachers):
+        yield untaught(step.stage, alone)
+    if families.family_of(trained).rtd_head is None:
+        fit = [record.name for record in families.STUDENTS.values() if record.rtd_head]
+        given = step.lineage[-1] is STUDENT
+        yield Problem(
+            "student.name" if given else "student.family",
+            f"a model of type {trained.model_type}",
+            f"be {' or '.join(fit)}, the only type with a head for replaced-token detection in transformers",
+            "choose such a model" if given else f"set {quoting.setting('student.family', fit[0])}",
         )
 
 

@@ -23,7 +23,7 @@ from distill.config import (
     names,
 )
 from distill.config.baselines import BASELINE, SELF_TRAINED, expanded
-from distill.config.feature_kinds import FEATURE_KINDS, POOLED
+from distill.config.feature_kinds import FEATURE_KINDS, LOGITS, POOLED
 from distill.config.plan import CONTROLS, GIVEN, STATIC, TEACHER, Given, Plan, Source, Step, targets, tokenizer_of
 from distill.config.schemes import SCHEMES
 from distill.errors import Line, Problem
@@ -312,9 +312,23 @@ def _cut_for_all(step: Step, stage: Train, config: Config) -> Iterator[Line]:
         )
 
 
+def _generator(step: Step) -> Iterator[Line]:
+    """Whether the stage that replaces tokens has a language model of the same tokens."""
+    source, where = step.source("generator"), f"stages.{step.stage}.generator"
+    if not isinstance(source, Step) or not (step.on_corpus and source.on_corpus):
+        return
+    if not any(term.weight > 0 and term.features == LOGITS.name for term in source.settings.terms.values()):
+        must = "be a stage with a term on logits, which trains a language model"
+        yield Problem(where, source.stage, must, "e.g. adapt")
+    elif tokenizer_of(source) is not step.tokenizer:
+        must = "be a stage with the tokenizer of this one, because the tokens that it draws are the student's"
+        yield Problem(where, source.stage, must, "give the student no tokenizer of its own")
+
+
 def _train(step: Step, stage: Train, config: Config) -> Iterator[Line]:
     """Problems of a train stage that depend on other settings."""
     yield from _cut_for_all(step, stage, config)
+    yield from _generator(step)
     key = f"stages.{step.stage}"
     facts = TermFacts(
         own_tokens=_own_tokens(step),

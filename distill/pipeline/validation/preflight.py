@@ -31,6 +31,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
     if any("masked_lm" in needed(step, config) for step in pending) and ctx.given.masked_lm is not None:
         teacher.check_masked_lm(ctx.given.masked_lm, "transfer.masked_lm")
     _log(log, models.beyond_trained(given, config, plan, pending))
+    _log(log, models.unused_objective(given, pending))
     most = memory() if ctx.machine.device.type == "cpu" else None
     refuse(dict.fromkeys(models.problems(given, config, plan, pending, most)))
     on_tasks = any(not step.on_corpus and not step.embeds for step in pending)

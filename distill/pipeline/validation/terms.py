@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from distill.config import Term, Train
 from distill.config.baselines import BASELINE
-from distill.config.feature_kinds import FEATURE_KINDS, FeatureKind
+from distill.config.feature_kinds import FEATURE_KINDS, LOGITS, REPLACED, FeatureKind
 from distill.errors import Line, Problem
 
 
@@ -35,6 +35,7 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
     weighted = {label: term for label, term in stage.terms.items() if term.weight > 0}
     if not weighted:
         yield Problem(f"{key}.terms", "none with a weight", "be at least one", f"e.g. +term@{key}.terms.mlm=mlm")
+    yield from _replaced(key, weighted, stage)
     for label, term in weighted.items():
         # An unknown kind is refused by the rule of `features`.
         if (kind := FEATURE_KINDS.get(term.features)) is None:
@@ -52,6 +53,24 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
             yield from _inside_on_tasks(where, term, kind, facts)
         if term.compare_with == "teacher":
             yield from _teacher(where, term, kind, stage, facts)
+
+
+def _replaced(key: str, weighted: Mapping[str, Term], stage: Train) -> Iterator[Line]:
+    """Problems of terms on replaced tokens, which need a generator and a head of their own."""
+    found, others = ([n for n, t in weighted.items() if t.features == kind.name] for kind in (REPLACED, LOGITS))
+    where = f"{key}.generator"
+    if not found and stage.generator is not None and stage.role != BASELINE:
+        yield Problem(where, stage.generator, f"be null without a term on {REPLACED.name}", "leave it out")
+    if not found or stage.data == "tasks":
+        return
+    if stage.generator is None:
+        must = f"be a stage whose language model replaces tokens for terms.{found[0]}"
+        yield Problem(where, "null", must, f"e.g. {where}=adapt, or drop the term with ~{key}.terms.{found[0]}")
+    if stage.skip_if_mlm_head:
+        yield Problem(f"{key}.skip_if_mlm_head", "true", f"be false with terms.{found[0]}", "leave it out")
+    for label in others:
+        must = f"be {REPLACED.name}, as in terms.{found[0]}: a model has one head on a corpus"
+        yield Problem(f"{key}.terms.{label}.features", LOGITS.name, must, f"set {key}.terms.{label}.weight=0")
 
 
 def _compared(where: str, key: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:
@@ -73,6 +92,8 @@ def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: T
         yield Problem(f"{where}.features", kind.name, "be of a stage on tasks", f"drop the term with ~{where}")
         return
     if stage.data == "tasks":
+        if not kind.on_tasks:
+            yield Problem(f"{where}.features", kind.name, "be of a stage on a corpus", f"drop the term with ~{where}")
         return  # all rows are compared, whatever the setting
     if "masked" not in kind.rows:
         reason = f"with features {kind.name}"
@@ -80,7 +101,7 @@ def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: T
         reason = "where the student has a tokenizer of its own, because only the student's tokens are masked"
     if reason and term.positions == "masked":
         yield Problem(f"{where}.positions", "masked", f"be all {reason}", f"set {where}.positions=all")
-    if not kind.inside and term.compare_with == "labels" and term.positions == "all":
+    if "masked" in kind.rows and not kind.inside and term.compare_with == "labels" and term.positions == "all":
         yield Problem(f"{where}.positions", "all", "be masked with labels", "only masked positions have a label")
 
 

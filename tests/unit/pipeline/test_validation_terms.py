@@ -20,7 +20,8 @@ OWN, SEVERAL, WINDOWS, PRUNED, STATIC, SOFT = (TermFacts(**{f.name: True}) for f
 
 
 def problems(term: Term, data: str = "corpus", facts: TermFacts = PLAIN) -> list[str]:
-    return [*map(str, terms("stages.s", Train(data=data, teacher="t", terms={"x": term}), facts))]
+    generator = "g" if (term.features, data, term.weight > 0) == ("replaced", "corpus", True) else None
+    return [*map(str, terms("stages.s", Train(data=data, teacher="t", generator=generator, terms={"x": term}), facts))]
 
 
 def test_every_kind_that_compares_layers_has_a_function_for_its_rows() -> None:
@@ -37,7 +38,8 @@ def test_every_kind_that_compares_layers_has_a_function_for_its_rows() -> None:
 @pytest.mark.parametrize("data", ["corpus", "tasks"])
 def test_every_kind_is_valid_in_a_plain_stage(features: str, data: str) -> None:
     found = problems(Term(features=features, positions="all", layers="last"), data)
-    assert bool(found) == (data == "corpus" and not FEATURE_KINDS[features].rows)
+    kind = FEATURE_KINDS[features]
+    assert bool(found) == (not kind.rows if data == "corpus" else not kind.on_tasks)
 
 
 CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
@@ -48,6 +50,8 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
         "compare_with: got labels; must be teacher with features hidden; ",
     ),
     ({"features": "margins"}, "corpus", PLAIN, "features: got margins; must be of a stage on tasks; drop the term"),
+    ({"features": "replaced"}, "tasks", PLAIN, "features: got replaced; must be of a stage on a corpus; drop the term"),
+    ({"features": "replaced"}, "corpus", OWN, "features: got replaced; must be hidden or first or pooled where the "),
     (
         {"features": "margins", "compare_with": "labels"},
         "tasks",
