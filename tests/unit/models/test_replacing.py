@@ -22,7 +22,7 @@ LAYERS = (0, 2, 5)
 
 @pytest.fixture
 def pair(tiny_model) -> Callable[..., tuple[Any, Any]]:
-    """A teacher of six layers, and a student with copies of three of them, moved so that no layer is a copy; float64."""
+    """A teacher of six layers and a student that starts from three of them, but has other weights; in float64."""
 
     def make(name: str, layers: tuple[int, ...] = LAYERS) -> tuple[Any, Any]:
         teacher = tiny_model(name, "SequenceClassification", layers=6, seed=1).double()
