@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -103,9 +104,18 @@ def test_draws_are_independent_with_a_probability_that_rises_from_the_rate_to_on
     early = draws[:1000]
     assert torch.corrcoef(early.T).triu(1).abs().max() < 0.1
     assert part.drawn(3, 1.0) == [True] * 3
-    assert [part.drawn(6, step / 4000) for step in range(9)] == [part.drawn(6, step / 4000) for step in range(9)]
-    part.seed = 8
-    assert [part.drawn(6, s / 4000) for s in range(9)] != draws[:9].bool().tolist()
+
+
+def test_draws_depend_on_seed_and_step_alone(pair: Callable[..., tuple[Any, Any]]) -> None:
+    """So that a training that resumes at any step goes on with the same draws, and all processes have the same."""
+    models, total = pair("bert"), 997
+    first, second, other = (replacing(*models, total=total, seed=seed) for seed in (7, 7, 8))
+    steps = [first.drawn(6, step / total) for step in range(total)]
+    assert [second.drawn(6, step / total) for step in reversed(range(total))] == steps[::-1]
+    for step in (0, 1, 500, 996):
+        drawn = np.random.default_rng([7, step]).random(6) < 0.5 + 0.5 * step / total
+        assert steps[step] == drawn.tolist()
+    assert [other.drawn(6, step / total) for step in range(9)] != steps[:9]
 
 
 def test_the_layers_of_the_student_alone_are_trained_and_all_of_them_have_a_gradient(
