@@ -14,6 +14,7 @@ from distill.pipeline import validation
 FEW = ["limit=smoke", "limit.steps=3", "tasks=docstrings", "tasks.names=[order]", "output=out"]
 
 
+@pytest.mark.slow
 def test_the_layers_alone_are_trained_and_the_rest_is_the_teachers(run: Any, tmp_path: Path) -> None:
     run(tmp_path, "theseus", *FEW, "pipeline=[finetune_teacher,replace,replace_baseline]")
     teacher, student, baseline = (
