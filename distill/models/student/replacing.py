@@ -5,16 +5,18 @@ BERT-of-Theseus: Xu et al. 2020, arXiv 2002.02925, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from distill.models import families
+
+Part = TypeVar("Part")
 
 
 class Replacing(nn.Module):
@@ -66,11 +68,11 @@ class Replacing(nn.Module):
         if teacher.config._attn_implementation != student.config._attn_implementation:
             teacher.set_attn_implementation(student.config._attn_implementation)
         before, original = families.encoder(student), encoder.get_submodule(record.layers)
-        applied = {"num_hidden_layers": len(mixed), "num_hidden_groups": len(mixed)} if record.shared_layers else {}
-        config = {name: getattr(teacher.config, name) for name in applied}
+        values = _settings(student.config, teacher.config, draws, record.shared_layers)
+        config = {name: getattr(teacher.config, name) for name in values}
         student.set_submodule(record.encoder, encoder)
         encoder.set_submodule(record.layers, nn.ModuleList(mixed))
-        _set(teacher.config, applied)
+        _set(teacher.config, values)
         undrawn = [layer for layer, replaces in zip(own, draws, strict=True) if not replaces]
         try:
             with mixed[-1].register_forward_hook(_connected(undrawn)):
@@ -81,13 +83,24 @@ class Replacing(nn.Module):
             student.set_submodule(record.encoder, before)
 
 
+def _settings(student: Any, teacher: Any, draws: list[bool], shared: bool) -> dict[str, Any]:
+    """What the encoder reads of the teacher's config while it runs these layers, beside the layers themselves."""
+    values: dict[str, Any] = {}
+    if getattr(teacher, "layer_types", None):
+        values["layer_types"] = _mixed(student.layer_types, teacher.layer_types, draws)
+    if shared:  # each of its layers is a group of its own
+        count = len(_mixed(range(student.num_hidden_layers), range(teacher.num_hidden_layers), draws))
+        values |= dict.fromkeys(("num_hidden_layers", "num_hidden_groups"), count)
+    return values
+
+
 def _set(config: Any, values: dict[str, Any]) -> None:
     for name, value in values.items():
         setattr(config, name, value)
 
 
-def _mixed(student: list[nn.Module], teacher: list[nn.Module], draws: list[bool]) -> list[nn.Module]:
-    """The student's layer for each group that was drawn, and the teacher's layers of the others."""
+def _mixed(student: Sequence[Part], teacher: Sequence[Part], draws: list[bool]) -> list[Part]:
+    """What there is for each layer: the student's for each group that was drawn, and the teacher's of the others."""
     ends = [round(number * len(teacher) / len(student)) for number in range(len(student) + 1)]
     groups = [teacher[first:last] for first, last in pairwise(ends)]
     parts = ([layer] if replaces else group for layer, group, replaces in zip(student, groups, draws, strict=True))
