@@ -98,6 +98,7 @@ def _stage(number: int, name: str, settings: Config) -> Iterator[str]:
         rate = stage.optimizer.get("lr")
         facts[0] = f"train the {stage.role} on {'a corpus' if stage.data == 'corpus' else 'each task'}"
         facts += [f"{stage.steps} steps" if stage.steps else f"{stage.epochs:g} epochs"]
+        facts += [f"layers replaced from probability {stage.replacing:g} on"] if stage.replacing is not None else []
         facts += [f"learning rate {rate:g}" if rate else f"learning rate {stage.base_lr:g} at width {BASE_WIDTH}"]
     yield from _indented(f"{number}. {name}: {'; '.join(facts)}", 4, first=2)
     for label, term in getattr(stage, "terms", {}).items():

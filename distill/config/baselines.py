@@ -10,7 +10,7 @@ from distill.config.feature_kinds import FEATURE_KINDS
 
 OWN = (
     *("kind", "role", "start", "teacher", "terms", "transfer", "skip_if_mlm_head", "skip_if_head", "gates"),
-    *("quantization_aware", "folds"),
+    *("quantization_aware", "folds", "replacing"),
 )
 Control = Literal["baseline", "self-trained"]
 """Role of a model of a baseline stage, which no teacher taught."""
@@ -26,9 +26,9 @@ def trained(config: Config, name: str) -> Train:
     """The settings with which a train or a baseline stage is trained. `baseline_of` must name a train stage.
 
     A baseline has the settings `SHARED` of its student's stage, that stage's start and `lr_factors` unless it sets its
-    own, and its own terms. It has no gates and is never skipped, and it is not trained in simulated int8. Rows of
-    `transfer` have no labels: only a self-trained one, for which another baseline takes the teacher's place, learns
-    them. It has that baseline's start, and its student's terms on a teacher's outputs too.
+    own, and its own terms. It has no gates, replaces no layers and is never skipped, and it is not trained in simulated
+    int8. Rows of `transfer` have no labels: only a self-trained one, for which another baseline takes the teacher's
+    place, learns them. It has that baseline's start, and its student's terms on a teacher's outputs too.
     """
     stage = config.stages[name]
     if isinstance(stage, Train):

@@ -276,6 +276,12 @@ class Plan:
         return list(dict.fromkeys(step.stage for step in self.steps if step.builder is step))
 
     @property
+    def untaught(self) -> bool:
+        """Whether no stage trains a student with a teacher."""
+        trained = [step for step in self.of(Train) if step.settings.role == "student"]
+        return bool(trained) and all(step.teacher is None for step in trained)
+
+    @property
     def taught_start(self) -> bool:
         """Whether a baseline, and with it a self-trained student, starts from a student that was distilled."""
         earlier = (

@@ -207,6 +207,12 @@ class Train(Stage):
     rows the steps process, not the number of steps."""
     gates: Gates = field(default_factory=Gates)
     """Gates that are trained together with the model."""
+    replacing: float | None = field(
+        default=None, metadata=at_least(0, "it is the probability at the first step; null replaces nothing", at_most=1)
+    )
+    """For a stage on tasks that builds its student from its teacher: run the student's layers within the teacher, each
+    in place of a group of the teacher's layers with a probability that rises from this one to 1, and train them alone
+    (Xu et al. 2020, arXiv 2002.02925). null trains the student by itself."""
     quantization_aware: bool = False
     """Train with the linear layers of each task's model in simulated int8, so that the weights adapt to it."""
     checkpoint_seconds: float = field(default=120.0, metadata=above(0, "120 is the default"))

@@ -88,8 +88,9 @@ class Objective(nn.Module):
     Args:
         pooling: how the hidden states of a text become one vector, as for `families.embedding.pooled`.
         weights: weight of each teacher.
-        gates: masks parts of the student (`gates.on(student, progress)`) and adds a term (`gates.cost(progress)`). The
-            training loop sets `progress`, the share of training steps that are done.
+        gates: changes the student in a forward pass (`gates.on(student, progress)`): masks its parts, or runs it within
+            a teacher. It may add a term (`gates.cost(progress)`). The training loop sets `progress`, the share of
+            training steps that are done.
         kept: for each layer of the student, the teacher's layer that it was copied from; None if none was copied.
         channels: the same for hidden channels.
         rows: outputs of a task's model `[B, outputs]` -> the rows `[R, C]` that terms compare.
@@ -122,7 +123,7 @@ class Objective(nn.Module):
         self.rows, self.label_rows, self.vectors = rows, label_rows or rows, vectors or (lambda outputs: outputs)
         self.student, self.gates, self.progress = student, gates, 0.0
         self.terms = dict(terms)
-        if gates is not None:
+        if hasattr(gates, "cost"):
             self.terms[GATES.name] = Term(1.0, GATES.name, "labels", "all", losses.mse)
         # A token's vector does not depend on the text without layers, and so neither does the first one's.
         self.poolings = pooling if families.depth(student) else "mean", pooling
@@ -150,7 +151,7 @@ class Objective(nn.Module):
         gated = contextlib.nullcontext() if self.gates is None else self.gates.on(self.student, self.progress)
         with _arithmetic(self.student, batch["input_ids"]), gated:
             sums = self._corpus(batch) if "masked" in batch else self._task(batch)
-        if self.gates is not None:
+        if GATES.name in self.terms:
             sums[GATES.name] = self.gates.cost(self.progress)
         return torch.stack([sums[name].float() for name in self.terms])
 

@@ -80,7 +80,10 @@ def of_rows(given: GivenModels, tasks: Collection[str]) -> Iterator[str]:
 
 
 def of_baseline(config: Config, plan: Plan, folder: RunFolder) -> Iterator[str]:
-    """What the baseline, and the self-trained student, have in common with the student."""
+    """What the baseline, and the self-trained student, have in common with the student; and a student without a
+    teacher, which is a baseline itself."""
+    if plan.untaught:
+        yield "The student learned from the labels alone, and from no teacher: it is what other recipes compare with."
     if any(step.settings.role == SELF_TRAINED for step in plan.of(Train)):
         yield (
             "The self-trained student starts as the baseline does, and is trained for as many steps. It learns the "

@@ -65,8 +65,9 @@ def model_card(
     stages = [stage.name for stage in results.stages if stage.target in (None, target)]
     only = f"It was evaluated on the validation rows of {task} only, not on other texts or languages."
     teacher = results.teacher_name or "the teacher of the run"
+    made = "made" if results.untaught is True else "distilled"
     parts: list[Block] = [
-        Paragraph(f"A student distilled from {teacher} and fine-tuned on {task}{_with(results, task)}."),
+        Paragraph(f"A student {made} from {teacher} and fine-tuned on {task}{_with(results, task)}."),
         Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),
         _models(results),
         *(block for table in gain_tables(results) for block in section(table)),

@@ -36,6 +36,7 @@ from distill.losses.objective import Objective
 from distill.losses.terms import bound
 from distill.models import teacher
 from distill.models.families.head import stored_head
+from distill.models.student.replacing import Replacing
 from distill.models.student.training import only_used_embeddings
 from distill.models.write import write_model
 from distill.pipeline.artefacts import TaskModel, TransferSet
@@ -46,13 +47,8 @@ from distill.pipeline.train_steps.folds import CrossFitted, in_folds, with_folds
 from distill.pipeline.train_steps.inputs import MemberInputs
 from distill.pipeline.train_steps.layer_map import UNKNOWN, with_head
 from distill.pipeline.train_steps.learned_vectors import in_own_space, to_learned_width
-from distill.pipeline.train_steps.prepare import (
-    Training,
-    forget_training,
-    frozen,
-    prepared,
-    trained,
-)
+from distill.pipeline.train_steps.prepare import Training, forget_training, frozen, prepared, trained
+from distill.pipeline.train_steps.replaced import replacing
 from distill.pipeline.train_steps.teacher_logits import (
     CROSS_FITTED,
     Labeller,
@@ -134,7 +130,7 @@ def _fitted(
     training = Training(name, inputs.seed, inputs.lr, rows.steps, lengths, rows.groups, of_task.global_batch)
     kept = best(settings.best_of, training, model, DevelopmentRows(data, tokenizer, inputs.window, runtime), runtime)
     with only_used_embeddings(model, ids, [tokenizer.pad_token_id, *kept.tokens]), faked(model, in_int8):
-        objective = of_task.objective(model, gates)
+        objective = of_task.objective(model, gates or replacing(model, inputs, settings, data, rows.steps))
         done = trained(training, settings, runtime, objective, of_task.collate, kept.after_step)
         moment = kept.restore(lambda text: log(f"{name}: {text}"))
     if gates is not None:
@@ -177,7 +173,7 @@ class TrainingData:
 
     rows: TrainingRows
     collate: Collate
-    objective: Callable[[Any, Gates | None], Objective]
+    objective: Callable[[Any, Gates | Replacing | None], Objective]
     """(model, gates) -> its loss."""
     seconds: float
     """Time that the teacher's logits took."""
@@ -310,7 +306,7 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
     pooling = teacher.pooling(inputs.given) if teachers else "mean"
     copied = inputs.origin(data.task.name) if teachers else UNKNOWN
 
-    def objective(model: Any, gates: Gates | None) -> Objective:
+    def objective(model: Any, gates: Gates | Replacing | None) -> Objective:
         return Objective(
             model,
             bound_terms,

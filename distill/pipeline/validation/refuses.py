@@ -36,7 +36,7 @@ TARGETS = tuple(f"target.{name}" for name in config.UNITS)
 _GATES, _FOLDS, _BEST = ("stages.*.gates.kind",), ("stages.*.folds",), ("stages.*.best_of",)
 _RATES, _RETRIES, _HEADS = ("stages.*.lr_factors",), ("stages.*.retries",), ("student.heads",)
 _FILES, _MINUTES, _SHAPE_OF = ("transfer.files",), ("budget.minutes",), ("stages.*.shape_of",)
-_TRANSFER = ("transfer.files", "transfer.masked_lm")
+_TRANSFER, _REPLACING = ("transfer.files", "transfer.masked_lm"), ("stages.*.replacing",)
 
 
 OUT = "leave it out"
@@ -119,6 +119,12 @@ REFUSES = (
     Refusal(("stages.*.uniform",), True, when.NO_ONNX, "add a quantize stage with onnxruntime"),
     Refusal(("stages.*.finalists",), 1, when.BY_GATES, OUT),
     Refusal(("stages.*.refit",), False, when.BY_GATES, OUT),
+    Refusal(_REPLACING, None, when.ON_CORPUS, "replace layers on tasks"),
+    Refusal(_REPLACING, None, when.SHARED, OUT),
+    Refusal(_REPLACING, None, when.ENSEMBLE, "give one teacher, or leave it out"),
+    Refusal(_REPLACING, None, when.NOT_FROM_TEACHER, "set build_student=true there, and one such stage as both"),
+    Refusal(("student.init",), "teacher_layers", when.REPLACED, OUT),
+    Refusal((*FORM, "student.hidden_size"), None, when.REPLACED, OUT),
     Refusal(_SHAPE_OF, None, when.ON_TASKS, "set stages.{case.step.stage}.start={case.stage.shape_of}"),
     Refusal(_SHAPE_OF, None, when.SHAPE_BY_GATES, OUT),
     Refusal(("stages.*.build_student",), False, when.CUTS_FOR_ALL, "set one of them"),

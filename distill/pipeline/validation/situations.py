@@ -247,6 +247,21 @@ CUT_BETWEEN = Situation(
         case.config.target.size_mib is not None and any(other.start is not case.step for other in case.pruners)
     ),
 )
+NOT_FROM_TEACHER = Situation(
+    "in a stage that does not build its student from its own teacher, one that a stage on tasks made",
+    lambda case: (
+        not (
+            case.stage.build_student
+            and isinstance(case.step.start, Step)
+            and case.step.start is case.step.teacher
+            and not case.step.start.on_corpus
+        )
+    ),
+)
+REPLACED = Situation(
+    "where layers are replaced, so that the student's fit between the teacher's",
+    lambda case: any(step.settings.replacing is not None for step in case.plan.of(Train)),
+)
 BY_GATES = Situation("where gates are trained", lambda case: case.step.gated is not None)
 SHAPE_BY_GATES = Situation(
     "where {case.stage.shape_of} prunes by gates",

@@ -50,7 +50,7 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
             yield Problem(f"{where}.features", kind.name, must, f"drop the term with ~{where}")
             continue
         if kind.inside and stage.data == "tasks":
-            yield from _inside_on_tasks(where, term, kind, facts)
+            yield from _inside_on_tasks(where, term, kind, stage, facts)
         if term.compare_with == "teacher":
             yield from _teacher(where, term, kind, stage, facts)
 
@@ -136,8 +136,11 @@ def _are_pairs(layers: Any, lowest: int) -> bool:
     )
 
 
-def _inside_on_tasks(where: str, term: Term, kind: FeatureKind, facts: TermFacts) -> Iterator[Line]:
-    """On tasks, both models must read the same tokens for their layers to be compared."""
+def _inside_on_tasks(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:
+    """On tasks, both models must read the same tokens for their layers to be compared, and run all of these."""
+    if stage.replacing is not None:
+        must = "be logits where layers are replaced, of which a step runs only some"
+        yield Problem(f"{where}.features", kind.name, must, f"drop the term with ~{where}")
     if facts.own_tokens or facts.windows:
         reason = "with teacher.window" if facts.windows else "where the student has a tokenizer of its own"
         yield Problem(f"{where}.features", kind.name, f"be logits on tasks {reason}", f"drop the term with ~{where}")

@@ -188,7 +188,13 @@ CONTROLLED = {
 
 
 def test_every_recipe_with_a_baseline_has_a_self_trained_student() -> None:
-    assert set(config.recipes()) - set(CONTROLLED) <= {"auto"}
+    """But for those whose students learn no outputs of a teacher."""
+    assert set(config.recipes()) - set(CONTROLLED) <= {"auto", "layer_drop", "theseus", "paper/theseus"}
+
+
+@pytest.mark.parametrize(("recipe", "untaught"), [("layer_drop", True), ("theseus", False), ("distilbert", False)])
+def test_a_student_that_no_teacher_taught_is_marked(recipe: str, untaught: bool) -> None:
+    assert resolve(config.load_config([f"recipe={recipe}"])).untaught == untaught
 
 
 @pytest.mark.parametrize("recipe", CONTROLLED)
@@ -233,7 +239,7 @@ def test_self_trained_students_of_a_chain_are_pruned_one_from_the_other() -> Non
 
 
 def test_a_baseline_has_no_gates_and_no_simulated_int8_and_is_not_skipped() -> None:
-    student = Train(gates=Gates("l0"), quantization_aware=True, skip_if_mlm_head=True, epochs=5.0)
+    student = Train(gates=Gates("l0"), quantization_aware=True, replacing=0.3, skip_if_mlm_head=True, epochs=5.0)
     settings = Config(stages={"student": student, "baseline": Baseline(baseline_of="student")})
     assert trained(settings, "baseline") == Train(role="baseline", start="teacher", epochs=5.0)
 

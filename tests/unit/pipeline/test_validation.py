@@ -82,6 +82,7 @@ EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
     "stages.finetune_baseline.lr_factors": ([0, INFINITY], [0.5, 2]),
     "stages.finetune.retries": ([-1], [0, 2]),
     "stages.finetune_teacher.folds": ([0, -1], [1, 5]),
+    "stages.finetune.replacing": ([-0.1, 1.5], [0, 0.3, 1, None]),
     "stages.pretrain.clip": ([0.0], [0.1]),
     "stages.pretrain.dropout": ([-0.1, 0.91, 1.0], [0.0, 0.9, None]),
     "stages.pretrain.checkpoint_seconds": ([0.0], [0.5]),
