@@ -90,6 +90,7 @@ WITHOUT_BASELINE = ("auto",)
 
 SETTINGS_ALONE = (
     "cofi",
+    "dist",
     "embedder",
     "frontier",
     "minilm",
@@ -99,6 +100,7 @@ SETTINGS_ALONE = (
     "paper/tinybert",
     "patient_kd",
     "prune_general",
+    "rkd",
     "tinybert",
 )
 """Recipes whose students are of the shapes of distilbert's or prune's: their ONNX files are not made once more."""

@@ -70,8 +70,10 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
 
 def _projection(objective: Objective) -> Tensor | None:
     """The trained map [D, H] from the student's pooled vectors to the teacher's; None without a map."""
-    pooled = next((label for label, term in objective.terms.items() if term.kind is POOLED), "")
-    return objective.projections.get_parameter(f"{pooled}.weight") if pooled in objective.projections else None
+    pooled = (
+        label for label, term in objective.terms.items() if term.kind is POOLED and label in objective.projections
+    )
+    return next((objective.projections.get_parameter(f"{label}.weight") for label in pooled), None)
 
 
 def _collate(inputs: MemberInputs, settings: Train, corpus: Encoded | Aligned, model: Any, seed: int) -> Collate:
