@@ -75,8 +75,9 @@ class Objective(nn.Module):
     out the others. `label_weights` `[R]` are factors of the rows in terms against labels. Where rows compare a text
     with all texts of the batch, `no_negatives` `[R, R]` flags the texts that terms against labels leave out. Terms on
     margins need `pairs` `[P, 2]`, the pairs of its rows with the same query; P may be 0. If a process encodes only some
-    of the rows `step` [N] whose labels the batch has, `own` are their places. If it has flat positions `words` `[W]`, the outputs
-    at these positions are compared, `[W, outputs]`.
+    of the rows `step` `[N]` whose labels the batch has, `own` are their places. If it has flat positions `words` `[W]`,
+    the outputs at these positions are compared, `[W, outputs]`. A term whose loss is of a batch compares all rows of a
+    batch, or of all processes, with each other, and each of these rows counts with the value of the batch.
 
     Args:
         pooling: how the hidden states of a text become one vector, as for `families.embedding.pooled`.

@@ -70,10 +70,9 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
 
 def _projection(objective: Objective) -> Tensor | None:
     """The trained map [D, H] from the student's pooled vectors to the teacher's; None without a map."""
-    pooled = (
-        label for label, term in objective.terms.items() if term.kind is POOLED and label in objective.projections
-    )
-    return next((objective.projections.get_parameter(f"{label}.weight") for label in pooled), None)
+    maps = objective.projections
+    pooled = (label for label, term in objective.terms.items() if term.kind is POOLED and label in maps)
+    return next((maps.get_parameter(f"{label}.weight") for label in pooled), None)
 
 
 def _collate(inputs: MemberInputs, settings: Train, corpus: Encoded | Aligned, model: Any, seed: int) -> Collate:

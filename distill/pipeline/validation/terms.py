@@ -65,11 +65,8 @@ def _of_batch(where: str, key: str, term: Term, kind: FeatureKind, stage: Train)
     if not (kinds := compared_in_batch(term)):
         return
     if kind not in kinds:
-        names = " or ".join(each.name for each in kinds)
-        loss = term.loss["_target_"].rpartition(".")[2]
-        yield Problem(
-            f"{where}.features", kind.name, f"be {names} with the loss {loss}", f"drop the term with ~{where}"
-        )
+        must = f"be {' or '.join(each.name for each in kinds)} with the loss {term.loss['_target_'].rpartition('.')[2]}"
+        yield Problem(f"{where}.features", kind.name, must, f"drop the term with ~{where}")
     elif not kind.inside and term.compare_with == "labels":
         must = "be teacher with a loss that compares rows with each other"
         yield Problem(f"{where}.compare_with", "labels", must, f"set {where}.compare_with=teacher")

@@ -1,4 +1,4 @@
-"""Losses on relations among the rows of a batch, against float64 numpy row by row, pair by pair and triplet by triplet."""
+"""Losses on relations among the rows of a batch, against float64 numpy, row by row, pair by pair, triplet by triplet"""
 
 from __future__ import annotations
 

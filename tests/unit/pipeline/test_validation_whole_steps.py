@@ -65,7 +65,7 @@ def test_rows_are_those_of_all_processes_or_the_term_is_refused(loss: str, kind:
     whole_texts = kind in ("classification", "regression", "multi_label", "reranking")
     if loss == "mse":
         wanted = []
-    elif loss == "intra_class" and not (whole_texts or kind == "tokens"):
+    elif loss == "intra_class" and not (whole_texts or kind == "token_classification"):
         wanted = [f"be 0 for mine, a task of kind {kind}, whose rows have no classes in common; set stages.s.terms.x."]
     elif processes == 2 and not (whole_texts or kind in ("embedding", "retrieval")):
         wanted = [f"be 0 for mine, a task of kind {kind}, with 2 processes, each of which compares its own rows of a "]
