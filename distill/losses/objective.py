@@ -46,7 +46,8 @@ def _count(term: Term, batch: Mapping[str, Sized]) -> int:
         return 1
     if "labelled" in batch and term.kind.head and term.compare_with == "labels":
         return len(batch["labelled"])
-    return len(batch[_rows(term, batch)])
+    rows = _rows(term, batch)
+    return 0 if rows == "input_ids" and not len(batch.get("own", "-")) else len(batch[rows])
 
 
 def _rows(term: Term, batch: Mapping[str, Sized]) -> str:
