@@ -157,5 +157,12 @@ FEATURE_KINDS: dict[str, FeatureKind] = {
 """Values of the setting `features` of a term."""
 outside.registry("kinds of features", FEATURE_KINDS)
 
+BATCH_LOSSES: dict[str, tuple[FeatureKind, ...]] = {
+    "distill.losses.intra_class": (LOGITS,),
+    "distill.losses.distances": (FIRST, POOLED),
+    "distill.losses.angles": (FIRST, POOLED),
+}
+"""Loss that compares all rows of a step with each other, as a setting names it -> the kinds whose rows it compares."""
+
 GATES = FeatureKind("gates", "nothing: the cost of gates, one number per batch")
 """The term that gates add to the loss. It cannot be chosen by a setting."""

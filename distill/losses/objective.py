@@ -54,13 +54,15 @@ def _count(term: Term, batch: Mapping[str, Sized]) -> int:
         return 1
     if "labelled" in batch and term.kind.head and term.compare_with == "labels":
         return len(batch["labelled"])
-    return len(batch[_rows(term, batch)])
+    rows = _rows(term, batch)
+    return 0 if rows == "input_ids" and not len(batch.get("own", "-")) else len(batch[rows])
 
 
 def _rows(term: Term, batch: Mapping[str, Sized]) -> str:
     """Name of the batch tensor that has one entry for each row that a term sums over."""
     if "masked" not in batch:
-        return term.kind.task_rows
+        # Also of texts, so that the weight of a task among several does not depend on the number of processes.
+        return "labels" if term.of_batch else term.kind.task_rows
     if "aligned" in batch and term.kind.own_tokens is not None:
         return term.kind.own_tokens
     return term.kind.rows[term.positions]
@@ -82,8 +84,9 @@ class Objective(nn.Module):
     out the others. `label_weights` `[R]` are factors of the rows in terms against labels. Where rows compare a text
     with all texts of the batch, `no_negatives` `[R, R]` flags the texts that terms against labels leave out. Terms on
     margins need `pairs` `[P, 2]`, the pairs of its rows with the same query; P may be 0. If a process encodes only some
-    of the rows whose labels the batch has, `own` are their numbers. If it has flat positions `words` `[W]`, the outputs
-    at these positions are compared, `[W, outputs]`.
+    of the rows `step` `[N]` whose labels the batch has, `own` are their places. If it has flat positions `words` `[W]`,
+    the outputs at these positions are compared, `[W, outputs]`. A term whose loss is of a batch compares all rows of a
+    batch, or of all processes, with each other, and each of these rows counts with the value of the batch.
 
     Args:
         pooling: how the hidden states of a text become one vector, as for `families.embedding.pooled`.
@@ -168,9 +171,9 @@ class Objective(nn.Module):
             layer_sums = self._layer_sums(student, teacher, batch)
         labels = batch["labels"]
         if "own" in batch:
-            outputs = of_all_processes(outputs, batch["own"], len(labels))
+            outputs = of_all_processes(outputs, batch["own"], len(batch["step"]))
             if soft is not None and "teacher_logits" not in batch:
-                soft = of_all_processes(soft, batch["own"], len(labels))
+                soft = of_all_processes(soft, batch["own"], len(batch["step"]))
         sums = {}
         for name, term in self.terms.items():
             if term.kind.head and term.compare_with == "labels":
@@ -184,7 +187,7 @@ class Objective(nn.Module):
                 both = (outputs, self.vectors(soft)) if term.kind is VECTORS else (self.rows(outputs), self.rows(soft))
                 if term.kind.paired:
                     both = margins(both[0], batch["pairs"]), margins(both[1], batch["pairs"])
-                sums[name] = term.loss(*both).sum()
+                sums[name] = term.total(*both, _count(term, batch))
         return layer_sums | sums
 
     @property
@@ -207,7 +210,8 @@ class Objective(nn.Module):
             if terms:
                 rows = batch[kind.rows[positions]]
                 teacher_rows = [] if "aligned" in batch else [hidden[rows] for hidden in teacher_hidden]
-                chunk = kind is LOGITS and positions == "all"  # the logits of a vocabulary need much memory
+                # The logits of a vocabulary need much memory.
+                chunk = kind is LOGITS and positions == "all" and not any(term.of_batch for term in terms.values())
                 sums |= self._logits(terms, student_hidden[rows], teacher_rows, batch[kind.targets], chunk=chunk)
         return sums | (self._layer_sums(student, teachers[0], batch) if self._pairs else {})
 
@@ -236,8 +240,12 @@ class Objective(nn.Module):
         student_rows, teacher_rows = (
             ROWS[term.kind.name](Part(features, layer, at, heads, how)) for features, layer, at, how in sides
         )
-        both = zip(student_rows, teacher_rows, strict=True)
-        total = torch.stack([term.loss(self._projected(name, mine), target).sum() for mine, target in both]).sum()
+        if term.of_batch:
+            student_rows, teacher_rows = (_of_step(each, batch) for each in (student_rows, teacher_rows))
+        count, both = _count(term, batch), zip(student_rows, teacher_rows, strict=True)
+        sums = [term.total(self._projected(name, mine), target, count) for mine, target in both]
+        # A process without rows of its own has encoded another's.
+        total = torch.stack(sums).sum() * min(count, 1)
         return total / heads if term.kind.by_head else total
 
     def _projected(self, name: str, student: Tensor) -> Tensor:
@@ -287,7 +295,17 @@ class Objective(nn.Module):
         if any(term.compare_with == "teacher" for term in terms.values()):
             pairs = zip(self.teachers, teachers, strict=True)
             compared["teacher"] = averaged([_teacher_logits(head, *pair) for pair in pairs], self.weights)
-        return torch.stack([term.loss(logits, compared[term.compare_with]).sum().float() for term in terms.values()])
+        sums = [term.total(logits, compared[term.compare_with], len(logits)) for term in terms.values()]
+        return torch.stack(sums).float()
+
+
+def _of_step(rows: list[Tensor], batch: Mapping[str, Tensor]) -> list[Tensor]:
+    """Vectors [n, H] of this process -> those of all processes."""
+    if "own" not in batch:
+        return rows
+    own, count = batch["own"], len(batch["step"])
+    texts = [each.unflatten(0, (max(len(own), 1), -1)).flatten(1) for each in rows]  # a row may have two
+    return [of_all_processes(each, own, count).unflatten(1, (-1, rows[0].shape[1])).flatten(0, 1) for each in texts]
 
 
 def _on_labels(term: Term, rows: Tensor, labels: Tensor, given: Tensor | None, weights: Tensor | None) -> Tensor:
@@ -391,7 +409,7 @@ def _projections(
     maps = {
         name: nn.Linear(width, teacher_width, bias=False, device=like.device, dtype=like.dtype)
         for name, term in terms.items()
-        if term.kind.projected
+        if term.kind.projected and not term.of_batch  # distances and angles are those of other widths too
     }
     if channels is not None:
         for linear in maps.values():

@@ -43,9 +43,10 @@ def parted(batch: Mapping[str, Values]) -> dict[int, dict[str, Values]]:
 
 def tokens_in(batch: Mapping[str, np.ndarray]) -> int:
     """Number of the student's tokens without padding in a batch [B, L], of one task or `joined`."""
-    if "own" in batch and not len(batch["own"]):
-        return 0  # of a row that another process has
-    return sum(int(value.sum()) for name, value in batch.items() if name.rpartition(".")[2] == "attention_mask")
+    masks = {name: value for name, value in batch.items() if name.rpartition(".")[2] == "attention_mask"}
+    # A process without rows of its own has encoded another's.
+    own = [value for name, value in masks.items() if len(batch.get(name.replace("attention_mask", "own"), "-"))]
+    return sum(int(value.sum()) for value in own)
 
 
 class SharedObjective(nn.Module):

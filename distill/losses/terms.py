@@ -46,6 +46,18 @@ class Term:
     def kind(self) -> FeatureKind:
         return GATES if self.features == GATES.name else FEATURE_KINDS[self.features]
 
+    @property
+    def of_batch(self) -> bool:
+        """Whether its loss compares the rows of a batch with each other, so that it needs all rows of a step at once.
+        Its value is then the mean of what the loss returns."""
+        return getattr(getattr(self.loss, "func", self.loss), "of_batch", False)
+
+    def total(self, student: Tensor, other: Tensor, rows: int) -> Tensor:
+        """Sum [] of the loss over `rows` rows of the student and of the teacher, or labels. If it is of a batch, each
+        row has the value of the batch."""
+        values = self.loss(student, other)
+        return values.sum() * (rows / max(len(values), 1)) if self.of_batch else values.sum()
+
     def pairs(self, student: int, teacher: int, kept: Sequence[int] | None = None) -> list[tuple[int, int]]:
         """Pairs (student's layer, teacher's layer) that are compared, counted from 0, for models of these depths.
 
@@ -104,6 +116,29 @@ def Supervised(weight: float = 1.0) -> Term:
 def MaskedLM(weight: float = 1.0) -> Term:
     """Cross-entropy of the masked tokens: `losses.mlm` (Devlin et al. 2019, arXiv 1810.04805, section 3.1)."""
     return Term(weight, "logits", "labels", "masked", losses.mlm)
+
+
+def InterClass(weight: float = 1.0, temperature: float = 1.0, *, positions: str = "masked") -> Term:
+    """Correlation of the probabilities of teacher and student over the classes of a row: `losses.inter_class` (DIST,
+    Huang et al. 2022, arXiv 2205.10536). `positions` as of `SoftTargets`."""
+    return Term(weight, "logits", "teacher", positions, partial(losses.inter_class, temperature=temperature))
+
+
+def IntraClass(weight: float = 1.0, temperature: float = 1.0, *, positions: str = "masked") -> Term:
+    """Correlation of the probabilities that teacher and student give to a class, over the rows of a batch:
+    `losses.intra_class` (DIST, as of `InterClass`). `positions` as of `SoftTargets`."""
+    return Term(weight, "logits", "teacher", positions, partial(losses.intra_class, temperature=temperature))
+
+
+def Distances(weight: float = 1.0) -> Term:
+    """Distances between the pooled vectors of the texts of a batch, whose widths may differ: `losses.distances` (RKD,
+    Park et al. 2019, arXiv 1904.05068, equation 5)."""
+    return Term(weight, "pooled", "teacher", "all", losses.distances)
+
+
+def Angles(weight: float = 1.0) -> Term:
+    """Angles between the pooled vectors of the texts of a batch: `losses.angles` (RKD, as of `Distances`)."""
+    return Term(weight, "pooled", "teacher", "all", losses.angles)
 
 
 def Hidden(

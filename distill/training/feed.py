@@ -44,6 +44,7 @@ class Feed:
     Args:
         global_batch: whether `collate` gets the rows of all processes, and encodes the rows of its own process.
         device_tokens: maximum tokens of a part, found before an interruption; None for `batch.device_tokens`.
+        whole: whether a term compares the rows of a step with each other, so that a step has one part.
     """
 
     def __init__(
@@ -55,11 +56,12 @@ class Feed:
         accelerator: Accelerator,
         global_batch: bool,
         device_tokens: int | None = None,
+        whole: bool = False,
     ) -> None:
         self._collate, self._lengths, self._groups = collate, lengths, groups
         self._rank: int = 0 if global_batch else accelerator.process_index
         self._world: int = 1 if global_batch else accelerator.num_processes
-        self._alone = accelerator.num_processes == 1
+        self._alone, self._whole = accelerator.num_processes == 1, whole
         self.device_tokens = device_tokens or batch.device_tokens
 
     def ahead(self, plan: Iterator[tuple[int, int, np.ndarray]]) -> Iterator[Fed]:
@@ -80,18 +82,20 @@ class Feed:
 
         Raises:
             UserError: if no part can be smaller, because it is one row or one group of rows; with several processes
-                always, because all must have equally many parts.
+                always, because all must have equally many parts; and if a step has to be one part.
         """
         before = self._largest(fed.rows)
-        if self._alone:
+        if self._alone and not self._whole:
             self.device_tokens = max(batching.ROUND, before // 2)
             if self._largest(fed.rows) < before:
                 return self._fed(fed.step, fed.epoch, fed.rows)
         advice = "lower tasks.max_length or corpus.max_length" if self._alone else "lower its batch.device_tokens"
+        part = "a part of a step"
+        if self._whole:
+            part, advice = "a whole step, whose rows a term compares with each other", "lower its batch.tokens"
         raise UserError(
             f"memory: got too little for {before} tokens at once, in texts of up to "
-            f"{int(self._lengths[fed.rows].max())}; must be enough for a part of a step; {advice}, or use a smaller "
-            "model"
+            f"{int(self._lengths[fed.rows].max())}; must be enough for {part}; {advice}, or use a smaller model"
         )
 
     def _current(self, fed: Fed) -> Fed:

@@ -126,7 +126,8 @@ def train(
     guard, began = guards.Guard(optimizer, accelerator.device), time.monotonic()
     written = began
 
-    feed = Feed(collate, lengths, settings.batch, groups, accelerator, global_batch, (saved or {}).get("device_tokens"))
+    at_once, whole = (saved or {}).get("device_tokens"), any(term.of_batch for term in objective.terms.values())
+    feed = Feed(collate, lengths, settings.batch, groups, accelerator, global_batch, at_once, whole)
 
     def write_checkpoint() -> None:
         if accelerator.is_main_process:

@@ -94,6 +94,7 @@ OF_ONE_SIZE = ("self_distill",)
 SETTINGS_ALONE = (
     "adapt",
     "cofi",
+    "dist",
     "electra_small",
     "embedder",
     "frontier",
@@ -107,6 +108,7 @@ SETTINGS_ALONE = (
     "paper/tinybert",
     "patient_kd",
     "prune_general",
+    "rkd",
     "theseus",
     "tinybert",
 )

@@ -102,8 +102,9 @@ def _computable(name: str, terms: dict[str, Term], teachers: list[Path], runtime
 
 def _projection(objective: Objective) -> Tensor | None:
     """The trained map [D, H] from the student's pooled vectors to the teacher's; None without a map."""
-    pooled = next((label for label, term in objective.terms.items() if term.kind is POOLED), "")
-    return objective.projections.get_parameter(f"{pooled}.weight") if pooled in objective.projections else None
+    maps = objective.projections
+    pooled = (label for label, term in objective.terms.items() if term.kind is POOLED and label in maps)
+    return next((maps.get_parameter(f"{label}.weight") for label in pooled), None)
 
 
 def _collate(inputs: MemberInputs, settings: Train, corpus: Encoded | Aligned, model: Any, seed: int) -> Collate:

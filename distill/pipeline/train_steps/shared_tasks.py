@@ -45,7 +45,7 @@ def on_all_tasks(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Tra
             [np.arange(len(part)) < of_task.rows.own for part, of_task in zip(lengths, parts, strict=True)]
         )
         total = inputs.length.steps(settings.batch, seed, every[own], None if groups is None else groups[own])
-        training = Training(name, seed, inputs.lr, total, every, groups)
+        training = Training(name, seed, inputs.lr, total, every, groups, parts[0].global_batch)
         done = trained(training, settings, runtime, objective, collate)
     seconds = done.seconds + sum(of_task.seconds for of_task in parts)
     for task, model, of_task in zip(inputs.tasks, models, parts, strict=True):

@@ -275,9 +275,9 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
         rows = replace(rows, encoded=encoded)
     assert encoded.labels is not None
     weights = _weights(inputs.name, data, encoded.labels, on_labels, runtime)
-    # The texts of all rows are compared, whichever process encodes them.
+    # The rows of all processes are compared, whichever process encodes them.
     rank, world = machine.accelerator.process_index, machine.accelerator.num_processes
-    global_batch = kind.separate and world > 1
+    global_batch = world > 1 and (kind.separate or any(term.of_batch for term in bound_terms.values()))
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
@@ -286,7 +286,7 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
         padded, numbers = task_batch(encoded, encoded_rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
         batch: Arrays = dict(padded)
         if global_batch:
-            batch["own"], numbers = own, rows
+            batch["own"], batch["step"], numbers = own, rows, rows
         batch["labels"] = kind.loss_targets(encoded.labels[numbers])
         if not (given := labelled(batch["labels"])).all():
             batch["labelled"] = np.flatnonzero(given)

@@ -12,7 +12,7 @@ from distill.pipeline.context import Context
 from distill.pipeline.context.given import GivenModels
 from distill.pipeline.context.keys import needed
 from distill.pipeline.stages.shape_search import check_reach, search_inputs
-from distill.pipeline.validation import data, models
+from distill.pipeline.validation import data, models, whole_steps
 from distill.pipeline.validation.models import Model, Models
 from distill.runtime.versions import memory
 
@@ -40,6 +40,8 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
         _log(log, [*ctx.notes, data.coverage(ctx.coverage)])
         refuse(dict.fromkeys(data.problems(ctx.tasks, given, config, plan, pending)))
         _log(log, data.long_texts(ctx.tasks, ctx.given.tokenizer, config.tasks.max_length))
+    tasks, processes = ctx.tasks if on_tasks else {}, ctx.machine.accelerator.num_processes
+    refuse(whole_steps.problems(tasks, pending, processes))
     for step in pending:
         if step.on_corpus:
             ctx.corpus(step)

@@ -8,7 +8,7 @@ from typing import Any
 
 from distill.config import Term, Train
 from distill.config.baselines import BASELINE
-from distill.config.feature_kinds import FEATURE_KINDS, LOGITS, REPLACED, FeatureKind
+from distill.config.feature_kinds import BATCH_LOSSES, FEATURE_KINDS, LOGITS, REPLACED, FeatureKind
 from distill.errors import Line, Problem
 
 
@@ -44,6 +44,7 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
         yield from _compared(where, key, term, kind, stage, facts)
         yield from _positions(where, term, kind, stage, facts)
         yield from _layers(where, term, kind)
+        yield from _of_batch(where, key, term, kind, stage)
         if facts.static and kind.layers:
             others = "pooled" if stage.data == "corpus" else "logits or vectors"
             must = f"be {others} with student.init=static, whose student has no layers"
@@ -71,6 +72,26 @@ def _replaced(key: str, weighted: Mapping[str, Term], stage: Train) -> Iterator[
     for label in others:
         must = f"be {REPLACED.name}, as in terms.{found[0]}: a model has one head on a corpus"
         yield Problem(f"{key}.terms.{label}.features", LOGITS.name, must, f"set {key}.terms.{label}.weight=0")
+
+
+def compared_in_batch(term: Term) -> tuple[FeatureKind, ...]:
+    """The kinds whose rows the loss of a term compares with each other; none for a loss of single rows."""
+    return BATCH_LOSSES.get(term.loss.get("_target_"), ()) if isinstance(term.loss, Mapping) else ()
+
+
+def _of_batch(where: str, key: str, term: Term, kind: FeatureKind, stage: Train) -> Iterator[Line]:
+    """A loss that compares the rows of a step needs rows of its kind, and all of them at once."""
+    if not (kinds := compared_in_batch(term)):
+        return
+    if kind not in kinds:
+        must = f"be {' or '.join(each.name for each in kinds)} with the loss {term.loss['_target_'].rpartition('.')[2]}"
+        yield Problem(f"{where}.features", kind.name, must, f"drop the term with ~{where}")
+    elif not kind.inside and term.compare_with == "labels":
+        must = "be teacher with a loss that compares rows with each other"
+        yield Problem(f"{where}.compare_with", "labels", must, f"set {where}.compare_with=teacher")
+    if (most := stage.batch.device_tokens) is not None:
+        must = f"be null with {where}, whose loss compares all rows of a step with each other"
+        yield Problem(f"{key}.batch.device_tokens", most, must, f"leave it out, or drop the term with ~{where}")
 
 
 def _compared(where: str, key: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:

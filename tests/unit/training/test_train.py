@@ -181,6 +181,14 @@ def test_a_group_that_does_not_fit_into_memory_is_refused() -> None:
         fed.smaller(step)
 
 
+def test_a_step_whose_rows_are_compared_with_each_other_is_not_divided() -> None:
+    fed = feed.Feed(collate, LENGTHS, Batch(tokens=10**4), None, Accelerator(cpu=True), False, whole=True)
+    (step,) = fed.ahead(iter([(0, 0, np.arange(12))]))
+    message = r"must be enough for a whole step, whose rows a term compares with each other; lower its batch.tokens"
+    with pytest.raises(UserError, match=message):
+        fed.smaller(step)
+
+
 def test_a_resumed_training_goes_on_with_smaller_parts(
     models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

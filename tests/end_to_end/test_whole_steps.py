@@ -1,0 +1,41 @@
+"""Terms that compare all rows of a step with each other compare those of all processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.test_processes import TINY, check_equal, trained
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("kind", ["classification", "embedding"])
+def test_two_processes_equal_one(kind: str, tmp_path: Path) -> None:
+    """43 rows are six steps of seven, which two processes share unequally, and one of a single row."""
+    head = "SequenceClassification" if kind == "classification" else ""
+    sizes = {"length": 66, "num_labels": 3} if head else {"length": 66}
+    given = TINY["save"](tmp_path / "given", "bert", head, hidden_size=32, num_hidden_layers=4, **sizes)
+    if not head:
+        from distill.models.families.embedding import EncoderForVectors
+
+        EncoderForVectors.from_pretrained(given).save_pretrained(given)
+    sentences = TINY["SENTENCES"]
+    labels = ["bad", "fair", "good"] if head else [0.0, 0.5, 1.0]
+    rows = [
+        {"text": f"{sentences[n % 8]} {n}", "label": labels[n % 3]} | ({} if head else {"other": sentences[n // 8]})
+        for n in range(43)
+    ]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    whole = ["distances=distances", "angles=angles", "pooled=pooled", *(["intra_class=intra_class"] if head else [])]
+    own = "stages.recover"
+    settings = [
+        "recipe=prune", "limit.steps=7", "limit.examples=43", "precision=fp32", "threads=1", "teacher=hub",
+        f"teacher.name={given}", "tasks=own", f"tasks.train={tmp_path / 'own.jsonl'}", f"tasks.kind={kind}",
+        "tasks.max_length=32", "target.speedup=null", "student.num_hidden_layers=2",
+        "pipeline=[finetune_teacher,prune,recover]", f"{own}.batch.examples=7", f"{own}.dropout=0",
+        *(f"+term@{own}.terms.{name}" for name in whole),
+    ]  # fmt: skip
+    check_equal(trained(tmp_path, settings), "recover/own", 7)
