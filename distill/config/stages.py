@@ -7,6 +7,7 @@ from typing import Any
 
 from distill.config.allowed import above, at_least, members, one_of
 from distill.config.feature_kinds import FEATURE_KINDS
+from distill.config.masking_units import MASKING_UNITS, TOKEN
 from distill.config.schemes import default
 from distill.runtime import outside
 
@@ -60,6 +61,12 @@ class Masking:
         default=0.0, metadata=at_least(0, "0 masks every token alike, 0.7 rare ones more often", at_most=1)
     )
     """Tokens to predict are drawn with weight count^-smoothing: 0 is uniform, 0.7 (DistilBERT) prefers rare tokens."""
+    unit: str = field(default=TOKEN.name, metadata=one_of(*MASKING_UNITS, advice="token masks each token by itself"))
+    """What is masked together: token; word (whole words, as in BERT's later release); ngram (1 to 3 whole words, as in
+    ALBERT) or span (1 to 10 whole words, as in SpanBERT, which all become [MASK], or random tokens, or stay). The share
+    of masked tokens is at most `probability`, and nearly that. `smoothing` draws single tokens alone."""
+    fixed: bool = False
+    """Mask a sequence alike in every epoch, as in BERT's data. Otherwise each epoch has masks of its own."""
 
 
 @dataclass

@@ -14,6 +14,7 @@ from distill.config.feature_kinds import POOLED
 from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import mask_tokens, pad, token_weights
 from distill.data.encode import Encoded
+from distill.data.whole_words import word_masking
 from distill.deploy.export.embedder import PROJECTION
 from distill.losses.objective import Objective
 from distill.losses.terms import bound
@@ -85,6 +86,7 @@ def _collate(inputs: MemberInputs, settings: Train, corpus: Encoded | Aligned, m
     # Without a term on logits nothing is masked, so that student and teacher get the same tokens.
     masks = uses_head(settings)
     weights = token_weights(encoded, model.config.vocab_size, list(specials), settings.masking.smoothing)
+    words = word_masking(settings.masking.unit, tokenizer, model.config.vocab_size) if masks else None
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id))
@@ -94,11 +96,12 @@ def _collate(inputs: MemberInputs, settings: Train, corpus: Encoded | Aligned, m
             real & ~special[ids] & masks,
             rows,
             seed=seed,
-            epoch=epoch,
+            epoch=0 if settings.masking.fixed else epoch,
             probability=settings.masking.probability,
             mask_id=tokenizer.mask_token_id if masks else tokenizer.pad_token_id,
             random_ids=random_ids,
             weights=weights,
+            words=words,
         )
         batch |= {"masked": np.flatnonzero(chosen), "real": np.flatnonzero(real), "labels": ids[chosen]}
         if isinstance(corpus, Aligned) and settings.teacher is not None:
