@@ -32,10 +32,10 @@ class Term:
     """Factor in the weighted sum."""
     features: str = field(default="logits", metadata=one_of(*FEATURE_KINDS, advice="see conf/term"))
     """The features that are compared: logits; margins (between the outputs for two documents of the same query, of
-    rerankers); vectors (the outputs of embedders); hidden (states); first (hidden states of each text's first token);
-    pooled (one vector per text, as a sentence embedder computes it); relations (of tokens among queries, among keys and
-    among values); query_relations, key_relations, value_relations (one of these); scores (of attention, before the
-    softmax)."""
+    rerankers); vectors (the outputs of embedders); span_boundary (logits of masked tokens, predicted from the tokens
+    around their spans); hidden (states); first (hidden states of each text's first token); pooled (one vector per text,
+    as a sentence embedder computes it); relations (of tokens among queries, among keys and among values);
+    query_relations, key_relations, value_relations (one of these); scores (of attention, before the softmax)."""
     layers: Any = "last"
     """The layers that are compared: last; uniform (each layer of the student with the teacher's layer that it was
     copied from or, if it was not copied, with the one at the same relative depth); or pairs [student's layer, teacher's

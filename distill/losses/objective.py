@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from distill import losses
-from distill.config.feature_kinds import GATES, LOGITS, VECTORS
+from distill.config.feature_kinds import GATES, LOGITS, SPAN_BOUNDARY, VECTORS
 from distill.data.task_types import ABSENT
 from distill.errors import ConfigError
 from distill.losses.all_gather import of_all_processes
 from distill.losses.feature_rows import ROWS, Part, margins
+from distill.losses.span_boundary import SpanBoundary
 from distill.losses.terms import Term
 from distill.models import families
 from distill.models.hooks import Features, capture, outputs_of
@@ -120,6 +121,10 @@ class Objective(nn.Module):
         self.weights = tuple(weights)
         self._pairs = _pairs(self.terms, student, teachers[0], kept) if teachers else {}
         self.projections = _projections(student, teachers[0] if teachers else None, self.terms, channels)
+        self._boundaries = [name for name, term in self.terms.items() if term.kind is SPAN_BOUNDARY]
+        like = next(student.parameters())
+        for name in self._boundaries:
+            self.projections[name] = SpanBoundary(families.width(student)).to(like.device, like.dtype)
 
     @property
     def models(self) -> tuple[nn.Module, ...]:
@@ -186,12 +191,16 @@ class Objective(nn.Module):
         teacher_hidden = [teacher.hidden[max(teacher.hidden)].flatten(0, 1) for teacher in teachers]
         sums: dict[str, Tensor] = {}
         for positions, name in LOGITS.rows.items():
-            terms = {n: term for n, term in self.terms.items() if term.kind.head and term.positions == positions}
+            every = {n: t for n, t in self.terms.items() if t.kind.head and t.positions == positions}
+            terms = {n: t for n, t in every.items() if n not in self._boundaries}
             if terms:
                 rows = batch[name]
                 teacher_rows = [] if "aligned" in batch else [hidden[rows] for hidden in teacher_hidden]
                 chunk = positions == "all"
                 sums |= self._logits(terms, student_hidden[rows], teacher_rows, batch["labels"], chunk=chunk)
+        for name in self._boundaries:
+            made = self.projections[name](student_hidden, batch["masked"], batch["input_ids"].shape[1])
+            sums |= self._logits({name: self.terms[name]}, made, [], batch["labels"], chunk=False)
         return sums | (self._layer_sums(student, teachers[0], batch) if self._pairs else {})
 
     def _layer_sums(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -65,13 +65,17 @@ def _compared(where: str, key: str, term: Term, kind: FeatureKind, stage: Train,
     elif not kind.labels and term.compare_with == "labels":
         key = f"{where}.compare_with"
         yield Problem(key, "labels", f"be teacher with features {kind.name}", f"set {key}=teacher")
+    elif not kind.taught and term.compare_with == "teacher":
+        key = f"{where}.compare_with"
+        yield Problem(key, "teacher", f"be labels with features {kind.name}", f"set {key}=labels")
 
 
 def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:
     reason = None
-    if not kind.rows and stage.data == "corpus":
-        yield Problem(f"{where}.features", kind.name, "be of a stage on tasks", f"drop the term with ~{where}")
-        return
+    for data, place, rows in (("corpus", "tasks", kind.rows), ("tasks", "the corpus", kind.task_rows)):
+        if not rows and stage.data == data:
+            yield Problem(f"{where}.features", kind.name, f"be of a stage on {place}", f"drop the term with ~{where}")
+            return
     if stage.data == "tasks":
         return  # all rows are compared, whatever the setting
     if "masked" not in kind.rows:
