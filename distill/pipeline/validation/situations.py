@@ -44,10 +44,11 @@ class Case:
     def masks(self) -> bool:
         """Whether tokens are masked in the stage, or in a control that has its settings."""
         return any(
-            step.on_corpus
-            and any(FEATURE_KINDS[term.features].head for term in step.settings.terms.values() if term.weight > 0)
-            and self.step.stage in (step.stage, getattr(self.config.stages.get(step.stage), "baseline_of", None))
+            term.weight > 0 and (kind := FEATURE_KINDS.get(term.features)) is not None and kind.head
             for step in self.plan.of(Train)
+            if self.step.stage in (step.stage, getattr(self.config.stages.get(step.stage), "baseline_of", None))
+            for term in step.settings.terms.values()
+            if step.on_corpus
         )
 
     def without(self, source: str) -> bool:
