@@ -7,13 +7,15 @@ masks of a sequence therefore do not depend on its batch, on padding, on the pro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distill.data.encode import Encoded
-from distill.data.whole_words import WordMasking
+
+if TYPE_CHECKING:
+    from distill.data.whole_words import WordMasking
 
 MULTIPLE = 8
 """Padded lengths are multiples of this: there are few distinct shapes, and matrix units run them at full speed."""
