@@ -145,6 +145,9 @@ class Objective(nn.Module):
         return torch.stack([sums[name].float() for name in self.terms])
 
     def _task(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        if self._boundaries:
+            key = f"terms.{self._boundaries[0]}.features"
+            raise ConfigError(f"{key}: got span_boundary; must be for masked language models; drop the term")
         layer_sums, soft = dict[str, Tensor](), batch.get("teacher_logits")
         if not self._pairs:
             outputs = outputs_of(self.student, batch)

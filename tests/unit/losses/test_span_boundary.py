@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from distill import losses
+from distill.errors import ConfigError
 from distill.losses.objective import Objective
 from distill.losses.span_boundary import PLACES, WIDTH, SpanBoundary, borders
 from distill.losses.terms import Term
@@ -75,3 +76,9 @@ def test_the_term_equals_the_formula(tiny_model: Any, batch: dict[str, Tensor], 
     assert all(parameter.grad is not None for parameter in head.parameters())
     assert next(student.parameters()).grad is not None
     assert not any("spans" in name for name in student.state_dict())
+
+
+def test_a_task_has_no_masked_spans(tiny_model: Any, tiny_batch: dict[str, Tensor]) -> None:
+    objective = Objective(tiny_model("bert", "SequenceClassification", layers=2), {"spans": TERM})
+    with pytest.raises(ConfigError, match=r"terms\.spans\.features: got span_boundary; must be for masked language"):
+        objective(tiny_batch)
