@@ -137,6 +137,9 @@ class Objective(nn.Module):
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Sum of each term over this batch, unweighted, float32 `[terms]`."""
+        if self._boundaries and "masked" not in batch:
+            key = f"terms.{self._boundaries[0]}.features"
+            raise ConfigError(f"{key}: got span_boundary; must be for masked language models; drop the term")
         gated = contextlib.nullcontext() if self.gates is None else self.gates.on(self.student, self.progress)
         with _arithmetic(self.student, batch["input_ids"]), gated:
             sums = self._corpus(batch) if "masked" in batch else self._task(batch)
@@ -145,9 +148,6 @@ class Objective(nn.Module):
         return torch.stack([sums[name].float() for name in self.terms])
 
     def _task(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        if self._boundaries:
-            key = f"terms.{self._boundaries[0]}.features"
-            raise ConfigError(f"{key}: got span_boundary; must be for masked language models; drop the term")
         layer_sums, soft = dict[str, Tensor](), batch.get("teacher_logits")
         if not self._pairs:
             outputs = outputs_of(self.student, batch)
