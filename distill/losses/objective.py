@@ -122,8 +122,8 @@ class Objective(nn.Module):
         self._pairs = _pairs(self.terms, student, teachers[0], kept) if teachers else {}
         self.projections = _projections(student, teachers[0] if teachers else None, self.terms, channels)
         self._boundaries = [name for name, term in self.terms.items() if term.kind is SPAN_BOUNDARY]
-        like = next(student.parameters())
         for name in self._boundaries:
+            like = next(student.parameters())
             self.projections[name] = SpanBoundary(families.width(student)).to(like.device, like.dtype)
 
     @property
