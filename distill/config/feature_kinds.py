@@ -23,9 +23,7 @@ class FeatureKind:
     """Setting `positions` -> rows on a corpus, where other values of that setting are refused for this kind. None for
     kinds that are compared on tasks alone."""
     task_rows: str = "real"
-    """Rows on a task."""
-    on_tasks: bool = True
-    """Whether it can be compared on tasks."""
+    """Rows on a task. Empty for kinds that are compared on a corpus alone."""
     targets: str = "labels"
     """Batch tensor with the labels of its rows on a corpus."""
     own_tokens: str | None = None
@@ -34,6 +32,8 @@ class FeatureKind:
     """Fields of `hooks.Features` that it needs of each compared layer; empty for logits."""
     labels: bool = False
     """Whether it can be compared with labels in place of a teacher."""
+    taught: bool = True
+    """Whether it can be compared with a teacher."""
     head: bool = False
     """Whether it needs the output of the model's head, which is then trained."""
     layers: bool = False
@@ -75,7 +75,7 @@ REPLACED = FeatureKind(
     "replaced",
     "of each token on a corpus, the log-odds that a generator replaced it",
     rows={"all": "real"},
-    on_tasks=False,
+    task_rows="",
     targets="replaced",
     labels=True,
     head=True,
@@ -84,6 +84,15 @@ MARGINS = FeatureKind(
     "margins",
     "on a reranking task, differences of the outputs for two documents of the same query",
     task_rows="pairs",
+    head=True,
+)
+SPAN_BOUNDARY = FeatureKind(
+    "span_boundary",
+    "on a corpus, logits of masked tokens that are predicted from the tokens before and after their span",
+    rows={"masked": "masked"},
+    task_rows="",
+    labels=True,
+    taught=False,
     head=True,
 )
 HIDDEN = FeatureKind(
@@ -152,7 +161,10 @@ VECTORS = FeatureKind(
 
 FEATURE_KINDS: dict[str, FeatureKind] = {
     kind.name: kind
-    for kind in (LOGITS, REPLACED, MARGINS, VECTORS, HIDDEN, FIRST, POOLED, RELATIONS, QUERIES, KEYS, VALUES, SCORES)
+    for kind in (
+        *(LOGITS, REPLACED, SPAN_BOUNDARY, MARGINS, VECTORS, HIDDEN, FIRST, POOLED, RELATIONS, QUERIES, KEYS, VALUES),
+        SCORES,
+    )
 }
 """Values of the setting `features` of a term."""
 outside.registry("kinds of features", FEATURE_KINDS)

@@ -7,6 +7,7 @@ from typing import Any
 
 from distill.config.allowed import above, at_least, members, one_of
 from distill.config.feature_kinds import FEATURE_KINDS
+from distill.config.masking_units import MASKING_UNITS, TOKEN
 from distill.config.schemes import default
 from distill.runtime import outside
 
@@ -31,10 +32,11 @@ class Term:
     """Factor in the weighted sum."""
     features: str = field(default="logits", metadata=one_of(*FEATURE_KINDS, advice="see conf/term"))
     """The features that are compared: logits; replaced (whether a generator replaced a token); margins (between the
-    outputs for two documents of the same query, of rerankers); vectors (the outputs of embedders); hidden (states);
-    first (hidden states of each text's first token); pooled (one vector per text, as a sentence embedder computes it);
-    relations (of tokens among queries, among keys and among values); query_relations, key_relations, value_relations
-    (one of these); scores (of attention, before the softmax)."""
+    outputs for two documents of the same query, of rerankers); vectors (the outputs of embedders); span_boundary
+    (logits of masked tokens, predicted from the tokens around their spans); hidden (states); first (hidden states of
+    each text's first token); pooled (one vector per text, as a sentence embedder computes it); relations (of tokens
+    among queries, among keys and among values); query_relations, key_relations, value_relations (one of these); scores
+    (of attention, before the softmax)."""
     layers: Any = "last"
     """The layers that are compared: last; uniform (each layer of the student with the teacher's layer that it was
     copied from or, if it was not copied, with the one at the same relative depth); or pairs [student's layer, teacher's
@@ -60,6 +62,12 @@ class Masking:
         default=0.0, metadata=at_least(0, "0 masks every token alike, 0.7 rare ones more often", at_most=1)
     )
     """Tokens to predict are drawn with weight count^-smoothing: 0 is uniform, 0.7 (DistilBERT) prefers rare tokens."""
+    unit: str = field(default=TOKEN.name, metadata=one_of(*MASKING_UNITS, advice="token masks each token by itself"))
+    """What is masked together: token; word (whole words, as in BERT's later release); ngram (1 to 3 whole words, as in
+    ALBERT) or span (1 to 10 whole words, as in SpanBERT, which all become [MASK], or random tokens, or stay). The share
+    of masked tokens is at most `probability`, and nearly that. `smoothing` draws single tokens alone."""
+    fixed: bool = False
+    """Mask a sequence alike in every epoch, as in BERT's data. Otherwise each epoch has masks of its own."""
 
 
 @dataclass

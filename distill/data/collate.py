@@ -7,12 +7,15 @@ masks of a sequence therefore do not depend on its batch, on padding, on the pro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distill.data.encode import Encoded
+
+if TYPE_CHECKING:
+    from distill.data.whole_words import WordMasking
 
 MULTIPLE = 8
 """Padded lengths are multiples of this: there are few distinct shapes, and matrix units run them at full speed."""
@@ -123,11 +126,13 @@ def mask_tokens(
     mask_id: int,
     random_ids: NDArray[Any],
     weights: NDArray[np.float64] | None,
+    words: WordMasking | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Mask tokens for masked-language modelling; returns (masked ids [B, L], mask of the chosen positions [B, L]).
 
     In a sequence with n maskable tokens of positive weight, max(1, probability * n rounded half up) are chosen, none if
-    n is 0: without replacement and in proportion to their weights (Efraimidis and Spirakis 2006).
+    n is 0: without replacement and in proportion to their weights (Efraimidis and Spirakis 2006). With `words`, it is
+    the maximum, and whole words are chosen (`WordMasking.drawn`).
 
     Args:
         input_ids: [B, L].
@@ -135,6 +140,7 @@ def mask_tokens(
         samples: [B], number of each sequence within the corpus.
         random_ids: token ids from which random replacements are drawn.
         weights: [V], see `token_weights`; None for equal weights.
+        words: how whole words are chosen; None for single tokens.
     """
     weight = np.ones(input_ids.shape) if weights is None else weights[input_ids]
     candidate = maskable & (weight > 0)
@@ -144,13 +150,18 @@ def mask_tokens(
     np.divide(-np.log(_uniform(state, position, 0)), weight, out=key, where=candidate)
     available = candidate.sum(axis=1)
     count = np.minimum(np.maximum(np.floor(probability * available + 0.5), 1), available)
-    order = np.argsort(key, axis=1, kind="stable")
     chosen = np.zeros(input_ids.shape, dtype=np.bool_)
-    np.put_along_axis(chosen, order, np.arange(input_ids.shape[1]) < count[:, None], axis=1)
+    if words is None:
+        order = np.argsort(key, axis=1, kind="stable")
+        np.put_along_axis(chosen, order, np.arange(input_ids.shape[1]) < count[:, None], axis=1)
+    else:
+        flat, first = words.drawn(input_ids, candidate, count, key, _uniform(state, position, 3))
+        chosen.flat[flat] = True
 
     row, column = np.nonzero(chosen)
+    deciding = position[column if words is None else first % input_ids.shape[1]]
     state, position = state[row, 0], position[column]
-    action = _uniform(state, position, 1)
+    action = _uniform(state, deciding, 1)
     drawn = (_uniform(state, position, 2) * len(random_ids)).astype(np.int64)
     replacement = np.where(action < MASKED + RANDOM, np.asarray(random_ids)[drawn], input_ids[row, column])
     replacement[action < MASKED] = mask_id

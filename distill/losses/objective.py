@@ -19,12 +19,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from distill import losses
-from distill.config.feature_kinds import FEATURE_KINDS, GATES, LOGITS, REPLACED, VECTORS
+from distill.config.feature_kinds import GATES, LOGITS, REPLACED, SPAN_BOUNDARY, VECTORS
 from distill.data.task_types import ABSENT
 from distill.errors import ConfigError
 from distill.losses.all_gather import of_all_processes
 from distill.losses.feature_rows import ROWS, Part, margins
 from distill.losses.replaced import replaced
+from distill.losses.span_boundary import SpanBoundary
 from distill.losses.terms import Term
 from distill.models import families
 from distill.models.hooks import Features, capture, outputs_of
@@ -36,6 +37,7 @@ CHUNK = 1024
 HEADS: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
     LOGITS.name: families.mlm_logits,
     REPLACED.name: families.rtd_logits,
+    SPAN_BOUNDARY.name: families.mlm_logits,
 }
 """Kind of term on a corpus -> the head that it needs: function of a model and its last hidden states [N, H], which
 returns logits [N, C]."""
@@ -136,6 +138,10 @@ class Objective(nn.Module):
         self.weights = tuple(weights)
         self._pairs = _pairs(self.terms, student, teachers[0], kept) if teachers else {}
         self.projections = _projections(student, teachers[0] if teachers else None, self.terms, channels)
+        self._boundaries = [name for name, term in self.terms.items() if term.kind is SPAN_BOUNDARY]
+        for name in self._boundaries:
+            like = next(student.parameters())
+            self.projections[name] = SpanBoundary(families.width(student)).to(like.device, like.dtype)
 
     @property
     def models(self) -> tuple[nn.Module, ...]:
@@ -148,6 +154,9 @@ class Objective(nn.Module):
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Sum of each term over this batch, unweighted, float32 `[terms]`."""
+        if self._boundaries and "masked" not in batch:
+            key = f"terms.{self._boundaries[0]}.features"
+            raise ConfigError(f"{key}: got span_boundary; must be for masked language models; drop the term")
         for generator in self.generators:
             with _arithmetic(generator, batch["input_ids"]):
                 batch = replaced(generator, batch)
@@ -204,8 +213,7 @@ class Objective(nn.Module):
         student_hidden = student.hidden[max(student.hidden)].flatten(0, 1)
         teacher_hidden = [teacher.hidden[max(teacher.hidden)].flatten(0, 1) for teacher in teachers]
         sums: dict[str, Tensor] = {}
-        rows_of_heads = [(FEATURE_KINDS[name], positions) for name in HEADS for positions in FEATURE_KINDS[name].rows]
-        for kind, positions in rows_of_heads:
+        for kind, positions in [(each, positions) for each in (LOGITS, REPLACED) for positions in each.rows]:
             terms = {n: term for n, term in self.terms.items() if (term.kind, term.positions) == (kind, positions)}
             if terms:
                 rows = batch[kind.rows[positions]]
@@ -213,6 +221,9 @@ class Objective(nn.Module):
                 # The logits of a vocabulary need much memory.
                 chunk = kind is LOGITS and positions == "all" and not any(term.of_batch for term in terms.values())
                 sums |= self._logits(terms, student_hidden[rows], teacher_rows, batch[kind.targets], chunk=chunk)
+        for name in self._boundaries:
+            made = self.projections[name](student_hidden, batch["masked"], batch["input_ids"].shape[1])
+            sums |= self._logits({name: self.terms[name]}, made, [], batch["labels"], chunk=False)
         return sums | (self._layer_sums(student, teachers[0], batch) if self._pairs else {})
 
     def _layer_sums(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:

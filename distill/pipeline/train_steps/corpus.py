@@ -15,6 +15,7 @@ from distill.config.feature_kinds import POOLED
 from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import draws, mask_tokens, pad, token_weights
 from distill.data.encode import Encoded
+from distill.data.whole_words import word_masking
 from distill.deploy.export.embedder import PROJECTION
 from distill.errors import ConfigError
 from distill.losses.objective import Objective
@@ -119,6 +120,7 @@ def _collate(inputs: MemberInputs, settings: Train, corpus: Encoded | Aligned, m
     masks = uses_head(settings)
     draws_tokens = finds_replaced(settings)
     weights = token_weights(encoded, model.config.vocab_size, list(specials), settings.masking.smoothing)
+    words = word_masking(settings.masking.unit, tokenizer, model.config.vocab_size) if masks else None
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id))
@@ -128,11 +130,12 @@ def _collate(inputs: MemberInputs, settings: Train, corpus: Encoded | Aligned, m
             real & ~special[ids] & masks,
             rows,
             seed=seed,
-            epoch=epoch,
+            epoch=0 if settings.masking.fixed else epoch,
             probability=settings.masking.probability,
             mask_id=tokenizer.mask_token_id if masks else tokenizer.pad_token_id,
             random_ids=random_ids,
             weights=weights,
+            words=words,
         )
         batch |= {"masked": np.flatnonzero(chosen), "real": np.flatnonzero(real), "labels": ids[chosen]}
         if draws_tokens:

@@ -11,6 +11,7 @@ from typing import Any
 from distill.compression.pruning.ragged import STEP
 from distill.config import Config, Evaluate, Prune, Student, Train, Vocabulary
 from distill.config.plan import STATIC, STUDENT, TEACHER, Plan, Step
+from distill.data.whole_words import can_mask
 from distill.errors import ConfigError, Line, Problem
 from distill.inference.cost import size_mib_of
 from distill.inference.timing import OWN
@@ -196,6 +197,13 @@ def _unfit_for_corpus(models: Models, step: Step) -> Iterator[Line]:
             "a tokenizer (or student.tokenizer) without a mask token",
             "have one for masked-language modelling",
             "choose an encoder's",
+        )
+    elif uses_head(step.settings) and not can_mask(step.settings.masking.unit, own):
+        yield Problem(
+            models.key,
+            "a tokenizer (or student.tokenizer) whose vocabulary does not mark where words begin",
+            f"have such marks for masking.unit={step.settings.masking.unit}",
+            "set stages.STAGE.masking.unit=token",
         )
     sizes = {config.vocab_size for config in models.configs}
     if len(sizes) > 1 or any(not same_tokens(first, other) for other in others):

@@ -9,7 +9,9 @@ from typing import Any
 
 from distill import config
 from distill.config import NO_TEACHER, Config, Evaluate, Export, Prune, Quantize, Train, Vocabulary
+from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.loads import BATCH
+from distill.config.masking_units import TOKEN
 from distill.config.plan import SHARED_HEADS, STATIC, TEACHER, Plan, Step
 from distill.config.schemes import SCHEMES
 from distill.data.task import chosen
@@ -37,6 +39,17 @@ class Case:
     def trains_teachers(self) -> bool:
         """Whether the stage trains teachers on tasks."""
         return isinstance(self.stage, Train) and self.stage.data == "tasks" and self.stage.role == "teacher"
+
+    @property
+    def masks(self) -> bool:
+        """Whether tokens are masked in the stage, or in a control that has its settings."""
+        return any(
+            term.weight > 0 and (kind := FEATURE_KINDS.get(term.features)) is not None and kind.head
+            for step in self.plan.of(Train)
+            if self.step.stage in (step.stage, getattr(self.config.stages.get(step.stage), "baseline_of", None))
+            for term in step.settings.terms.values()
+            if step.on_corpus
+        )
 
     def without(self, source: str) -> bool:
         """Whether a source of rows without labels has no share of them."""
@@ -212,6 +225,11 @@ UNUSED = Situation(
 SEVERAL_OR_WINDOWS = Situation(
     "where teachers are trained, with teacher=ensemble or teacher.window",
     lambda case: case.trains_teachers and (ENSEMBLE.holds(case) or case.config.teacher.window is not None),
+)
+UNMASKED = Situation("in a stage that masks no tokens", lambda case: not case.masks)
+WHOLE_WORDS = Situation(
+    "with stages.{case.step.stage}.masking.unit={case.stage.masking.unit}, where words are drawn alike",
+    lambda case: case.stage.masking.unit != TOKEN.name,
 )
 GATED = Situation(
     "in a stage with gates, which are open and closed at its end alone", lambda case: case.stage.gates.trained

@@ -8,7 +8,7 @@ from typing import Any
 
 from distill.config import Term, Train
 from distill.config.baselines import BASELINE
-from distill.config.feature_kinds import BATCH_LOSSES, FEATURE_KINDS, LOGITS, REPLACED, FeatureKind
+from distill.config.feature_kinds import BATCH_LOSSES, FEATURE_KINDS, LOGITS, REPLACED, SPAN_BOUNDARY, FeatureKind
 from distill.errors import Line, Problem
 
 
@@ -58,7 +58,8 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
 
 def _replaced(key: str, weighted: Mapping[str, Term], stage: Train) -> Iterator[Line]:
     """Problems of terms on replaced tokens, which need a generator and a head of their own."""
-    found, others = ([n for n, t in weighted.items() if t.features == kind.name] for kind in (REPLACED, LOGITS))
+    found = [label for label, term in weighted.items() if term.features == REPLACED.name]
+    others = [label for label, term in weighted.items() if term.features in (LOGITS.name, SPAN_BOUNDARY.name)]
     where = f"{key}.generator"
     if not found and stage.generator is not None and stage.role != BASELINE:
         yield Problem(where, stage.generator, f"be null without a term on {REPLACED.name}", "leave it out")
@@ -71,7 +72,9 @@ def _replaced(key: str, weighted: Mapping[str, Term], stage: Train) -> Iterator[
         yield Problem(f"{key}.skip_if_mlm_head", "true", f"be false with terms.{found[0]}", "leave it out")
     for label in others:
         must = f"be {REPLACED.name}, as in terms.{found[0]}: a model has one head on a corpus"
-        yield Problem(f"{key}.terms.{label}.features", LOGITS.name, must, f"set {key}.terms.{label}.weight=0")
+        yield Problem(
+            f"{key}.terms.{label}.features", weighted[label].features, must, f"set {key}.terms.{label}.weight=0"
+        )
 
 
 def compared_in_batch(term: Term) -> tuple[FeatureKind, ...]:
@@ -105,16 +108,18 @@ def _compared(where: str, key: str, term: Term, kind: FeatureKind, stage: Train,
     elif not kind.labels and term.compare_with == "labels":
         key = f"{where}.compare_with"
         yield Problem(key, "labels", f"be teacher with features {kind.name}", f"set {key}=teacher")
+    elif not kind.taught and term.compare_with == "teacher":
+        key = f"{where}.compare_with"
+        yield Problem(key, "teacher", f"be labels with features {kind.name}", f"set {key}=labels")
 
 
 def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:
     reason = None
-    if not kind.rows and stage.data == "corpus":
-        yield Problem(f"{where}.features", kind.name, "be of a stage on tasks", f"drop the term with ~{where}")
-        return
+    for data, place, rows in (("corpus", "tasks", kind.rows), ("tasks", "a corpus", kind.task_rows)):
+        if not rows and stage.data == data:
+            yield Problem(f"{where}.features", kind.name, f"be of a stage on {place}", f"drop the term with ~{where}")
+            return
     if stage.data == "tasks":
-        if not kind.on_tasks:
-            yield Problem(f"{where}.features", kind.name, "be of a stage on a corpus", f"drop the term with ~{where}")
         return  # all rows are compared, whatever the setting
     if "masked" not in kind.rows:
         reason = f"with features {kind.name}"

@@ -91,6 +91,7 @@ EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
     "stages.pretrain.batch.device_tokens": ([0], [1, None]),
     "stages.pretrain.masking.probability": ([0.0, 1.0, NAN], [0.15]),
     "stages.pretrain.masking.smoothing": ([-0.1, 1.1], [0.0, 1.0]),
+    "stages.pretrain.masking.unit": (["words"], ["token", "word"]),
     "stages.pretrain.base_lr": ([0.0, -1e-4, INFINITY], [1e-4]),
     "stages.finetune.scale_with_compression.epochs": ([-1.0, 2.5], [0, 1.0]),
     "stages.pretrain.terms.soft_targets.loss.temperature": ([0.0, -1.0, "warm"], [0.5, 4.0]),

@@ -37,9 +37,10 @@ def test_every_kind_that_compares_layers_has_a_function_for_its_rows() -> None:
 @pytest.mark.parametrize("features", FEATURE_KINDS)
 @pytest.mark.parametrize("data", ["corpus", "tasks"])
 def test_every_kind_is_valid_in_a_plain_stage(features: str, data: str) -> None:
-    found = problems(Term(features=features, positions="all", layers="last"), data)
     kind = FEATURE_KINDS[features]
-    assert bool(found) == (not kind.rows if data == "corpus" else not kind.on_tasks)
+    positions, compare_with = "all" if kind.taught else "masked", "teacher" if kind.taught else "labels"
+    found = problems(Term(features=features, positions=positions, layers="last", compare_with=compare_with), data)
+    assert bool(found) == (not (kind.rows if data == "corpus" else kind.task_rows))
 
 
 CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
@@ -48,6 +49,24 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
         "corpus",
         PLAIN,
         "compare_with: got labels; must be teacher with features hidden; ",
+    ),
+    (
+        {"features": "span_boundary", "positions": "masked"},
+        "corpus",
+        PLAIN,
+        "compare_with: got teacher; must be labels with features span_boundary; set stages.s.terms.x.comp",
+    ),
+    (
+        {"features": "span_boundary", "positions": "all", "compare_with": "labels"},
+        "corpus",
+        PLAIN,
+        "positions: got all; must be masked with labels; ",
+    ),
+    (
+        {"features": "span_boundary", "positions": "masked", "compare_with": "labels"},
+        "tasks",
+        PLAIN,
+        "features: got span_boundary; must be of a stage on a corpus; drop the term with ~stages.s.terms.x",
     ),
     ({"features": "margins"}, "corpus", PLAIN, "features: got margins; must be of a stage on tasks; drop the term"),
     ({"features": "replaced"}, "tasks", PLAIN, "features: got replaced; must be of a stage on a corpus; drop the term"),
