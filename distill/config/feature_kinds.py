@@ -24,12 +24,16 @@ class FeatureKind:
     kinds that are compared on tasks alone."""
     task_rows: str = "real"
     """Rows on a task."""
+    on_tasks: bool = True
+    """Whether it can be compared on tasks."""
     own_tokens: str | None = None
     """Rows on a corpus if student and teacher have different tokenizers. None if this kind then cannot be compared."""
     fields: tuple[str, ...] = ()
     """Fields of `hooks.Features` that it needs of each compared layer; empty for logits."""
     labels: bool = False
     """Whether it can be compared with labels in place of a teacher."""
+    segments: bool = False
+    """Whether its labels are of two segments, of which texts of a corpus are then made, and not of a teacher."""
     head: bool = False
     """Whether it needs the output of the model's head, which is then trained."""
     layers: bool = False
@@ -130,6 +134,14 @@ SCORES = FeatureKind(
     equal_heads=True,
 )
 
+NEXT_SENTENCE, SENTENCE_ORDER = (
+    FeatureKind(name, compares, rows={"all": "pair_labels"}, on_tasks=False, labels=True, segments=True)
+    for name, compares in (
+        ("next_sentence", "on a corpus, whether the second of two segments is of another document"),
+        ("sentence_order", "on a corpus, whether two consecutive segments are swapped"),
+    )
+)
+
 VECTORS = FeatureKind(
     "vectors",
     "what an embedder outputs for a pair of texts: both vectors, side by side; on tasks only",
@@ -139,7 +151,10 @@ VECTORS = FeatureKind(
 
 FEATURE_KINDS: dict[str, FeatureKind] = {
     kind.name: kind
-    for kind in (LOGITS, MARGINS, VECTORS, HIDDEN, FIRST, POOLED, RELATIONS, QUERIES, KEYS, VALUES, SCORES)
+    for kind in (
+        *(LOGITS, MARGINS, VECTORS, HIDDEN, FIRST, POOLED, RELATIONS, QUERIES, KEYS, VALUES, SCORES),
+        *(NEXT_SENTENCE, SENTENCE_ORDER),
+    )
 }
 """Values of the setting `features` of a term."""
 outside.registry("kinds of features", FEATURE_KINDS)

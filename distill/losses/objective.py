@@ -86,6 +86,8 @@ class Objective(nn.Module):
         channels: the same for hidden channels.
         rows: outputs of a task's model `[B, outputs]` -> the rows `[R, C]` that terms compare.
         label_rows: the same for terms against labels; `rows` when None.
+        segment_head: the head for terms on pairs of segments, which is trained along. A corpus batch then also has
+            `pairs` `[P]`, the numbers of its rows that are pairs, and `pair_labels` `[P]`.
         vectors: a teacher's vectors of the texts of rows -> those that terms on vectors compare with the student's;
             as they are when None.
 
@@ -106,8 +108,10 @@ class Objective(nn.Module):
         rows: Callable[[Tensor], Tensor] = lambda outputs: outputs,
         label_rows: Callable[[Tensor], Tensor] | None = None,
         vectors: Callable[[Tensor], Tensor] | None = None,
+        segment_head: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        self.segment_head = segment_head
         self.rows, self.label_rows, self.vectors = rows, label_rows or rows, vectors or (lambda outputs: outputs)
         self.student, self.gates, self.progress = student, gates, 0.0
         self.terms = dict(terms)
@@ -192,6 +196,10 @@ class Objective(nn.Module):
                 teacher_rows = [] if "aligned" in batch else [hidden[rows] for hidden in teacher_hidden]
                 chunk = positions == "all"
                 sums |= self._logits(terms, student_hidden[rows], teacher_rows, batch["labels"], chunk=chunk)
+        if self.segment_head is not None:
+            logits = self.segment_head(student.hidden[max(student.hidden)][batch["pairs"], 0])
+            segments = {name: term for name, term in self.terms.items() if term.kind.segments}
+            sums |= {name: term.loss(logits, batch["pair_labels"]).sum() for name, term in segments.items()}
         return sums | (self._layer_sums(student, teachers[0], batch) if self._pairs else {})
 
     def _layer_sums(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -194,6 +194,8 @@ def _by_function(terms: Sequence[Term | Loss]) -> dict[str, Term | Loss]:
 
 
 def _term(term: Any) -> Term:
+    if isinstance(term, Term) and term.kind.segments:
+        raise ConfigError(f"terms: got {term.features}; must be of a stage on a corpus; leave it out")
     if isinstance(term, Term):
         return term
     if callable(term):

@@ -11,6 +11,7 @@ from typing import Any
 from distill.compression.pruning.ragged import STEP
 from distill.config import Config, Evaluate, Prune, Student, Train, Vocabulary
 from distill.config.plan import STATIC, STUDENT, Plan, Step
+from distill.data.encode import separates
 from distill.errors import ConfigError, Line, Problem
 from distill.inference.cost import size_mib_of
 from distill.inference.timing import OWN
@@ -183,6 +184,13 @@ def _unfit_for_corpus(models: Models, step: Step) -> Iterator[Line]:
             "a tokenizer (or student.tokenizer) without a mask token",
             "have one for masked-language modelling",
             "choose an encoder's",
+        )
+    if step.settings.segments is not None and not separates(own):
+        yield Problem(
+            models.key,
+            "a tokenizer (or student.tokenizer) without a special token between the texts of a pair",
+            f"have one for a term on {step.settings.segments}",
+            "choose an encoder's, or leave the term out",
         )
     sizes = {config.vocab_size for config in models.configs}
     if len(sizes) > 1 or any(not same_tokens(first, other) for other in others):

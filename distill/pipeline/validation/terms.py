@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +35,15 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
     weighted = {label: term for label, term in stage.terms.items() if term.weight > 0}
     if not weighted:
         yield Problem(f"{key}.terms", "none with a weight", "be at least one", f"e.g. +term@{key}.terms.mlm=mlm")
+    yield from _one_of_pairs(key, weighted)
     for label, term in weighted.items():
         # An unknown kind is refused by the rule of `features`.
         if (kind := FEATURE_KINDS.get(term.features)) is None:
             continue
         where = f"{key}.terms.{label}"
+        if kind.segments:
+            yield from _of_pairs(where, term, kind, stage, facts)
+            continue
         yield from _compared(where, key, term, kind, stage, facts)
         yield from _positions(where, term, kind, stage, facts)
         yield from _layers(where, term, kind)
@@ -52,6 +56,38 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
             yield from _inside_on_tasks(where, term, kind, facts)
         if term.compare_with == "teacher":
             yield from _teacher(where, term, kind, stage, facts)
+
+
+def _one_of_pairs(key: str, weighted: Mapping[str, Term]) -> Iterator[Line]:
+    """All terms of a stage are computed on the same texts, which are pairs of one kind."""
+    kinds = {label: FEATURE_KINDS[t.features] for label, t in weighted.items() if t.features in FEATURE_KINDS}
+    first, *others = [label for label, kind in kinds.items() if kind.segments] or [""]
+    for label in others:
+        yield Problem(
+            f"{key}.terms.{label}.weight",
+            weighted[label].weight,
+            f"be 0 beside {key}.terms.{first}, because a text becomes pairs for one of them",
+            f"drop one of the terms, e.g. with ~{key}.terms.{label}",
+        )
+
+
+def _of_pairs(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:
+    """Problems of a term on pairs of segments."""
+    drop, name = f"drop the term with ~{where}", kind.name
+    if stage.data != "corpus":
+        yield Problem(f"{where}.features", name, "be of a stage on a corpus", drop)
+        return
+    wanted = {"compare_with": "labels", "positions": "all", "layers": "last", "teacher_layer": None}
+    for setting, value in wanted.items():
+        if (got := getattr(term, setting)) != value:
+            shown = "null" if value is None else value
+            yield Problem(f"{where}.{setting}", got, f"be {shown} with features {name}", "leave it as in conf/term")
+    if facts.own_tokens:
+        reason = "where the student has a tokenizer of its own: segments would be other texts for its teacher"
+        yield Problem(f"{where}.features", name, f"be left out {reason}", drop)
+    if facts.static:
+        reason = "with student.init=static, whose first token is the same in every text"
+        yield Problem(f"{where}.features", name, f"be left out {reason}", drop)
 
 
 def _compared(where: str, key: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:
