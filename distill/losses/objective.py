@@ -197,7 +197,7 @@ class Objective(nn.Module):
                 chunk = positions == "all"
                 sums |= self._logits(terms, student_hidden[rows], teacher_rows, batch["labels"], chunk=chunk)
         if self.segment_head is not None:
-            logits = self.segment_head(student.hidden[max(student.hidden)][batch["pairs"], 0])
+            logits = self.segment_head(student.hidden[max(student.hidden)][:, 0][batch["pairs"]])
             segments = {name: term for name, term in self.terms.items() if term.kind.segments}
             sums |= {name: term.loss(logits, batch["pair_labels"]).sum() for name, term in segments.items()}
         return sums | (self._layer_sums(student, teachers[0], batch) if self._pairs else {})

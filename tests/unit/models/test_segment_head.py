@@ -13,6 +13,8 @@ from torch import Tensor
 
 from distill import losses
 from distill.data.task_types import MISSING
+from distill.errors import ConfigError
+from distill.losses.distillation_loss import DistillationLoss
 from distill.losses.objective import Objective
 from distill.losses.terms import Term
 from distill.models import families, teacher
@@ -111,6 +113,11 @@ def test_a_pooler_of_an_encoder_alone_is_used(tmp_path: Path) -> None:
     encoder = transformers.AutoModel.from_pretrained(tmp_path / "encoder")
     found = segment_head(TINY["model"]("bert", "MaskedLM"), [tmp_path / "encoder"])
     assert torch.equal(found.pooler.weight, encoder.pooler.dense.weight)
+
+
+def test_a_loss_on_batches_of_a_collator_has_no_pairs(tiny_model) -> None:
+    with pytest.raises(ConfigError, match="terms: got sentence_order; must be of a stage on a corpus; leave it out"):
+        DistillationLoss(tiny_model("bert"), None, {"pairs": term("sentence_order")})
 
 
 def test_a_batch_without_pairs_trains_nothing_of_the_head(tiny_model, batch: dict[str, Tensor]) -> None:
