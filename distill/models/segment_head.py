@@ -34,17 +34,17 @@ class SegmentHead(nn.Module):
 
 
 def segment_head(model: Any, folders: Iterable[str | Path]) -> SegmentHead:
-    """A head for a model, on its device, that starts from the family's own head in these folders, as far as one of them
-    has it in the size of the model. Later folders win. The rest is random, from torch's default generator."""
+    """A head for a model, on its device, that starts from what these folders have of the family's own head in the size
+    of the model; later folders win. The rest is random, from torch's default generator."""
     head = SegmentHead(families.width(model), getattr(model.config, "initializer_range", 0.02)).float()
     own = {name: key for key, name in _names(model).items()}
     prefix = f"{families.family_of(model).encoder}."
     own |= {name.removeprefix(prefix): key for name, key in own.items()}
     with torch.no_grad():
         for folder in folders:
-            for name, value in stored(folder, own):
-                parameter = head.get_parameter(own[name])
-                if parameter.shape == value.shape:
+            found = [(head.get_parameter(own[name]), value) for name, value in stored(folder, own)]
+            if all(parameter.shape == value.shape for parameter, value in found):
+                for parameter, value in found:
                     parameter.copy_(value)
     return head.to(model.device)
 
