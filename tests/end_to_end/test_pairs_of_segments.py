@@ -43,7 +43,8 @@ def test_a_killed_run_resumes_exactly_and_its_student_loads(name: str, tmp_path:
     first, other = (content(folder) for folder in folders)
     assert first["model.safetensors"] == other["model.safetensors"]
     log = json.loads((folders[0] / "manifest.json").read_text())["log"]
-    assert all(0 < row["terms"]["pairs"] < 3 for row in log)
+    values = [row["terms"]["pairs"] for row in log]
+    assert 0.3 < max(values) < 3  # a step of single sentences alone has 0
 
     weights = load_file(folders[0] / "model.safetensors")
     assert np.abs(weights["cls.seq_relationship.weight"]).max() > 0
