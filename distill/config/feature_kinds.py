@@ -34,6 +34,8 @@ class FeatureKind:
     """Whether it can be compared with labels in place of a teacher."""
     taught: bool = True
     """Whether it can be compared with a teacher."""
+    segments: bool = False
+    """Whether its labels are of two segments, of which texts of a corpus are then made."""
     head: bool = False
     """Whether it needs the output of the model's head, which is then trained."""
     layers: bool = False
@@ -152,6 +154,14 @@ SCORES = FeatureKind(
     equal_heads=True,
 )
 
+NEXT_SENTENCE, SENTENCE_ORDER = (
+    FeatureKind(name, compares, rows={"all": "pair_labels"}, task_rows="", labels=True, taught=False, segments=True)
+    for name, compares in (
+        ("next_sentence", "on a corpus, whether the second of two segments is of another document"),
+        ("sentence_order", "on a corpus, whether two consecutive segments are swapped"),
+    )
+)
+
 VECTORS = FeatureKind(
     "vectors",
     "what an embedder outputs for a pair of texts: both vectors, side by side; on tasks only",
@@ -163,7 +173,7 @@ FEATURE_KINDS: dict[str, FeatureKind] = {
     kind.name: kind
     for kind in (
         *(LOGITS, REPLACED, SPAN_BOUNDARY, MARGINS, VECTORS, HIDDEN, FIRST, POOLED, RELATIONS, QUERIES, KEYS, VALUES),
-        SCORES,
+        *(SCORES, NEXT_SENTENCE, SENTENCE_ORDER),
     )
 }
 """Values of the setting `features` of a term."""

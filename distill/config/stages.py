@@ -36,7 +36,8 @@ class Term:
     (logits of masked tokens, predicted from the tokens around their spans); hidden (states); first (hidden states of
     each text's first token); pooled (one vector per text, as a sentence embedder computes it); relations (of tokens
     among queries, among keys and among values); query_relations, key_relations, value_relations (one of these); scores
-    (of attention, before the softmax)."""
+    (of attention, before the softmax); next_sentence and sentence_order (on a corpus, whether the second of two
+    segments was replaced, or both were swapped)."""
     layers: Any = "last"
     """The layers that are compared: last; uniform (each layer of the student with the teacher's layer that it was
     copied from or, if it was not copied, with the one at the same relative depth); or pairs [student's layer, teacher's
@@ -226,6 +227,12 @@ class Train(Stage):
     """Train with the linear layers of each task's model in simulated int8, so that the weights adapt to it."""
     checkpoint_seconds: float = field(default=120.0, metadata=above(0, "120 is the default"))
     """Seconds between checkpoints from which a stopped run resumes."""
+
+    @property
+    def segments(self) -> str | None:
+        """The kind of term for which texts of a corpus become pairs of segments; None where they are single texts."""
+        weighted = (FEATURE_KINDS.get(term.features) for term in self.terms.values() if term.weight > 0)
+        return next((kind.name for kind in weighted if kind is not None and kind.segments), None)
 
     @property
     def factors(self) -> list[float]:

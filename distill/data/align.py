@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from distill.data.collate import pad
 from distill.data.encode import Encoded, batches, special_tokens
-from distill.data.sequences import MOST_UNKNOWN, SHORTEST, mapped
+from distill.data.sequences import SHORTEST, mapped, mostly_unknown
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -63,7 +63,7 @@ def encode_aligned(
                         [*prefix, *tokens.ids[span], *suffix]
                         for (prefix, suffix), tokens, span in zip(specials, document, spans, strict=True)
                     ]
-                    if len(rows[0]) < SHORTEST or any(map(_mostly_unknown, rows, (student, teacher))):
+                    if len(rows[0]) < SHORTEST or any(map(mostly_unknown, rows, (student, teacher))):
                         continue
                     shift = np.array([len(prefix) for prefix, _ in specials])
                     for file, values in zip(files, (*rows, pairs + shift), strict=True):
@@ -79,10 +79,6 @@ def encode_aligned(
     for name, length in zip(_OFFSETS, lengths, strict=True):
         np.save(folder / f"{name}.npy", np.cumsum([0, *length]))
     return total
-
-
-def _mostly_unknown(ids: list[int], tokenizer: PreTrainedTokenizerBase) -> bool:
-    return tokenizer.unk_token_id is not None and ids.count(tokenizer.unk_token_id) >= MOST_UNKNOWN * len(ids)
 
 
 def stored_aligned(folder: Path) -> Aligned:

@@ -67,6 +67,18 @@ class Spans:
 
 
 @dataclass(frozen=True)
+class Sentences:
+    """Where the sentences of a corpus begin, of which each of the n rows has one or several."""
+
+    starts: NDArray[np.int32]
+    """First tokens of all sentences but the first of each row, counted in its row without special tokens."""
+    offsets: NDArray[np.int64]
+    """[n + 1] start of each row's sentences in `starts`."""
+    documents: NDArray[np.int64]
+    """[n] number of the document of each row."""
+
+
+@dataclass(frozen=True)
 class Encoded:
     """Rows of token ids in one flat array. Without `groups`, row r is `ids[offsets[r]:offsets[r + 1]]`."""
 
@@ -86,6 +98,8 @@ class Encoded:
     question with each of its choices. Sequence s is then `ids[offsets[s]:offsets[s + 1]]`. None for one in each row."""
     spans: Spans | None = None
     """The questions of rows that are windows."""
+    sentences: Sentences | None = None
+    """The sentences of a corpus whose rows become pairs."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:

@@ -69,6 +69,11 @@ def mapped(file: Path) -> NDArray[np.int32]:
     return np.asarray(np.memmap(file, np.int32, "r")) if file.stat().st_size else np.zeros(0, np.int32)
 
 
+def mostly_unknown(ids: list[int], tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a row has too many unknown tokens to be used."""
+    return tokenizer.unk_token_id is not None and ids.count(tokenizer.unk_token_id) >= MOST_UNKNOWN * len(ids)
+
+
 def _cut(lengths: NDArray[np.int64], room: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Start and length, in the flat ids, of pieces of at most `room` tokens; no piece spans two documents."""
     pieces = -(-lengths // room)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from distill.data.task_types import ABSENT
 from distill.errors import ConfigError
 from distill.losses.all_gather import of_all_processes
 from distill.losses.feature_rows import ROWS, Part, margins
+from distill.losses.layers import compared_layers, projections
 from distill.losses.replaced import replaced
 from distill.losses.span_boundary import SpanBoundary
 from distill.losses.terms import Term
@@ -102,6 +103,8 @@ class Objective(nn.Module):
         label_rows: the same for terms against labels; `rows` when None.
         generator: a language model that replaces the masked tokens of a corpus batch, which then also has `drawn` `[M]`
             (`distill.losses.replaced`). Student and teachers get the texts with replaced tokens.
+        segment_head: the head for terms on pairs of segments, which is trained along. A corpus batch then also has
+            `pairs` `[P]`, the numbers of its rows that are pairs, and `pair_labels` `[P]`.
         vectors: a teacher's vectors of the texts of rows -> those that terms on vectors compare with the student's;
             as they are when None.
 
@@ -123,8 +126,10 @@ class Objective(nn.Module):
         label_rows: Callable[[Tensor], Tensor] | None = None,
         vectors: Callable[[Tensor], Tensor] | None = None,
         generator: nn.Module | None = None,
+        segment_head: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        self.segment_head = segment_head
         self.rows, self.label_rows, self.vectors = rows, label_rows or rows, vectors or (lambda outputs: outputs)
         self.student, self.gates, self.progress = student, gates, 0.0
         self.terms = dict(terms)
@@ -136,8 +141,8 @@ class Objective(nn.Module):
         self.teachers = tuple(teachers)
         self.generators = () if generator is None else (generator,)
         self.weights = tuple(weights)
-        self._pairs = _pairs(self.terms, student, teachers[0], kept) if teachers else {}
-        self.projections = _projections(student, teachers[0] if teachers else None, self.terms, channels)
+        self._pairs = compared_layers(self.terms, student, teachers[0], kept) if teachers else {}
+        self.projections = projections(student, teachers[0] if teachers else None, self.terms, channels)
         self._boundaries = [name for name, term in self.terms.items() if term.kind is SPAN_BOUNDARY]
         for name in self._boundaries:
             like = next(student.parameters())
@@ -224,6 +229,10 @@ class Objective(nn.Module):
         for name in self._boundaries:
             made = self.projections[name](student_hidden, batch["masked"], batch["input_ids"].shape[1])
             sums |= self._logits({name: self.terms[name]}, made, [], batch["labels"], chunk=False)
+        if self.segment_head is not None:
+            logits = self.segment_head(student.hidden[max(student.hidden)][:, 0][batch["pairs"]])
+            segments = {name: term for name, term in self.terms.items() if term.kind.segments}
+            sums |= {name: term.loss(logits, batch["pair_labels"]).sum() for name, term in segments.items()}
         return sums | (self._layer_sums(student, teachers[0], batch) if self._pairs else {})
 
     def _layer_sums(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -350,80 +359,3 @@ def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     parts = [working(z).log_softmax(-1) + share for z, share in zip(logits, shares, strict=True)]
     mean = torch.stack(parts).logsumexp(0)
     return mean - mean.mean(-1, keepdim=True)
-
-
-def _pairs(
-    terms: Mapping[str, Term], student: nn.Module, teacher: nn.Module, kept: Sequence[int] | None
-) -> dict[str, list[tuple[int, int]]]:
-    """Pairs of layers that each term compares. Raises ConfigError for terms that cannot compare these two models."""
-    depths = families.depth(student), families.depth(teacher)
-    assert kept is None or (len(kept) == depths[0] and max(kept) < depths[1]), (kept, depths)
-    pairs = {name: term.pairs(*depths, kept) for name, term in terms.items() if term.kind.inside}
-    errors = [e for name in pairs for e in _problems(f"terms.{name}", terms[name], pairs[name], student, teacher)]
-    if errors:
-        raise ConfigError(errors)
-    return pairs
-
-
-def _problems(
-    key: str, term: Term, pairs: list[tuple[int, int]], student: nn.Module, teacher: nn.Module
-) -> Iterator[str]:
-    """A line for each reason why the term, of setting `key`, cannot compare these two models."""
-    both = student, teacher
-    depths, heads, widths = ([f(model) for model in both] for f in (families.depth, families.heads, families.width))
-    if term.kind.layers and not depths[0]:
-        yield (
-            f"{key}.features: got {term.features}; must be pooled on a corpus, and logits or vectors on tasks, for a "
-            "student without layers; leave the term out"
-        )
-        return
-    if any(student_layer >= depths[0] or teacher_layer >= depths[1] for student_layer, teacher_layer in pairs):
-        if isinstance(term.layers, str):
-            yield f"{key}.teacher_layer: got {term.teacher_layer}; must be < {depths[1]}, the teacher's layers"
-        else:
-            yield (
-                f"{key}.layers: got {[list(pair) for pair in pairs]}; must be pairs of a student's layer < "
-                f"{depths[0]} and a teacher's layer < {depths[1]}, counted from 0; leave the others out"
-            )
-    if term.kind.equal_heads and heads[0] != heads[1]:
-        yield (
-            f"{key}.features: got {term.features}; must be relations where student and teacher have {heads[0]} and "
-            f"{heads[1]} heads; use the term relations instead"
-        )
-    split = term.heads or heads[0]
-    if term.kind.splits_heads and any(width % split for width in widths):
-        yield (
-            f"{key}.heads: got {split}; must divide the widths of student and teacher, {widths[0]} and "
-            f"{widths[1]}; set {math.gcd(*widths)} or a divisor of it"
-        )
-
-
-def _projections(
-    student: nn.Module,
-    teacher: nn.Module | None,
-    terms: Mapping[str, Term],
-    channels: Sequence[int] | None = None,
-) -> nn.ModuleDict:
-    """A trained linear map for each term on hidden states, if student and teacher have different widths.
-
-    The regressor of Romero et al. 2015, arXiv 1412.6550, section 2.2, and W_h of Jiao et al. 2020, arXiv 1909.10351,
-    equation 8. With `channels`, the teacher's channels that the student's were copied from, a map starts by comparing
-    each channel with its original (CoFi, Xia et al. 2022, arXiv 2204.00408, starts from the identity). The maps are not
-    part of the saved student.
-    """
-    if teacher is None:
-        return nn.ModuleDict()
-    width, teacher_width = families.width(student), families.width(teacher)
-    if width == teacher_width:
-        return nn.ModuleDict()
-    like = next(student.parameters())
-    maps = {
-        name: nn.Linear(width, teacher_width, bias=False, device=like.device, dtype=like.dtype)
-        for name, term in terms.items()
-        if term.kind.projected and not term.of_batch  # distances and angles are those of other widths too
-    }
-    if channels is not None:
-        for linear in maps.values():
-            nn.init.zeros_(linear.weight)
-            linear.weight.data[list(channels), range(width)] = 1.0
-    return nn.ModuleDict(maps)

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from distill import losses
-from distill.config.feature_kinds import FEATURE_KINDS, GATES, LOGITS, VECTORS, FeatureKind
+from distill.config.feature_kinds import FEATURE_KINDS, GATES, LOGITS, REPLACED, VECTORS, FeatureKind
 from distill.config.instantiate import bind
 from distill.config.stages import Term as Settings
 from distill.data.task_types import TaskType
@@ -229,6 +229,8 @@ def _by_function(terms: Sequence[Term | Loss]) -> dict[str, Term | Loss]:
 
 
 def _term(term: Any) -> Term:
+    if isinstance(term, Term) and (term.kind.segments or term.kind is REPLACED):
+        raise ConfigError(f"terms: got {term.features}; must be of a stage on a corpus; leave it out")
     if isinstance(term, Term):
         return term
     if callable(term):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from distill.models import families
 from distill.runtime.storage import atomic, run_folder, structs
@@ -18,9 +20,16 @@ _ASKED = "should_save_on_this_rank"
 
 
 @contextmanager
-def write_model(folder: Path, model: Any, tokenizer: Any, manifest: Stored | None = None) -> Iterator[Path]:
+def write_model(
+    folder: Path,
+    model: Any,
+    tokenizer: Any,
+    manifest: Stored | None = None,
+    more: Mapping[str, Tensor] | None = None,
+) -> Iterator[Path]:
     """Write a folder that plain transformers loads, with model, tokenizer and a manifest, if it has one, atomically.
 
+    `more` are tensors of another class of the family, such as a head, which are written beside the model's own.
     Yields the temporary folder, to which the block may add files. If the block raises an error, no folder is written.
     """
     tokenizer = copy.copy(tokenizer)
@@ -33,7 +42,7 @@ def write_model(folder: Path, model: Any, tokenizer: Any, manifest: Stored | Non
             delattr(model.config, name)
     with atomic.writing(folder) as temporary:
         with _in_any_process(model):
-            model.save_pretrained(temporary)
+            model.save_pretrained(temporary, state_dict=model.state_dict() | dict(more) if more else None)
         if not any(temporary.glob("*.safetensors")):
             raise RuntimeError(f"{folder}: save_pretrained wrote no weights")
         if families.family_of(model).layer is None:

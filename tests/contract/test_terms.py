@@ -112,10 +112,15 @@ def test_a_terms_parameters_are_those_of_its_loss(name: str) -> None:
 def test_every_term_fits_into_a_recipe() -> None:
     settings: Any = OmegaConf.to_object(composed(*EVERY_TERM))
     assert sum(len(settings.stages[name].terms) for name in ("pretrain", "finetune")) == 7 + len(TERMS)
+    terms = settings.stages["pretrain"].terms
     for name in OF_OTHER_HEADS:
-        del settings.stages["pretrain"].terms[f"more_{name}"]
-    assert validation.settings(settings, "distilbert") == []
+        del terms[f"more_{name}"]
     assert OF_OTHER_HEADS == [*config.load_config(["recipe=electra_small"]).stages["pretrain"].terms][-2:]  # type: ignore[attr-defined]
+    of_pairs = [f"more_{name}" for name in TERMS if FEATURE_KINDS[FEATURES[name]].segments]
+    for one in of_pairs:  # a text becomes pairs for one of them
+        for name in of_pairs:
+            terms[name].weight = float(name == one)
+        assert validation.settings(settings, "distilbert") == []
 
 
 @pytest.mark.parametrize(

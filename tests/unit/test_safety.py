@@ -59,6 +59,7 @@ UNDER_WRITING = {
     ("pipeline/context/fingerprints.py", "_bytes"): "into memory",
     ("data/align.py", "encode_aligned"): "into the temporary folder of `Context.corpus`",
     ("data/sequences.py", "encode_corpus"): "into the temporary folder of `Context.corpus`",
+    ("data/segments.py", "encode_segments"): "into the temporary folder of `Context.corpus`",
     (
         "models/families/embedding.py",
         "save_pretrained",

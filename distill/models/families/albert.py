@@ -22,6 +22,7 @@ ALBERT = Family(
     embeddings="embeddings.word_embeddings",
     mlm_head=("predictions",),
     pooler="albert.pooler",
+    segment_head=("albert.pooler", "sop_classifier.classifier"),
     token_types=True,
     shared_layers=True,
     unprunable={"num_hidden_groups": 1},

@@ -26,6 +26,7 @@ BERT = Family(
     embeddings="embeddings.word_embeddings",
     mlm_head=("cls",),
     pooler="bert.pooler",
+    segment_head=("bert.pooler.dense", "cls.seq_relationship"),
     token_types=True,
     bert_like=BertLike(
         mlm_dense="cls.predictions.transform.dense",
@@ -34,4 +35,10 @@ BERT = Family(
     ),
 )
 
-ERNIE = replace(BERT, name="ernie", encoder="ernie", pooler="ernie.pooler")
+ERNIE = replace(
+    BERT,
+    name="ernie",
+    encoder="ernie",
+    pooler="ernie.pooler",
+    segment_head=("ernie.pooler.dense", "cls.seq_relationship"),
+)

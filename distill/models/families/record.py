@@ -110,6 +110,9 @@ class Family:
     """The last linear module of a sequence classifier."""
     pooler: str | None = None
     """Path, below the model, of the pooler before the classifier; None where it is part of the classifier."""
+    segment_head: tuple[str, str] | None = None
+    """Paths, in its class for pretraining, of the two linear modules of the head for pairs of segments; None without
+    such a head."""
     token_types: bool = False
     """Whether models can distinguish the two texts of a pair by `token_type_ids`."""
     max_length: Callable[[Any], int] = position_table

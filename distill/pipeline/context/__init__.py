@@ -10,7 +10,7 @@ from typing import Any
 
 from distill.config import Config, Train
 from distill.config.plan import SHARED_HEADS, STUDENT, TEACHER, Given, Plan, Source, Step, tokenizer_of
-from distill.data import align, corpus, encode, sequences
+from distill.data import align, corpus, encode, segments, sequences
 from distill.data.files import Table
 from distill.data.held_out import Apart
 from distill.data.members import with_own_prompts
@@ -28,6 +28,23 @@ from distill.pipeline.runtime import Runtime
 from distill.runtime import outside, progress
 from distill.runtime.machine import Machine
 from distill.runtime.storage import atomic, run_folder, store, structs
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form in which a corpus is stored."""
+
+    suffix: str
+    """Of the name of its folder."""
+    encode: Callable[..., int]
+    """(folder, texts, tokenizers ..., maximum tokens of a sequence, and of all) -> tokens written."""
+    stored: Callable[[Path], Any]
+    """Loads what was written."""
+
+
+PLAIN = Form("", sequences.encode_corpus, sequences.stored_corpus)
+ALIGNED = Form("", align.encode_aligned, align.stored_aligned)
+PAIRS = Form(".pairs", segments.encode_segments, segments.stored_segments)
 
 
 @dataclass(frozen=True)
@@ -182,31 +199,36 @@ class Context:
 
         Encoded once for all stages and processes, kept on disk until the run is finished, and in the user's cache.
         """
+        own, kind = step.tokenizer is STUDENT, step.settings.segments
         # A baseline has no teacher, but gets the same aligned sequences as its student.
-        aligned = step.tokenizer is STUDENT
-        owner = "student" if aligned else "teacher"
-        folder = self.folder.path / CORPUS / owner
-        tokenizers = [self.tokenizer(step), *([self.given.tokenizer] if aligned else [])]
+        form = PAIRS if kind is not None else ALIGNED if own else PLAIN
+        owner = "student" if own else "teacher"
+        folder = self.folder.path / CORPUS / f"{owner}{form.suffix}"
+        tokenizers = [self.tokenizer(step), *([self.given.tokenizer] if form is ALIGNED else [])]
         sizes = (self.config.corpus.max_length, self.corpus_tokens)
         with self.machine.main_first():
             if not run_folder.finished(folder):
                 texts = [self.fingerprint("corpus"), self.config.limit.documents, self.config.seed]
-                texts += corpus.revisions(self.config.corpus)
+                texts += [*corpus.revisions(self.config.corpus), form.suffix]
                 key = None if self.config.limit.smoke else fingerprints.of_encoded(texts, tokenizers, sizes)
                 store.get_or_make(
-                    "corpora", key, lambda folder: self._encode(folder, owner, tokenizers, sizes), folder,
+                    "corpora", key, lambda folder: self._encode(folder, owner, tokenizers, sizes, form), folder,
                     waits=lambda end: self.machine.log(f"corpus: another run encodes it; waiting{end}"),
                     taken=lambda: self.machine.log(f"corpus: encoded by an earlier run, in the {owner}'s tokens"),
                 )  # fmt: skip
-        return (align.stored_aligned if aligned else sequences.stored_corpus)(folder)
+        encoded: encode.Encoded | align.Aligned = form.stored(folder)
+        if kind is not None:
+            segments.check_pairs(encoded, kind)
+        return encoded
 
-    def _encode(self, folder: Path, owner: str, tokenizers: list[Any], sizes: tuple[int, int | None]) -> None:
+    def _encode(
+        self, folder: Path, owner: str, tokenizers: list[Any], sizes: tuple[int, int | None], form: Form
+    ) -> None:
         texts = self.texts
         self.machine.log(f"corpus: {len(texts)} documents, in the {owner}'s tokens")
-        encode_all: Callable[..., int] = align.encode_aligned if len(tokenizers) > 1 else sequences.encode_corpus
         with atomic.writing(folder) as temporary:
             with progress.counted("encoding the corpus", len(texts)) as done:
-                count = encode_all(temporary, progress.counting(texts, done), *tokenizers, *sizes)
+                count = form.encode(temporary, progress.counting(texts, done), *tokenizers, *sizes)
             if not count:
                 raise UserError(
                     f"corpus.path: got no sequence of {sequences.SHORTEST} tokens or more; must contain prose; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from distill.config.feature_kinds import POOLED
 from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import draws, mask_tokens, pad, token_weights
 from distill.data.encode import Encoded
+from distill.data.segments import paired
 from distill.data.whole_words import word_masking
 from distill.deploy.export.embedder import PROJECTION
 from distill.errors import ConfigError
@@ -22,6 +24,7 @@ from distill.losses.objective import Objective
 from distill.losses.terms import Term, bound
 from distill.models import teacher
 from distill.models.families.head import stores_rtd_head
+from distill.models.segment_head import segment_head, tensors
 from distill.models.write import write_model
 from distill.pipeline.artefacts import EncodedCorpus, Trained
 from distill.pipeline.context.checkpoints import WHOLE
@@ -66,8 +69,22 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
     corpus = inputs.corpus()
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
     pooling, copied = teacher.pooling(inputs.given), inputs.origin(WHOLE)
+    head = None
+    if settings.segments is not None:
+        assert encoded.sentences is not None
+        head = segment_head(model, [*filter(None, [inputs.pooler]), inputs.start[WHOLE]])
+        pairs = np.count_nonzero(np.diff(encoded.sentences.offsets))
+        runtime.machine.log(f"{inputs.name}: {pairs} of {len(encoded)} sequences are pairs for {settings.segments}")
     objective = Objective(
-        model, terms, teachers, pooling, weights, kept=copied.layers, channels=copied.channels, generator=generator
+        model,
+        terms,
+        teachers,
+        pooling,
+        weights,
+        kept=copied.layers,
+        channels=copied.channels,
+        generator=generator,
+        segment_head=head,
     )
     collate = _collate(inputs, settings, corpus, model, runtime.seed)
     total = inputs.length.steps(settings.batch, runtime.seed, encoded.lengths)
@@ -81,7 +98,8 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
         log=done.log,
         corpus=EncodedCorpus(sequences=len(encoded), tokens=len(encoded.ids)),
     )
-    _save(inputs.name, model, made, inputs.tokenizer, _projection(objective), runtime)
+    more = {} if head is None else tensors(head, model)
+    _save(inputs.name, model, made, inputs.tokenizer, _projection(objective), more, runtime)
     return made
 
 
@@ -119,11 +137,15 @@ def _collate(inputs: MemberInputs, settings: Train, corpus: Encoded | Aligned, m
     # Without a term on logits nothing is masked, so that student and teacher get the same tokens.
     masks = uses_head(settings)
     draws_tokens = finds_replaced(settings)
+    if settings.segments is not None:
+        padded = paired(encoded, settings.segments, tokenizer, seed)
+    else:
+        padded = _padded(encoded, tokenizer.pad_token_id)
     weights = token_weights(encoded, model.config.vocab_size, list(specials), settings.masking.smoothing)
     words = word_masking(settings.masking.unit, tokenizer, model.config.vocab_size) if masks else None
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
-        batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id))
+        batch: Arrays = dict(padded(rows, epoch))
         ids, real = batch["input_ids"], batch["attention_mask"].astype(bool)
         batch["input_ids"], chosen = mask_tokens(
             ids,
@@ -147,10 +169,22 @@ def _collate(inputs: MemberInputs, settings: Train, corpus: Encoded | Aligned, m
     return collate
 
 
-def _save(name: str, model: Any, made: Trained, tokenizer: Any, projection: Tensor | None, runtime: Runtime) -> None:
-    """Write the model, and the trained map from its pooled vectors to the teacher's, if any."""
+def _padded(encoded: Encoded, pad_id: int) -> Collate:
+    return lambda rows, epoch: dict(pad(encoded, rows, pad_id))
+
+
+def _save(
+    name: str,
+    model: Any,
+    made: Trained,
+    tokenizer: Any,
+    projection: Tensor | None,
+    more: Mapping[str, Tensor],
+    runtime: Runtime,
+) -> None:
+    """Write the model with `more` tensors, and the trained map from its pooled vectors to the teacher's, if any."""
     if runtime.machine.main:
-        with write_model(runtime.folder / name, model, tokenizer, made) as temporary:
+        with write_model(runtime.folder / name, model, tokenizer, made, more) as temporary:
             if projection is not None:
                 (temporary / PROJECTION).mkdir()
                 weight = {"linear.weight": projection.detach().float().cpu()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,22 +10,20 @@ from typing import Any
 from distill.compression.pruning.ragged import STEP
 from distill.config import Config, Evaluate, Prune, Student, Train, Vocabulary
 from distill.config.plan import STATIC, STUDENT, TEACHER, Plan, Step
+from distill.data.encode import separates
 from distill.data.whole_words import can_mask
 from distill.errors import ConfigError, Line, Problem
-from distill.inference.cost import size_mib_of
 from distill.inference.timing import OWN
 from distill.models import families, student, teacher
 from distill.models.families.head import stored_head, stores_rtd_head
 from distill.models.families.record import UNBOUNDED
 from distill.models.student.shape import projects, setting
 from distill.pipeline.train_steps.prepare import finds_replaced, replaced_taught, untaught, uses_head
+from distill.pipeline.validation.memory import too_large
 from distill.runtime import quoting
 
 PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
 """Text that is tokenized differently with and without folding of case or accents, or splitting of numbers."""
-
-STATES = {"AdamW": 2, "Adam": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adagrad": 1, "RMSprop": 1}
-"""Optimizer -> count of numbers that it keeps for each weight."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ def problems(models: Models, config: Config, plan: Plan, steps: Sequence[Step], 
     on_tasks = lengths(config, plan, [s for s in steps if not s.on_corpus])
     yield from _too_long(on_tasks, longest if window is None else None, most, windows)
     if memory is not None:
-        yield from too_large(models, students, memory)
+        yield from too_large(((step, trained_configs(models, step, made)) for step, made in students), memory)
 
 
 def found(check: Callable[..., object], *arguments: Any) -> list[Line]:
@@ -204,6 +201,13 @@ def _unfit_for_corpus(models: Models, step: Step) -> Iterator[Line]:
             "a tokenizer (or student.tokenizer) whose vocabulary does not mark where words begin",
             f"have such marks for masking.unit={step.settings.masking.unit}",
             "set stages.STAGE.masking.unit=token",
+        )
+    if step.settings.segments is not None and not separates(own):
+        yield Problem(
+            models.key,
+            "a tokenizer (or student.tokenizer) without a special token between the texts of a pair",
+            f"have one for a term on {step.settings.segments}",
+            "choose an encoder's, or leave the term out",
         )
     sizes = {config.vocab_size for config in models.configs}
     if len(sizes) > 1 or any(not same_tokens(first, other) for other in others):
@@ -349,45 +353,12 @@ def _no_student(key: str, config: Any) -> Problem:
     return Problem(key, f"a model of type {config.model_type}", f"be one of {types}", "choose such a model")
 
 
-def too_large(models: Models, students: Sequence[tuple[Step, Any]], memory: int) -> Iterator[Line]:
-    """Yield a problem for each training that needs more than all memory, whatever its batches.
-
-    Args:
-        students: each step with the config of the student that it builds or is given; None for any other step.
-        memory: bytes.
-    """
-    for step, made in students:
-        trained = [made] if made is not None else _trained_teachers(models, step)
-        needed = max((least_memory(config, step.settings) for config in trained), default=0)
-        # Models of tasks may be trained by one process each, or by fewer than there are.
-        needed *= int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if step.on_corpus else 1
-        if needed > memory:
-            yield Problem(
-                f"stages.{step.stage}",
-                f"a training that needs {needed / 2**30:,.1f} GiB of memory for weights, gradients and optimizer alone",
-                f"be less than the {memory / 2**30:,.1f} GiB that this machine has",
-                "use a smaller model, fewer processes, or a machine with more memory",
-            )
-
-
-def _trained_teachers(models: Models, step: Step) -> list[Any]:
-    """Configs of the given teachers that a step trains, without teachers whose stored head is used."""
+def trained_configs(models: Models, step: Step, made: Any) -> list[Any]:
+    """Configs of the models that a step trains and that are known: of the student `made` that it builds or is given, or
+    else of the given teachers, without teachers whose stored head is used."""
     settings = step.settings
+    if made is not None:
+        return [made]
     if not isinstance(settings, Train) or settings.role != "teacher":
         return []
     return [each.config for each in models.teachers if not settings.skip_if_head or stored_head(each.folder) is None]
-
-
-def least_memory(config: Any, settings: Any) -> int:
-    """Minimum bytes for the training of a model, given by its config: float32 weights and, for trained weights,
-    gradients and the optimizer's state. 0 for a stage that does not train whole models.
-
-    On tasks, the rows of the token table that occur in no text are not trained (`student.training`).
-    """
-    if not isinstance(settings, Train) or settings.only_head or settings.skip_if_mlm_head:
-        return 0
-    copies = 1 + STATES.get(settings.optimizer["_target_"].rpartition(".")[2], 0)
-    weights = int(size_mib_of(config) * 2**20)
-    width = getattr(config, "embedding_size", None) or config.hidden_size
-    trained = weights - (4 * config.vocab_size * width if settings.data == "tasks" else 0)
-    return weights + copies * trained

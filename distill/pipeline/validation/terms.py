@@ -36,11 +36,15 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
     if not weighted:
         yield Problem(f"{key}.terms", "none with a weight", "be at least one", f"e.g. +term@{key}.terms.mlm=mlm")
     yield from _replaced(key, weighted, stage)
+    yield from _one_of_pairs(key, weighted)
     for label, term in weighted.items():
         # An unknown kind is refused by the rule of `features`.
         if (kind := FEATURE_KINDS.get(term.features)) is None:
             continue
         where = f"{key}.terms.{label}"
+        if kind.segments:
+            yield from _of_pairs(where, term, kind, stage, facts)
+            continue
         yield from _compared(where, key, term, kind, stage, facts)
         yield from _positions(where, term, kind, stage, facts)
         yield from _layers(where, term, kind)
@@ -95,6 +99,38 @@ def _of_batch(where: str, key: str, term: Term, kind: FeatureKind, stage: Train)
     if (most := stage.batch.device_tokens) is not None:
         must = f"be null with {where}, whose loss compares all rows of a step with each other"
         yield Problem(f"{key}.batch.device_tokens", most, must, f"leave it out, or drop the term with ~{where}")
+
+
+def _one_of_pairs(key: str, weighted: Mapping[str, Term]) -> Iterator[Line]:
+    """All terms of a stage are computed on the same texts, which are pairs of one kind."""
+    kinds = {label: FEATURE_KINDS[t.features] for label, t in weighted.items() if t.features in FEATURE_KINDS}
+    first, *others = [label for label, kind in kinds.items() if kind.segments] or [""]
+    for label in others:
+        yield Problem(
+            f"{key}.terms.{label}.weight",
+            weighted[label].weight,
+            f"be 0 beside {key}.terms.{first}, because a text becomes pairs for one of them",
+            f"drop one of the terms, e.g. with ~{key}.terms.{label}",
+        )
+
+
+def _of_pairs(where: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:
+    """Problems of a term on pairs of segments."""
+    drop, name = f"drop the term with ~{where}", kind.name
+    if stage.data != "corpus":
+        yield Problem(f"{where}.features", name, "be of a stage on a corpus", drop)
+        return
+    wanted = {"compare_with": "labels", "positions": "all", "layers": "last", "teacher_layer": None}
+    for setting, value in wanted.items():
+        if (got := getattr(term, setting)) != value:
+            shown = "null" if value is None else value
+            yield Problem(f"{where}.{setting}", got, f"be {shown} with features {name}", "leave it as in conf/term")
+    if facts.own_tokens:
+        reason = "where the student has a tokenizer of its own: segments would be other texts for its teacher"
+        yield Problem(f"{where}.features", name, f"be left out {reason}", drop)
+    if facts.static:
+        reason = "with student.init=static, whose first token is the same in every text"
+        yield Problem(f"{where}.features", name, f"be left out {reason}", drop)
 
 
 def _compared(where: str, key: str, term: Term, kind: FeatureKind, stage: Train, facts: TermFacts) -> Iterator[Line]:

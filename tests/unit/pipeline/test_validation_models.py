@@ -16,7 +16,7 @@ from distill.config import Config, Teacher, Term, Train
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
 from distill.models.student.training import only_used_embeddings
-from distill.pipeline.validation import data, models
+from distill.pipeline.validation import data, memory, models
 
 
 def tasks(kind: str) -> Any:
@@ -62,7 +62,7 @@ def tiny(**sizes: int) -> Any:
 
 
 @pytest.mark.parametrize("rows", ["corpus", "tasks"])
-@pytest.mark.parametrize("optimizer", [*models.STATES, "SGD"])
+@pytest.mark.parametrize("optimizer", [*memory.STATES, "SGD"])
 def test_the_least_memory_is_that_of_the_tensors_after_a_step(optimizer: str, rows: str) -> None:
     config = tiny()
     model = BertForSequenceClassification(config)
@@ -77,12 +77,12 @@ def test_the_least_memory_is_that_of_the_tensors_after_a_step(optimizer: str, ro
         grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         tensors = [*model.parameters(), *grads, *(value for value in states if value.dim())]
         needed = sum(4 * tensor.numel() for tensor in tensors)
-    least = models.least_memory(config, Train(data=rows, optimizer={"_target_": f"torch.optim.{optimizer}"}))
+    least = memory.least_memory(config, Train(data=rows, optimizer={"_target_": f"torch.optim.{optimizer}"}))
     if rows == "corpus":
         assert least == needed
     else:  # besides, there is the table of all tokens; the rows of two tokens are not counted
         needed += 4 * config.vocab_size * config.hidden_size
-        assert least <= needed <= least + 4 * 2 * config.hidden_size * (2 + models.STATES.get(optimizer, 0))
+        assert least <= needed <= least + 4 * 2 * config.hidden_size * (2 + memory.STATES.get(optimizer, 0))
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,9 @@ def test_a_training_for_which_memory_cannot_be_enough_is_refused(
     optimizer = {"_target_": "torch.optim.AdamW"}
     step: Any = SimpleNamespace(stage="s", on_corpus=True, settings=Train(optimizer=optimizer, **settings))
     given = models.Models("teacher.name", [models.Model("", tiny(num_hidden_layers=30), None)], None, None)
-    assert not [*models.too_large(given, [(step, student)], 2**40)]
-    found = [*map(str, models.too_large(given, [(step, student)], 20 * 2**20))]
+    trained = [(step, models.trained_configs(given, step, student))]
+    assert not [*memory.too_large(trained, 2**40)]
+    found = [*map(str, memory.too_large(trained, 20 * 2**20))]
     assert len(found) == refused
     for line in found:
         assert re.match(r"stages.s: got a training that needs 0.\d GiB of memory .*that this machine", line)

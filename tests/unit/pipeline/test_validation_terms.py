@@ -10,11 +10,13 @@ from omegaconf import OmegaConf
 
 from distill.config import Term, Train
 from distill.config.feature_kinds import FEATURE_KINDS
+from distill.data.segments import CHANGES
 from distill.losses.feature_rows import ROWS
 from distill.models.hooks import Features
 from distill.pipeline.validation.terms import TermFacts, terms
 
 FITS = Term(features="hidden", positions="all")
+PAIRS = {"features": "next_sentence", "compare_with": "labels"}
 PLAIN = TermFacts()
 OWN, SEVERAL, WINDOWS, PRUNED, STATIC, SOFT = (TermFacts(**{f.name: True}) for f in fields(TermFacts))
 
@@ -32,14 +34,17 @@ def test_every_kind_that_compares_layers_has_a_function_for_its_rows() -> None:
         assert set(kind.fields) <= known
         assert set(kind.rows) <= {"masked", "all"}
         assert kind.inside or not (kind.layers or kind.projected or kind.by_head)
+        assert kind.task_rows or kind.rows
+    assert CHANGES.keys() == {kind.name for kind in FEATURE_KINDS.values() if kind.segments}
 
 
 @pytest.mark.parametrize("features", FEATURE_KINDS)
 @pytest.mark.parametrize("data", ["corpus", "tasks"])
 def test_every_kind_is_valid_in_a_plain_stage(features: str, data: str) -> None:
     kind = FEATURE_KINDS[features]
-    positions, compare_with = "all" if kind.taught else "masked", "teacher" if kind.taught else "labels"
-    found = problems(Term(features=features, positions=positions, layers="last", compare_with=compare_with), data)
+    positions = "masked" if "masked" in kind.rows and not kind.taught else "all"
+    compared = "teacher" if kind.taught else "labels"
+    found = problems(Term(features=features, positions=positions, layers="last", compare_with=compared), data)
     assert bool(found) == (not (kind.rows if data == "corpus" else kind.task_rows))
 
 
@@ -100,6 +105,18 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
     ({"features": "scores"}, "tasks", PRUNED, "features: got scores; must not need all of the teacher's heads after"),
     ({"features": "relations"}, "tasks", PRUNED, "features: got relations; must not need all of the teacher's heads"),
     ({"features": "pooled"}, "corpus", SEVERAL, "features: got pooled; must be logits with teacher=ensemble, whose "),
+    (PAIRS, "tasks", PLAIN, "features: got next_sentence; must be of a stage on a corpus; drop the term with ~sta"),
+    (
+        PAIRS,
+        "corpus",
+        OWN,
+        "features: got next_sentence; must be left out where the student has a tokenizer of its",
+    ),
+    (PAIRS, "corpus", STATIC, "features: got next_sentence; must be left out with student.init=static, whose first "),
+    (PAIRS | {"compare_with": "teacher"}, "corpus", PLAIN, "compare_with: got teacher; must be labels with features "),
+    (PAIRS | {"positions": "masked"}, "corpus", PLAIN, "positions: got masked; must be all with features next_sen"),
+    (PAIRS | {"layers": "uniform"}, "corpus", PLAIN, "layers: got uniform; must be last with features next_sen"),
+    (PAIRS | {"teacher_layer": 1}, "corpus", PLAIN, "teacher_layer: got 1; must be null with features next_sen"),
     ({"layers": "uniform", "features": "pooled"}, "tasks", PLAIN, "layers: got uniform; must be last with feat"),
     ({"layers": [[0, 1]], "features": "logits"}, "tasks", PLAIN, "layers: got [[0, 1]]; must be last with feat"),
     (
@@ -150,6 +167,20 @@ def test_invalid_terms_are_refused(changes: dict[str, Any], data: str, facts: Te
 )
 def test_valid_terms_are_accepted(changes: dict[str, Any], data: str, facts: TermFacts) -> None:
     assert problems(replace(FITS, **changes), data, facts) == []
+
+
+def test_texts_become_pairs_for_one_term_alone() -> None:
+    other = {"y": replace(FITS, features="sentence_order", compare_with="labels")}
+    both = {"x": replace(FITS, **PAIRS)} | other
+    (line,) = map(str, terms("stages.s", Train(data="corpus", terms=both), PLAIN))
+    assert line == (
+        "stages.s.terms.y.weight: got 1.0; must be 0 beside stages.s.terms.x, because a text becomes pairs for one of "
+        "them; drop one of the terms, e.g. with ~stages.s.terms.y"
+    )
+    both["x"] = replace(both["x"], weight=0.0)
+    assert [*terms("stages.s", Train(data="corpus", terms=both), PLAIN)] == []
+    assert Train(data="corpus", terms=both).segments == "sentence_order"
+    assert Train(data="corpus", terms={"x": FITS}).segments is None
 
 
 def test_pairs_of_layers_survive_hydra() -> None:

@@ -1,0 +1,33 @@
+"""A stage on pairs of segments needs a tokenizer that separates them."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tokenizers import processors
+
+from distill.config import Term, Train
+from distill.pipeline.validation.models import Model, Models, _unfit_for_corpus
+
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+
+
+@pytest.mark.parametrize("separated", [True, False])
+@pytest.mark.parametrize("features", ["sentence_order", "logits"])
+def test_a_tokenizer_that_separates_nothing_is_refused(features: str, separated: bool) -> None:
+    words = TINY["tokenizer"]()
+    if not separated:
+        words.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B")
+    terms = {"x": Term(features=features, compare_with="labels")}
+    step: Any = SimpleNamespace(tokenizer=None, settings=Train(data="corpus", terms=terms))
+    given = Models("teacher.name", [Model("", TINY["config"]("bert"), words)], None, None)
+    found = [*map(str, _unfit_for_corpus(given, step))]
+    line = (
+        "teacher.name: got a tokenizer (or student.tokenizer) without a special token between the texts of a pair; "
+        "must have one for a term on sentence_order; choose an encoder's, or leave the term out"
+    )
+    assert found == ([] if separated or features == "logits" else [line])
