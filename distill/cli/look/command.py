@@ -15,6 +15,8 @@ from distill.runtime import quoting
 
 PROG = "python -m distill.look"
 PAGE, TOKENS = "look.html", 64
+LEAST = 8
+"""Tokens of a text, of which up to four are special."""
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
@@ -49,6 +51,8 @@ def _run(options: argparse.Namespace) -> None:
     from distill.runtime.storage import outputs
     from distill.runtime.storage.atomic import writing_file
 
+    if options.tokens < LEAST:
+        raise ConfigError(f"--tokens: got {options.tokens}; must be >= {LEAST}; set --tokens {LEAST} or more")
     folders = [options.folder, *([] if options.beside is None else [options.beside])]
     new = not options.overwrite
     out = outputs.checked(options.out, "--out", inputs=folders, overwrite=options.overwrite, stdout=False)

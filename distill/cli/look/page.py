@@ -57,21 +57,15 @@ def _model(role: str, seen: Seen) -> dict[str, Any]:
     """What the template shows of a model."""
     layers, (heads, length, _) = len(seen.attention), seen.attention[0].shape
     facts = f"{seen.folder}: {seen.family}, {counted(layers, 'layer')} of {counted(heads, 'head')}"
-    found = (
-        []
-        if seen.replaced is None
-        else [
-            f"{token.text} ({p:.2f})"
-            for token, p in zip(seen.tokens, seen.replaced, strict=True)
-            if p > 0.5 and token.end
-        ]
-    )
+    chances: list[float | None] = [None] * length if seen.replaced is None else seen.replaced.tolist()
+    tokens = list(zip(seen.tokens, chances, strict=True))
+    found = [
+        f"{token.text} ({chance:.2f})" for token, chance in tokens if chance is not None and token.end and chance > 0.5
+    ]
     return {
         "role": role,
         "facts": f"{facts}, {seen.hidden[-1].shape[1]:,} wide. {counted(length, 'token')}.",
-        "tokens": [
-            (token, None if seen.replaced is None else float(seen.replaced[at])) for at, token in enumerate(seen.tokens)
-        ],
+        "tokens": tokens,
         "discriminates": seen.replaced is not None,
         "replaced": ", ".join(found) or "none",
         "maps": [[_picture(head) for head in layer] for layer in seen.attention],

@@ -15,7 +15,7 @@ import transformers
 from numpy.typing import NDArray
 
 from distill.deploy.export.record import located, read
-from distill.errors import ConfigError, reworded
+from distill.errors import ConfigError, DataError, reworded
 from distill.evaluation.cka import linear_cka
 from distill.models import families, teacher
 from distill.models.families.head import class_names
@@ -87,6 +87,8 @@ def see(folder: str | Path, argument: str, texts: Sequence[str], most: int, say:
     model, _, _ = load_whole(auto, path, claimed=discriminator, **settings)
     most = min(most, teacher.longest(path, tokenizer, config))
     encoded = tokenizer(*texts, truncation=True, max_length=most, return_offsets_mapping=True)
+    if not encoded["input_ids"]:
+        raise DataError(f"{folder}: got a text for which its tokenizer has no token; must have one; write another text")
     batch = {name: torch.tensor([values]) for name, values in encoded.items() if name != "offset_mapping"}
     # transformers loads an encoder and its decoder, if it has one, without a head around them.
     below = families.family_of(config).encoder.partition(".")[2]

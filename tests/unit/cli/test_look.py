@@ -159,12 +159,12 @@ def test_a_student_of_another_tokenizer_is_compared_where_tokens_end_together(tm
 
 def test_a_long_text_is_cut_and_the_page_says_so(tmp_path: Path) -> None:
     folder = tiny.save(tmp_path / "model", "bert", "MaskedLM", length=20)
-    short, middle, long = (looked(folder, text, most=most) for text, most in ((TEXT, 64), (TEXT, 6), (TEXT * 5, 64)))
-    assert [len(seen.tokens) for seen in (short, middle, long)] == [15, 6, 20]
+    short, middle, long = (looked(folder, text, most=most) for text, most in ((TEXT, 64), (TEXT, 8), (TEXT * 5, 64)))
+    assert [len(seen.tokens) for seen in (short, middle, long)] == [15, 8, 20]
     assert middle.tokens[-1].text == "[SEP]"
     assert "was cut" not in page([short])
     text = Read(page([short, middle])).text
-    assert "Student: the text has 15 tokens, special tokens included. It was cut to 6," in text
+    assert "Student: the text has 15 tokens, special tokens included. It was cut to 8," in text
     assert "Teacher: the text" not in text
 
 
@@ -303,6 +303,7 @@ def test_the_page_is_written_and_replaces_no_file(
         (["model", "a", "--pair", ""], "--pair: got an empty text; must have characters; write it"),
         (["model", "\udcff"], "TEXT: got bytes that are not UTF-8; must be text; convert it to UTF-8"),
         (["model", "a", "--tokens", "0"], "--tokens: got 0; must be a whole number from 1; correct it; see {} --help"),
+        (["model", "a", "--tokens", "7"], "--tokens: got 7; must be >= 8; set --tokens 8 or more"),
         (["model", "a", "--out", "model/config.json"], "--out: got model/config.json, which the command reads; {}"),
     ],
 )  # fmt: skip
