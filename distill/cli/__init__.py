@@ -1,1 +1,1 @@
-"""The commands: run, predict, compare and advise."""
+"""The commands: run, predict, label, compare, look, recipes and advise."""

@@ -30,6 +30,7 @@ COMMANDS = {
     "predict": Command("distill.cli.predict", "predictions of a model folder for texts, or for the rows of a file"),
     "label": Command("distill.cli.label", "a teacher's outputs for any number of rows, as soft labels"),
     "compare": Command("distill.cli.compare.command", "two models on the rows of a file: agreement, scores, latency"),
+    "look": Command("distill.cli.look.command", "what a model, or a teacher and its student, compute from one text"),
     "report": Command("distill.report.__main__", "one page on all runs below a folder, or the variant to ship"),
     "recipes": Command("distill.cli.recipes", "the recipes with their papers, or the stages and terms of one"),
     "advise": Command("distill.cli.advise", "how fast a model can get on this machine, before anything is trained"),

@@ -23,6 +23,8 @@ _AT_ONCE = 1024
 """Rows of a file that are Python objects at the same time."""
 _LONGEST = 1 << 23
 """Characters of a line of standard input, which is in memory as a whole."""
+_MARK = b"\xef\xbb\xbf"
+"""Byte-order mark, which some programs put before a text."""
 _PIPE = "pipe UTF-8 lines into it, or write them to a file and set --file FILE"
 
 
@@ -104,7 +106,7 @@ def _of_stdin() -> Iterator[Row]:
     try:
         while line := sys.stdin.buffer.readline(_LONGEST + 1):
             if number == 0:
-                line = line.removeprefix(b"\xef\xbb\xbf")
+                line = line.removeprefix(_MARK)
             number += 1
             text = _decoded(line.removesuffix(b"\n").removesuffix(b"\r"), f"standard input, line {number}")
             yield Row(text, (text,))
@@ -112,6 +114,21 @@ def _of_stdin() -> Iterator[Row]:
         raise DataError(
             f"standard input, line {number + 1}: got {error.strerror or error}; must be lines that can be read; {_PIPE}"
         ) from error
+
+
+def of_stdin() -> str:
+    """All of standard input as one text, without the newline at its end.
+
+    Raises:
+        ConfigError: for a closed one.
+        DataError: for one that is too long, or no UTF-8.
+    """
+    if sys.stdin is None or "stdin" in streams.closed:
+        raise ConfigError("standard input: got a closed one; must be open, as TEXT is -; pipe a text into it")
+    given = sys.stdin.buffer.read(_LONGEST + 1)
+    if len(given) > _LONGEST:
+        raise DataError(f"standard input: got more than {_LONGEST:,} bytes; must be shorter; pipe a part of it")
+    return _decoded(given.removeprefix(_MARK).removesuffix(b"\n").removesuffix(b"\r"), "standard input")
 
 
 def _decoded(line: bytes, place: str) -> str:

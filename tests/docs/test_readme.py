@@ -20,6 +20,7 @@ from hydra.core.override_parser.types import Override
 
 from distill.cli import advise, label, predict, recipes
 from distill.cli.compare import command as compare
+from distill.cli.look import command as look
 from distill.config import load_config
 from distill.config.feature_kinds import FEATURE_KINDS
 from distill.deploy import serve
@@ -43,6 +44,7 @@ PARSERS = {
     "distill.predict": predict._parser,
     "distill.compare": compare._parser,
     "distill.label": label._parser,
+    "distill.look": look._parser,
 }
 
 

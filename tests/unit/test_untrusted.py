@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import distill
+from distill.cli.look.seen import see
 from distill.compression.quantization import quantize
 from distill.deploy.export import proof
 from distill.deploy.export.onnx import export_onnx
@@ -68,6 +69,7 @@ LOADERS: dict[str, Callable[[Path, Path], Any]] = {
     "classifier": lambda folder, out: teacher.load_classifier(folder, 2),
     "language model": lambda folder, out: teacher.load_mlm(folder.with_name("MaskedLM")),
     "runner": lambda folder, out: runners.torch_runner("x", folder, scheme="fp32", device="cpu", threads=1),
+    "look": lambda folder, out: see(folder, "FOLDER", TEXTS[0], 64, lambda line: None),
     "parameters": lambda folder, out: cost.parameters(folder),
     "modules": lambda folder, out: quantize.without_weights(folder),
     "here": lambda folder, out: proof.plain_logits(folder, TEXTS),

@@ -42,7 +42,7 @@ def page(runs: Sequence[Run], title: str, hidden: str = "") -> str:
         style=Markup(_own("page.css")),
         script=Markup(own),
         plotly=Markup(plotly),
-        policy=_policy([plotly, own]),
+        policy=policy([plotly, own]),
     )
 
 
@@ -54,7 +54,7 @@ def embedded(data: dict[str, Any]) -> str:
     return text
 
 
-def _policy(scripts: Sequence[str]) -> str:
+def policy(scripts: Sequence[str]) -> str:
     """The security policy of the page: it runs exactly these scripts, and loads nothing."""
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{value}'" for value in hashes)
