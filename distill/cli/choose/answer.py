@@ -15,6 +15,11 @@ SHOWN = 3
 MISSED = "too slow or too large when timed"
 
 
+def scheme_of(form: str) -> str:
+    """The scheme in the name of a form, e.g. int8 of `onnxruntime int8`."""
+    return form.rpartition(" ")[2]
+
+
 @dataclass(frozen=True)
 class Ask:
     """What the encoder is for, and what it may cost; None for no limit."""
@@ -56,7 +61,7 @@ class Option:
     def excess(self, form: str, ask: Ask) -> float:
         """How many times as slow or as large as allowed it is in a form; at most 1 where it passes."""
         slow = 0.0 if ask.ms is None else self.ms[form] / ask.ms
-        large = 0.0 if ask.mib is None else self.mib[form.split()[-1]] / ask.mib
+        large = 0.0 if ask.mib is None else self.mib[scheme_of(form)] / ask.mib
         return max(slow, large)
 
     def form(self, ask: Ask) -> str:

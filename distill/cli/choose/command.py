@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from distill.cli.choose.answer import Answer, Ask, Option, answered
+from distill.cli.choose.answer import Answer, Ask, Option, answered, scheme_of
 from distill.cli.choose.measure import Stopwatch
 from distill.cli.choose.table import ENGLISH, Table, supports, table
 from distill.cli.options import Parser, count, exit_code, say
@@ -21,7 +21,7 @@ from distill.runtime import quoting
 PROG = "python -m distill.choose"
 SHORT = {"ner": "token_classification", "qa": "question_answering"}
 """Common name of a kind of task -> its name here."""
-LENGTH, SECONDS, NAMED = 128, 12.0, 6
+LENGTH, SECONDS, NAMED = 128, 9.0, 6
 """Tokens of a text by default, seconds for timing, and most names in a line on what was left out."""
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "README.md"
 """The table of committed runs, which an installed package lacks."""
@@ -48,7 +48,7 @@ def lines(answer: Answer, ask: Ask, every: Table) -> Iterator[str]:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         yield f"  {len(names)} {why}: {', '.join(names[:NAMED])}{more}"
     yield (
-        "Times are measured here, with random weights: those of a whole model follow from models of 1 and 3 layers. "
+        "Times are measured here, with random weights: those of a whole model follow from models of 1 and 2 layers. "
         "Scores are published ones, whose sources differ in how they train; docs/choosing.md has them all."
     )
 
@@ -57,9 +57,7 @@ def _option(place: int, option: Option, answer: Answer, ask: Ask, every: Table) 
     checkpoint, form = option.checkpoint, option.form(ask)
     yield f"{place}. {checkpoint.name} ({checkpoint.family}, {checkpoint.year}, {checkpoint.licence})"
     forms = sorted(option.ms, key=lambda name: (name != form, option.ms[name]))
-    yield "   " + "; ".join(
-        f"{name} {option.ms[name]:.1f} ms, {option.mib[name.split()[-1]]:.0f} MiB" for name in forms
-    )
+    yield f"   {'; '.join(f'{name} {option.ms[name]:.1f} ms, {option.mib[scheme_of(name)]:.0f} MiB' for name in forms)}"
     if option.metric is None:
         yield "   No score in the table: it stands behind those that have one."
     else:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from distill.cli.choose.table import Checkpoint, config_of
 
-FEW, MORE = 1, 3
+FEW, MORE = 1, 2
 """Numbers of layers of the two models that are timed."""
 ROUNDS, LEAST_MS = 5, 20.0
 """Rounds of a timing, and the least time of one."""
