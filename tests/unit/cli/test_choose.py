@@ -194,7 +194,7 @@ def test_when_none_passes_the_command_makes_a_student_of_the_nearest() -> None:
     assert excess[0] > 1
     text = "\n".join(command.lines(answer, ask, EVERY))
     assert (
-        f"teacher.name={answer.best[0].checkpoint.name} tasks.train=FILE target.latency_ms=5.0 target.size_mib=50.0"
+        f"teacher.name={answer.best[0].checkpoint.name} tasks.train=FILE target.speedup=null target.latency_ms=5.0 target.size_mib=50.0"
         in text
     )
     assert "recipe=vocabulary" in text, "its embeddings alone are larger"
