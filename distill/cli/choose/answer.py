@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from distill.cli.choose.measure import mib_of
+from distill.cli.choose.measure import Stopwatch, mib_of
 from distill.cli.choose.table import Checkpoint, Table
 from distill.data.task_types import TaskType
 
@@ -30,15 +29,6 @@ class Ask:
     """Tokens of a text."""
     ms: float | None = None
     mib: float | None = None
-
-
-class Times(Protocol):
-    """Times encoders, as `measure.Stopwatch` does."""
-
-    @property
-    def over(self) -> bool: ...
-    def at_least(self, checkpoint: Checkpoint) -> float: ...
-    def __call__(self, checkpoint: Checkpoint) -> Mapping[str, float]: ...
 
 
 @dataclass(frozen=True)
@@ -85,7 +75,7 @@ class Answer:
     """The difference of two scores that does not tell two encoders apart."""
 
 
-def answered(table: Table, ask: Ask, times: Times, log: Callable[[str], None] = lambda text: None) -> Answer:
+def answered(table: Table, ask: Ask, times: Stopwatch, log: Callable[[str], None] = lambda text: None) -> Answer:
     """The answer. The best-ranked are timed first; none is timed that cannot pass, or once enough have passed."""
     left_out: dict[str, list[str]] = {}
     ranked = [*_ranked(table, ask, left_out)]
@@ -146,7 +136,7 @@ def _ranked(table: Table, ask: Ask, left_out: dict[str, list[str]]) -> Iterator[
     yield from sorted(options, key=order)
 
 
-def _cannot(option: Option, ask: Ask, times: Times) -> str | None:
+def _cannot(option: Option, ask: Ask, times: Stopwatch) -> str | None:
     """Why an encoder cannot pass, without timing it."""
     if ask.mib is not None and min(option.mib.values()) > ask.mib:
         return f"larger than {ask.mib:g} MiB, in int8 too"
@@ -155,7 +145,7 @@ def _cannot(option: Option, ask: Ask, times: Times) -> str | None:
     return None
 
 
-def _excess(option: Option, ask: Ask, times: Times) -> float:
+def _excess(option: Option, ask: Ask, times: Stopwatch) -> float:
     """How many times as slow or as large as allowed it is at the least, without timing it."""
     large = 0.0 if ask.mib is None else min(option.mib.values()) / ask.mib
     return max(large, 0.0 if ask.ms is None else times.at_least(option.checkpoint) / ask.ms)

@@ -13,6 +13,7 @@ from distill.cli.choose import command
 from distill.cli.choose.answer import Ask, Option, answered, scheme_of
 from distill.cli.choose.measure import Stopwatch, applied, mib_of
 from distill.cli.choose.table import Checkpoint, config_of, table
+from distill.config import load_config
 from distill.data.task_types import TASK_TYPES
 from distill.models import families
 from distill.models.student.shape import setting
@@ -193,10 +194,12 @@ def test_when_none_passes_the_command_makes_a_student_of_the_nearest() -> None:
     assert excess == sorted(excess)
     assert excess[0] > 1
     text = "\n".join(command.lines(answer, ask, EVERY))
-    assert (
-        f"teacher.name={answer.best[0].checkpoint.name} tasks.train=FILE target.speedup=null target.latency_ms=5.0 target.size_mib=50.0"
-        in text
-    )
+    name = answer.best[0].checkpoint.name
+    given = [f"teacher.name={name}", "tasks.train=FILE", "target.speedup=null", "target.latency_ms=5.0"]
+    command_line = " ".join(["recipe=prune", *given, "target.size_mib=50.0"])
+    assert f"  python -m distill {command_line}\n" in text
+    target = load_config(command_line.split()).target
+    assert (target.speedup, target.latency_ms, target.size_mib) == (None, 5.0, 50.0)
     assert "recipe=vocabulary" in text, "its embeddings alone are larger"
 
 
