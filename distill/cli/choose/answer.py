@@ -71,26 +71,21 @@ class Answer:
     """Whether these pass."""
     left_out: Mapping[str, Sequence[str]]
     """Why -> names of checkpoints that were left out."""
-    close: float
-    """The difference of two scores that does not tell two encoders apart."""
 
 
 def answered(table: Table, ask: Ask, times: Stopwatch, log: Callable[[str], None] = lambda text: None) -> Answer:
     """The answer. The best-ranked are timed first; none is timed that cannot pass, or once enough have passed."""
     left_out: dict[str, list[str]] = {}
-    ranked = [*_ranked(table, ask, left_out)]
-    close = table.spread(ranked[0].metric) if ranked and ranked[0].metric else 0.0
-    timed: list[Option] = []
+    ranked, timed, passing = [*_ranked(table, ask, left_out)], list[Option](), list[Option]()
 
     def time(option: Option) -> Option:
         log(f"timing the shape of {option.checkpoint.name}")
         timed.append(replace(option, ms=times(option.checkpoint)))
         return timed[-1]
 
-    passing: list[Option] = []
     for option in ranked:
         why = _cannot(option, ask, times)
-        if why is None and len(passing) >= SHOWN and not _tied(option, passing[0], close):
+        if why is None and len(passing) >= SHOWN and not _tied(option, passing[0], table):
             why = "ranked lower, and not timed"
         if why is None and times.over:
             why = "not timed, because the time for measuring was over"
@@ -99,13 +94,15 @@ def answered(table: Table, ask: Ask, times: Stopwatch, log: Callable[[str], None
         else:
             left_out.setdefault(why or MISSED, []).append(option.checkpoint.name)
     if passing:
-        return Answer([*_first(passing, close, ask)][:SHOWN], True, left_out, close)
-    known = {*left_out.pop(MISSED, ())}
+        return Answer([*_first(passing, table, ask)][:SHOWN], True, left_out)
+    known = {option.checkpoint.name for option in timed}
     for option in sorted(ranked, key=lambda option: _excess(option, ask, times)):
         if len(timed) < SHOWN and option.checkpoint.name not in known and not times.over:
             time(option)
-    timed.sort(key=lambda option: option.excess(option.form(ask), ask))
-    return Answer(timed[:SHOWN], False, left_out, close)
+    best = sorted(timed, key=lambda option: option.excess(option.form(ask), ask))[:SHOWN]
+    shown = {option.checkpoint.name for option in best}
+    others = {why: [name for name in names if name not in shown] for why, names in left_out.items()}
+    return Answer(best, False, {why: names for why, names in others.items() if names})
 
 
 def _ranked(table: Table, ask: Ask, left_out: dict[str, list[str]]) -> Iterator[Option]:
@@ -151,14 +148,16 @@ def _excess(option: Option, ask: Ask, times: Stopwatch) -> float:
     return max(large, 0.0 if ask.ms is None else times.at_least(option.checkpoint) / ask.ms)
 
 
-def _tied(option: Option, best: Option, close: float) -> bool:
+def _tied(option: Option, best: Option, table: Table) -> bool:
     """Whether the scores of two encoders do not tell them apart."""
-    return option.metric is not None and option.metric == best.metric and option.score >= best.score - close
+    if option.metric is None or option.metric != best.metric:
+        return False
+    return option.score >= best.score - table.spread(option.metric)
 
 
-def _first(passing: Sequence[Option], close: float, ask: Ask) -> Iterator[Option]:
+def _first(passing: Sequence[Option], table: Table, ask: Ask) -> Iterator[Option]:
     """The encoders, the fastest of those whose scores do not differ from the best one's in front."""
-    tied = [option for option in passing if _tied(option, passing[0], close)] or passing[:1]
+    tied = [option for option in passing if _tied(option, passing[0], table)] or passing[:1]
     best = min(tied, key=lambda option: option.ms[option.form(ask)])
     yield best
     yield from (option for option in passing if option is not best)

@@ -65,18 +65,18 @@ def _option(place: int, option: Option, answer: Answer, ask: Ask, every: Table) 
         shown = "; ".join(f"{value:g} ({every.sources[source]['title']})" for source, value in sources.items())
         yield f"   {metric['title']}, {metric['about']}: {shown}"
     if place == 1 and answer.passed:
-        yield f"   {_reason(option, answer)}"
+        yield f"   {_reason(option, answer, every)}"
     yield f"   {supports(checkpoint)}"
 
 
-def _reason(option: Option, answer: Answer) -> str:
+def _reason(option: Option, answer: Answer, every: Table) -> str:
     if option.metric is None:
         return "It is the first of those that pass, none of which has a score."
     higher = [each for each in answer.best if each.metric == option.metric and each.score > option.score]
     if not higher:
         return "Its score is the highest of those that pass."
     return (
-        f"It is the fastest of those whose scores are within {answer.close:g} of the highest, "
+        f"It is the fastest of those whose scores are within {every.spread(option.metric):g} of the highest, "
         f"{max(each.score for each in higher):g}: so much two sources differ about one encoder."
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from distill.cli.choose.table import Checkpoint, config_of
 
@@ -86,7 +87,7 @@ class Stopwatch:
         int8 = SCHEMES["onnxruntime"]
         exported = [Form(int8.backend, FLOAT), Form(int8.backend, int8.scheme, int8.name)]
         forms = [untrained.TORCH, *(exported if checkpoint.record.onnx else ())]
-        models = []
+        models: list[Any] = []
         for layers in (FEW, MORE):
             config = config_of(checkpoint, layers)
             if (config.pad_token_id or 0) >= untrained.VOCABULARY:
@@ -96,7 +97,7 @@ class Stopwatch:
         batch = latency.synthetic((1, self.length), untrained.VOCABULARY)
         times = latency.measure(models, [batch], repeats=ROUNDS, warmup=1, least_ms=LEAST_MS)
         middle = {name: float(np.median(values)) for (name, _), values in times.items()}
-        found = {}
+        found: dict[str, tuple[float, float]] = {}
         for form in forms:
             few, more = (middle[f"{layers} {form.name}"] for layers in (FEW, MORE))
             layer = max(more - few, 0.0) / (MORE - FEW)
