@@ -3,6 +3,7 @@
 It first prints estimates from a few small models, and then times the models that it offers.
 
 python -m distill.advise my-bert tickets.csv --speedup 4
+python -m distill.advise my-bert my-small-bert tickets.csv   # two teachers, side by side
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,16 +185,37 @@ def text_of(shape: Shape, whole: Shape) -> str:
     return f"{shape.layers} layers, {shape.hidden} wide, FFN {shape.ffn}"
 
 
+COLUMNS = ("Model", "Variant", "ms", "Speedup", "Weights of its layers", "MiB in float32")
+
+
+def _cells(row: Row) -> list[str]:
+    numbers = [f"{row.milliseconds:.2f}", f"{row.speedup:.2f}x", f"{100 * row.weights:.0f}%", f"{row.size_mib:.0f}"]
+    return [row.model, row.form, *numbers]
+
+
+def show_beside(advices: Mapping[str, Advice]) -> None:
+    """Print what was measured of several teachers, in one table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("Teacher", *COLUMNS, box=None)
+    for teacher, advice in advices.items():
+        for place, row in enumerate(advice.rows):
+            table.add_row("" if place else teacher, *_cells(row))
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(table)
+    console.print("A speedup is over the teacher of the same row, and milliseconds of all rows are of this machine.")
+
+
 def show(advice: Advice, again: str) -> None:
     """Print what was measured. `again`: the command, without a speedup, that trains a model."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    table = Table("Model", "Variant", "ms", "Speedup", "Weights of its layers", "MiB in float32", box=None)
+    table = Table(*COLUMNS, box=None)
     for row in advice.rows:
-        cells = [f"{row.milliseconds:.2f}", f"{row.speedup:.2f}x", f"{100 * row.weights:.0f}%", f"{row.size_mib:.0f}"]
-        table.add_row(row.model, row.form, *cells)
+        table.add_row(*_cells(row))
     if advice.estimated:
         console.print("Estimates, from models of a few other sizes:")
     console.print(table)
@@ -228,9 +250,11 @@ def _parser(prog: str = PROG) -> Parser:
         prog=prog,
         description="Measure how fast a model can get on this machine, before anything is trained.",
     )
-    parser.add_argument("teacher", metavar="TEACHER", help="folder or name of a model")
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", type=Path, help="texts whose lengths are timed; else 8 texts of 128 tokens"
+        "words",
+        metavar="TEACHER [TEACHER ...] [FILE]",
+        nargs="+",
+        help="folders or names of models; and a file of texts whose lengths are timed, else 8 texts of 128 tokens",
     )
     parser.add_argument("--speedup", metavar="N", nargs="+", type=_speedup, default=SPEEDUPS, help="default: 2 4 8")
     parser.add_argument(
@@ -252,13 +276,32 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     return exit_code(lambda: _run(_parser(prog).parse_args(arguments)))
 
 
+def _divided(words: Sequence[str]) -> tuple[Sequence[str], Path | None]:
+    """The teachers, and the file, which is the last of several words: it is one, or is written as one."""
+    from distill.data import formats
+    from distill.data.files import extension
+
+    last = words[-1]
+    written = "://" in last or "*" in last or extension(last)[0] in {*formats.TEXT, *formats.BINARY}
+    if len(words) > 1 and not Path(last).is_dir() and (written or Path(last).is_file()):
+        return words[:-1], Path(last)
+    return words, None
+
+
 def _run(options: argparse.Namespace) -> None:
+    teachers, file = _divided(options.words)
     columns = {name: value for name in ("text", "text_pair", "label") if (value := getattr(options, name))}
-    if columns and options.file is None:
+    if columns and file is None:
         raise ConfigError(f"{', '.join(columns)}: got a column without FILE; must be one of FILE; name the file")
-    config = settings(options.teacher, options.file, options.speedup, options.load, columns)
-    given = {"teacher.name": options.teacher, "tasks.train": str(options.file or "FILE")}
+    configs = {name: settings(name, file, options.speedup, options.load, columns) for name in teachers}
+    if len(configs) > 1:
+        found: dict[str, Advice] = {}
+        for name, config in configs.items():
+            advise(config, lambda advice, name=name: found.update({name: advice}))  # type: ignore[misc]
+        show_beside(found)
+        return
+    given = {"teacher.name": teachers[0], "tasks.train": str(file or "FILE")}
     given |= {} if options.load == BATCH else {"target.load": options.load}
     given |= {f"tasks.{name}": value for name, value in columns.items()}
     again = " ".join(typed.setting(name, value) for name, value in given.items())
-    advise(config, lambda advice: show(advice, f"python -m distill recipe=auto {again}"))
+    advise(configs[teachers[0]], lambda advice: show(advice, f"python -m distill recipe=auto {again}"))

@@ -19,6 +19,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
 from distill.cli import advise, label, predict, recipes
+from distill.cli.choose import command as choose
 from distill.cli.compare import command as compare
 from distill.cli.look import command as look
 from distill.config import load_config
@@ -41,6 +42,7 @@ WRITTEN = [
 PARSERS = {
     "distill.advise": advise._parser,
     "distill.recipes": recipes._parser,
+    "distill.choose": choose._parser,
     "distill.predict": predict._parser,
     "distill.compare": compare._parser,
     "distill.label": label._parser,

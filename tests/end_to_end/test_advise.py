@@ -19,6 +19,8 @@ ERRORS = [
     (["{teacher}", "--text", "body"], "text: got a column without FILE; must be one of FILE; name the file"),
     (["nowhere/at-all"], "teacher.name: got nowhere/at-all"),
     (["{teacher}", "nothing.csv"], "tasks.train: got nothing.csv"),
+    (["{teacher}", "nowhere/at-all", "nothing.csv"], "tasks.train: got nothing.csv"),
+    (["{teacher}", "nowhere/at-all"], "teacher.name: got nowhere/at-all"),
 ]
 
 
@@ -30,6 +32,26 @@ def test_bad_input_is_one_message(
     error = capsys.readouterr().err
     assert message in error.splitlines()[-1]
     assert "Traceback" not in error
+
+
+def test_the_last_of_several_words_is_a_file_if_it_is_written_as_one(tmp_path: Path) -> None:
+    texts, model = tmp_path / "texts", tmp_path / "model.csv"
+    texts.write_text("a")
+    model.mkdir()
+    assert advise._divided(["a", "b"]) == (["a", "b"], None)
+    assert advise._divided(["a", "b", "c.jsonl"]) == (["a", "b"], Path("c.jsonl"))
+    assert advise._divided(["a.csv"]) == (["a.csv"], None)
+    assert advise._divided(["a", str(texts)]) == (["a"], texts)
+    assert advise._divided(["a", str(model)]) == (["a", str(model)], None)
+
+
+def test_teachers_stand_side_by_side_each_with_its_models(capsys: pytest.CaptureFixture[str]) -> None:
+    row = advise.Row("the teacher", "torch fp32", 8.0, 1.0, 1.0, 90.0)
+    small = advise.Row("3 layers, 64 wide, FFN 96", "onnxruntime int8", 2.0, 4.0, 0.25, 30.0)
+    advise.show_beside({"one": advise.Advice([row, small], False, {}), "two": advise.Advice([row], False, {})})
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in lines[1:4]] == ["one", "3", "two"]
+    assert lines[2][-4:] == ["2.00", "4.00x", "25%", "30"]
 
 
 @pytest.mark.slow

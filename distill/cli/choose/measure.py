@@ -1,0 +1,105 @@
+"""Milliseconds and MiB of encoders on this machine: of models with random weights, of which times do not depend.
+
+As in a search for a shape, models with few layers are timed, and the time of a layer is their difference.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from distill.cli.choose.table import Checkpoint, config_of
+
+FEW, MORE = 1, 2
+"""Numbers of layers of the two models that are timed."""
+ROUNDS, LEAST_MS = 5, 20.0
+"""Rounds of a timing, and the least time of one."""
+FASTER = 8.0
+"""How many times as fast as float32 an int8 model may be, for an estimate that rules a model out."""
+
+FLOAT, INT8 = "fp32", "int8"
+
+
+def mib_of(checkpoint: Checkpoint) -> dict[str, float]:
+    """Scheme -> MiB of its weights: all in float32; in int8, as ONNX Runtime's file has them, but for what is neither
+    the token embeddings nor the layers, which stays float32."""
+    embeddings, layers, every = checkpoint.parameters
+    whole = {FLOAT: 4 * every}
+    if checkpoint.record.onnx:
+        whole[INT8] = embeddings + layers + 4 * (every - embeddings - layers)
+    return {scheme: millions * 1e6 / 2**20 for scheme, millions in whole.items()}
+
+
+def applied(checkpoint: Checkpoint) -> float:
+    """Millions of multiplications for each token: the weights of its layers, shared ones once for each layer."""
+    return checkpoint.parameters[1] * (checkpoint.shape[0] if checkpoint.record.shared_layers else 1)
+
+
+class Stopwatch:
+    """Times encoders, those of one width once. `seconds`: after these, no further one is timed."""
+
+    def __init__(self, length: int, seconds: float) -> None:
+        self.length = length
+        self.ends = time.monotonic() + seconds
+        self._layers: dict[str, dict[str, tuple[float, float]]] = {}
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() > self.ends
+
+    @functools.cached_property
+    def _millions_in_ms(self) -> float:
+        """Millions of multiplications in float32 in a millisecond, of a matrix product of a layer's size."""
+        import torch
+
+        rows, weights, best = torch.randn(self.length, 768), torch.randn(768, 3072), float("inf")
+        for _ in range(30):
+            start = time.perf_counter()
+            rows @ weights
+            best = min(best, 1000 * (time.perf_counter() - start))
+        return self.length * weights.numel() / 1e6 / best
+
+    def at_least(self, checkpoint: Checkpoint) -> float:
+        """Milliseconds that it takes at the least, without timing it."""
+        faster = FASTER if checkpoint.record.onnx else 1.0
+        return applied(checkpoint) * self.length / self._millions_in_ms / faster
+
+    def __call__(self, checkpoint: Checkpoint) -> Mapping[str, float]:
+        """Form -> milliseconds of one text of `length` tokens."""
+        key = repr([checkpoint.type, checkpoint.shape[1:], checkpoint.config])
+        if key not in self._layers:
+            self._layers[key] = self._timed(checkpoint)
+        return {form: outside + checkpoint.shape[0] * layer for form, (outside, layer) in self._layers[key].items()}
+
+    def _timed(self, checkpoint: Checkpoint) -> dict[str, tuple[float, float]]:
+        """Form -> milliseconds outside of the layers, and of a layer."""
+        from dataclasses import replace
+
+        import numpy as np
+
+        from distill.config.schemes import SCHEMES, Form
+        from distill.deploy.export import untrained
+        from distill.inference import latency
+        from distill.runtime.cores import cores
+
+        int8 = SCHEMES["onnxruntime"]
+        exported = [Form(int8.backend, FLOAT), Form(int8.backend, int8.scheme, int8.name)]
+        forms = [untrained.TORCH, *(exported if checkpoint.record.onnx else ())]
+        models: list[Any] = []
+        for layers in (FEW, MORE):
+            config = config_of(checkpoint, layers)
+            if (config.pad_token_id or 0) >= untrained.VOCABULARY:
+                config.pad_token_id = 0  # so that the vocabulary of what is timed can be small
+            made = untrained.runners(config, forms, device="cpu", threads=cores())
+            models += [replace(runner, name=f"{layers} {form.name}") for form, runner in made.items()]
+        batch = latency.synthetic((1, self.length), untrained.VOCABULARY)
+        times = latency.measure(models, [batch], repeats=ROUNDS, warmup=1, least_ms=LEAST_MS)
+        middle = {name: float(np.median(values)) for (name, _), values in times.items()}
+        found: dict[str, tuple[float, float]] = {}
+        for form in forms:
+            few, more = (middle[f"{layers} {form.name}"] for layers in (FEW, MORE))
+            layer = max(more - few, 0.0) / (MORE - FEW)
+            found[form.name] = max(few - FEW * layer, 0.0), layer
+        return found
