@@ -218,6 +218,7 @@ class Context:
                 )  # fmt: skip
         encoded: encode.Encoded | align.Aligned = form.stored(folder)
         if kind is not None:
+            assert isinstance(encoded, encode.Encoded)
             segments.check_pairs(encoded, kind)
         return encoded
 
