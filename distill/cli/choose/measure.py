@@ -83,6 +83,9 @@ class Stopwatch:
         from distill.deploy.export import untrained
         from distill.inference import latency
         from distill.runtime.cores import cores
+        from distill.runtime.machine import silence
+
+        silence()
 
         int8 = SCHEMES["onnxruntime"]
         exported = [Form(int8.backend, FLOAT), Form(int8.backend, int8.scheme, int8.name)]
