@@ -1,1 +1,1 @@
-"""`distill look`: what one model, or a teacher and its student, compute from one text, as a page."""
+"""`distill look`: what a model, or a teacher and its student, compute from one text, as a page."""

@@ -52,7 +52,8 @@ def _run(options: argparse.Namespace) -> None:
     from distill.runtime.storage.atomic import writing_file
 
     if options.tokens < LEAST:
-        raise ConfigError(f"--tokens: got {options.tokens}; must be >= {LEAST}; set --tokens {LEAST} or more")
+        least = quoting.option("--tokens", str(LEAST))
+        raise ConfigError(f"--tokens: got {options.tokens}; must be >= {LEAST}; set {least} or more")
     folders = [options.folder, *([] if options.beside is None else [options.beside])]
     new = not options.overwrite
     out = outputs.checked(options.out, "--out", inputs=folders, overwrite=options.overwrite, stdout=False)

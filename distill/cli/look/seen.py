@@ -72,8 +72,7 @@ def see(folder: str | Path, argument: str, texts: Sequence[str], most: int, say:
     with _named(argument):
         path = located(folder)
         read(path)  # refuses a folder with several heads
-        for line in teacher.check_given(path, "folder"):
-            say(line)
+        unused = teacher.check_given(path, "folder")
         config, tokenizer = teacher.read_config(path, "folder"), teacher.load_tokenizer(path)
         if int(config.num_hidden_layers) == 0:
             raise ConfigError(
@@ -82,6 +81,8 @@ def see(folder: str | Path, argument: str, texts: Sequence[str], most: int, say:
             )
         teacher.check_vocabulary(tokenizer, config, "folder")
     discriminator = config.model_type == "electra" and any("ForPreTraining" in n for n in class_names(config_of(path)))
+    for note in () if discriminator else unused:  # of a discriminator, the head is among them, and is used here
+        say(note)
     auto = transformers.ElectraForPreTraining if discriminator else transformers.AutoModel
     settings = {"dtype": torch.float32, "attn_implementation": "eager"}
     model, _, _ = load_whole(auto, path, claimed=discriminator, **settings)
