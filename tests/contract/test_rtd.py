@@ -34,9 +34,9 @@ def test_a_discriminator_keeps_its_objective_and_its_head(run: Any, tmp_path: Pa
         ElectraForPreTraining.from_pretrained(given),
     )
     assert made.config.num_hidden_layers == 2
-    # Two steps of the warm-up move each weight by less than twice the learning rate.
+    # Two steps of Adam move each weight by about twice the learning rate, 5e-4, at most; a new head would be far away.
     for name, value in theirs.discriminator_predictions.state_dict().items():
-        torch.testing.assert_close(made.discriminator_predictions.state_dict()[name], value, rtol=0, atol=1e-3)
+        torch.testing.assert_close(made.discriminator_predictions.state_dict()[name], value, rtol=0, atol=1.1e-3)
     tuned = whole(tmp_path / "out" / "finetune" / "order", AutoModelForSequenceClassification)
     assert tuned.config.model_type == "electra"
 

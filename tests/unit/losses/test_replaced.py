@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Bernoulli, kl_divergence
 
@@ -17,6 +18,7 @@ from distill.data.collate import draws
 from distill.losses.objective import Objective
 from distill.losses.replaced import drawn, replaced
 from distill.losses.terms import Term
+from distill.models import families
 
 FOUND = Term(1.0, "replaced", "labels", "all", losses.supervised)
 TEMPERATURE = 3.0
@@ -58,10 +60,17 @@ def test_the_loss_is_that_of_transformers(models: tuple[Any, Any, Any], batch: d
     found = replaced(generator, batch)
     assert 0 < found["replaced"].sum() <= len(batch["masked"])
     inputs = {name: found[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
-    theirs = student(**inputs, labels=flags(found)).loss
+    outputs = student(**inputs, labels=flags(found))
+    theirs, real = outputs.loss, batch["real"]
+    rows = families.rtd_logits(student, families.encode(student, found).flatten(0, 1)[real])
+    by_row = F.binary_cross_entropy_with_logits(
+        outputs.logits.flatten()[real], found["replaced"].double(), reduction="none"
+    )
+    torch.testing.assert_close(losses.supervised(rows, found["replaced"]), by_row, rtol=1e-12, atol=1e-12)
     objective = Objective(student, {"found": FOUND}, generator=generator)
     (ours,) = objective(batch) / objective.counts(batch)
-    torch.testing.assert_close(ours.double(), theirs, rtol=1e-6, atol=0)  # the objective returns float32
+    # Both are float32, of logits in float64.
+    torch.testing.assert_close(ours.float(), theirs.float(), rtol=1e-6, atol=0)
     ours.backward()
     assert all(parameter.grad is None for parameter in generator.parameters())
     ours_of = {name: parameter.grad.clone() for name, parameter in student.named_parameters()}
