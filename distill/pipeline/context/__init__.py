@@ -217,7 +217,7 @@ class Context:
                     taken=lambda: self.machine.log(f"corpus: encoded by an earlier run, in the {owner}'s tokens"),
                 )  # fmt: skip
         encoded: encode.Encoded | align.Aligned = form.stored(folder)
-        if kind is not None:
+        if kind is not None and isinstance(encoded, encode.Encoded):
             segments.check_pairs(encoded, kind)
         return encoded
 
