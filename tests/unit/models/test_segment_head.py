@@ -124,8 +124,9 @@ def test_a_batch_without_pairs_trains_nothing_of_the_head(tiny_model, batch: dic
     """But its parameters have a gradient, for which data parallelism waits."""
     none = torch.zeros(0, dtype=torch.int64)
     model = tiny_model("bert")
-    objective = Objective(model, {"pairs": term("next_sentence")}, segment_head=SegmentHead(16, 0.02))
+    head = SegmentHead(16, 0.02)
+    objective = Objective(model, {"pairs": term("next_sentence")}, segment_head=head)
     sums = objective(batch | {"pairs": none, "pair_labels": none})
     sums.sum().backward()
     assert sums.tolist() == [0]
-    assert all(p.grad is not None and not p.grad.any() for p in objective.segment_head.parameters())
+    assert all(p.grad is not None and not p.grad.any() for p in head.parameters())
