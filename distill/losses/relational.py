@@ -71,8 +71,8 @@ def distances(student: Tensor, teacher: Tensor) -> Tensor:
     Park et al. 2019, RKD, arXiv 1904.05068, equations 4 to 6. Deviation: the mean over pairs, as in the authors' code,
     and not their sum.
     """
-    both = (_relative_distances(working(vectors)) for vectors in (student, teacher.detach()))
-    return F.huber_loss(*both, reduction="none").sum(dim=1) / max(len(student) - 1, 1)
+    ours, theirs = (_relative_distances(working(vectors)) for vectors in (student, teacher.detach()))
+    return F.huber_loss(ours, theirs, reduction="none").sum(dim=1) / max(len(student) - 1, 1)
 
 
 @of_batch
