@@ -57,7 +57,7 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
 
 def compared_in_batch(term: Term) -> tuple[FeatureKind, ...]:
     """The kinds whose rows the loss of a term compares with each other; none for a loss of single rows."""
-    return BATCH_LOSSES.get(term.loss.get("_target_"), ()) if isinstance(term.loss, Mapping) else ()
+    return BATCH_LOSSES.get(str(term.loss.get("_target_")), ()) if isinstance(term.loss, Mapping) else ()
 
 
 def _of_batch(where: str, key: str, term: Term, kind: FeatureKind, stage: Train) -> Iterator[Line]:
