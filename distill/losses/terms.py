@@ -50,7 +50,7 @@ class Term:
     def of_batch(self) -> bool:
         """Whether its loss compares the rows of a batch with each other, so that it needs all rows of a step at once.
         Its value is then the mean of what the loss returns."""
-        return getattr(getattr(self.loss, "func", self.loss), "of_batch", False)
+        return bool(getattr(getattr(self.loss, "func", self.loss), "of_batch", False))
 
     def total(self, student: Tensor, other: Tensor, rows: int) -> Tensor:
         """Sum [] of the loss over `rows` rows of the student and of the teacher, or labels. If it is of a batch, each

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from distill.models.families.embedding import EncoderForVectors
 from tests.end_to_end.test_processes import TINY, check_equal, trained
 
 pytestmark = pytest.mark.slow
@@ -15,21 +16,20 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classification", "embedding"])
 def test_two_processes_equal_one(kind: str, tmp_path: Path) -> None:
     """43 rows are six steps of seven, which two processes share unequally, and one of a single row."""
-    head = "SequenceClassification" if kind == "classification" else ""
-    sizes = {"length": 66, "num_labels": 3} if head else {"length": 66}
-    given = TINY["save"](tmp_path / "given", "bert", head, hidden_size=32, num_hidden_layers=4, **sizes)
-    if not head:
-        from distill.models.families.embedding import EncoderForVectors
-
+    embeds = kind == "embedding"
+    sizes = {"hidden_size": 32, "num_hidden_layers": 4, "length": 66}
+    given = TINY["save"](tmp_path / "given", "bert", "" if embeds else "MaskedLM", **sizes)
+    if embeds:
         EncoderForVectors.from_pretrained(given).save_pretrained(given)
-    sentences = TINY["SENTENCES"]
-    labels = ["bad", "fair", "good"] if head else [0.0, 0.5, 1.0]
-    rows = [
-        {"text": f"{sentences[n % 8]} {n}", "label": labels[n % 3]} | ({} if head else {"other": sentences[n // 8]})
+    texts, labels = TINY["SENTENCES"], ["bad", "fair", "good"]
+    rows: list[dict[str, object]] = [
+        {"query": texts[n // 8], "document": f"{texts[n % 8]} {n}", "relevance": n % 3}
+        if embeds
+        else {"text": f"{texts[n % 8]} {n}", "label": labels[n % 3]}
         for n in range(43)
     ]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    whole = ["distances=distances", "angles=angles", "pooled=pooled", *(["intra_class=intra_class"] if head else [])]
+    whole = ["distances=distances", "angles=angles", "pooled=pooled", *([] if embeds else ["intra_class=intra_class"])]
     own = "stages.recover"
     settings = [
         "recipe=prune", "limit.steps=7", "limit.examples=43", "precision=fp32", "threads=1", "teacher=hub",

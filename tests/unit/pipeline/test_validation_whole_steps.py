@@ -58,19 +58,16 @@ def test_labels_are_not_the_outputs_of_a_batch() -> None:
 @pytest.mark.parametrize("loss", [*LOSSES, "mse"])
 def test_rows_are_those_of_all_processes_or_the_term_is_refused(loss: str, kind: str, processes: int) -> None:
     features = LOSSES[loss][0].name if loss in LOSSES else "hidden"
-    task = SimpleNamespace(task=SimpleNamespace(kind=TASK_TYPES[kind]))
+    task: Any = SimpleNamespace(task=SimpleNamespace(kind=TASK_TYPES[kind]))
     stage = Train(terms={"x": term(loss, features), "none": term("angles", "pooled", weight=0.0)})
-    step = SimpleNamespace(stage="s", settings=stage, on_corpus=False)
-    lines = [*map(str, problems({"mine": task}, [step], processes))]  # type: ignore[dict-item, list-item]
+    step: Any = SimpleNamespace(stage="s", settings=stage, on_corpus=False)
+    lines = [*map(str, problems({"mine": task}, [step], processes))]
     whole_texts = kind in ("classification", "regression", "multi_label", "reranking")
-    if loss == "mse":
-        wanted = []
-    elif loss == "intra_class" and not (whole_texts or kind == "token_classification"):
+    wanted: list[str] = []
+    if loss == "intra_class" and not (whole_texts or kind == "token_classification"):
         wanted = [f"be 0 for mine, a task of kind {kind}, whose rows have no classes in common; set stages.s.terms.x."]
-    elif processes == 2 and not (whole_texts or kind in ("embedding", "retrieval")):
+    elif loss in LOSSES and processes == 2 and not (whole_texts or kind in ("embedding", "retrieval")):
         wanted = [f"be 0 for mine, a task of kind {kind}, with 2 processes, each of which compares its own rows of a "]
-    else:
-        wanted = []
     starts = [f"stages.s.terms.x.weight: got 1; must {words}" for words in wanted]
     assert [line[: len(start)] for line, start in zip(lines, starts, strict=True)] == starts
 
