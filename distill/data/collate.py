@@ -180,7 +180,7 @@ def draws(chosen: NDArray[np.bool_], samples: NDArray[Any], *, seed: int, epoch:
     """
     row, column = np.nonzero(chosen)
     state = _sample_state(seed, epoch, np.asarray(samples))[row]
-    return _uniform(state, column.astype(np.uint64), 3).astype(np.float32)
+    return _uniform(state, column.astype(np.uint64), 4).astype(np.float32)
 
 
 def token_weights(

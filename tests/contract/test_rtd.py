@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, ElectraForPreTraining
 
 from distill import config
+from distill.errors import UserError
 from distill.pipeline import validation
 from distill.runtime.storage import atomic, run_folder
 
@@ -108,3 +109,13 @@ def test_models_without_the_head_are_refused_before_any_training(
     with pytest.raises(ConfigError, match=message):
         run(tmp_path, "electra_small", *arguments(given, "adapt", "pretrain"), *settings)
     assert not (tmp_path / "out" / "adapt").exists()
+
+
+def test_a_teacher_without_a_language_model_head_is_no_teacher_of_logits(run: Any, tmp_path: Path) -> None:
+    """Its head would be random, and nothing would say so."""
+    given = folder(tmp_path, "bert", "")
+    words = ["stages.pretrain.start=teacher", "stages.pretrain.teacher=teacher", "limit.steps=1"]
+    with pytest.raises(UserError, match="got a model without such a head; must have a language-model head for terms"):
+        run(tmp_path, "distilbert", *arguments(given, "pretrain"), *words)
+    run(tmp_path, "minilmv2", *arguments(given, "pretrain"), *words, "output=other")
+    assert (tmp_path / "other" / "pretrain" / run_folder.MANIFEST).is_file()

@@ -12,14 +12,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from distill.config import Train
-from distill.config.feature_kinds import POOLED
+from distill.config.feature_kinds import LOGITS, POOLED
 from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import draws, mask_tokens, pad, token_weights
 from distill.data.encode import Encoded
 from distill.data.segments import paired
 from distill.data.whole_words import word_masking
 from distill.deploy.export.embedder import PROJECTION
-from distill.errors import ConfigError
+from distill.errors import ConfigError, Problem
 from distill.losses.objective import Objective
 from distill.losses.terms import Term, bound
 from distill.models import teacher
@@ -59,7 +59,10 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
     terms = _computable(inputs.name, bound(settings.terms), folders, runtime)
     if not any(term.compare_with == "teacher" for term in terms.values()):
         folders, weights = [], [1.0]
-    teachers = [frozen(load(folder)[0], runtime.machine) for folder in folders]
+    loaded = [load(folder) for folder in folders]
+    if not all(has_head for _, has_head in loaded):
+        _check_heads(inputs.name, terms)
+    teachers = [frozen(model, runtime.machine) for model, _ in loaded]
     generator = None
     if finds_replaced(settings):
         assert inputs.generator is not None
@@ -101,6 +104,16 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
     more = {} if head is None else tensors(head, model)
     _save(inputs.name, model, made, inputs.tokenizer, _projection(objective), more, runtime)
     return made
+
+
+def _check_heads(name: str, terms: Mapping[str, Term]) -> None:
+    """Raise ConfigError if a term compares with the language-model head of a teacher that has none: it would be
+    random."""
+    for label, term in terms.items():
+        if term.kind is LOGITS and term.compare_with == "teacher":
+            must = f"have a language-model head for terms.{label}"
+            do = f"name a stage that trains one, as adapt does in recipe=distilbert, or set terms.{label}.weight=0"
+            raise ConfigError(Problem(f"stages.{name}.teacher", "a model without such a head", must, do))
 
 
 def _computable(name: str, terms: dict[str, Term], teachers: list[Path], runtime: Runtime) -> dict[str, Term]:
