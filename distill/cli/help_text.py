@@ -39,7 +39,7 @@ def text(program: str) -> str:
         "Recipes (recipe=NAME):": {name: purpose(path) for name, path in config.recipes().items()},
         "Other choices (group=option):": {group: ", ".join(options) for group, options in sorted(choices().items())},
     }
-    return "\n\n".join([ABOUT, *("\n".join([title, "", *_columns(rows)]) for title, rows in parts.items())]) + "\n"
+    return "\n\n".join([ABOUT, *("\n".join([title, *_columns(rows)]) for title, rows in parts.items())]) + "\n"
 
 
 def purpose(recipe: Path) -> str:
