@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -40,7 +41,7 @@ def test_two_processes_equal_one(kind: str, tmp_path: Path) -> None:
         *(f"+term@{own}.terms.{name}" for name in whole),
         # Adam would divide gradients by their size, and make steps of what is rounding between nearly equal outputs.
         f"{own}.optimizer._target_=torch.optim.SGD", f"~{own}.optimizer.betas", f"~{own}.optimizer.eps",
-        f"{own}.optimizer.lr=0.3",
+        f"{own}.optimizer.lr=0.01", f"{own}.clip=1e6",
     ]  # fmt: skip
     one, two = (run / "recover" / "own" for run in trained(tmp_path, settings))
     logs = [json.loads((run / "manifest.json").read_text()) for run in (one, two)]
@@ -48,4 +49,14 @@ def test_two_processes_equal_one(kind: str, tmp_path: Path) -> None:
     assert logs[0]["tokens"] == logs[1]["tokens"]
     assert mean_terms(logs[1]) == pytest.approx(mean_terms(logs[0]), rel=1e-3, abs=1e-6)
     assert min(mean_terms(logs[0])[name.partition("=")[0]] for name in whole) > 1e-4
-    TINY["check_trained_alike"](*(load_file(run / "model.safetensors") for run in (one, two)))
+    ours, theirs = moved(one), moved(two)
+    assert np.linalg.norm(ours) > 1e-3
+    # Rounding counts where the outputs for all texts are nearly equal, as those of a random model.
+    assert np.linalg.norm(ours - theirs) < 1e-2 * np.linalg.norm(ours)
+
+
+def moved(folder: Path) -> np.ndarray:
+    """What a stage added to the weights of the pruned model from which it started, [weights]."""
+    pruned = load_file(folder.parents[1] / "prune" / "own" / "model.safetensors")
+    trained = load_file(folder / "model.safetensors")
+    return np.concatenate([(trained[name] - pruned[name]).ravel() for name in sorted(pruned)])
