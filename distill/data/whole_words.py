@@ -19,7 +19,9 @@ from distill.config.masking_units import MASKING_UNITS, MaskingUnit
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Bools, Ints, Floats = NDArray[np.bool_], NDArray[np.int64], NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 LONGEST = 10
 """A longer word is divided into words of so many tokens: where a language has no spaces, a word may be a whole text."""
