@@ -6,6 +6,7 @@ import runpy
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from distill import losses
@@ -28,6 +29,7 @@ def stories(count: int, seed: int) -> list[str]:
     return [" ".join(f"{text.capitalize()}." for text in texts) for texts in kept]
 
 
+@pytest.mark.slow
 def test_the_order_is_learned_well_above_chance(tmp_path: Path) -> None:
     words, corpora = TINY["tokenizer"](), []
     for seed in range(2):
