@@ -21,6 +21,8 @@ EXAMPLES = {
 }
 """Words after the program -> what they do."""
 WIDTH = 120
+PAPERS = "paper/"
+"""Start of the names of recipes at the scale of their papers."""
 _PURPOSE = re.compile(r"^# For: (.+)$", re.MULTILINE)
 """The line of a recipe's header on what it is for and what it costs."""
 
@@ -36,10 +38,19 @@ def text(program: str) -> str:
             name: command.summary for name, command in COMMANDS.items()
         },
         "Runs:": {f"{program} {words}": meaning for words, meaning in EXAMPLES.items()},
-        "Recipes (recipe=NAME):": {name: purpose(path) for name, path in config.recipes().items()},
+        "Recipes (recipe=NAME):": _recipes(),
         "Other choices (group=option):": {group: ", ".join(options) for group, options in sorted(choices().items())},
     }
     return "\n\n".join([ABOUT, *("\n".join([title, *_columns(rows)]) for title, rows in parts.items())]) + "\n"
+
+
+def _recipes() -> dict[str, str]:
+    """Recipe -> its purpose; one line for all recipes of a folder, which are at the scale of their papers."""
+    every = config.recipes()
+    papers = [name.removeprefix(PAPERS) for name in every if name.startswith(PAPERS)]
+    return {name: purpose(path) for name, path in every.items() if not name.startswith(PAPERS)} | {
+        f"{PAPERS}NAME": f"at the papers' scale: {', '.join(papers)}; needs GPUs"
+    }
 
 
 def purpose(recipe: Path) -> str:
@@ -50,9 +61,11 @@ def purpose(recipe: Path) -> str:
 
 
 def choices() -> dict[str, list[str]]:
-    """Group -> its options. Stages are left out: recipes alone choose among them."""
-    folders = [folder for folder in config.folder("conf").iterdir() if folder.is_dir() and folder.name != "stage"]
-    return {folder.name: sorted(file.stem for file in folder.glob("*.yaml")) for folder in folders}
+    """Group -> its options, if there are several. Stages are left out, because recipes alone choose among them, and so
+    are terms, which `distill recipes` explains."""
+    folders = [f for f in config.folder("conf").iterdir() if f.is_dir() and f.name not in ("stage", "term")]
+    found = {folder.name: sorted(file.stem for file in folder.glob("*.yaml")) for folder in folders}
+    return {group: options for group, options in found.items() if len(options) > 1}
 
 
 def _columns(rows: Mapping[str, str]) -> Iterator[str]:

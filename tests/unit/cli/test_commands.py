@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 import subprocess
 import sys
 import tomllib
@@ -132,9 +133,12 @@ def test_another_word_is_one_line_that_names_the_commands(
 def test_help_has_a_line_for_each_command_and_recipe() -> None:
     text = help_text.text("distill")
     lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("  ")}
-    assert {*COMMANDS, *recipes(), "teacher", "tasks", "corpus"} <= lines.keys()
+    of_papers = {name.partition("/")[2] for name in recipes() if "/" in name}
+    others = {name: file for name, file in recipes().items() if "/" not in name}
+    assert {*COMMANDS, *others, "teacher", "tasks", "corpus"} <= lines.keys()
+    assert of_papers == {*re.findall(r"[a-z]\w+(?=[,;])", lines["paper/NAME"])}
     assert all(lines[name].endswith(f"   {command.summary}") for name, command in COMMANDS.items())
-    assert all(lines[name].endswith(f"   {help_text.purpose(file)}") for name, file in recipes().items())
+    assert all(lines[name].endswith(f"   {help_text.purpose(file)}") for name, file in others.items())
     assert "\n  distill -m recipe=distilbert seed=0,1,2 " in text
     longest = help_text.text("python -m distill").splitlines()
     assert max(map(len, longest)) <= 120
