@@ -80,7 +80,9 @@ def by_offsets(tokenizer: Any, text: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("make", "oracle"), [(wordpiece, word_ids), (unigram, word_ids), (byte_level, by_offsets)], ids=str
+    ("make", "oracle"),
+    [(wordpiece, word_ids), (unigram, word_ids), (byte_level, by_offsets)],
+    ids=lambda made: made.__name__,
 )
 def test_tokens_of_a_word_are_those_of_the_library(make: Callable[[], Any], oracle: Callable[[Any, str], Any]) -> None:
     tokenizer = make()
