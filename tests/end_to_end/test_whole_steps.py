@@ -15,19 +15,29 @@ from tests.end_to_end.test_processes import TINY, mean_terms, trained
 pytestmark = pytest.mark.slow
 
 
-def test_two_processes_equal_one(tmp_path: Path) -> None:
-    """43 rows are six steps of seven, which two processes share unequally, and one of a single row. Each row has two
-    texts."""
-    given = TINY["save"](tmp_path / "given", "bert", "", hidden_size=32, num_hidden_layers=4, length=66)
-    EncoderForVectors.from_pretrained(given).save_pretrained(given)
-    texts = TINY["SENTENCES"]
-    rows = [{"query": texts[n // 8], "document": f"{texts[n % 8]} {n}", "relevance": n % 3} for n in range(43)]
+@pytest.mark.parametrize("kind", ["classification", "embedding"])
+def test_two_processes_equal_one(kind: str, tmp_path: Path) -> None:
+    """43 rows are six steps of seven, which two processes share unequally, and one of a single row. Each row of an
+    embedder has two texts. A classifier does one step: correlations of probabilities that hardly differ between rows
+    make differences of what is rounding."""
+    embeds, texts, labels = kind == "embedding", TINY["SENTENCES"], ["bad", "fair", "good"]
+    steps, head = (7, {}) if embeds else (1, {"num_labels": 3, "id2label": dict(enumerate(labels)), "std": 0.2})
+    sizes = {"hidden_size": 32, "num_hidden_layers": 4, "length": 66} | head
+    given = TINY["save"](tmp_path / "given", "bert", "" if embeds else "SequenceClassification", **sizes)
+    if embeds:
+        EncoderForVectors.from_pretrained(given).save_pretrained(given)
+    rows: list[dict[str, object]] = [
+        {"query": texts[n // 8], "document": f"{texts[n % 8]} {n}", "relevance": n % 3}
+        if embeds
+        else {"text": f"{texts[n % 8]} {n}", "label": labels[n % 3]}
+        for n in range(43)
+    ]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    whole = ["distances=distances", "angles=angles", "pooled=pooled"]
+    whole = ["distances=distances", "angles=angles", "pooled=pooled", *([] if embeds else ["intra_class=intra_class"])]
     own = "stages.recover"
     settings = [
-        "recipe=prune", "limit.steps=7", "limit.examples=43", "precision=fp32", "threads=1", "teacher=hub",
-        f"teacher.name={given}", "tasks=own", f"tasks.train={tmp_path / 'own.jsonl'}", "tasks.kind=embedding",
+        "recipe=prune", f"limit.steps={steps}", "limit.examples=43", "precision=fp32", "threads=1", "teacher=hub",
+        f"teacher.name={given}", "tasks=own", f"tasks.train={tmp_path / 'own.jsonl'}", f"tasks.kind={kind}",
         "tasks.max_length=32", "target.speedup=null", "student.num_hidden_layers=2",
         "pipeline=[finetune_teacher,prune,recover]", f"{own}.batch.examples=7", f"{own}.dropout=0",
         *(f"+term@{own}.terms.{name}" for name in whole),
@@ -37,7 +47,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     ]  # fmt: skip
     one, two = (run / "recover" / "own" for run in trained(tmp_path, settings))
     logs = [json.loads((run / "manifest.json").read_text()) for run in (one, two)]
-    assert logs[0]["steps"] == logs[1]["steps"] == 7
+    assert logs[0]["steps"] == logs[1]["steps"] == steps
     assert logs[0]["tokens"] == logs[1]["tokens"]
     assert mean_terms(logs[1]) == pytest.approx(mean_terms(logs[0]), rel=1e-3, abs=1e-6)
     assert min(mean_terms(logs[0])[name.partition("=")[0]] for name in whole) > 1e-4
