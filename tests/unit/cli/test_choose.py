@@ -24,7 +24,7 @@ EVERY = table()
 NAMES = list(EVERY.checkpoints)
 
 
-class Invented:
+class Invented(Stopwatch):
     """Times that follow from multiplications, without a model."""
 
     def __init__(self, over_after: int = 1000) -> None:
