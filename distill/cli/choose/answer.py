@@ -12,6 +12,7 @@ from distill.data.task_types import TaskType
 SHOWN = 3
 """Number of encoders in an answer: the best, and the two next best."""
 MISSED = "too slow or too large when timed"
+UNTIMED = "not timed, because the time for measuring was over"
 
 
 def scheme_of(form: str) -> str:
@@ -88,7 +89,7 @@ def answered(table: Table, ask: Ask, times: Stopwatch, log: Callable[[str], None
         if why is None and len(passing) >= SHOWN and not _tied(option, passing[0], table):
             why = "ranked lower, and not timed"
         if why is None and times.over:
-            why = "not timed, because the time for measuring was over"
+            why = UNTIMED
         if why is None and (done := time(option)).passes(ask):
             passing.append(done)
         else:

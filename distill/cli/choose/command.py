@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from distill.cli.choose.answer import Answer, Ask, Option, answered, scheme_of
+from distill.cli.choose.answer import UNTIMED, Answer, Ask, Option, answered, scheme_of
 from distill.cli.choose.measure import Stopwatch
 from distill.cli.choose.table import ENGLISH, Table, supports, table
 from distill.cli.options import Parser, count, exit_code, say
@@ -36,6 +36,8 @@ def lines(answer: Answer, ask: Ask, every: Table) -> Iterator[str]:
     )
     if not answer.best:
         yield "No encoder of the table is for this, or none could be timed in time."
+    elif untimed := [] if answer.passed else answer.left_out.get(UNTIMED, []):
+        yield f"None of those timed passes as it is; for {len(untimed)}, which may pass, time was over. Nearest:"
     elif not answer.passed:
         yield "No encoder of the table passes as it is. These miss the limits by least:"
     for place, option in enumerate(answer.best, 1):

@@ -24,7 +24,7 @@ EVERY = table()
 NAMES = list(EVERY.checkpoints)
 
 
-class Invented:
+class Invented(Stopwatch):
     """Times that follow from multiplications, without a model."""
 
     def __init__(self, over_after: int = 1000) -> None:
@@ -145,6 +145,19 @@ def test_what_cannot_pass_is_not_timed_and_timing_ends() -> None:
     answer = answered(EVERY, Ask(TASK_TYPES["classification"], ("en",), 64), short)
     assert len(short.timed) == 1
     assert any("time for measuring was over" in why for why in answer.left_out)
+
+
+def test_none_is_said_not_to_pass_that_was_not_timed() -> None:
+    ask = Ask(TASK_TYPES["classification"], ("en",), 64, 10.0, None)
+    for over_after in range(1, 30):
+        answer = answered(EVERY, ask, Invented(over_after))
+        said = " ".join(command.lines(answer, ask, EVERY))
+        untimed = any("time for measuring was over" in why for why in answer.left_out)
+        assert ("which may pass, time was over" in said) == (untimed and not answer.passed)
+        assert not (untimed and "No encoder of the table passes" in said)
+        if over_after == 1:
+            assert untimed
+            assert not answer.passed, "the limit is to be too low for the first that is timed"
 
 
 def test_of_scores_that_two_sources_do_not_tell_apart_the_fastest_is_first() -> None:
