@@ -36,5 +36,10 @@ def clusters(texts: Sequence[Sequence[str]]) -> np.ndarray | None:
     edges = rows[connects], count + number[connects]
     graph = coo_array((np.ones(len(edges[0]), np.int8), edges), shape=[count + len(known)] * 2)
     _, part = connected_components(graph, directed=False)
-    _, part, sizes = np.unique(part[:count], return_inverse=True, return_counts=True)
-    return part if 1 < sizes.max(initial=0) <= MOST * count else None
+    return usable(part[:count])
+
+
+def usable(parts: np.ndarray) -> np.ndarray | None:
+    """Parts of n rows, [n], numbered from 0; None if every row is alone, or if a part has more than `MOST` of them."""
+    _, numbered, sizes = np.unique(parts, return_inverse=True, return_counts=True)
+    return numbered if 1 < sizes.max(initial=0) <= MOST * len(parts) else None

@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 from distill.data.task_types import TaskType
 from distill.data.task_types.spans import TAGGED, types_of
 from distill.evaluation import metrics, resamples
+from distill.evaluation.clusters import usable
 from distill.evaluation.lengths import terciles
 from distill.evaluation.significance import mcnemar, right
 
@@ -73,11 +74,8 @@ def metrics_of(kind: TaskType) -> tuple[str, ...]:
 
 
 def _of(parts: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    """The parts of some of the rows, numbered from 0; None if each of these rows is alone."""
-    if parts is None:
-        return None
-    known, number = np.unique(parts[rows], return_inverse=True)
-    return number if len(known) < len(number) else None
+    """The parts of some of the rows, as from `clusters`."""
+    return None if parts is None else usable(parts[rows])
 
 
 def agreement(
@@ -104,10 +102,11 @@ def agreement(
         return {"percent": same, "ci95": ends and list(ends), "words": len(a), "spans": spans}
     if kind.same is not None:
         flags = kind.same(a, b)
-        if parts is not None:
+        if parts is not None and 0 < flags.mean() < 1:
             values = resamples.drawn(["accuracy"], {"a": flags}, np.ones_like(flags), clusters=parts)["a"]["accuracy"]
             return {"percent": 100 * float(flags.mean()), "ci95": list(resamples.interval(values) or ())}
-        interval = binomtest(int(flags.sum()), len(flags)).proportion_ci(method="wilson")
+        units = len(flags) if parts is None else int(parts.max()) + 1  # of which all agree, or none
+        interval = binomtest(round(flags.mean() * units), units).proportion_ci(method="wilson")
         return {"percent": 100 * float(flags.mean()), "ci95": [100 * float(interval.low), 100 * float(interval.high)]}
     distance = float(np.abs(a.astype(np.float64) - b).mean())
     correlations = {name: metrics.METRICS[name](a, b) for name in ("pearson", "spearman")}

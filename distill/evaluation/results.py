@@ -350,6 +350,8 @@ class Origin(Record, frozen=True):
     teacher_name: Text = ""
     made_from: list[MadeFrom] = []
     smoke: bool | UnsetType = UNSET
+    untaught: bool | UnsetType = UNSET
+    """The student itself learned from labels alone, and from no teacher."""
 
 
 class Results(Origin, frozen=True, kw_only=True):
@@ -362,8 +364,6 @@ class Results(Origin, frozen=True, kw_only=True):
     """How the models will be asked: texts in batches, or one at a time. Speedups without a name of inputs are with
     it."""
     taught_start: bool | UnsetType = UNSET
-    untaught: bool | UnsetType = UNSET
-    """The student itself learned from labels alone, and from no teacher."""
     heads: Literal["shared"] | UnsetType = UNSET
     """The student's tasks share one encoder: sizes and times are those of all tasks together."""
     least_retained: Number | UnsetType = UNSET

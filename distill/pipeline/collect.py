@@ -73,7 +73,6 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
         **asdict(replace(began, version=measured.version)),
         load=measured.load,
         taught_start=plan.taught_start or UNSET,
-        untaught=plan.untaught or UNSET,
         heads="shared" if ctx.shared else UNSET,
         least_retained=UNSET if least is None else least,
         environment=measured.environment,

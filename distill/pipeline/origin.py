@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from distill import __version__
+from distill.config.plan import resolve
 from distill.evaluation.results import MadeFrom, Origin
 from distill.models import teacher
 from distill.pipeline.context.given import GivenModels
@@ -22,6 +25,7 @@ def origin(given: GivenModels, recipe: str, command: str) -> Origin:
         teacher_name=teacher_name(given),
         made_from=[*_made_from(given)],
         smoke=given.config.limit.smoke,
+        untaught=resolve(given.config).untaught or UNSET,
     )
 
 

@@ -17,11 +17,10 @@ from distill.report.page import Block, Bullets, Code, Heading, Paragraph, banner
 from distill.report.portable import portable_command, portable_text
 from distill.report.table import Table, models_table
 
-TAGS = ("knowledge-distillation", "distill")
-LIMITS = (
-    "It was trained on its teacher's outputs and may reproduce the teacher's errors and biases.",
-    "The terms of use of the teacher and of the data apply to it as well.",
-)
+TAUGHT, TAGS = ("knowledge-distillation",), ("distill",)
+"""Tags of a model that a teacher taught, and of every model."""
+OF_TEACHER = "It was trained on its teacher's outputs and may reproduce the teacher's errors and biases."
+LIMITS = ("The terms of use of the teacher and of the data apply to it as well.",)
 
 
 _CROSS_ENCODER = """from sentence_transformers import CrossEncoder
@@ -142,7 +141,7 @@ def _card(
         *parts,
         *_how_it_was_made(origin, stages),
         Heading("Limitations"),
-        Bullets([*limits, *LIMITS]),
+        Bullets([*limits, *(() if origin.untaught is True else (OF_TEACHER,)), *LIMITS]),
     ]
     return f"---\n{front_matter(front)}---\n\n{markdown.text(blocks)}"
 
@@ -216,7 +215,11 @@ def _sources(results: Origin) -> Iterator[str]:
 def _classifier(results: Origin, pipeline: str) -> dict[str, Any]:
     """Front matter of any model of a task, and of an embedder."""
     library, tags, _ = LIBRARIES.get(pipeline, ("transformers", (), ""))
-    kind = {"library_name": library, "pipeline_tag": pipeline, "tags": [*tags, *TAGS]}
+    kind = {
+        "library_name": library,
+        "pipeline_tag": pipeline,
+        "tags": [*tags, *(() if results.untaught is True else TAUGHT), *TAGS],
+    }
     return {**_origin(results), **kind}
 
 

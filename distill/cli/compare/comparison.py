@@ -87,7 +87,8 @@ def compare(
     measured = timed(models, rows, lengths)
     names = head.names if kind.named else head.labels
     log("scoring")
-    texts = () if kind.per_token else [rows.table.rows[name].to_pylist() for name in rows.text]
+    drawn_by_group = kind.per_token or kind.grouped
+    texts = () if drawn_by_group else [rows.table.rows[name].to_pylist() for name in rows.text]
     parts = clusters([[str(text or "") for text in column] for column in texts]) if texts else None
     result = {
         "schema": 1,
@@ -103,19 +104,23 @@ def compare(
         **_scored(kind, models, outputs, rows, given, names, lengths, parts, top),
         "latency": measured,
         "environment": hardware(cores()),
-        "notes": [*rows.notes, *given.notes, *shared_texts(parts), *([IN_WINDOWS] if windows else [])],
+        "notes": [
+            *rows.notes,
+            *given.notes,
+            *shared_texts(parts, tested=kind.same is not None),
+            *([IN_WINDOWS] if windows else []),
+        ],
     }
     return result | {"result": sentences(result)}
 
 
-def shared_texts(parts: np.ndarray | None) -> list[str]:
-    """A note about rows that intervals draw together."""
+def shared_texts(parts: np.ndarray | None, *, tested: bool) -> list[str]:
+    """A note about rows that intervals draw together. `tested`: whether McNemar's test would compare the models."""
     if parts is None:
         return []
-    return [
-        f"Some rows share a text. Intervals draw such rows together: {len(parts):,} rows as {parts.max() + 1:,} parts. "
-        "McNemar's test, for which rows are independent, is then left out."
-    ]
+    test = " McNemar's test, for which rows are independent, is then left out." if tested else ""
+    together = f"{len(parts):,} rows as {parts.max() + 1:,} parts"
+    return [f"Some rows share a text. Intervals draw such rows together: {together}.{test}"]
 
 
 def _described(model: Model, lengths: np.ndarray) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def scores(comparison: Comparison) -> Table | None:
     ]
     notes = [
         "Percent (correlations times 100). The interval is that of the difference, from a paired bootstrap over the "
-        "rows. It does not include the variance between training seeds."
+        "rows, of which some may be drawn together. It does not include the variance between training seeds."
     ]
     if TASK_TYPES[comparison["kind"]].per_token:
         notes.append(

@@ -49,6 +49,29 @@ def test_copies_of_rows_narrow_no_interval() -> None:
     )
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_models_that_always_agree_have_an_interval_too(same: bool) -> None:
+    """Wilson's for as many rows as there are parts: the bootstrap would have no width."""
+    a, parts = np.ones(40, np.int64), np.repeat(np.arange(20), 2)
+    copies, once = (
+        agreement(KIND, a[:n], (a if same else 1 - a)[:n], np.arange(n), of) for n, of in ((40, parts), (20, None))
+    )
+    assert copies == once
+    assert np.ptp(once["ci95"]) > 10
+
+
+def test_parts_that_are_most_of_a_subset_are_not_drawn() -> None:
+    """A part may be few of all rows and many of the labelled ones, which are then drawn one by one."""
+    random = np.random.default_rng(2)
+    truth, a, b = random.integers(0, 2, (3, 300))
+    parts = np.where(np.arange(300) < 20, 0, np.arange(300))  # 7% of all rows, and a third of the labelled ones
+    chosen = np.arange(300) < 60
+    found = compared(KIND, [a, b], [a, b], truth, chosen, np.arange(300), np.arange(300), "xy", parts)
+    alone = compared(KIND, [a, b], [a, b], truth, chosen, np.arange(300), np.arange(300), "xy", None)
+    assert found["scores"] == alone["scores"]
+    assert found["mcnemar"] == alone["mcnemar"] is not None
+
+
 def test_interval_is_paired_and_seeded() -> None:
     truth = np.random.default_rng(0).integers(0, 3, 50)
     a = (truth + (np.arange(50) % 4 == 0)) % 3

@@ -244,6 +244,14 @@ def test_predicted_and_measured_speed_are_in_one_sentence(family: Results) -> No
     assert footnotes.pruned(decoded(family | {"pruned": both})) == [f"prune: p{sizes}", f"prune_ffn: p{sizes}"]
 
 
+def test_the_card_of_a_student_without_a_teacher_does_not_say_that_it_was_distilled(family: Results) -> None:
+    taught, untaught = (model_card(decoded(family | more), "4x", "rte") for more in ({}, {"untaught": True}))
+    for said in ("knowledge-distillation", "A student distilled from", "its teacher's outputs"):
+        assert said in taught
+        assert said not in untaught
+    assert "A student made from" in untaught
+
+
 def test_the_card_is_that_of_one_student_among_several(family: Results) -> None:
     assert "| student 4x | student | torch | fp32 |" in markdown.text(page.run_page(decoded(family), ""))
     card = model_card(decoded(family), "4x", "rte")
