@@ -34,7 +34,7 @@ Batch = dict[str, NDArray[Any]]
 
 _STREAM = 1
 """Third number of the seed: batches are drawn with the first two, seed and epoch, alone."""
-_ENDS = re.compile(r"[.!?؟।…]+[\"'”’»)\]]*(?=\s+(\S))|[。！？｡]+[”’」』）]*|\n+")
+_ENDS = re.compile(r"[.!?؟।…]{1,8}[\"'”’»)\]]{0,4}(?=\s+(\S))|[。！？｡]{1,8}[”’」』）]{0,4}|\n+")
 _IDS, _STARTS = "ids.int32", "starts.int32"
 _COUNTS = ("offsets", "start_offsets")
 _DOCUMENTS = "documents.npy"
@@ -111,17 +111,23 @@ def encode_segments(
 ) -> int:
     """Write documents into `folder` as sequences of whole sentences, of at most `max_length` tokens as a pair.
 
+    One space is between two sentences, and before a document where the first token would otherwise differ from one
+    within a text: what stands first does not tell whether segments were swapped.
+
     Sequences are dropped as by `sequences.encode_corpus`. Encoding stops with the batch of documents that reaches
     `max_tokens`. Returns the number of tokens written; `stored_segments` loads them.
     """
-    frame, single = frame_of(tokenizer), special_tokens(tokenizer)
+    frame, single, space = frame_of(tokenizer), special_tokens(tokenizer), _space(tokenizer)
     lengths, numbers, documents, document, total = [0], [0], list[int](), 0, 0
     with (folder / _IDS).open("wb") as to_ids, (folder / _STARTS).open("wb") as to_starts:
         for batch in batches(texts):
-            encodings = tokenizer.backend_tokenizer.encode_batch(batch, add_special_tokens=False)
-            for text, encoding in zip(batch, encodings, strict=True):
+            split = [_sentences(text) for text in batch]
+            joined = [space + " ".join(sentences) for sentences in split]
+            encodings = tokenizer.backend_tokenizer.encode_batch(joined, add_special_tokens=False)
+            for sentences, encoding in zip(split, encodings, strict=True):
                 document += 1
-                for ids, starts in _rows(text, encoding, max_length - frame.size):
+                ends = np.cumsum([len(space), *(len(sentence) + 1 for sentence in sentences)])[1:] - 1
+                for ids, starts in _rows(ends, encoding, max_length - frame.size):
                     pair = frame.around(ids, ids[:0])[0]
                     row = pair if len(starts) else np.array([*single[0], *ids, *single[1]], np.int32)
                     if len(row) < SHORTEST or mostly_unknown(row.tolist(), tokenizer):
@@ -140,11 +146,24 @@ def encode_segments(
     return total
 
 
-def _rows(text: str, encoding: Any, room: int) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
-    """Token ids of each piece of a document, and the first tokens of its sentences but the first."""
+def _sentences(text: str) -> list[str]:
+    """The sentences of a text, without the white space around them."""
+    parts = (text[begin:end].strip() for begin, end in pairwise([0, *sentence_ends(text), len(text)]))
+    return [part for part in parts if part]
+
+
+def _space(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A space, if a tokenizer makes another token of a word that begins a text than of one within it."""
+    ids = tokenizer.backend_tokenizer.encode("a a", add_special_tokens=False).ids
+    return "" if ids[0] == ids[-1] else " "
+
+
+def _rows(ends: Ints, encoding: Any, room: int) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    """Token ids of each piece of a document, and the first tokens of its sentences but the first. `ends`: characters at
+    which its sentences end."""
     ids = np.array(encoding.ids, np.int32)
     begins = np.array([begin for begin, _ in encoding.offsets], np.int64)
-    starts = np.unique(np.searchsorted(begins, sentence_ends(text)))
+    starts = np.unique(np.searchsorted(begins, ends))
     starts = starts[(starts > 0) & (starts < len(ids))]
     for begin, end in pieces(starts.tolist(), len(ids), room):
         yield ids[begin:end], (starts[(starts > begin) & (starts < end)] - begin).astype(np.int32)

@@ -120,6 +120,35 @@ def test_pieces_are_whole_sentences_as_far_as_they_fit(seed: int) -> None:
             assert min(at for at in bounds if at > end) - begin > room if end < count else True
 
 
+@pytest.mark.parametrize("prefix", [True, False])
+def test_the_first_token_does_not_tell_whether_segments_were_swapped(prefix: bool, tmp_path: Path) -> None:
+    """Byte-level BPE has other tokens for a word that begins a text than for one after a space, and for line breaks."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)  # type: ignore[assignment]
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, show_progress=False)
+    backend.train_from_iterator([f" {sentence}" for sentence in SENTENCES], trainer)
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=prefix)  # type: ignore[assignment]
+    names = {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "mask_token": "<mask>",
+    }
+    words = PreTrainedTokenizerFast(tokenizer_object=backend, cls_token="<s>", sep_token="</s>", **names)
+    texts = [text.replace(". ", ".\n" if number % 2 else ".  ") for number, text in enumerate(documents(200))]
+    corpus = encoded(tmp_path, words, texts, 60)
+    batch = paired(corpus, "sentence_order", words, seed=1)(np.arange(len(corpus)), 0)
+    firsts = words.convert_ids_to_tokens(batch["input_ids"][batch["pairs"], 1].tolist())
+    assert 0.3 < batch["pair_labels"].mean() < 0.7
+    assert {token[0] for token in firsts} == {"Ġ"}
+    assert "Ċ" not in {*words.convert_ids_to_tokens(corpus.ids.tolist())}
+
+
 def test_a_frame_is_what_the_tokenizer_puts_around_a_pair(words: Any) -> None:
     frame = frame_of(words)
     first, second = (words(text, add_special_tokens=False)["input_ids"] for text in SENTENCES[:2])
