@@ -10,6 +10,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from distill.config import Train
+from distill.config.feature_kinds import LOGITS
 from distill.losses.shared_encoder import Trainable
 from distill.models import families
 
@@ -56,6 +57,8 @@ def in_arithmetic(objective: Trainable, settings: Train, accelerator: Accelerato
     all positions are computed again in the backward pass, when the parameters are in float32 again.
     """
     halved = accelerator.device.type == "cuda" and accelerator.mixed_precision == "bf16"
-    every = settings.data == "corpus" and any(t.kind.head and t.positions == "all" for t in objective.terms.values())
+    every = settings.data == "corpus" and any(
+        t.kind is LOGITS and t.positions == "all" for t in objective.terms.values()
+    )
     plain = objective.gates is None and not settings.quantization_aware and not every
     return InBf16(objective) if halved and plain and families.family_of(objective.student).bf16 else objective

@@ -75,7 +75,8 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
     head = None
     if settings.segments is not None:
         assert encoded.sentences is not None
-        head = segment_head(model, [*filter(None, [inputs.pooler]), inputs.start[WHOLE]])
+        random = inputs.build is not None and inputs.build.student.init == "random"
+        head = segment_head(model, [] if random else [*filter(None, [inputs.pooler]), inputs.start[WHOLE]])
         pairs = np.count_nonzero(np.diff(encoded.sentences.offsets))
         runtime.machine.log(f"{inputs.name}: {pairs} of {len(encoded)} sequences are pairs for {settings.segments}")
     objective = Objective(

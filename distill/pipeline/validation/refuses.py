@@ -122,6 +122,8 @@ REFUSES = (
     Refusal(("stages.*.uniform",), True, when.NO_ONNX, "add a quantize stage with onnxruntime"),
     Refusal(("stages.*.finalists",), 1, when.BY_GATES, OUT),
     Refusal(("stages.*.refit",), False, when.BY_GATES, OUT),
+    Refusal(("stages.*.masking.fixed",), False, when.PAIRED, "leave one of them out"),
+    Refusal(("stages.*.generator",), None, when.ENSEMBLE, "give one teacher"),
     Refusal(_REPLACING, None, when.ON_CORPUS, "replace layers on tasks"),
     Refusal(_REPLACING, None, when.SHARED, OUT),
     Refusal(_REPLACING, None, when.ENSEMBLE, "give one teacher, or leave it out"),

@@ -231,6 +231,10 @@ WHOLE_WORDS = Situation(
     "with stages.{case.step.stage}.masking.unit={case.stage.masking.unit}, where words are drawn alike",
     lambda case: case.stage.masking.unit != TOKEN.name,
 )
+PAIRED = Situation(
+    "with a term on {case.stage.segments}, whose pairs are drawn anew in each epoch",
+    lambda case: getattr(case.stage, "segments", None) is not None,
+)
 GATED = Situation(
     "in a stage with gates, which are open and closed at its end alone", lambda case: case.stage.gates.trained
 )
