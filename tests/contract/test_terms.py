@@ -120,6 +120,7 @@ def test_every_term_fits_into_a_recipe() -> None:
     for one in of_pairs:  # a text becomes pairs for one of them
         for name in of_pairs:
             terms[name].weight = float(name == one)
+        settings.stages["pretrain_baseline"].terms["pairs"] = terms[one]
         assert validation.settings(settings, "distilbert") == []
 
 

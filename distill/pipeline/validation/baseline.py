@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from distill.config import Baseline, Config, Evaluate, Train
-from distill.config.baselines import on_outputs
+from distill.config.baselines import on_outputs, trained
 from distill.config.plan import CONTROLS
 from distill.errors import Line, Problem
 from distill.pipeline.validation.rules import nearest
+from distill.runtime import quoting
 
 
 def baselines(config: Config) -> Iterator[Line]:
@@ -26,6 +28,8 @@ def baselines(config: Config) -> Iterator[Line]:
                 "be a train stage of role student",
                 nearest(stage.baseline_of, students),
             )
+        else:
+            yield from _other_texts(key, trained(config, name).segments, config.stages[stage.baseline_of])
         if stage.teacher is not None:
             yield from _self_trained(key, stage, config)
         for label, term in stage.terms.items() if stage.teacher is None else ():
@@ -37,6 +41,15 @@ def baselines(config: Config) -> Iterator[Line]:
                     "be labels, because a baseline has no teacher",
                     f"drop the term with ~{where}",
                 )
+
+
+def _other_texts(key: str, segments: str | None, student: Any) -> Iterator[Line]:
+    """A problem of a baseline on the corpus that does not read the pairs of segments that its student reads."""
+    if student.segments != segments:
+        label = next((n for n, t in student.terms.items() if t.features == student.segments), segments)
+        must = f"have a term on {student.segments or 'no segments'}, as its student, so that both read the same texts"
+        do = f"add {quoting.setting(f'+term@{key}.terms.{label}', student.segments)}" if student.segments else "drop it"
+        yield Problem(f"{key}.terms", f"a term on {segments}" if segments else "none on segments", must, do)
 
 
 def _students(config: Config) -> list[str]:

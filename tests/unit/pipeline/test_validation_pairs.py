@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tokenizers import processors
 
-from distill.config import Term, Train
+from distill.config import Term, Train, load_config
+from distill.pipeline import validation
 from distill.pipeline.validation.models import Model, Models, _unfit_for_corpus
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
@@ -31,3 +32,14 @@ def test_a_tokenizer_that_separates_nothing_is_refused(features: str, separated:
         "must have one for a term on sentence_order; choose an encoder's, or leave the term out"
     )
     assert found == ([] if separated or features == "logits" else [line])
+
+
+@pytest.mark.parametrize("controls", [["pretrain_baseline"], []])
+def test_a_baseline_reads_the_pairs_that_its_student_reads(controls: list[str]) -> None:
+    words = [f"+term@stages.{stage}.terms.order=sentence_order" for stage in ("pretrain", *controls)]
+    found = validation.settings(load_config(["recipe=distilbert", *words]), "distilbert")
+    line = (
+        "stages.pretrain_baseline.terms: got none on segments; must have a term on sentence_order, as its student, so "
+        "that both read the same texts; add +term@stages.pretrain_baseline.terms.order=sentence_order"
+    )
+    assert [*map(str, found)] == ([] if controls else [line])
