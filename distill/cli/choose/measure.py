@@ -12,8 +12,8 @@ from typing import Any
 
 from distill.cli.choose.table import Checkpoint, config_of
 
-FEW, MORE = 1, 2
-"""Numbers of layers of the two models that are timed."""
+FEW = 1
+"""Layers of the smaller of the two models that are timed."""
 ROUNDS, LEAST_MS = 5, 20.0
 """Rounds of a timing, and the least time of one."""
 FASTER = 8.0
@@ -37,17 +37,24 @@ def applied(checkpoint: Checkpoint) -> float:
     return checkpoint.parameters[1] * (checkpoint.shape[0] if checkpoint.record.shared_layers else 1)
 
 
+def period_of(config: Any) -> int:
+    """After how many layers the kinds of attention repeat, e.g. 3 for one global layer and two of a window."""
+    kinds = getattr(config, "layer_types", None) or [None, None]
+    return kinds.index(kinds[0], 1)
+
+
 class Stopwatch:
-    """Times encoders, those of one width once. `seconds`: after these, no further one is timed."""
+    """Times encoders, those of one width once. `seconds` from the first timing on, after all imports, no further one is
+    timed; the first always is."""
 
     def __init__(self, length: int, seconds: float) -> None:
-        self.length = length
-        self.ends = time.monotonic() + seconds
+        self.length, self.seconds = length, seconds
+        self._ends: float | None = None
         self._layers: dict[str, dict[str, tuple[float, float]]] = {}
 
     @property
     def over(self) -> bool:
-        return time.monotonic() > self.ends
+        return self._ends is not None and time.monotonic() > self._ends
 
     @functools.cached_property
     def _millions_in_ms(self) -> float:
@@ -91,18 +98,20 @@ class Stopwatch:
         exported = [Form(int8.backend, FLOAT), Form(int8.backend, int8.scheme, int8.name)]
         forms = [untrained.TORCH, *(exported if checkpoint.record.onnx else ())]
         models: list[Any] = []
-        for layers in (FEW, MORE):
+        more = FEW + period_of(config_of(checkpoint))
+        for layers in (FEW, more):
             config = config_of(checkpoint, layers)
             if (config.pad_token_id or 0) >= untrained.VOCABULARY:
                 config.pad_token_id = 0  # so that the vocabulary of what is timed can be small
             made = untrained.runners(config, forms, device="cpu", threads=cores())
             models += [replace(runner, name=f"{layers} {form.name}") for form, runner in made.items()]
         batch = latency.synthetic((1, self.length), untrained.VOCABULARY)
+        self._ends = self._ends or time.monotonic() + self.seconds
         times = latency.measure(models, [batch], repeats=ROUNDS, warmup=1, least_ms=LEAST_MS)
         middle = {name: float(np.median(values)) for (name, _), values in times.items()}
         found: dict[str, tuple[float, float]] = {}
         for form in forms:
-            few, more = (middle[f"{layers} {form.name}"] for layers in (FEW, MORE))
-            layer = max(more - few, 0.0) / (MORE - FEW)
-            found[form.name] = max(few - FEW * layer, 0.0), layer
+            shallow, deeper = (middle[f"{layers} {form.name}"] for layers in (FEW, more))
+            layer = max(deeper - shallow, 0.0) / (more - FEW)
+            found[form.name] = max(shallow - FEW * layer, 0.0), layer
         return found
