@@ -87,7 +87,7 @@ def answered(table: Table, ask: Ask, times: Stopwatch, log: Callable[[str], None
 
     for option in _cheapest_first(ranked, table):
         why = _cannot(option, ask, times)
-        if why is None and len(passing) >= SHOWN and not _tied(option, passing[0], table):
+        if why is None and _enough(option, passing, places, table):
             why = "ranked lower, and not timed"
         if why is None and times.over:
             why = UNTIMED
@@ -159,6 +159,13 @@ def _tied(option: Option, best: Option, table: Table) -> bool:
     if option.scale is None or option.scale != best.scale:
         return False
     return option.score >= round(best.score - table.spread(option.scale), 2)
+
+
+def _enough(option: Option, passing: Sequence[Option], places: Mapping[str, int], table: Table) -> bool:
+    """Whether an encoder can be neither the first of those that pass nor one of the next."""
+    if len(passing) < SHOWN or places[option.checkpoint.name] < places[passing[SHOWN - 1].checkpoint.name]:
+        return False
+    return not _tied(option, passing[0], table)
 
 
 def _cheapest_first(ranked: Sequence[Option], table: Table) -> Iterator[Option]:
