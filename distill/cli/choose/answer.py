@@ -78,28 +78,29 @@ def answered(table: Table, ask: Ask, times: Stopwatch, log: Callable[[str], None
     """The answer. The best-ranked are timed first; none is timed that cannot pass, or once enough have passed."""
     left_out: dict[str, list[str]] = {}
     ranked, timed, passing = [*_ranked(table, ask, left_out)], list[Option](), list[Option]()
-    places = {option.checkpoint.name: place for place, option in enumerate(ranked)}
 
     def time(option: Option) -> Option:
         log(f"timing the shape of {option.checkpoint.name}")
         timed.append(replace(option, ms=times(option.checkpoint)))
         return timed[-1]
 
-    for option in _cheapest_first(ranked, table):
-        why = _cannot(option, ask, times)
-        if why is None and _enough(option, passing, places, table):
-            why = "ranked lower, and not timed"
-        if why is None and times.over:
-            why = UNTIMED
-        if why is None and (done := time(option)).passes(ask):
-            passing = sorted([*passing, done], key=lambda option: places[option.checkpoint.name])
-        else:
-            left_out.setdefault(why or MISSED, []).append(option.checkpoint.name)
+    for tied in _ties(ranked, table):
+        enough = len(passing) >= SHOWN and not _tied(tied[0], passing[0], table)
+        passed = list[Option]()
+        for option in sorted(
+            tied, key=lambda option: applied(option.checkpoint)
+        ):  # so more are timed before time is over
+            why = _cannot(option, ask, times) or ("ranked lower, and not timed" if enough else None)
+            why = why or (UNTIMED if times.over else None)
+            if why is None and (done := time(option)).passes(ask):
+                passed.append(done)
+            else:
+                left_out.setdefault(why or MISSED, []).append(option.checkpoint.name)
+        passing += sorted(passed, key=lambda option: -option.score)
     if passing:
         best = [*_first(passing, table, ask)]
-        if behind := [option.checkpoint.name for option in best[SHOWN:]]:
-            left_out[BEHIND] = behind
-        return Answer(best[:SHOWN], True, left_out)
+        behind = {BEHIND: [option.checkpoint.name for option in best[SHOWN:]]} if best[SHOWN:] else {}
+        return Answer(best[:SHOWN], True, left_out | behind)
     known = {option.checkpoint.name for option in timed}
     for option in sorted(ranked, key=lambda option: _excess(option, ask, times)):
         if len(timed) < SHOWN and option.checkpoint.name not in known and not times.over:
@@ -161,19 +162,11 @@ def _tied(option: Option, best: Option, table: Table) -> bool:
     return option.score >= round(best.score - table.spread(option.scale), 2)
 
 
-def _enough(option: Option, passing: Sequence[Option], places: Mapping[str, int], table: Table) -> bool:
-    """Whether an encoder can be neither the first of those that pass nor one of the next."""
-    if len(passing) < SHOWN or places[option.checkpoint.name] < places[passing[SHOWN - 1].checkpoint.name]:
-        return False
-    return not _tied(option, passing[0], table)
-
-
-def _cheapest_first(ranked: Sequence[Option], table: Table) -> Iterator[Option]:
-    """Encoders in the order of their rank, those that are tied by the number of their multiplications: so more of
-    them are timed before time is over."""
+def _ties(ranked: Sequence[Option], table: Table) -> Iterator[Sequence[Option]]:
+    """Encoders in the order of their rank, each with those that its score does not tell apart from it."""
     while ranked:
         tied = [option for option in ranked if option is ranked[0] or _tied(option, ranked[0], table)]
-        yield from sorted(tied, key=lambda option: applied(option.checkpoint))
+        yield tied
         ranked = ranked[len(tied) :]
 
 

@@ -21,8 +21,6 @@ from distill.runtime import quoting
 PROG = "python -m distill.choose"
 SHORT = {"ner": "token_classification", "qa": "question_answering"}
 """Common name of a kind of task -> its name here."""
-SAME = {"no": "nb"}
-"""Code of a language -> its code in the table."""
 LENGTH, SECONDS, NAMED = 128, 15.0, 6
 """Tokens of a text by default, seconds for timing, and most names in a line on what was left out."""
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "README.md"
@@ -52,7 +50,7 @@ def lines(answer: Answer, ask: Ask, every: Table) -> Iterator[str]:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         yield f"  {len(names)} {why}: {', '.join(names[:NAMED])}{more}"
     yield (
-        "Times are measured here, with random weights: those of a whole model follow from two models of a few layers. "
+        "Times are measured here, with random weights: those of a whole model follow from models of 1 and 2 layers. "
         "Scores are published ones, whose sources differ in how they train; docs/choosing.md has them all."
     )
 
@@ -67,10 +65,8 @@ def _option(place: int, option: Option, answer: Answer, ask: Ask, every: Table) 
     else:
         metric, sources = every.metrics[option.metric], checkpoint.scores[option.metric]
         shown = "; ".join(f"{value:g} ({every.sources[source]['title']})" for source, value in sources.items())
-        yield f"   {metric['title']}, {metric['about']}: {shown}"
-        if option.scale and option.scale != option.metric:
-            scale = every.metrics[option.scale]["title"]
-            yield f"   Compared as {scale} {option.score:g}, by an encoder that has both."
+        by = f"; compared as {option.scale} {option.score:g}" if option.scale != option.metric else ""
+        yield f"   {metric['title']}, {metric['about']}: {shown}{by}"
     if place == 1 and answer.passed:
         yield f"   {_reason(option, answer, every)}"
     yield f"   {supports(checkpoint)}"
@@ -103,9 +99,8 @@ def _next(answer: Answer, ask: Ask) -> Iterator[str]:
 
 def kept(name: str, page: Path) -> Iterator[str]:
     """What students keep by our committed runs: those of this teacher, or else those of the first curve."""
-    if not page.is_file():
-        return
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.read_text("utf-8").splitlines()]
+    text = page.read_text("utf-8") if page.is_file() else ""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
     runs = [row for row in rows if len(row) == 11 and row[0].startswith("[") and row[6] == "current"]
     if not runs:
         return
@@ -118,7 +113,7 @@ def kept(name: str, page: Path) -> Iterator[str]:
 
 
 def _language(text: str) -> str:
-    text = SAME.get(text, text)
+    text = "nb" if text == "no" else text
     known = sorted({code for codes in table().language_sets.values() for code in codes})
     if text not in known:
         raise argparse.ArgumentTypeError(f"got {text}; must be codes of languages, of {', '.join(known)}; correct it")

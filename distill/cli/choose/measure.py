@@ -12,8 +12,8 @@ from typing import Any
 
 from distill.cli.choose.table import Checkpoint, config_of
 
-FEW = 1
-"""Layers of the smaller of the two models that are timed."""
+FEW, MORE = 1, 2
+"""Numbers of layers of the two models that are timed."""
 ROUNDS, LEAST_MS = 5, 20.0
 """Rounds of a timing, and the least time of one."""
 FASTER = 8.0
@@ -35,12 +35,6 @@ def mib_of(checkpoint: Checkpoint) -> dict[str, float]:
 def applied(checkpoint: Checkpoint) -> float:
     """Millions of multiplications for each token: the weights of its layers, shared ones once for each layer."""
     return checkpoint.parameters[1] * (checkpoint.shape[0] if checkpoint.record.shared_layers else 1)
-
-
-def period_of(config: Any) -> int:
-    """After how many layers the kinds of attention repeat, e.g. 3 for one global layer and two of a window."""
-    kinds = getattr(config, "layer_types", None) or [None, None]
-    return kinds.index(kinds[0], 1)
 
 
 class Stopwatch:
@@ -99,8 +93,7 @@ class Stopwatch:
         exported = [Form(int8.backend, FLOAT), Form(int8.backend, int8.scheme, int8.name)]
         forms = [untrained.TORCH, *(exported if checkpoint.record.onnx else ())]
         models: list[Any] = []
-        more = FEW + period_of(config_of(checkpoint))
-        for layers in (FEW, more):
+        for layers in (FEW, MORE):
             config = config_of(checkpoint, layers)
             if (config.pad_token_id or 0) >= untrained.VOCABULARY:
                 config.pad_token_id = 0  # so that the vocabulary of what is timed can be small
@@ -112,7 +105,7 @@ class Stopwatch:
         self._longest = max(self._longest, time.monotonic() - start)
         found: dict[str, tuple[float, float]] = {}
         for form in forms:
-            shallow, deeper = (middle[f"{layers} {form.name}"] for layers in (FEW, more))
-            layer = max(deeper - shallow, 0.0) / (more - FEW)
-            found[form.name] = max(shallow - FEW * layer, 0.0), layer
+            few, more = (middle[f"{layers} {form.name}"] for layers in (FEW, MORE))
+            layer = max(more - few, 0.0) / (MORE - FEW)
+            found[form.name] = max(few - FEW * layer, 0.0), layer
         return found

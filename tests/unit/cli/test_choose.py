@@ -11,7 +11,7 @@ import pytest
 
 from distill.cli.choose import command
 from distill.cli.choose.answer import BEHIND, Ask, Option, answered, scheme_of
-from distill.cli.choose.measure import Stopwatch, applied, mib_of, period_of
+from distill.cli.choose.measure import Stopwatch, applied, mib_of
 from distill.cli.choose.table import Checkpoint, config_of, table
 from distill.config import load_config
 from distill.data.task_types import TASK_TYPES
@@ -290,15 +290,6 @@ def test_what_students_keep_is_what_the_page_of_results_says(tmp_path: Path) -> 
 
 def test_the_page_is_current(capsys: pytest.CaptureFixture[str]) -> None:
     assert PAGE["main"](["--check"]) == 0, capsys.readouterr().out
-
-
-def test_timed_layers_have_the_kinds_of_attention_of_the_whole() -> None:
-    assert period_of(config_of(EVERY.checkpoints[NAMES[0]])) == 1
-    for each in EVERY.checkpoints.values():
-        kinds = getattr(config_of(each), "layer_types", None)
-        if kinds is not None and len({*kinds}) > 1:
-            timed = config_of(each, 1 + period_of(config_of(each))).layer_types
-            assert timed[:1] + timed[1:] * ((len(kinds) - 1) // len(timed[1:])) == kinds, each.name
 
 
 def test_an_encoder_without_an_onnx_file_is_timed_in_torch_alone() -> None:
