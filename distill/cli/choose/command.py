@@ -60,13 +60,17 @@ def _option(place: int, option: Option, answer: Answer, ask: Ask, every: Table) 
     yield f"{place}. {checkpoint.name} ({checkpoint.family}, {checkpoint.year}, {checkpoint.licence})"
     forms = sorted(option.ms, key=lambda name: (name != form, option.ms[name]))
     yield f"   {'; '.join(f'{name} {option.ms[name]:.1f} ms, {option.mib[scheme_of(name)]:.0f} MiB' for name in forms)}"
-    if option.metric is None:
+    if option.metric is None or option.scale is None:
         yield "   The table has no score for this: it is ranked behind those that have one."
     else:
-        metric, sources = every.metrics[option.metric], checkpoint.scores[option.metric]
+        metric, scale, sources = (
+            every.metrics[option.metric],
+            every.metrics[option.scale],
+            checkpoint.scores[option.metric],
+        )
         shown = "; ".join(f"{value:g} ({every.sources[source]['title']})" for source, value in sources.items())
-        by = f"; compared as {option.scale} {option.score:g}" if option.scale != option.metric else ""
-        yield f"   {metric['title']}, {metric['about']}: {shown}{by}"
+        compared = f"; compared as {scale['title']} {option.score:g}" if scale != metric else ""
+        yield f"   {metric['title']}, {metric['about']}: {shown}{compared}"
     if place == 1 and answer.passed:
         yield f"   {_reason(option, answer, every)}"
     yield f"   {supports(checkpoint)}"

@@ -70,12 +70,8 @@ def test_of_two_metrics_one_encoder_that_has_both_makes_one_scale() -> None:
     first = answer.best[0]
     # XLM-R base has 74.5 on XNLI and 76.2 on its development rows, on which mDeBERTa has 79.8.
     assert (first.checkpoint.name, first.scale, first.score) == ("microsoft/mdeberta-v3-base", "xnli", 78.1)
-    (said,) = (
-        line
-        for line in command.lines(answer, Ask(TASK_TYPES["classification"], ("de",), 64), EVERY)
-        if "XNLI dev" in line
-    )
-    assert "79.8" in said
+    said = "\n".join(command.lines(answer, Ask(TASK_TYPES["classification"], ("de",), 64), EVERY))
+    assert "79.8 (README of microsoft/DeBERTa); compared as XNLI 78.1" in said
     low = replace(EVERY.checkpoints[first.checkpoint.name], scores={"xnli_dev": {"deberta": 60.0}})
     assert EVERY.ranked(low, ["xnli", "xnli_dev"]) == ("xnli_dev", "xnli", 58.3)
     assert EVERY.ranked(low, ["mnli", "wikiann"]) is None
@@ -333,3 +329,10 @@ def test_options_are_ordered_by_what_they_exceed() -> None:
     assert option.form(Ask(kind, ("en",), 8)) == "torch fp32", "the fastest without limits"
     assert option.form(Ask(kind, ("en",), 8, None, 200.0)) == "onnxruntime int8", "the only one small enough"
     assert not option.passes(Ask(kind, ("en",), 8, 5.0, 200.0)), "no form is both fast and small enough"
+
+
+def test_where_the_table_has_none_for_a_task_that_alone_is_said() -> None:
+    ask = Ask(TASK_TYPES["classification"], ("en",), 100_000)
+    text = "\n".join(command.lines(answered(EVERY, ask, Invented(0)), ask, EVERY))
+    assert "No encoder of the table is for this.\n" in text
+    assert f"{len(NAMES)} reads fewer than 100000 tokens" in text
