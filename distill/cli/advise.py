@@ -9,9 +9,10 @@ python -m distill.advise my-bert my-small-bert tickets.csv   # two teachers, sid
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from distill.runtime import quoting as typed
 if TYPE_CHECKING:
     from distill.compression.pruning.search import Shape, Tables
     from distill.compression.pruning.target import Search
+    from distill.pipeline.context import Context
 
 PROG = "python -m distill.advise"
 RECIPE = "prune"
@@ -86,46 +88,64 @@ def settings(teacher: str, file: Path | None, speedups: Sequence[float], load: s
     return config
 
 
-def advise(config: Config, shown: Callable[[Advice], None]) -> None:
-    """Show how fast the teacher, and models that reach each speedup, are: first by estimates, then timed themselves.
+def advise(configs: Mapping[str, Config], shown: Callable[[str, Advice], None]) -> None:
+    """Show how fast each teacher, and models that reach each speedup, are: first by estimates, then timed themselves.
 
     Models have random weights, on which times do not depend. They are timed in all forms, and each is offered in its
-    fastest.
+    fastest. All teachers are checked before the first is timed.
+
+    Args:
+        configs: name of a teacher -> settings.
+        shown: gets the name of a teacher and what was measured.
 
     Raises UserError for a teacher or a file that cannot be used.
     """
-    from distill.compression.pruning.search import Tables
+    with tempfile.TemporaryDirectory() as folder:
+        contexts = {
+            name: _checked(config, Path(folder, str(place))) for place, (name, config) in enumerate(configs.items())
+        }
+        for name, ctx in contexts.items():
+            _advise(ctx, functools.partial(shown, name))
+
+
+def _checked(config: Config, folder: Path) -> Context:
+    """The context of a run whose teachers can be used."""
     from distill.models import teacher
     from distill.pipeline.context import Context
     from distill.pipeline.context.folder import RunFolder
-    from distill.pipeline.stages.shape_search import search_inputs, search_of
-    from distill.runtime import progress
     from distill.runtime.machine import start
 
-    with tempfile.TemporaryDirectory() as folder:
-        machine = start(config.device, config.precision, config.threads)
-        ctx = Context(config, resolve(config), RECIPE, "", machine, RunFolder(Path(folder)))
-        step = next(step for step in ctx.plan.steps if step.kind == "prune")
-        for given in dict.fromkeys(ctx.given.teachers):
-            for line in teacher.check_given(given, "TEACHER"):
-                ctx.machine.log(line)
-        speedups = sorted(goal.speedup for goal in ctx.plan.targets.values())
-        with progress.shown_on(ctx.machine.console):
-            inputs = search_inputs(ctx, step)
-            search = search_of(inputs, ctx.runtime, teacher.read_config(ctx.given.teacher))
-            over = [form for form in search.screened if [form.backend, form.scheme] in search.conditions["over"]]
-            reference = min(over, key=lambda form: search.screened[form].milliseconds(search.full))
-            tables = Tables(search.screened, search.screened[reference].milliseconds(search.full))
-            first = _row(search, search.full, reference.name, tables.reference, 1.0)
-            estimated = {speedup: _largest(search, tables, speedup) for speedup in speedups}
-            missed = {
-                speedup: max(map(tables.speedup, search.shapes)) for speedup in speedups if not estimated[speedup]
-            }
-            shapes = dict.fromkeys([search.full, *filter(None, estimated.values())])
-            rows = [_row(search, s, tables.form(s).name, tables.milliseconds(s), tables.speedup(s)) for s in shapes]
-        shown(Advice([first, *rows], True, missed))
-        with progress.shown_on(ctx.machine.console):
-            rows = _timed(search, tables, [speedup for speedup in speedups if speedup not in missed])
+    folder.mkdir()
+    machine = start(config.device, config.precision, config.threads)
+    ctx = Context(config, resolve(config), RECIPE, "", machine, RunFolder(folder))
+    for given in dict.fromkeys(ctx.given.teachers):
+        for line in teacher.check_given(given, "TEACHER"):
+            ctx.machine.log(line)
+    return ctx
+
+
+def _advise(ctx: Context, shown: Callable[[Advice], None]) -> None:
+    from distill.compression.pruning.search import Tables
+    from distill.models import teacher
+    from distill.pipeline.stages.shape_search import search_inputs, search_of
+    from distill.runtime import progress
+
+    step = next(step for step in ctx.plan.steps if step.kind == "prune")
+    speedups = sorted(goal.speedup for goal in ctx.plan.targets.values())
+    with progress.shown_on(ctx.machine.console):
+        inputs = search_inputs(ctx, step)
+        search = search_of(inputs, ctx.runtime, teacher.read_config(ctx.given.teacher))
+        over = [form for form in search.screened if [form.backend, form.scheme] in search.conditions["over"]]
+        reference = min(over, key=lambda form: search.screened[form].milliseconds(search.full))
+        tables = Tables(search.screened, search.screened[reference].milliseconds(search.full))
+        first = _row(search, search.full, reference.name, tables.reference, 1.0)
+        estimated = {speedup: _largest(search, tables, speedup) for speedup in speedups}
+        missed = {speedup: max(map(tables.speedup, search.shapes)) for speedup in speedups if not estimated[speedup]}
+        shapes = dict.fromkeys([search.full, *filter(None, estimated.values())])
+        rows = [_row(search, s, tables.form(s).name, tables.milliseconds(s), tables.speedup(s)) for s in shapes]
+    shown(Advice([first, *rows], True, missed))
+    with progress.shown_on(ctx.machine.console):
+        rows = _timed(search, tables, [speedup for speedup in speedups if speedup not in missed])
     found = [speedup for speedup in speedups if any(row.speedup >= speedup for row in rows)]
     shown(Advice(rows, False, missed, found))
 
@@ -200,11 +220,24 @@ def show_beside(advices: Mapping[str, Advice]) -> None:
 
     table = Table("Teacher", *COLUMNS, box=None)
     for teacher, advice in advices.items():
+        name = f"{teacher} (estimates)" if advice.estimated else teacher
         for place, row in enumerate(advice.rows):
-            table.add_row("" if place else teacher, *_cells(row))
+            table.add_row("" if place else name, *_cells(row))
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(table)
-    console.print("A speedup is over the teacher of the same row, and milliseconds of all rows are of this machine.")
+    for teacher, advice in advices.items():
+        for line in _missed(advice):
+            console.print(f"{teacher}: {line}", highlight=False)
+    console.print(
+        "A speedup is over the teacher of the same rows. Teachers are timed one after the other, each on texts as its "
+        "own tokenizer cuts them: small differences of their milliseconds mean nothing.",
+        highlight=False,
+    )
+
+
+def _missed(advice: Advice) -> Iterator[str]:
+    for speedup, most in advice.missed.items():
+        yield f"{speedup:g}x is out of reach: the smallest model is estimated at {most:.1f}x."
 
 
 def show(advice: Advice, again: str) -> None:
@@ -219,8 +252,8 @@ def show(advice: Advice, again: str) -> None:
     if advice.estimated:
         console.print("Estimates, from models of a few other sizes:")
     console.print(table)
-    for speedup, most in advice.missed.items():
-        console.print(f"{speedup:g}x is out of reach: the smallest model is estimated at {most:.1f}x.", highlight=False)
+    for line in _missed(advice):
+        console.print(line, highlight=False)
     if advice.estimated:
         console.print("These models are now timed themselves, which takes some minutes. Ctrl-C ends it.")
         return
@@ -278,14 +311,17 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def _divided(words: Sequence[str]) -> tuple[Sequence[str], Path | None]:
     """The teachers, and the file, which is the last of several words: it is one, or is written as one."""
-    from distill.data import formats
+    from distill.data import folders, formats
     from distill.data.files import extension
 
     last = words[-1]
     written = "://" in last or "*" in last or extension(last)[0] in {*formats.TEXT, *formats.BINARY}
-    if len(words) > 1 and not Path(last).is_dir() and (written or Path(last).is_file()):
-        return words[:-1], Path(last)
-    return words, None
+    is_file = folders.is_known(last) or (not Path(last).is_dir() and (written or Path(last).is_file()))
+    teachers, file = (words[:-1], Path(last)) if len(words) > 1 and is_file else (words, None)
+    for word in teachers[: len(words) - 1]:
+        if Path(word).is_file():
+            raise ConfigError(f"TEACHER: got the file {word}; must be a model; quote a pattern of files, e.g. '*.csv'")
+    return teachers, file
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -296,12 +332,14 @@ def _run(options: argparse.Namespace) -> None:
     configs = {name: settings(name, file, options.speedup, options.load, columns) for name in teachers}
     if len(configs) > 1:
         found: dict[str, Advice] = {}
-        for name, config in configs.items():
-            advise(config, lambda advice, name=name: found.update({name: advice}))  # type: ignore[misc]
-        show_beside(found)
+        try:
+            advise(configs, lambda name, advice: found.update({name: advice}))
+        finally:  # what was measured before an error or Ctrl-C
+            if found:
+                show_beside(found)
         return
     given = {"teacher.name": teachers[0], "tasks.train": str(file or "FILE")}
     given |= {} if options.load == BATCH else {"target.load": options.load}
     given |= {f"tasks.{name}": value for name, value in columns.items()}
     again = " ".join(typed.setting(name, value) for name, value in given.items())
-    advise(configs[teachers[0]], lambda advice: show(advice, f"python -m distill recipe=auto {again}"))
+    advise(configs, lambda name, advice: show(advice, f"python -m distill recipe=auto {again}"))

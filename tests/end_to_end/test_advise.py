@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import runpy
+import shutil
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 
 from distill.cli import advise
+from distill.errors import ConfigError
 from distill.runtime import quoting
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
@@ -19,7 +23,7 @@ ERRORS = [
     (["{teacher}", "--text", "body"], "text: got a column without FILE; must be one of FILE; name the file"),
     (["nowhere/at-all"], "teacher.name: got nowhere/at-all"),
     (["{teacher}", "nothing.csv"], "tasks.train: got nothing.csv"),
-    (["{teacher}", "nowhere/at-all", "nothing.csv"], "tasks.train: got nothing.csv"),
+    (["{teacher}", "nowhere/at-all", "nothing.csv"], "teacher.name: got nowhere/at-all"),
     (["{teacher}", "nowhere/at-all"], "teacher.name: got nowhere/at-all"),
 ]
 
@@ -43,6 +47,11 @@ def test_the_last_of_several_words_is_a_file_if_it_is_written_as_one(tmp_path: P
     assert advise._divided(["a.csv"]) == (["a.csv"], None)
     assert advise._divided(["a", str(texts)]) == (["a"], texts)
     assert advise._divided(["a", str(model)]) == (["a", str(model)], None)
+    saved = tmp_path / "saved-by-datasets"
+    datasets.Dataset.from_dict({"text": ["a"], "label": [0]}).save_to_disk(saved)
+    assert advise._divided(["a", str(saved)]) == (["a"], saved)
+    with pytest.raises(ConfigError, match=r"TEACHER: got the file .*texts; must be a model; quote a pattern"):
+        advise._divided(["a", str(texts), "b.csv"])
 
 
 def test_teachers_stand_side_by_side_each_with_its_models(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +61,44 @@ def test_teachers_stand_side_by_side_each_with_its_models(capsys: pytest.Capture
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[0] for line in lines[1:4]] == ["one", "3", "two"]
     assert lines[2][-4:] == ["2.00", "4.00x", "25%", "30"]
+
+
+def test_what_no_size_of_a_teacher_reaches_is_said_of_each(capsys: pytest.CaptureFixture[str]) -> None:
+    row = advise.Row("the teacher", "torch fp32", 8.0, 1.0, 1.0, 90.0)
+    advise.show_beside({"one": advise.Advice([row], False, {}), "two": advise.Advice([row], True, {8.0: 5.5})})
+    out = capsys.readouterr().out
+    assert "two: 8x is out of reach: the smallest model is estimated at 5.5x." in out
+    assert "two (estimates)" in out
+
+
+def test_all_teachers_are_checked_before_the_first_is_timed(
+    classifier: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = classifier(), tmp_path / "bad"
+    shutil.copytree(good, bad)
+    config = json.loads((bad / "config.json").read_text())
+    (bad / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "gptq"}}))
+    timed: list[str] = []
+    monkeypatch.setattr(advise, "_advise", lambda ctx, shown: timed.append(ctx.config.teacher.name))
+    assert advise.main([str(good), str(bad)]) == 2
+    assert "a quantized model" in capsys.readouterr().err
+    assert timed == []
+
+
+def test_the_first_teacher_is_shown_where_the_second_fails(
+    classifier: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = advise.Row("the teacher", "torch fp32", 8.0, 1.0, 1.0, 90.0)
+    one, two = str(classifier()), str(shutil.copytree(classifier(), tmp_path / "second"))
+
+    def measured(ctx: Any, shown: Any) -> None:
+        if ctx.config.teacher.name == two:
+            raise KeyboardInterrupt
+        shown(advise.Advice([row], False, {}))
+
+    monkeypatch.setattr(advise, "_advise", measured)
+    assert advise.main([one, two]) == 130
+    assert "8.00" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from distill.cli.choose.measure import Stopwatch, mib_of
+from distill.cli.choose.measure import Stopwatch, applied, mib_of
 from distill.cli.choose.table import Checkpoint, Table
 from distill.data.task_types import TaskType
 
@@ -13,6 +13,7 @@ SHOWN = 3
 """Number of encoders in an answer: the best, and the two next best."""
 MISSED = "too slow or too large when timed"
 UNTIMED = "not timed, because the time for measuring was over"
+BEHIND = "within the limits, but ranked behind those above"
 
 
 def scheme_of(form: str) -> str:
@@ -39,15 +40,14 @@ class Option:
     checkpoint: Checkpoint
     metric: str | None
     """The score by which it is ranked; None without one."""
+    scale: str | None
+    """The metric by which it is compared."""
+    score: float
+    """Its score in that metric."""
     mib: Mapping[str, float]
     """Scheme -> MiB."""
     ms: Mapping[str, float]
     """Form -> milliseconds; empty where it was not timed."""
-
-    @property
-    def score(self) -> float:
-        value = self.checkpoint.value(self.metric) if self.metric else None
-        return 0.0 if value is None else value
 
     def excess(self, form: str, ask: Ask) -> float:
         """How many times as slow or as large as allowed it is in a form; at most 1 where it passes."""
@@ -84,26 +84,31 @@ def answered(table: Table, ask: Ask, times: Stopwatch, log: Callable[[str], None
         timed.append(replace(option, ms=times(option.checkpoint)))
         return timed[-1]
 
-    for option in ranked:
-        why = _cannot(option, ask, times)
-        if why is None and len(passing) >= SHOWN and not _tied(option, passing[0], table):
-            why = "ranked lower, and not timed"
-        if why is None and times.over:
-            why = UNTIMED
-        if why is None and (done := time(option)).passes(ask):
-            passing.append(done)
-        else:
-            left_out.setdefault(why or MISSED, []).append(option.checkpoint.name)
+    for tied in _ties(ranked, table):
+        enough = len(passing) >= SHOWN and not _tied(tied[0], passing[0], table)
+        passed = list[Option]()
+        for option in sorted(
+            tied, key=lambda option: applied(option.checkpoint)
+        ):  # so more are timed before time is over
+            why = _cannot(option, ask, times) or ("ranked lower, and not timed" if enough else None)
+            why = why or (UNTIMED if times.over else None)
+            if why is None and (done := time(option)).passes(ask):
+                passed.append(done)
+            else:
+                left_out.setdefault(why or MISSED, []).append(option.checkpoint.name)
+        passing += sorted(passed, key=lambda option: -option.score)
     if passing:
-        return Answer([*_first(passing, table, ask)][:SHOWN], True, left_out)
+        best = [*_first(passing, table, ask)]
+        behind = {BEHIND: [option.checkpoint.name for option in best[SHOWN:]]} if best[SHOWN:] else {}
+        return Answer(best[:SHOWN], True, left_out | behind)
     known = {option.checkpoint.name for option in timed}
     for option in sorted(ranked, key=lambda option: _excess(option, ask, times)):
         if len(timed) < SHOWN and option.checkpoint.name not in known and not times.over:
             time(option)
-    best = sorted(timed, key=lambda option: option.excess(option.form(ask), ask))[:SHOWN]
-    shown = {option.checkpoint.name for option in best}
+    nearest = sorted(timed, key=lambda option: option.excess(option.form(ask), ask))[:SHOWN]
+    shown = {option.checkpoint.name for option in nearest}
     others = {why: [name for name in names if name not in shown] for why, names in left_out.items()}
-    return Answer(best, False, {why: names for why, names in others.items() if names})
+    return Answer(nearest, False, {why: names for why, names in others.items() if names})
 
 
 def _ranked(table: Table, ask: Ask, left_out: dict[str, list[str]]) -> Iterator[Option]:
@@ -123,11 +128,12 @@ def _ranked(table: Table, ask: Ask, left_out: dict[str, list[str]]) -> Iterator[
         if why:
             left_out.setdefault(why, []).append(checkpoint.name)
             continue
-        metric = next((name for name in metrics if name in checkpoint.scores), None)
-        options.append(Option(checkpoint, metric, mib_of(checkpoint), {}))
+        options.append(
+            Option(checkpoint, *table.ranked(checkpoint, metrics) or (None, None, 0.0), mib_of(checkpoint), {})
+        )
 
     def order(option: Option) -> tuple[int, float, bool, float]:
-        place = len(metrics) if option.metric is None else metrics.index(option.metric)
+        place = len(metrics) if option.scale is None else metrics.index(option.scale)
         other = ask.kind.separate and not option.checkpoint.embeds
         return place, -option.score, other, -option.checkpoint.parameters[1]
 
@@ -151,9 +157,17 @@ def _excess(option: Option, ask: Ask, times: Stopwatch) -> float:
 
 def _tied(option: Option, best: Option, table: Table) -> bool:
     """Whether the scores of two encoders do not tell them apart."""
-    if option.metric is None or option.metric != best.metric:
+    if option.scale is None or option.scale != best.scale:
         return False
-    return option.score >= best.score - table.spread(option.metric)
+    return option.score >= round(best.score - table.spread(option.scale), 2)
+
+
+def _ties(ranked: Sequence[Option], table: Table) -> Iterator[Sequence[Option]]:
+    """Encoders in the order of their rank, each with those that its score does not tell apart from it."""
+    while ranked:
+        tied = [option for option in ranked if option is ranked[0] or _tied(option, ranked[0], table)]
+        yield tied
+        ranked = ranked[len(tied) :]
 
 
 def _first(passing: Sequence[Option], table: Table, ask: Ask) -> Iterator[Option]:

@@ -21,7 +21,7 @@ from distill.runtime import quoting
 PROG = "python -m distill.choose"
 SHORT = {"ner": "token_classification", "qa": "question_answering"}
 """Common name of a kind of task -> its name here."""
-LENGTH, SECONDS, NAMED = 128, 9.0, 6
+LENGTH, SECONDS, NAMED = 128, 15.0, 6
 """Tokens of a text by default, seconds for timing, and most names in a line on what was left out."""
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "README.md"
 """The table of committed runs, which an installed package lacks."""
@@ -35,7 +35,7 @@ def lines(answer: Answer, ask: Ask, every: Table) -> Iterator[str]:
         + (f", at most {' and '.join(limits)}:" if limits else ":")
     )
     if not answer.best:
-        yield "No encoder of the table is for this, or none could be timed in time."
+        yield "No encoder of the table is for this."
     elif untimed := [] if answer.passed else answer.left_out.get(UNTIMED, []):
         yield f"None of those timed passes as it is; for {len(untimed)}, which may pass, time was over. Nearest:"
     elif not answer.passed:
@@ -60,26 +60,31 @@ def _option(place: int, option: Option, answer: Answer, ask: Ask, every: Table) 
     yield f"{place}. {checkpoint.name} ({checkpoint.family}, {checkpoint.year}, {checkpoint.licence})"
     forms = sorted(option.ms, key=lambda name: (name != form, option.ms[name]))
     yield f"   {'; '.join(f'{name} {option.ms[name]:.1f} ms, {option.mib[scheme_of(name)]:.0f} MiB' for name in forms)}"
-    if option.metric is None:
-        yield "   No score in the table: it stands behind those that have one."
+    if option.metric is None or option.scale is None:
+        yield "   The table has no score for this: it is ranked behind those that have one."
     else:
-        metric, sources = every.metrics[option.metric], checkpoint.scores[option.metric]
+        metric, scale, sources = (
+            every.metrics[option.metric],
+            every.metrics[option.scale],
+            checkpoint.scores[option.metric],
+        )
         shown = "; ".join(f"{value:g} ({every.sources[source]['title']})" for source, value in sources.items())
-        yield f"   {metric['title']}, {metric['about']}: {shown}"
+        compared = f"; compared as {scale['title']} {option.score:g}" if scale != metric else ""
+        yield f"   {metric['title']}, {metric['about']}: {shown}{compared}"
     if place == 1 and answer.passed:
         yield f"   {_reason(option, answer, every)}"
     yield f"   {supports(checkpoint)}"
 
 
 def _reason(option: Option, answer: Answer, every: Table) -> str:
-    if option.metric is None:
-        return "It is the first of those that pass, none of which has a score."
-    higher = [each for each in answer.best if each.metric == option.metric and each.score > option.score]
+    if option.scale is None:
+        return "None of those that pass has a score. Embedders come first for vectors, then those with more weights."
+    higher = [each for each in answer.best if each.scale == option.scale and each.score > option.score]
     if not higher:
-        return "Its score is the highest of those that pass."
+        return "Its score is the highest of those timed that pass."
     return (
-        f"It is the fastest of those whose scores are within {every.spread(option.metric):g} of the highest, "
-        f"{max(each.score for each in higher):g}: so much two sources differ about one encoder."
+        f"It is the fastest of those timed whose scores are within {every.spread(option.scale):g} of the highest, "
+        f"{max(each.score for each in higher):g}: two sources differ by as much about the same encoder."
     )
 
 
@@ -98,19 +103,21 @@ def _next(answer: Answer, ask: Ask) -> Iterator[str]:
 
 def kept(name: str, page: Path) -> Iterator[str]:
     """What students keep by our committed runs: those of this teacher, or else those of the first curve."""
-    if not page.is_file():
-        return
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.read_text("utf-8").splitlines()]
+    text = page.read_text("utf-8") if page.is_file() else ""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
     runs = [row for row in rows if len(row) == 11 and row[0].startswith("[") and row[6] == "current"]
+    if not runs:
+        return
     own = [row for row in runs if row[2] and name.endswith(f"/{row[2]}")]
     if not own:
         yield f"No committed run has this teacher. Students of {runs[0][2]}:"
     for row in own[:3] or runs[:1]:
         run = re.sub(r"\[(.+?)\].*", r"docs/results/\1", row[0])
-        yield f"  {run}: of {row[1]}, kept {row[8]}% of the teacher's score at {row[10]}"
+        yield f"  {run}: of {row[1]}; targets {row[3]}: kept {row[8]}% of the teacher's score, at {row[10]}"
 
 
 def _language(text: str) -> str:
+    text = "nb" if text == "no" else text
     known = sorted({code for codes in table().language_sets.values() for code in codes})
     if text not in known:
         raise argparse.ArgumentTypeError(f"got {text}; must be codes of languages, of {', '.join(known)}; correct it")

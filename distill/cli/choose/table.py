@@ -1,4 +1,4 @@
-"""The table of encoders: encoders.yaml beside this file, where each published value has its source. Without torch."""
+"""The table of encoders: encoders.yaml beside this file, where each published score has its source. Without torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distill.models.families.records import FAMILIES, STUDENTS
 FILE = Path(__file__).with_name("encoders.yaml")
 ENGLISH = "en"
 RELATIVE = 512
-"""Tokens of the texts that models were trained on whose config states no number of positions."""
+"""Tokens that models were trained to read whose config states no number of positions."""
 SETTINGS = {
     "layers": "num_hidden_layers",
     "hidden": "hidden_size",
@@ -53,6 +53,8 @@ class Checkpoint:
     parameters: tuple[float, float, float]
     """Millions of parameters of the token embeddings, of the layers, and of the whole encoder."""
     positions: int | None = None
+    reads: int | None = None
+    """Tokens at which it is published to cut texts, where these are fewer than its positions."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of its config."""
     embeds: bool = False
@@ -70,13 +72,13 @@ class Checkpoint:
 
     @property
     def context(self) -> int:
-        """Tokens of the texts that it was trained on, at the most."""
+        """Tokens of a text that it reads, at the most."""
         positions = self.positions or RELATIVE
-        return positions - 2 if self.record.max_length is position_table_after_padding else positions
+        return self.reads or positions - (2 if self.record.max_length is position_table_after_padding else 0)
 
-    def value(self, metric: str) -> float | None:
-        """Its score: the lowest where sources differ; None without one."""
-        return min(self.scores[metric].values()) if metric in self.scores else None
+    def value(self, metric: str) -> float:
+        """Its score: the lowest where sources differ."""
+        return min(self.scores[metric].values())
 
     def settings(self) -> dict[str, Any]:
         """The settings of its config, by the names that its type gives them."""
@@ -95,7 +97,7 @@ class Table:
     sources: Mapping[str, Mapping[str, str]]
     """Source -> its title and its address."""
     ranked_by: Mapping[str, Mapping[str, Sequence[str]]]
-    """Kind of task -> `english` or `other` -> metrics, the most telling first."""
+    """Kind of task -> `english` or `other` -> metrics, the one that counts most first."""
     language_sets: Mapping[str, Sequence[str]]
     checkpoints: Mapping[str, Checkpoint]
 
@@ -107,6 +109,17 @@ class Table:
         """The metrics by which encoders are ranked for a kind of task in some languages."""
         named = kind if kind in self.ranked_by else "embedding" if architecture == VECTORS else "classification"
         return self.ranked_by[named]["english" if {*languages} <= {ENGLISH} else "other"]
+
+    def ranked(self, checkpoint: Checkpoint, metrics: Sequence[str]) -> tuple[str, str, float] | None:
+        """The first of some metrics that it has, the metric by which it is compared, and its value of that: converted
+        by the encoders that have both, of which the least difference counts. None without any of the metrics."""
+        metric = next((name for name in metrics if name in checkpoint.scores), None)
+        for scale in metrics if metric else ():
+            both = [each for each in self.checkpoints.values() if {scale, metric} <= each.scores.keys()]
+            if both:
+                shift = min(each.value(scale) - each.value(metric) for each in both)
+                return metric, scale, round(checkpoint.value(metric) + shift, 2)
+        return None
 
     def spread(self, metric: str) -> float:
         """Largest difference between two sources' values of one checkpoint: closer scores do not tell two apart."""

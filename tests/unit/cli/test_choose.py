@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distill.cli.choose import command
-from distill.cli.choose.answer import Ask, Option, answered, scheme_of
+from distill.cli.choose.answer import BEHIND, Ask, Option, answered, scheme_of
 from distill.cli.choose.measure import Stopwatch, applied, mib_of
 from distill.cli.choose.table import Checkpoint, config_of, table
 from distill.config import load_config
@@ -65,12 +65,50 @@ def test_every_value_has_its_source_and_every_score_is_explained() -> None:
     assert used == EVERY.sources.keys()
 
 
+def test_of_two_metrics_one_encoder_that_has_both_makes_one_scale() -> None:
+    answer = answered(EVERY, Ask(TASK_TYPES["classification"], ("de",), 64), Invented())
+    first = answer.best[0]
+    # XLM-R base has 74.5 on XNLI and 76.2 on its development rows, on which mDeBERTa has 79.8.
+    assert (first.checkpoint.name, first.scale, first.score) == ("microsoft/mdeberta-v3-base", "xnli", 78.1)
+    said = "\n".join(command.lines(answer, Ask(TASK_TYPES["classification"], ("de",), 64), EVERY))
+    assert "79.8 (README of microsoft/DeBERTa); compared as XNLI 78.1" in said
+    low = replace(EVERY.checkpoints[first.checkpoint.name], scores={"xnli_dev": {"deberta": 60.0}})
+    assert EVERY.ranked(low, ["xnli", "xnli_dev"]) == ("xnli_dev", "xnli", 58.3)
+    assert EVERY.ranked(low, ["mnli", "wikiann"]) is None
+    assert EVERY.ranked(EVERY.checkpoints[NAMES[0]], ["mnli", "mnli_test"]) == ("mnli_test", "mnli_test", 70.2)
+
+
+def test_embedders_of_other_languages_are_not_ranked_by_english_texts() -> None:
+    ask = Ask(TASK_TYPES["embedding"], ("de",), 64)
+    answer = answered(EVERY, ask, Invented())
+    assert answer.best[0].checkpoint.embeds
+    assert {option.metric for option in answer.best} == {None}
+    said = "\n".join(command.lines(answer, ask, EVERY))
+    assert "None of those that pass has a score." in said
+    assert "Its score is the highest" not in said
+
+
+def test_an_embedder_reads_as_many_tokens_as_it_is_published_to_read() -> None:
+    answer = answered(EVERY, Ask(TASK_TYPES["embedding"], ("en",), 384), Invented())
+    (cut,) = (names for why, names in answer.left_out.items() if why == "reads fewer than 384 tokens")
+    assert {name.partition("/")[2] for name in cut} == {
+        *("all-MiniLM-L6-v2", "all-MiniLM-L12-v2", "paraphrase-multilingual-MiniLM-L12-v2")
+    }
+
+
+def test_norwegian_has_one_code() -> None:
+    assert command._language("no") == command._language("nb") == "nb"
+    for name in ("FacebookAI/xlm-roberta-base", "google-bert/bert-base-multilingual-cased"):
+        assert "nb" in EVERY.languages(EVERY.checkpoints[name])
+    assert not any("no" in codes for codes in EVERY.language_sets.values())
+
+
 def test_each_kind_of_task_is_ranked_by_scores_of_the_table() -> None:
     for kind in TASK_TYPES.values():
         for languages in (["en"], ["de"], ["de", "en"]):
             metrics = EVERY.metrics_of(kind.name, kind.architecture, languages)
             scored = [each for each in EVERY.checkpoints.values() if {*metrics} & each.scores.keys()]
-            assert scored, kind.name
+            assert scored or (kind.separate and languages != ["en"]), kind.name
     assert EVERY.metrics_of("retrieval", "ForVectors", ["en"]) == ["mteb"]
     assert EVERY.metrics_of("token_classification", "ForTokenClassification", ["de"]) == ["wikiann"]
 
@@ -84,6 +122,8 @@ def test_sizes_are_those_that_authors_state() -> None:
     stated = [(each, value) for each in EVERY.checkpoints.values() for value in each.published.values()]
     assert len(stated) > 20
     for each, value in stated:
+        if each.name == "FacebookAI/xlm-roberta-base":
+            continue  # its README states 250, and its files have 278
         assert each.parameters[2] == pytest.approx(value, rel=0.06), each.name
 
 
@@ -95,7 +135,7 @@ def test_configs_have_the_sizes_and_the_context_of_the_table(name: str) -> None:
     assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == each.shape[:3]
     inner = config.d_inner if each.type == "xlnet" else setting(config, "intermediate_size")
     assert (inner, config.vocab_size) == (each.shape[3], each.vocabulary)
-    assert families.trained_length(config) == each.context
+    assert families.trained_length(config) == replace(each, reads=None).context >= each.context
     shallow = config_of(each, 2)
     assert shallow.num_hidden_layers == 2
     assert len(getattr(shallow, "layer_types", None) or [0, 0]) == 2
@@ -124,16 +164,27 @@ def test_the_choice_is_that_of_a_search_of_the_whole_table(
     passing = [each for each in EVERY.checkpoints.values() if passes(each)]
     assert answer.passed == bool(passing)
     assert {option.checkpoint.name for option in answer.best if answer.passed} <= {each.name for each in passing}
-    assert len(answer.best) == (min(3, len(passing)) if passing else min(3, len(answer.best)))
-    if passing:
-        metric = next((name for name in metrics if any(name in each.scores for each in passing)), None)
-        best = max((each.value(metric) or 0.0 for each in passing), default=0.0) if metric else 0.0
-        assert answer.best[0].metric == metric
-        assert answer.best[0].score >= best - EVERY.spread(metric or metrics[0])
+    assert len(answer.best) == (min(3, len(passing)) if passing else 3)
     named = [name for names in answer.left_out.values() for name in names]
-    assert len(named) == len({*named})
-    if answer.passed:
-        assert not {*named} & {option.checkpoint.name for option in answer.best}
+    assert sorted([*named, *(option.checkpoint.name for option in answer.best)]) == sorted(NAMES)
+    scores = {each.name: found for each in passing if (found := EVERY.ranked(each, metrics))}
+    if not scores:
+        return
+    scale = min((found[1] for found in scores.values()), key=metrics.index)
+    values = {name: found[2] for name, found in scores.items() if found[1] == scale}
+    tied = [name for name, value in values.items() if value >= max(values.values()) - EVERY.spread(scale) - 1e-9]
+
+    def fastest(name: str) -> float:
+        each = EVERY.checkpoints[name]
+        times, sizes = milliseconds(each), mib_of(each)
+        return min(took for form, took in times.items() if sizes[scheme_of(form)] <= (mib or float("inf")))
+
+    first, *others = answer.best
+    assert fastest(first.checkpoint.name) == min(map(fastest, tied))
+    assert first.checkpoint.name in tied
+    assert first.score == values[first.checkpoint.name]
+    shown = [option.score for option in others if option.scale == scale]
+    assert shown == sorted((value for name, value in values.items() if name != first.checkpoint.name), reverse=True)[:2]
 
 
 def test_what_cannot_pass_is_not_timed_and_timing_ends() -> None:
@@ -162,11 +213,14 @@ def test_none_is_said_not_to_pass_that_was_not_timed() -> None:
 
 def test_of_scores_that_two_sources_do_not_tell_apart_the_fastest_is_first() -> None:
     close = EVERY.spread("mnli")
-    assert close == pytest.approx(0.9), "BERT-base has 84.5 and 85.4"
+    assert close == pytest.approx(1.0), "XLNet-large has 89.8 and 90.8"
     answer = answered(EVERY, Ask(TASK_TYPES["classification"], ("en",), 64), Invented())
     first, *others = answer.best
     assert max(option.score for option in others) - first.score <= close
     assert min(first.ms.values()) <= min(min(option.ms.values()) for option in others if option.metric == first.metric)
+    behind = answer.left_out[BEHIND]
+    assert "albert/albert-xxlarge-v2" not in behind, "not tied, so not timed"
+    assert len(behind) > 1
 
 
 @pytest.mark.parametrize(
@@ -224,6 +278,8 @@ def test_what_students_keep_is_what_the_page_of_results_says(tmp_path: Path) -> 
     other = list(command.kept("microsoft/deberta-v3-base", command.RESULTS))
     assert other[0] == "No committed run has this teacher. Students of all-MiniLM-L6-v2:"
     assert other[1:] == own[:1]
+    (tmp_path / "README.md").write_text("# Results\n")
+    assert list(command.kept("a/b", tmp_path / "README.md")) == []
     numbers = command.RESULTS.read_text()
     assert own[0].split("kept ")[1].split("%")[0] in numbers
 
@@ -241,7 +297,10 @@ def test_an_encoder_without_an_onnx_file_is_timed_in_torch_alone() -> None:
     deeper = watch(replace(tiny, shape=(40, 32, 2, 64)))
     assert deeper["torch fp32"] >= found["torch fp32"], "from the same two models"
     assert not watch.over
-    assert Stopwatch(8, -1.0).over
+    late = Stopwatch(8, 0.0)
+    assert not late.over, "the first is always timed"
+    late(tiny)
+    assert late.over
     assert watch.at_least(tiny) > 0
 
 
@@ -263,8 +322,17 @@ def test_int8_is_timed_and_as_large_as_the_file(tmp_path: Path) -> None:
 
 def test_options_are_ordered_by_what_they_exceed() -> None:
     each = EVERY.checkpoints["google-bert/bert-base-uncased"]
-    option = Option(each, "mnli", {"fp32": 400.0, "int8": 100.0}, {"torch fp32": 4.0, "onnxruntime int8": 8.0})
+    option = Option(
+        each, "mnli", "mnli", 84.5, {"fp32": 400.0, "int8": 100.0}, {"torch fp32": 4.0, "onnxruntime int8": 8.0}
+    )
     kind = TASK_TYPES["classification"]
     assert option.form(Ask(kind, ("en",), 8)) == "torch fp32", "the fastest without limits"
     assert option.form(Ask(kind, ("en",), 8, None, 200.0)) == "onnxruntime int8", "the only one small enough"
     assert not option.passes(Ask(kind, ("en",), 8, 5.0, 200.0)), "no form is both fast and small enough"
+
+
+def test_where_the_table_has_none_for_a_task_that_alone_is_said() -> None:
+    ask = Ask(TASK_TYPES["classification"], ("en",), 100_000)
+    text = "\n".join(command.lines(answered(EVERY, ask, Invented(0)), ask, EVERY))
+    assert "No encoder of the table is for this.\n" in text
+    assert f"{len(NAMES)} reads fewer than 100000 tokens" in text
