@@ -44,6 +44,7 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
         where = f"{key}.terms.{label}"
         if kind.segments:
             yield from _of_pairs(where, term, kind, stage, facts)
+            yield from _of_batch(where, key, term, kind, stage)
             continue
         yield from _compared(where, key, term, kind, stage, facts)
         yield from _positions(where, term, kind, stage, facts)

@@ -28,13 +28,13 @@ def found(given: Term, data: str = "tasks", batch: Batch | None = None) -> list[
 @pytest.mark.parametrize("features", FEATURE_KINDS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_loss_of_a_batch_has_features_whose_rows_it_can_compare(loss: str, features: str) -> None:
-    lines = found(term(loss, features))
+    lines = found(term(loss, features), "tasks" if FEATURE_KINDS[features].task_rows else "corpus")
     if FEATURE_KINDS[features] in LOSSES[loss]:
         assert lines == []
     else:
         names = " or ".join(kind.name for kind in LOSSES[loss])
         message = f"stages.s.terms.x.features: got {features}; must be {names} with the loss {loss}; drop the term with"
-        assert [line for line in lines if line.startswith(message)] == lines
+        assert len([line for line in lines if line.startswith(message)]) == 1
 
 
 @pytest.mark.parametrize("loss", LOSSES)
