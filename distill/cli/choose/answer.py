@@ -91,7 +91,7 @@ def answered(table: Table, ask: Ask, times: Stopwatch, log: Callable[[str], None
             tied, key=lambda option: applied(option.checkpoint)
         ):  # so more are timed before time is over
             why = _cannot(option, ask, times) or ("ranked lower, and not timed" if enough else None)
-            why = why or (UNTIMED if times.over else None)
+            why = why or (UNTIMED if times.over(option.checkpoint) else None)
             if why is None and (done := time(option)).passes(ask):
                 passed.append(done)
             else:
@@ -103,7 +103,7 @@ def answered(table: Table, ask: Ask, times: Stopwatch, log: Callable[[str], None
         return Answer(best[:SHOWN], True, left_out | behind)
     known = {option.checkpoint.name for option in timed}
     for option in sorted(ranked, key=lambda option: _excess(option, ask, times)):
-        if len(timed) < SHOWN and option.checkpoint.name not in known and not times.over:
+        if len(timed) < SHOWN and option.checkpoint.name not in known and not times.over(option.checkpoint):
             time(option)
     nearest = sorted(timed, key=lambda option: option.excess(option.form(ask), ask))[:SHOWN]
     shown = {option.checkpoint.name for option in nearest}
@@ -128,9 +128,8 @@ def _ranked(table: Table, ask: Ask, left_out: dict[str, list[str]]) -> Iterator[
         if why:
             left_out.setdefault(why, []).append(checkpoint.name)
             continue
-        options.append(
-            Option(checkpoint, *table.ranked(checkpoint, metrics) or (None, None, 0.0), mib_of(checkpoint), {})
-        )
+        metric, scale, score = table.ranked(checkpoint, metrics) or (None, None, 0.0)
+        options.append(Option(checkpoint, metric, scale, score, mib_of(checkpoint), {}))
 
     def order(option: Option) -> tuple[int, float, bool, float]:
         place = len(metrics) if option.scale is None else metrics.index(option.scale)

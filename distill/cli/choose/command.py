@@ -21,7 +21,7 @@ from distill.runtime import quoting
 PROG = "python -m distill.choose"
 SHORT = {"ner": "token_classification", "qa": "question_answering"}
 """Common name of a kind of task -> its name here."""
-LENGTH, SECONDS, NAMED = 128, 15.0, 6
+LENGTH, SECONDS, NAMED = 128, 10.0, 6
 """Tokens of a text by default, seconds for timing, and most names in a line on what was left out."""
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "README.md"
 """The table of committed runs, which an installed package lacks."""

@@ -114,9 +114,9 @@ class Table:
         """The first of some metrics that it has, the metric by which it is compared, and its value of that: converted
         by the encoders that have both, of which the least difference counts. None without any of the metrics."""
         metric = next((name for name in metrics if name in checkpoint.scores), None)
-        for scale in metrics if metric else ():
+        for scale in metrics:
             both = [each for each in self.checkpoints.values() if {scale, metric} <= each.scores.keys()]
-            if both:
+            if metric and both:
                 shift = min(each.value(scale) - each.value(metric) for each in both)
                 return metric, scale, round(checkpoint.value(metric) + shift, 2)
         return None

@@ -31,8 +31,7 @@ class Invented(Stopwatch):
         self.left = over_after
         self.timed: list[str] = []
 
-    @property
-    def over(self) -> bool:
+    def over(self, checkpoint: Checkpoint) -> bool:
         return len(self.timed) >= self.left
 
     def at_least(self, checkpoint: Checkpoint) -> float:
@@ -296,11 +295,12 @@ def test_an_encoder_without_an_onnx_file_is_timed_in_torch_alone() -> None:
     assert found["torch fp32"] > 0
     deeper = watch(replace(tiny, shape=(40, 32, 2, 64)))
     assert deeper["torch fp32"] >= found["torch fp32"], "from the same two models"
-    assert not watch.over
+    assert not watch.over(tiny)
     late = Stopwatch(8, 0.0)
-    assert not late.over, "the first is always timed"
+    assert not late.over(tiny), "the first is always timed"
     late(tiny)
-    assert late.over
+    assert late.over(replace(tiny, shape=(4, 64, 2, 64)))
+    assert not late.over(replace(tiny, shape=(40, 32, 2, 64))), "its width was timed"
     assert watch.at_least(tiny) > 0
 
 
