@@ -19,6 +19,10 @@ ROUNDS, LEAST_MS = 5, 20.0
 FASTER = 8.0
 """How many times as fast as float32 an int8 model may be, for an estimate that rules a model out."""
 
+QUICKER = 2.0
+"""How many times as many multiplications in a millisecond an encoder may do as the quickest one that was timed, for an
+estimate that rules it out."""
+
 FLOAT, INT8 = "fp32", "int8"
 
 
@@ -45,6 +49,7 @@ class Stopwatch:
         self.length, self.seconds = length, seconds
         self._began, self._longest = float("inf"), 0.0
         self._layers: dict[str, dict[str, tuple[float, float]]] = {}
+        self._rates: list[float] = []
 
     @staticmethod
     def _width(checkpoint: Checkpoint) -> str:
@@ -70,16 +75,19 @@ class Stopwatch:
         return self.length * weights.numel() / 1e6 / best
 
     def at_least(self, checkpoint: Checkpoint) -> float:
-        """Milliseconds that it takes at the least, without timing it."""
-        faster = FASTER if checkpoint.record.onnx else 1.0
-        return applied(checkpoint) * self.length / self._millions_in_ms / faster
+        """Milliseconds that it takes at the least, without timing it: at the rate of a matrix product, or of the
+        quickest encoder that was timed."""
+        most = self._millions_in_ms * (FASTER if checkpoint.record.onnx else 1.0)
+        return applied(checkpoint) * self.length / min(most, QUICKER * max(self._rates, default=float("inf")))
 
     def __call__(self, checkpoint: Checkpoint) -> Mapping[str, float]:
         """Form -> milliseconds of one text of `length` tokens."""
         key = self._width(checkpoint)
         if key not in self._layers:
             self._layers[key] = self._timed(checkpoint)
-        return {form: outside + checkpoint.shape[0] * layer for form, (outside, layer) in self._layers[key].items()}
+        found = {form: outside + checkpoint.shape[0] * layer for form, (outside, layer) in self._layers[key].items()}
+        self._rates.append(applied(checkpoint) * self.length / max(min(found.values()), 1e-6))
+        return found
 
     def _timed(self, checkpoint: Checkpoint) -> dict[str, tuple[float, float]]:
         """Form -> milliseconds outside of the layers, and of a layer."""
