@@ -1,1 +1,1 @@
-"""The commands: run, predict, label, compare, look, recipes and advise."""
+"""The commands: run, predict, label, compare, look, recipes, choose and advise."""

@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LONGEST = 10
-"""A longer word is divided into words of so many tokens: where a language has no spaces, a word may be a whole text."""
+"""Most tokens of a word. A longer one is divided, because in a language without spaces a word may be a whole text."""
 
 _SPACES = {"Ġ": "Ċĉč", "▁": ""}
 """The mark of a space in a vocabulary -> line breaks and tabs there, besides plain ones."""

@@ -119,7 +119,7 @@ def _relative_distances(vectors: Tensor) -> Tensor:
 
 
 def _angles_at(student: Tensor, teacher: Tensor, start: int, size: int) -> Tensor:
-    """`angles` [n] at `size` vectors from number `start` on, or at those that are left."""
+    """`angles` [n] at the vectors from number `start` on: at `size` of them, or at fewer at the end."""
     (ours, _), (theirs, apart) = (_cosines(vectors, start, size) for vectors in (student, teacher))
     others = ~torch.eye(len(teacher), dtype=torch.bool, device=teacher.device)
     valid = apart[:, :, None] & apart[:, None] & others

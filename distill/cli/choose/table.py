@@ -146,7 +146,7 @@ def supports(checkpoint: Checkpoint) -> str:
 
 
 def config_of(checkpoint: Checkpoint, layers: int | None = None) -> Any:
-    """The config of a checkpoint; with `layers`, that of a model of its width with so many layers."""
+    """The config of a checkpoint. With `layers`, the config of a model of the same width with this number of layers."""
     from transformers import AutoConfig
 
     config = AutoConfig.for_model(checkpoint.type, **checkpoint.settings())

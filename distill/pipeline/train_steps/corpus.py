@@ -62,7 +62,7 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
     loaded = [load(folder) for folder in folders]
     if not all(has_head for _, has_head in loaded):
         _check_heads(inputs.name, terms)
-    teachers = [frozen(model, runtime.machine) for model, _ in loaded]
+    teachers = [frozen(each, runtime.machine) for each, _ in loaded]
     generator = None
     if finds_replaced(settings):
         assert inputs.generator is not None

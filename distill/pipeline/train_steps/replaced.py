@@ -12,8 +12,10 @@ from distill.pipeline.train_steps.inputs import MemberInputs
 
 
 def replacing(model: Any, inputs: MemberInputs, settings: Train, data: TaskData, steps: int) -> Replacing | None:
-    """Runs the student `model` of a task within its teacher, in a training of so many steps; None in a stage that
-    replaces no layers."""
+    """Runs the student `model` of a task within its teacher. None in a stage that replaces no layers.
+
+    steps: number of steps of the training.
+    """
     if settings.replacing is None:
         return None
     assert inputs.teacher is not None
