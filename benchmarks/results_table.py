@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.openings_table import openings_page
-from benchmarks.tables import reliability, speed
+from benchmarks.tables import methods, reliability, speed
 from benchmarks.tables.compared import chain_part, compressed_part, kinds_part, levers_part, own_part
 from benchmarks.tables.front import README, front_part
 from benchmarks.tables.markers import between, measured_part
@@ -77,6 +77,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         write_bytes(root / RESULTS / PRUNED, figure.png(points, over="the unpruned model"))
     if entries := overview.entries(compressed(runs), trained):
         write_bytes(root / RESULTS / COMPRESSED, figure.png(overview.points(entries)))
+    if compared := methods.methods(runs):
+        write_bytes(root / RESULTS / methods.PICTURE, methods.picture(compared))
     for path in left(root, runs, texts):
         print(f"{path}: {LEFT}", file=sys.stderr)
     return 0
@@ -127,6 +129,7 @@ def pictures(runs: Runs) -> list[Path]:
     """The pictures below docs/results."""
     found = [RESULTS / name / PICTURE for name in pictured(runs)]
     found += [RESULTS / PRUNED] if pruning_table.points(pruned(runs), trained) else []
+    found += [RESULTS / methods.PICTURE] if methods.methods(runs) else []
     return found + ([RESULTS / COMPRESSED] if compressed(runs) else [])
 
 

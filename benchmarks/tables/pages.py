@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.tables import compared
+from benchmarks.tables import compared, methods
 from benchmarks.tables.markers import linked
 from benchmarks.tables.runs import (
     ABLATION,
@@ -18,6 +18,7 @@ from benchmarks.tables.runs import (
     LEVERS,
     OWN,
     PRUNING,
+    RECIPES,
     RESULTS,
     Runs,
     asked,
@@ -82,6 +83,11 @@ GROUPS = (
         ("docstrings-distilbert/", "glue-", "bert-base/"),
     ),
     Group(
+        "Methods",
+        "Students of one shape, each trained by another method with the same budget of arithmetic.",
+        (RECIPES,),
+    ),
+    Group(
         "Ablations",
         "Students of one shape, or of the same targets, that differ in one setting.",
         (LEVERS, ABLATION, CHAIN, FROM_TEACHER),
@@ -125,6 +131,7 @@ COMPARISONS = (
     Comparison("pruned.md", "Pruned to a target, by several measures of importance", (PRUNING,), _pruned),
     Comparison("chain.md", "Cut from the teacher, or one from the other", (FROM_TEACHER, CHAIN), compared.chain_part),
     Comparison("levers.md", "Rows without labels, and steps", (LEVERS,), _levers),
+    Comparison("recipes.md", "Methods at one shape and one budget", (RECIPES,), methods.page),
     Comparison("ablation.md", "What students learn from, and which moment is kept", (ABLATION,), _ablation),
 )
 

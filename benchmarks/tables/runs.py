@@ -21,6 +21,8 @@ OWN, COMPRESSION = "own-", "frontier/"
 """Beginnings of the names of runs on a user's own files, and of one recipe with several seeds."""
 LEVERS, ABLATION = "levers/", "ablation/"
 """Beginnings of the names of runs that differ in one setting of the recovery, of two groups: GROUP/SETTING/SEED."""
+RECIPES = "recipes/"
+"""Beginning of the names of runs that benchmarks/methods.py made: recipes/METHOD/SEED."""
 KINDS = "kinds/"
 """Beginning of the names of runs that benchmarks/kinds.py made: kinds/KIND/SEED."""
 PRUNING = "pruning/"
@@ -70,8 +72,8 @@ def of_pages(runs: Runs) -> dict[str, Runs]:
 
 
 def pictured(runs: Runs) -> Runs:
-    """The runs that have a picture of their own: all but those of two tables of single students."""
-    return {name: results for name, results in runs.items() if not name.startswith((LEVERS, ABLATION))}
+    """The runs that have a picture of their own: all but those of tables of single students."""
+    return {name: results for name, results in runs.items() if not name.startswith((LEVERS, ABLATION, RECIPES))}
 
 
 def pruned(runs: Runs) -> list[Results]:
