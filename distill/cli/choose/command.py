@@ -21,7 +21,7 @@ from distill.runtime import quoting
 PROG = "python -m distill.choose"
 SHORT = {"ner": "token_classification", "qa": "question_answering"}
 """Common name of a kind of task -> its name here."""
-LENGTH, SECONDS, NAMED = 128, 10.0, 6
+LENGTH, SECONDS, NAMED = 128, 17.0, 6
 """Tokens of a text by default, seconds for timing, and most names in a line on what was left out."""
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "README.md"
 """The table of committed runs, which an installed package lacks."""
@@ -50,7 +50,7 @@ def lines(answer: Answer, ask: Ask, every: Table) -> Iterator[str]:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         yield f"  {len(names)} {why}: {', '.join(names[:NAMED])}{more}"
     yield (
-        "Times are measured here, with random weights: those of a whole model follow from models of 1 and 2 layers. "
+        "Times are measured here, with random weights: those of a whole model follow from models of few layers. "
         "Scores are published ones, whose sources differ in how they train; docs/choosing.md has them all."
     )
 

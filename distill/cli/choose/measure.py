@@ -1,6 +1,6 @@
 """Milliseconds and MiB of encoders on this machine: of models with random weights, of which times do not depend.
 
-As in a search for a shape, models with few layers are timed, and the time of a layer is their difference.
+As in a search for a shape, two models with few layers are timed, and the time of a layer is their difference.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 
 from distill.cli.choose.table import Checkpoint, config_of
 
-FEW, MORE = 1, 2
-"""Numbers of layers of the two models that are timed."""
+LAYERS, FIRST = (1, 2), (0, 1)
+"""Numbers of layers of the two models that are timed, in torch and of those from ONNX files: to capture a layer takes
+seconds, and in torch not every type runs without one."""
 ROUNDS, LEAST_MS = 5, 20.0
 """Rounds of a timing, and the least time of one."""
 FASTER = 8.0
@@ -43,11 +44,11 @@ def applied(checkpoint: Checkpoint) -> float:
 
 class Stopwatch:
     """Times encoders, those of one width once: the first always, and a further one if it would probably end in
-    `seconds`, which count once all is imported."""
+    `seconds`: it takes as long as the last one of its type, or else as the longest."""
 
     def __init__(self, length: int, seconds: float) -> None:
         self.length, self.seconds = length, seconds
-        self._began, self._longest = float("inf"), 0.0
+        self._began, self._took = time.monotonic(), dict[str, float]()
         self._layers: dict[str, dict[str, tuple[float, float]]] = {}
         self._rates: list[float] = []
 
@@ -59,7 +60,9 @@ class Stopwatch:
         """Whether there is no time for an encoder."""
         return (
             self._width(checkpoint) not in self._layers
-            and time.monotonic() - self._began + self._longest > self.seconds
+            and bool(self._took)
+            and time.monotonic() - self._began + self._took.get(checkpoint.type, max(self._took.values()))
+            > self.seconds
         )
 
     @functools.cached_property
@@ -105,23 +108,26 @@ class Stopwatch:
 
         int8 = SCHEMES["onnxruntime"]
         in_onnx = [Form(int8.backend, FLOAT), Form(int8.backend, int8.scheme, int8.name)]
-        forms = [untrained.TORCH, *(in_onnx if checkpoint.record.onnx else ())]
-        models: list[Any] = []
-        for layers in (FEW, MORE):
-            began = time.monotonic()  # of the second model, since the first may import the exporter
-            config = config_of(checkpoint, layers)
-            if (config.pad_token_id or 0) >= untrained.VOCABULARY:
-                config.pad_token_id = 0  # so that the vocabulary of what is timed can be small
-            made = untrained.runners(config, forms, device="cpu", threads=cores())
-            models += [replace(runner, name=f"{layers} {form.name}") for form, runner in made.items()]
-        exported, self._began = time.monotonic(), min(self._began, began)
+
+        def config(layers: int) -> Any:
+            found = config_of(checkpoint, layers)
+            if (found.pad_token_id or 0) >= untrained.VOCABULARY:
+                found.pad_token_id = 0  # so that the vocabulary of what is timed can be small
+            return found
+
+        began = time.monotonic()
+        plain = {n: untrained.runners(config(n), [untrained.TORCH], device="cpu", threads=cores()) for n in LAYERS}
+        made = {(n, form): runner for n, found in plain.items() for form, runner in found.items()}
+        if checkpoint.record.onnx:
+            made |= untrained.encoders(config(max(FIRST)), FIRST, in_onnx, cores())
+        models = [replace(runner, name=f"{n} {form.name}") for (n, form), runner in made.items()]
         batch = latency.synthetic((1, self.length), untrained.VOCABULARY)
         times = latency.measure(models, [batch], repeats=ROUNDS, warmup=1, least_ms=LEAST_MS)
         middle = {name: float(np.median(values)) for (name, _), values in times.items()}
-        self._longest = max(self._longest, time.monotonic() - began + (exported - began))
+        self._took[checkpoint.type] = time.monotonic() - began
         found: dict[str, tuple[float, float]] = {}
-        for form in forms:
-            few, more = (middle[f"{layers} {form.name}"] for layers in (FEW, MORE))
-            layer = max(more - few, 0.0) / (MORE - FEW)
-            found[form.name] = max(few - FEW * layer, 0.0), layer
+        for form in dict.fromkeys(form for _, form in made):
+            few, more = (n for n, of in made if of == form)
+            layer = max(middle[f"{more} {form.name}"] - middle[f"{few} {form.name}"], 0.0) / (more - few)
+            found[form.name] = max(middle[f"{few} {form.name}"] - few * layer, 0.0), layer
         return found

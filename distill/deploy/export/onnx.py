@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,36 @@ def _write(model: Any, tensors: dict[str, Any], outputs: list[str], sizes: dict[
             raise UserError(
                 f"{path}: got a model too large for one ONNX file; must be below 1.5 GiB; remove the ONNX schemes"
             )
+
+
+def export_depths(model: Any, depths: Sequence[int], folder: Path) -> dict[int, Path]:
+    """Write an ONNX file for each of some numbers of layers: the hidden states [B, L, H] of an encoder after so many.
+
+    torch captures the encoder once for all of them. That takes longest.
+    """
+    import onnx
+    import torch
+
+    class States(torch.nn.Module):
+        config = model.config
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any = None) -> Any:
+            given = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+            states = self.model(input_ids, attention_mask, output_hidden_states=True, **given).hidden_states
+            return tuple(states[depth] for depth in depths)
+
+    tensors = {key: torch.from_numpy(value) for key, value in _example((2, 16), model.config, padded=True).items()}
+    sizes, names = dict.fromkeys(range(2), torch.export.Dim.DYNAMIC), [f"states_{depth}" for depth in depths]
+    _write(States().eval(), tensors, names, dict.fromkeys(tensors, sizes), folder / "every.onnx")
+    every = onnx.utils.Extractor(onnx.load(folder / "every.onnx"))
+    files = {depth: folder / f"{name}.onnx" for depth, name in zip(depths, names, strict=True)}
+    for file in files.values():
+        onnx.save(every.extract_model([each.name for each in every.graph.input], [file.stem]), file)
+    return files
 
 
 def export_heads(folders: dict[str, Path], path: Path) -> None:

@@ -26,7 +26,7 @@ from distill.config import Target
 from distill.config.backends import BACKENDS
 from distill.config.loads import SINGLE, load_of
 from distill.config.schemes import BF16, ONNX, SCHEMES, Form
-from distill.deploy.export.onnx import export_onnx
+from distill.deploy.export.onnx import export_depths, export_onnx
 from distill.errors import ConfigError
 from distill.inference import latency
 from distill.inference.artifact import batches_of, by_length, scheme_named
@@ -134,6 +134,31 @@ def runners(config: Any, forms: Iterable[Form], *, device: str, threads: int) ->
                     threads=threads,
                     row_by_row=form.key is not None and SCHEMES[form.key].row_by_row,
                 )
+    return found
+
+
+def encoders(config: Any, depths: Sequence[int], forms: Sequence[Form], threads: int) -> dict[tuple[int, Form], Runner]:
+    """The first layers of an encoder with random weights, as many as each of `depths`, in some forms.
+
+    Args:
+        config: has as many layers as the largest of `depths`. Its vocabulary is made small.
+        forms: that run an ONNX file on the CPU, float32 or quantized.
+    """
+    import torch
+    from transformers import AutoModel
+
+    found: dict[tuple[int, Form], Runner] = {}
+    config.vocab_size = max(VOCABULARY, (config.pad_token_id or 0) + 1)
+    with tempfile.TemporaryDirectory() as temporary, torch.random.fork_rng(devices=[]):
+        model = AutoModel.from_config(config, dtype=torch.float32, trust_remote_code=False).eval()
+        for depth, file in export_depths(model, depths, Path(temporary)).items():
+            for form in forms:
+                made = file
+                if form.key is not None:
+                    made = file.with_name(f"{depth} {SCHEMES[form.key].file}")
+                    MAKE[form.key](file, made, [], [])
+                given = {"backend": form.backend, "scheme": form.scheme, "device": "cpu", "threads": threads}
+                found[depth, form] = load(form.name, made, **given)
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from distill.cli.choose import command
@@ -17,6 +18,7 @@ from distill.config import load_config
 from distill.data.task_types import TASK_TYPES
 from distill.models import families
 from distill.models.student.shape import setting
+from tests import tiny
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = runpy.run_path(str(ROOT / "docs" / "choosing.py"))
@@ -336,3 +338,23 @@ def test_where_the_table_has_none_for_a_task_that_alone_is_said() -> None:
     text = "\n".join(command.lines(answered(EVERY, ask, Invented(0)), ask, EVERY))
     assert "No encoder of the table is for this.\n" in text
     assert f"{len(NAMES)} reads fewer than 100000 tokens" in text
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert", "deberta-v2", "mpnet"])
+def test_files_of_few_layers_output_the_hidden_states_of_the_encoder(family: str, tmp_path: Path) -> None:
+    import onnxruntime
+    import torch
+    from transformers import AutoModel
+
+    from distill.deploy.export.onnx import export_depths
+
+    torch.manual_seed(0)
+    model = AutoModel.from_config(tiny.config(family)).eval()
+    batch = {"input_ids": torch.tensor([[5, 7, 9, 6]]), "attention_mask": torch.ones(1, 4, dtype=torch.long)}
+    with torch.no_grad():
+        states = model(**batch, output_hidden_states=True).hidden_states
+    for depth, file in export_depths(model, (0, 1), tmp_path).items():
+        session = onnxruntime.InferenceSession(file)
+        given = {each.name: np.zeros((1, 4), np.int64) for each in session.get_inputs()}
+        found = session.run(None, given | {n: v.numpy() for n, v in batch.items() if n in given})[0]
+        np.testing.assert_allclose(found, states[depth].numpy(), atol=1e-4)
