@@ -84,6 +84,7 @@ def row(
         latency_ms=[model_times.of_input(inputs, values) for inputs, values in times.items() if inputs != SINGLE_TEXTS],
         throughput_per_second=rate,
         requests=model_times.of_single_texts(times[SINGLE_TEXTS], measured.timed.distinct),
+        requests_ms=[round(value, 4) for value in times[SINGLE_TEXTS]],
         from_text={inputs: model_times.from_text(variant, measured, inputs) for inputs in (TASK_LENGTHS, SINGLE_TEXTS)},
         **(measured.served.get(variant.name) or {"cold_start_ms": None, "memory_mib": None}),
         energy_j=measured.timed.energy.get(variant.name),

@@ -172,6 +172,9 @@ class Model(Identity, frozen=True):
     latency_ms: list[Latency] | UnsetType = UNSET
     throughput_per_second: Amount | UnsetType | None = UNSET
     requests: Requests | UnsetType | None = UNSET
+    requests_ms: list[Amount] = []
+    """The time of each of these texts, to a ten-thousandth of a millisecond: the same texts in one order for all
+    models, so that ratios and their intervals can be computed again."""
     from_text: dict[str, FromText] = {}
     """Name of the timed inputs -> times from texts."""
     cold_start_ms: Amount | UnsetType | None = UNSET

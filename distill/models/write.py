@@ -26,10 +26,13 @@ def write_model(
     tokenizer: Any,
     manifest: Stored | None = None,
     more: Mapping[str, Tensor] | None = None,
+    *,
+    headless: bool = False,
 ) -> Iterator[Path]:
     """Write a folder that plain transformers loads, with model, tokenizer and a manifest, if it has one, atomically.
 
-    `more` are tensors of another class of the family, such as a head, which are written beside the model's own.
+    `more` are tensors of another class of the family, such as a head, which are written beside the model's own. With
+    `headless`, a masked language model is written as its encoder alone: its head is random.
     Yields the temporary folder, to which the block may add files. If the block raises an error, no folder is written.
     """
     tokenizer = copy.copy(tokenizer)
@@ -42,15 +45,27 @@ def write_model(
             delattr(model.config, name)
     with atomic.writing(folder) as temporary:
         with _in_any_process(model):
-            model.save_pretrained(temporary, state_dict=model.state_dict() | dict(more) if more else None)
+            model.save_pretrained(temporary, state_dict=_state(model, more or {}, headless))
         if not any(temporary.glob("*.safetensors")):
             raise RuntimeError(f"{folder}: save_pretrained wrote no weights")
         if families.family_of(model).layer is None:
             _keep_labels(temporary / "config.json", model.config)
+        if headless:
+            encoder, file = type(families.encoder(model)).__name__, temporary / "config.json"
+            atomic.write_json(file, atomic.read_json(file) | {"architectures": [encoder]})
         tokenizer.save_pretrained(temporary)
         yield temporary
         if manifest is not None:
             structs.write(temporary / run_folder.MANIFEST, manifest)
+
+
+def _state(model: Any, more: Mapping[str, Tensor], headless: bool) -> dict[str, Tensor] | None:
+    """Name -> tensor of what is written; None for all of a model's own."""
+    if not more and not headless:
+        return None
+    heads = tuple(f"{path}." for path in families.family_of(model).mlm_head) if headless else ()
+    own = {name: value for name, value in model.state_dict().items() if not name.startswith(heads)}
+    return own | dict(more)
 
 
 @contextmanager

@@ -120,6 +120,9 @@ def test_a_recipe_is_run_with_a_scheme_a_backend_and_a_loss_from_outside(
     measured = [model for model in results["models"] if model["backend"] == "outside"]
     assert [(model["role"], model["scheme"]) for model in measured] == [("teacher", "int4"), ("student", "int4")]
     assert all(model["scores"] and model["latency_ms"] and "failed" not in model for model in measured)
+    for model in measured:
+        assert np.median(model["requests_ms"]) == pytest.approx(model["requests"]["p50"], abs=1e-4)
+        assert len(model["requests_ms"]) == model["requests"]["count"]
     proofs = atomic.read_json(tmp_path / "out" / "export" / run_folder.MANIFEST)["proofs"]["order"]
     assert proofs["outside int4"]["largest_difference"] < 1e-5
     assert distill.load(tmp_path / "out" / "export" / "order", backend="outside").predict([("a", "text")])

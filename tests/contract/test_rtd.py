@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, ElectraForPreTraining
+from transformers import AutoModel, AutoModelForSequenceClassification, ElectraForPreTraining
 
 from distill import config
 from distill.errors import UserError
+from distill.models import teacher
 from distill.pipeline import validation
 from distill.runtime.storage import atomic, run_folder
 
@@ -118,4 +119,25 @@ def test_a_teacher_without_a_language_model_head_is_no_teacher_of_logits(run: An
     with pytest.raises(UserError, match="got a model without such a head; must have a language-model head for terms"):
         run(tmp_path, "distilbert", *arguments(given, "pretrain"), *words)
     run(tmp_path, "minilmv2", *arguments(given, "pretrain"), *words, "output=other")
-    assert (tmp_path / "other" / "pretrain" / run_folder.MANIFEST).is_file()
+    student = tmp_path / "other" / "pretrain"
+    assert not teacher.load_mlm(student)[1], "a random head is not stored, so that no later stage takes it for trained"
+    with torch.random.fork_rng():
+        model, found = AutoModel.from_pretrained(student, output_loading_info=True, add_pooling_layer=False)
+    assert type(model).__name__ == model.config.architectures[0] == "BertModel"
+    assert not found["missing_keys"]
+    more = ["+stage@stages.more=distil_corpus", "+term@stages.more.terms.soft_targets=soft_targets"]
+    more += ["stages.more.start=pretrain", "stages.more.teacher=pretrain", "stages.more.build_student=false"]
+    with pytest.raises(UserError, match=r"stages\.more\.teacher: got a model without such a head"):
+        run(tmp_path, "minilmv2", *arguments(given, "pretrain", "more"), *words, *more, "output=third")
+
+
+@pytest.mark.parametrize("init", ["teacher_layers", "random"])
+def test_a_head_that_is_not_trained_is_the_teachers_or_none(init: str, run: Any, tmp_path: Path) -> None:
+    given = folder(tmp_path, "bert", "MaskedLM")
+    words = ["stages.pretrain.start=teacher", "stages.pretrain.teacher=teacher", "limit.steps=1"]
+    run(tmp_path, "minilmv2", *arguments(given, "pretrain"), *words, f"student.init={init}")
+    model, has_head = teacher.load_mlm(tmp_path / "out" / "pretrain")
+    assert has_head is (init != "random")
+    if has_head:
+        head = teacher.load_mlm(given)[0].cls.predictions.transform.state_dict()
+        torch.testing.assert_close(model.cls.predictions.transform.state_dict(), head, rtol=0, atol=0)

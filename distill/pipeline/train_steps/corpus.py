@@ -22,7 +22,7 @@ from distill.deploy.export.embedder import PROJECTION
 from distill.errors import ConfigError, Problem
 from distill.losses.objective import Objective
 from distill.losses.terms import Term, bound
-from distill.models import teacher
+from distill.models import families, teacher
 from distill.models.families.head import stores_rtd_head
 from distill.models.segment_head import segment_head, tensors
 from distill.models.write import write_model
@@ -72,11 +72,10 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
     corpus = inputs.corpus()
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
     pooling, copied = teacher.pooling(inputs.given), inputs.origin(WHOLE)
-    head = None
+    head, drawn = None, inputs.build is not None and inputs.build.student.init == "random"
     if settings.segments is not None:
         assert encoded.sentences is not None
-        random = inputs.build is not None and inputs.build.student.init == "random"
-        head = segment_head(model, [] if random else [*filter(None, [inputs.pooler]), inputs.start[WHOLE]])
+        head = segment_head(model, [] if drawn else [*filter(None, [inputs.pooler]), inputs.start[WHOLE]])
         pairs = np.count_nonzero(np.diff(encoded.sentences.offsets))
         runtime.machine.log(f"{inputs.name}: {pairs} of {len(encoded)} sequences are pairs for {settings.segments}")
     objective = Objective(
@@ -103,7 +102,9 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
         corpus=EncodedCorpus(sequences=len(encoded), tokens=len(encoded.ids)),
     )
     more = {} if head is None else tensors(head, model)
-    _save(inputs.name, model, made, inputs.tokenizer, _projection(objective), more, runtime)
+    # A later stage would take a random head for a trained one.
+    headless = families.has_mlm_head(model) and not uses_head(settings) and (drawn or not has_head)
+    _save(inputs.name, model, made, inputs.tokenizer, _projection(objective), more, runtime, headless=headless)
     return made
 
 
@@ -195,10 +196,13 @@ def _save(
     projection: Tensor | None,
     more: Mapping[str, Tensor],
     runtime: Runtime,
+    *,
+    headless: bool,
 ) -> None:
-    """Write the model with `more` tensors, and the trained map from its pooled vectors to the teacher's, if any."""
+    """Write the model with `more` tensors, and the trained map from its pooled vectors to the teacher's, if any; with
+    `headless`, without its language-model head."""
     if runtime.machine.main:
-        with write_model(runtime.folder / name, model, tokenizer, made, more) as temporary:
+        with write_model(runtime.folder / name, model, tokenizer, made, more, headless=headless) as temporary:
             if projection is not None:
                 (temporary / PROJECTION).mkdir()
                 weight = {"linear.weight": projection.detach().float().cpu()}

@@ -44,6 +44,20 @@ def test_no_row_is_drawn_twice_while_there_are_others() -> None:
     assert drawn(tasks, 9) == [*found, *found[:2]]
 
 
+def test_rows_that_are_drawn_are_as_long_as_those_of_their_task() -> None:
+    """Two halves of a task have the same quantiles of lengths, of which a few are ten times as long as most."""
+    lengths = np.random.default_rng(0).lognormal(3, 1, 4000).astype(int) + 1
+    tasks = [[asked(f"{n} {'x' * size}") for n, size in enumerate(half)] for half in (lengths[:2000], lengths[2000:])]
+    means = [np.mean([len(row.parts[0]) for row in drawn([task], 32)]) for task in tasks]
+    assert means == pytest.approx([np.mean([len(row.parts[0]) for row in task]) for task in tasks], rel=0.1)
+    assert means[0] == pytest.approx(means[1], rel=0.1)
+    both = drawn(tasks, 32)
+    assert [row in tasks[0] for row in both] == [True, False] * 16
+    places = [sorted(len(row.parts[0]) for row in tasks[0]).index(len(row.parts[0])) for row in both[::2]]
+    np.testing.assert_allclose(np.sort(places), (np.arange(16) + 0.5) * 2000 / 16, atol=40)
+    assert places != sorted(places)
+
+
 def test_all_sequences_of_a_row_are_timed_together() -> None:
     """A question with its choices, and the windows of a long context."""
     tokenizer, unequal = of_words(2), Asked(CHOICES, ("a", ["b", "b c", "c c c"]))
