@@ -22,6 +22,7 @@ from distill.errors import ConfigError, DataError
 from distill.models import families, teacher
 from distill.models.families.head import Head, stored_head
 from distill.models.teacher import folders
+from distill.models.write import write_model
 from distill.runtime.storage import run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
@@ -97,9 +98,14 @@ def test_a_missing_language_model_head_is_detected(name: str, tiny_model, tmp_pa
     loaded, has_head = teacher.load_mlm(tmp_path / "with")
     assert has_head
     torch.testing.assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)
-    for kind in ("without", "classifier"):
+    with write_model(tmp_path / "headless", model, TINY["tokenizer"](), headless=True):
+        pass
+    for kind in ("without", "classifier", "headless"):
         loaded, has_head = teacher.load_mlm(tmp_path / kind)
         assert not has_head
+        if kind != "classifier":
+            encoders = [families.encoder(each).state_dict() for each in (loaded, model)]
+            torch.testing.assert_close(*encoders, rtol=0, atol=0)
         if (shape := families.family_of(loaded).bert_like) is not None:
             assert not loaded.get_parameter(shape.mlm_bias).any()
         tied = loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
