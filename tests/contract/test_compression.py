@@ -174,6 +174,7 @@ def test_the_variant_that_is_timed_is_of_the_task_with_most_in_float() -> None:
     assert shared.timed_tasks(plain) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_an_export_that_is_not_what_was_made_is_removed(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,8 @@ def folder(home: Path, name: str, head: str, layers: int = LAYERS) -> Path:
 
 def arguments(given: Path, *pipeline: str) -> list[str]:
     few = [f"pipeline=[{','.join(pipeline)}]"] if pipeline else []
-    return ["teacher=hub", f"teacher.name={given}", "limit=smoke", "limit.documents=60", "output=out", *few]
+    small = ["limit=smoke", "limit.documents=60", "corpus.max_length=32"]
+    return ["teacher=hub", f"teacher.name={given}", *small, "output=out", *few]
 
 
 def whole(path: Path, auto: Any) -> Any:
@@ -96,7 +97,9 @@ def test_a_bare_encoder_goes_the_whole_way(name: str, run: Any, tmp_path: Path) 
     assert set(proofs) == {"torch float"} | (quantized if name in REPORTED else set())
 
 
-@pytest.mark.parametrize("name", ["bert", "electra", "modernbert"])
+@pytest.mark.parametrize(
+    "name", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("electra", "modernbert"))]
+)
 def test_a_teacher_with_a_head_is_not_adapted(name: str, run: Any, tmp_path: Path, capsys: Any) -> None:
     import torch
 
@@ -132,9 +135,13 @@ STUDENTS = {
     "from nothing": (["student=random", "student.family=modernbert", "student.hidden_size=16"], "modernbert", 16),
 }
 """Settings of a student of a BERT teacher, its family and its width."""
+QUICK = ("another family", "from nothing")
+"""The others are trained among the slow tests; the unit tests build every one."""
 
 
-@pytest.mark.parametrize("name", STUDENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in STUDENTS]
+)
 def test_a_student_of_another_shape_learns_a_task(name: str, run: Any, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 

@@ -6,6 +6,7 @@ implementations have tests of their own for each family; `test_families` runs a 
 
 from __future__ import annotations
 
+import functools
 import runpy
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,16 @@ TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 NAMES = list(families.STUDENTS)
 
 
+@functools.cache
+def four_layers(name: str) -> Any:
+    """A teacher of four layers. Embeddings are as wide as layers."""
+    return TINY["model"](name, "MaskedLM", num_hidden_layers=4, **({"embedding_size": 16} if name == "electra" else {}))
+
+
 def two_layer_student(name: str, **settings: Any) -> Any:
-    """A student with two of a teacher's four layers, or None where it is refused. Embeddings are as wide as layers."""
-    wide = {"embedding_size": 16} if name == "electra" else {}
-    teacher = TINY["model"](name, "MaskedLM", num_hidden_layers=4, **wide)
+    """A student with two of a teacher's four layers, or None where it is refused."""
     try:
-        built = student.from_teacher(teacher, [0, 2], init="teacher_layers", seed=0, **settings)
+        built = student.from_teacher(four_layers(name), [0, 2], init="teacher_layers", seed=0, **settings)
     except ConfigError:
         return None
     assert built.config.num_hidden_layers == 2
@@ -43,12 +48,15 @@ def quoted(names: list[str]) -> str:
 
 def measured_cells(name: str) -> dict[str, str]:
     """The cells of a family, found by building students."""
-    kinds = [kind for kind in NAMES if two_layer_student(name, family=kind)]
+    before = {key: value.clone() for key, value in four_layers(name).state_dict().items()}
+    built = {kind: two_layer_student(name, family=kind) for kind in NAMES}
+    kinds = [kind for kind in NAMES if built[kind]]
     narrow = [kind for kind in kinds if two_layer_student(name, family=kind, sizes={"embedding_size": 4})]
-    sharing = [kind for kind in kinds if len(set(map(id, families.layers(two_layer_student(name, family=kind))))) == 1]
+    sharing = [kind for kind in kinds if len(set(map(id, families.layers(built[kind])))) == 1]
     bert_like = [kind for kind, record in families.STUDENTS.items() if record.bert_like]
     narrower = two_layer_student(name, sizes={"hidden_size": 8})
     unchanged = two_layer_student(name)
+    assert all(value.equal(before[key]) for key, value in four_layers(name).state_dict().items()), "the teacher changed"
     own = not narrow and embedding_width(unchanged) < unchanged.config.hidden_size
     return {
         "Family": f"`{name}`",

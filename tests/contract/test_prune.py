@@ -28,13 +28,17 @@ TASK = [
 ]
 SHAPED = ["bert", "albert", "deberta-v2", "modernbert", "eurobert", "gte"]
 """Families that differ most in what is cut; the unit tests prune every one."""
+QUICK = ("bert", "modernbert")
+"""The others are pruned among the slow tests."""
 
 
 def settings(given: Path, *more: str) -> list[str]:
     return ["teacher=hub", f"teacher.name={given}", "pipeline=[finetune_teacher,prune]", *TASK, *more]
 
 
-@pytest.mark.parametrize("name", SHAPED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in SHAPED]
+)
 def test_a_family_is_pruned_to_the_sizes_asked_for(name: str, run: Any, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification
 

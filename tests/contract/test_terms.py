@@ -169,10 +169,9 @@ def test_every_option_composes_and_is_what_it_is_called(group: str, option: str)
 
 
 @functools.cache
-def used_stages() -> set[tuple[str, type]]:
-    """Kind and schema of every stage of every recipe."""
-    loaded = [config.load_config([f"recipe={name}"]) for name in config.recipes()]
-    return {(stage.kind, type(stage)) for settings in loaded for stage in settings.stages.values()}
+def stages_of(recipe: str) -> set[tuple[str, type]]:
+    """Kind and schema of every stage of a recipe."""
+    return {(stage.kind, type(stage)) for stage in config.load_config([f"recipe={recipe}"]).stages.values()}
 
 
 @pytest.mark.parametrize("kind", sorted(STAGES))
@@ -184,7 +183,8 @@ def test_every_kind_of_stage_has_a_schema_a_file_and_a_recipe(kind: str) -> None
     schema = OmegaConf.get_type(node)
     assert issubclass(schema, Stage)
     assert node.kind == kind
-    assert (kind, schema) in used_stages()
+    likely = sorted(config.recipes(), key=lambda name: name not in ("distilbert", "prune", "vocabulary"))
+    assert any((kind, schema) in stages_of(recipe) for recipe in likely)
     if kind in KINDS:
         assert len(inspect.signature(KINDS[kind].run).parameters) == len(("inputs", "settings", "runtime"))
 

@@ -35,7 +35,13 @@ def test_a_disturbed_run_ends_as_an_undisturbed_one(monkeypatch: pytest.MonkeyPa
     assert len(row["damages"]) == 1
 
 
-@pytest.mark.parametrize("recipe", config.recipes())
+UNLIKE = ("distilbert", "prune", "cofi", "factorized", "task")
+"""Recipes each of which gets other settings than the rest."""
+
+
+@pytest.mark.parametrize(
+    "recipe", [pytest.param(name, marks=[pytest.mark.slow] * (name not in UNLIKE)) for name in config.recipes()]
+)
 def test_every_recipe_can_be_disturbed(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from distill.pipeline import validation
 

@@ -53,7 +53,7 @@ def distill(folder: Path, *arguments: str, trap: Path | None = None, **environme
 
 
 IN_TURN = """
-import builtins, contextlib, io, json, sys
+import builtins, contextlib, io, json, sys, traceback
 
 sys.path.append(".")
 called, answers = [], []
@@ -68,16 +68,19 @@ for words in json.load(sys.stdin):
         code = 0
     except SystemExit as ended:
         code = ended.code
+    except Exception:
+        code = "raised"
+        errors.write(traceback.format_exc())
     answers.append([code, errors.getvalue().splitlines(), len(called), printed.getvalue()])
 sys.stdout.write(json.dumps(answers))
 """
 
 
-def in_turn(folder: Path, commands: list[list[str]], trap: Path) -> list[Any]:
+def in_turn(folder: Path, commands: list[list[str]], trap: Path, **environment: str) -> list[Any]:
     """Runs several command lines in one process, because a process for each would take seconds.
 
-    Returns of each its exit code, the lines of standard error, the number of calls of `print` until then, and standard
-    output.
+    Returns of each its exit code ("raised" for an exception, whose traceback is among the lines), the lines of standard
+    error, the number of calls of `print` until then, and standard output.
     """
     done = subprocess.run(
         [sys.executable, "-B", "-c", IN_TURN],
@@ -85,7 +88,7 @@ def in_turn(folder: Path, commands: list[list[str]], trap: Path) -> list[Any]:
         capture_output=True,
         text=True,
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(trap), os.environ.get("PYTHONPATH", "")])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(trap), os.environ.get("PYTHONPATH", "")])} | environment,
         timeout=200,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -144,8 +147,8 @@ WRONG: list[tuple[list[str], list[str]]] = [
 
 
 def test_a_wrong_command_prints_one_line_per_problem(trap: Path, tmp_path: Path) -> None:
-    done = distill(tmp_path, *WRONG[-1][0], trap=trap)
-    assert (done.returncode, done.stdout, done.stderr.splitlines()) == (2, "", WRONG[-1][1])
+    done = distill(tmp_path, *WRONG[1][0], trap=trap)
+    assert (done.returncode, done.stdout, done.stderr.splitlines()) == (2, "", WRONG[1][1])
     answers = in_turn(tmp_path, [arguments for arguments, _ in WRONG], trap)
     assert [answer[1] for answer in answers] == [expected for _, expected in WRONG]
     assert all((code, called, printed) == (2, 0, "") for code, _, called, printed in answers)
@@ -161,12 +164,17 @@ def test_help_names_recipes_and_choices(trap: Path, tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("settings", [["temperature=-1"], ["temprature=3"], ["temperature=-1,-2", "-m"]])
-def test_a_traceback_is_printed_on_request(settings: list[str], trap: Path, tmp_path: Path) -> None:
-    done = distill(tmp_path, RECIPE, *settings, trap=trap, HYDRA_FULL_ERROR="1")
+def test_a_traceback_is_printed_on_request(trap: Path, tmp_path: Path) -> None:
+    done = distill(tmp_path, RECIPE, "temperature=-1", trap=trap, HYDRA_FULL_ERROR="1")
     assert done.returncode not in (0, TRAPPED)
     assert "Traceback (most recent call last)" in done.stderr
-    assert settings[0].partition("=")[0] in done.stderr
+    assert "temperature" in done.stderr
+    settings = [["temprature=3"], ["temperature=-1,-2", "-m"]]
+    answers = in_turn(tmp_path, [[RECIPE, *words] for words in settings], trap, HYDRA_FULL_ERROR="1")
+    for (code, errors, *_), (setting, *_) in zip(answers, settings, strict=True):
+        assert code not in (None, 0)
+        assert "Traceback (most recent call last):" in errors
+        assert setting.partition("=")[0] in "\n".join(errors)
 
 
 def test_the_trap_ends_a_process_that_imports_torch(trap: Path, tmp_path: Path) -> None:
@@ -427,8 +435,9 @@ __main__.main()
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_what_is_not_a_training_at_once(number: int, tmp_path: Path) -> None:
+    subprocess.run([PYTHON, "-c", ""], check=True)  # the first of these processes starts their server
     words, began = ["recipe=distilbert", "limit=smoke", "output=a b"], time.monotonic()
-    command = [sys.executable, "-c", STOPPED, str(int(number)), *words]
+    command = [PYTHON, "-c", STOPPED, str(int(number)), *words]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert time.monotonic() - began < 15
     assert run.returncode == 128 + number

@@ -278,7 +278,7 @@ def test_help(call: Call, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 def test_a_closed_pipe_ends_quietly(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_text("two goats\n" * 3000)
+    (tmp_path / "in.txt").write_text("two goats\n" * 1000)
     command = [sys.executable, "-m", "distill.predict", str(model)]
     ends: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with (tmp_path / "in.txt").open() as lines:

@@ -208,11 +208,11 @@ def test_a_new_penalty_is_zero_until_gates_begin_to_close(tiny_model) -> None:
 @pytest.mark.parametrize(
     ("name", "goal", "start"),
     [
-        ("bert", timed(0.5), -1.0),
         ("bert", timed(0.5), 3.0),
         ("bert", Goal([SMALL]), -1.0),
-        ("albert", timed(0.3), 3.0),
-        ("modernbert", timed(0.6), 3.0),
+        pytest.param("bert", timed(0.5), -1.0, marks=pytest.mark.slow),
+        pytest.param("albert", timed(0.3), 3.0, marks=pytest.mark.slow),
+        pytest.param("modernbert", timed(0.6), 3.0, marks=pytest.mark.slow),
     ],
 )
 def test_the_penalty_alone_reaches_the_goal(name: str, goal: Goal, start: float, tiny_model) -> None:
@@ -300,7 +300,7 @@ def test_scores_move_by_weights_times_their_gradients(name: str, tiny_model, tin
         torch.testing.assert_close(score.grad, wanted, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("name", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in SOME[1:])])
 @pytest.mark.parametrize("kind", [L0, Movement])
 def test_dead_channels_score_lowest(kind: Any, name: str, tiny_model) -> None:
     """Half of the FFN channels have no effect: the model must imitate itself without as many channels."""

@@ -125,6 +125,12 @@ WRITERS: dict[str, tuple[str, Writer]] = {
 LOSSY = {"no quotes, tabs": "\t", "no quotes, pipes": "|"}
 """Writers that are asked only for texts without a line break and their separator."""
 MOST_REFUSED = 0.4
+QUICK = (
+    "pandas, ','", "pandas, everything quoted", "pandas, BOM", "pandas, tabs in .tsv", "pandas, gzip",
+    "pandas, records", "pandas, lines", "pandas, parquet", "csv, unix", "spreadsheet", "datasets, JSON",
+    "datasets, classes", "no quotes, tabs",
+)  # fmt: skip
+"""One writer of each format and way to quote. Random rows of the others are among the slow tests."""
 
 
 def outcome(rows: Rows, ending: str, write: Writer) -> str:
@@ -143,7 +149,9 @@ def outcome(rows: Rows, ending: str, write: Writer) -> str:
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in WRITERS]
+)
 def test_round_trip(name: str) -> None:
     ending, write = WRITERS[name]
     counts = Counter[str]()

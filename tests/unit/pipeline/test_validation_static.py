@@ -57,7 +57,9 @@ def test_of_terms_on_vocabularies_it_names_pooled_alone() -> None:
     assert any("got logits; must be pooled where the student has a tokenizer of its own" in line for line in found)
 
 
-@pytest.mark.parametrize("term", ["mse", "hidden", "relations"])
+@pytest.mark.parametrize(
+    "term", ["hidden", *(pytest.param(term, marks=pytest.mark.slow) for term in ("mse", "relations"))]
+)
 def test_terms_of_its_teacher_are_not(term: str) -> None:
     setting = f"+term@stages.finetune_teacher.terms.more={term}"
     found = problems(setting)

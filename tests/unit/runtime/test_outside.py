@@ -37,7 +37,7 @@ def code(tmp_path: Path) -> Callable[[str], str]:
     (tmp_path / "package" / "__init__.py").write_text("START = 1\n")
     (tmp_path / "package" / "mine.py").write_text("from .parts import twice\n\ndef made(x):\n    return twice(x)\n")
     (tmp_path / "package" / "parts.py").write_text("def twice(x):\n    from lazy import two\n    return two * x\n")
-    (tmp_path / "lazy.py").write_text("import torch.nn, json\ntwo = 2\ndef other():\n    import nowhere.at_all\n")
+    (tmp_path / "lazy.py").write_text("import numpy.linalg, json\ntwo = 2\ndef other():\n    import nowhere.at_all\n")
     (tmp_path / "records.py").write_text(RECORDS)
     (tmp_path / "unrelated.py").write_text("x = 1\n")
 
