@@ -107,9 +107,9 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
     results = run(
         tmp_path,
         "distilbert",
-        "limit=smoke",
+        *("limit=smoke", "limit.documents=60", "limit.steps=3", "limit.repeats=1", "corpus.max_length=32"),
         f"tasks.train={file}",
-        "tasks.kind=cautious",
+        *("tasks.kind=cautious", "tasks.max_length=32", "stages.evaluate.shapes=[[1,16]]"),
         "+stage@stages.stamp=stamp",
         "stages.stamp.start=finetune",
         "pipeline=[adapt,pretrain,finetune_teacher,finetune,stamp,evaluate,export]",

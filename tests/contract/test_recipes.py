@@ -139,13 +139,16 @@ def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.
     recipe, home = request.param, tmp_path_factory.mktemp("home")
     tasks = f"tasks.names=[{','.join(few_tasks(recipe))}]"
     small = ["stages.evaluate.shapes=[[1,16],[2,32]]", "target.shape=[1,16]"]
+    small += ["tasks.max_length=32", "corpus.max_length=32", "transfer.most=200"]
     overrides = ["limit=smoke", "limit.documents=60", "limit.repeats=1", *small, tasks]
     if recipe in SETTINGS_ALONE:
         overrides += ["stages.quantize.schemes=[bitsandbytes]"]
+        overrides += ["limit.steps=3"] * (recipe != "cofi")  # whose gates close over the steps
     elif extends(recipe) or recipe == "task":
         overrides += ["stages.quantize.schemes=[onnxruntime]"]
-    # In every scheme, a graph of each depth is resized to the widths; `auto` searches all sizes.
-    overrides += ["stages.prune.finalists=2", "stages.prune.dimensions=[layers,hidden]"] if recipe == "prune" else []
+    if recipe in ("prune", "auto"):
+        # In every scheme, a graph of each depth is resized to the widths; `frontier` searches all sizes.
+        overrides += ["stages.prune.finalists=2", "stages.prune.dimensions=[layers,hidden]"]
     if recipe == "task":
         stages = [*composed(recipe).pipeline]
         stages.insert(stages.index("finetune_baseline") + 1, "finetune_self_trained")
