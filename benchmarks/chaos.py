@@ -127,13 +127,14 @@ def disturbed(
         row |= {"different": [], "seconds": seconds}
         if first.returncode != 0:
             return row | {"lost": [ending(first)]}
-        accesses = dict(re.findall(r"^accesses of (\d+): (\d+)$", first.stderr, re.MULTILINE))
+        found = re.findall(r"^accesses of (\d+): (\d+) in ([\d.]+) s$", first.stderr, re.MULTILINE)
+        lasted = {process: {"later": float(took), "other": int(count)} for process, count, took in found}
         for number in range(disturbances):
             how = HOW[number % len(HOW)]
             process = rng.randrange(processes) if processes > 1 else 0
             # Twice the share of each, because the moments are random: the last ones are then near the end of the run.
-            most = 2 * (seconds if how == "later" else int(accesses[str(process)])) / disturbances
-            moment = round(rng.uniform(1, most), 2)
+            least, of = (0.0, "later") if how == "later" else (1.0, "other")
+            moment = round(rng.uniform(least, 2 * lasted[str(process)][of] / disturbances), 2)
             done = command(broken, processes, how, moment, process, settings)
             at = re.findall(r"^disturbed at: (.*)$", done.stderr, re.MULTILINE)
             if not at:
@@ -163,7 +164,8 @@ def badly_ended(how: str, processes: int, done: subprocess.CompletedProcess[str]
         return None
     if done.returncode != codes[how] or "Traceback" in done.stderr:
         return ending(done)
-    if how == "full" and os.strerror(errno.ENOSPC) not in done.stderr.splitlines()[-2]:
+    # The message, and the count of accesses: which is last depends on what was being written.
+    if how == "full" and os.strerror(errno.ENOSPC) not in "".join(done.stderr.splitlines()[-2:]):
         return ending(done)
     return None
 

@@ -6,8 +6,8 @@
     python -P killed.py stopped 12 0 recipe=distilbert output=run # SIGTERM at the 12th access
     python -P killed.py full 12 0 recipe=distilbert output=run    # from the 12th access on, the disk is full
 
-Prints on standard error the number of accesses of each process, and the file at which it was disturbed. Of several
-processes, the one with the number that follows the moment is disturbed.
+Prints on standard error the number of accesses of each process with the seconds from the first, and the file at which
+it was disturbed. Of several processes, the one with the number that follows the moment is disturbed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ SIGNALS = {"killed": signal.SIGKILL, "later": signal.SIGKILL, "stopped": signal.
 class Watch:
     def __init__(self, how: str, moment: float) -> None:
         self.how, self.moment, self.accesses, self.here = how, moment, 0, os.getcwd()
+        self.began = 0.0
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event not in EVENTS or not arguments or not isinstance(arguments[0], str | Path):
@@ -36,6 +38,7 @@ class Watch:
         if not path.startswith(self.here + os.sep):
             return
         self.accesses += 1
+        self.began = self.began or time.monotonic()
         name = f"{event.removeprefix('os.')} {os.path.relpath(path, self.here)}"
         if self.how == "later" and self.accesses == 1:
             timer = threading.Timer(self.moment, self.disturb, ["a moment between accesses"])
@@ -68,7 +71,8 @@ def main() -> None:
     try:
         main()
     finally:
-        os.write(2, f"accesses of {rank}: {watch.accesses}\n".encode())
+        seconds = time.monotonic() - watch.began if watch.began else 0.0
+        os.write(2, f"accesses of {rank}: {watch.accesses} in {seconds:.2f} s\n".encode())
 
 
 if __name__ == "__main__":

@@ -39,8 +39,7 @@ class Latency(Record, frozen=True):
     repeats: Count
     name: Text = ""
     rounds: list[Amount] = []
-    """The times of all rounds, to a ten-thousandth of a millisecond. A round times all models one after the other, so
-    the ratio of two models' times in a round is little affected by other work on the machine."""
+    """The times of all rounds, in each of which all models are timed one after the other."""
 
     @property
     def input(self) -> str:
@@ -78,8 +77,7 @@ class Ratio(Record, frozen=True):
 
 
 KEPT = 99.5
-"""Least percent of its own float32 score, on the development rows, that a variant of the teacher keeps to be one that a
-user would take in place of a student."""
+"""Least percent of its float32 score, on development rows, that a teacher's variant keeps to be one that users take."""
 
 
 class Over(Record, frozen=True):
@@ -173,8 +171,7 @@ class Model(Identity, frozen=True):
     throughput_per_second: Amount | UnsetType | None = UNSET
     requests: Requests | UnsetType | None = UNSET
     requests_ms: list[Amount] = []
-    """The time of each of these texts, to a ten-thousandth of a millisecond: the same texts in one order for all
-    models, so that ratios and their intervals can be computed again."""
+    """The time of each of these texts, in an order that all models share."""
     from_text: dict[str, FromText] = {}
     """Name of the timed inputs -> times from texts."""
     cold_start_ms: Amount | UnsetType | None = UNSET

@@ -29,7 +29,8 @@ SHORT = (
 def test_a_disturbed_run_ends_as_an_undisturbed_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", PYTHON)
     more = (*SHORT, "stages.quantize.schemes=[bitsandbytes]")
-    row = chaos.disturbed("minilmv2", 1, 4, 1, random.Random(5), *more)
+    # This seed disturbs the run early, so that it is not over before the second time on a machine of another speed.
+    row = chaos.disturbed("minilmv2", 1, 4, 1, random.Random(39), *more)
     assert (row["lost"], row["different"]) == ([], [])
     assert len(row["disturbances"]) >= 2
     assert len(row["damages"]) == 1

@@ -109,7 +109,8 @@ def export_depths(model: Any, depths: Sequence[int], folder: Path) -> dict[int, 
     every = onnx.utils.Extractor(onnx.load(folder / "every.onnx"))
     files = {depth: folder / f"{name}.onnx" for depth, name in zip(depths, names, strict=True)}
     for file in files.values():
-        onnx.save(every.extract_model([each.name for each in every.graph.input], [file.stem]), file)
+        with atomic.writing_file(file) as temporary:
+            onnx.save(every.extract_model([each.name for each in every.graph.input], [file.stem]), temporary)
     return files
 
 
