@@ -157,8 +157,9 @@ def encoders(config: Any, depths: Sequence[int], forms: Sequence[Form], threads:
                 if form.key is not None:
                     made = file.with_name(f"{depth} {SCHEMES[form.key].file}")
                     MAKE[form.key](file, made, [], [])
-                given = {"backend": form.backend, "scheme": form.scheme, "device": "cpu", "threads": threads}
-                found[depth, form] = load(form.name, made, **given)
+                found[depth, form] = load(
+                    form.name, made, backend=form.backend, scheme=form.scheme, device="cpu", threads=threads
+                )
     return found
 
 
