@@ -131,6 +131,7 @@ def test_no_family_is_left_out() -> None:
     assert all(f"`{name}`" in shown for name in SCHEMES)
 
 
+@pytest.mark.slow
 def test_a_student_learns_in_int8_and_is_left_in_float(run: Any, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 

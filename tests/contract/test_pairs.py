@@ -72,6 +72,7 @@ def test_a_student_is_cut_from_the_first_of_several_teachers_that_read_windows(r
         np.testing.assert_allclose(stored[key], plain_logits(out / "recover" / "order", texts, 128), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_given_student_is_pruned_after_it_learned_the_task(run: Any, tmp_path: Path) -> None:
     TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)
     TINY["save"](tmp_path / "student", "bert", "", length=130, **SMALL | {"num_hidden_layers": 3})

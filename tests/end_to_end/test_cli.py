@@ -146,6 +146,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
 """(arguments, lines of standard error)"""
 
 
+@pytest.mark.slow
 def test_a_wrong_command_prints_one_line_per_problem(trap: Path, tmp_path: Path) -> None:
     done = distill(tmp_path, *WRONG[1][0], trap=trap)
     assert (done.returncode, done.stdout, done.stderr.splitlines()) == (2, "", WRONG[1][1])
@@ -164,6 +165,7 @@ def test_help_names_recipes_and_choices(trap: Path, tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_traceback_is_printed_on_request(trap: Path, tmp_path: Path) -> None:
     done = distill(tmp_path, RECIPE, "temperature=-1", trap=trap, HYDRA_FULL_ERROR="1")
     assert done.returncode not in (0, TRAPPED)
@@ -309,6 +311,7 @@ stages:
 """
 
 
+@pytest.mark.slow
 def test_hydra_calls_no_function_that_a_config_names(mine: Path, trap: Path) -> None:
     folder = mine / "mine"
     for name, setting in OWN.items():

@@ -216,6 +216,7 @@ def test_sequences_longer_than_the_teachers_maximum_are_refused(setting: str, re
     assert ": got 513; must be <= 512, the maximum length of teacher and student; " in line
 
 
+@pytest.mark.slow
 def test_the_command_line_prints_the_error_and_exits_with_2(
     glue: Path, corpus: Path, given: Path, tmp_path: Path
 ) -> None:

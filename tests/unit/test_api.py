@@ -216,6 +216,7 @@ def test_what_cannot_be_pruned_is_refused(teacher: Any, batches: list[dict[str, 
     assert {line: line.startswith(start) for line, start in lines.items()} == dict.fromkeys(lines, True)
 
 
+@pytest.mark.slow
 def test_a_quantized_model_is_benchmarked_evaluated_and_loaded(
     teacher: Any, rows: list[dict[str, Any]], words: Any, tmp_path: Path
 ) -> None:

@@ -340,7 +340,10 @@ def test_where_the_table_has_none_for_a_task_that_alone_is_said() -> None:
     assert f"{len(NAMES)} reads fewer than 100000 tokens" in text
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert", "deberta-v2", "mpnet"])
+@pytest.mark.parametrize(
+    "family",
+    ["bert", *(pytest.param(n, marks=pytest.mark.slow) for n in ("distilbert", "modernbert", "deberta-v2", "mpnet"))],
+)
 def test_files_of_few_layers_output_the_hidden_states_of_the_encoder(family: str, tmp_path: Path) -> None:
     import onnxruntime
     import torch

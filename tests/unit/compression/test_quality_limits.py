@@ -99,7 +99,8 @@ def source_of(folder: Path, name: str = "own") -> Source:
     return Source(folder, teacher.load_tokenizer(folder), data, rows, {"validation": encoded})
 
 
-@pytest.mark.parametrize("scheme", ["onnxruntime", pytest.param("onnxruntime_static", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["onnxruntime", "onnxruntime_static"])
 def test_sensitive_modules_are_left_in_float(scheme: str, machine: Any, folder: Path, tmp_path: Path) -> None:
     source = source_of(folder)
     floats = Floats(machine, source)

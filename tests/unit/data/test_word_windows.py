@@ -330,6 +330,7 @@ def by_hand(folder: Path, words: list[str], size: int) -> np.ndarray:
     return np.array(found)
 
 
+@pytest.mark.slow
 def test_a_long_text_is_read_alike_with_and_without_torch(attending: Path, copied: Callable[[Path], Path]) -> None:
     folder = copied(attending)
     without_torch(folder)

@@ -50,6 +50,7 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.slow
 def test_a_graph_of_another_model_gives_the_file_of_its_own(save: Save, captures: list[str], tmp_path: Path) -> None:
     first, second = (save(f"model{seed}", seed=seed) for seed in (0, 1))
     export_onnx(first, tmp_path / "first.onnx")

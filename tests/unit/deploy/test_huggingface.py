@@ -55,6 +55,7 @@ def test_an_incomplete_source_is_refused_and_nothing_is_written(classifier: Make
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @real_process
 def test_a_fresh_process_outputs_the_same_bits(classifier: Make, tmp_path: Path, texts: list[list[str]]) -> None:
     expected = plain_logits(classifier(), texts)
