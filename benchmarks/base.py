@@ -25,10 +25,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.tables.runs import RESULTS, ROOT
+from benchmarks.tables.runs import RESULTS, ROOT, keep
 from distill.config import Teacher
 from distill.models.teacher import resolve
-from distill.runtime.storage.atomic import write_bytes, writing
+from distill.runtime.storage.atomic import writing
 
 FOLDER, KEPT = Path("outputs/base"), RESULTS / "base"
 TEACHER, SMALL = "outputs/mpnet-base", "outputs/minilm"
@@ -85,8 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"$ python {shlex.join(words)}", flush=True)
             if code := subprocess.run([sys.executable, *words], cwd=ROOT, check=False).returncode:
                 return code
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(kept, (ROOT / FOLDER / f"{run}-{seed}" / "results.json").read_bytes())
+            keep(ROOT / FOLDER / f"{run}-{seed}" / "results.json", kept)
     return 0
 
 

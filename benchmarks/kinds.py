@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import re
 import shlex
 import shutil
 import subprocess
@@ -34,12 +33,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import own_csv
-from benchmarks.tables.runs import RESULTS, ROOT
-from distill.runtime.storage.atomic import write_text
+from benchmarks.tables.runs import RESULTS, ROOT, keep
 
 FOLDER, KEPT = ROOT / "outputs" / "kinds", RESULTS / "kinds"
-EXAMPLE = re.compile(r""", e\.g\. (?:'|\\").*(?:'|\\")(?=",?$)""", re.MULTILINE)
-"""A row that a note shows, in a line of JSON. The project has no rows of data sets."""
 HARM = ("lost_or_stolen_card", "compromised_card", "card_payment_not_recognised")
 """Intents that the guard is to find."""
 
@@ -102,9 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"$ python {shlex.join(words)}", flush=True)
             if code := subprocess.run([sys.executable, *words], cwd=FOLDER, check=False).returncode:
                 return code
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            results = (FOLDER / f"{kind}-{seed}" / "results.json").read_text(encoding="utf-8")
-            write_text(kept, EXAMPLE.sub("", results))
+            keep(FOLDER / f"{kind}-{seed}" / "results.json", kept)
     return 0
 
 

@@ -28,13 +28,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from benchmarks import kinds
-from benchmarks.tables.runs import KINDS, RESULTS, ROOT, Runs, minutes, page_of, processor, read
+from benchmarks.tables.runs import KINDS, RESULTS, ROOT, Runs, keep, minutes, page_of, processor, read
 from benchmarks.tables.runs import OWN as OWN_RUNS
 from distill.config import load_config
 from distill.errors import ConfigError, DataError
 from distill.evaluation.results import Results
 from distill.report.headline import counted
-from distill.runtime.storage.atomic import write_bytes, writing
+from distill.runtime.storage.atomic import writing
 
 OWN = Path("outputs/own")
 """Where the runs on own files take place."""
@@ -141,8 +141,7 @@ def again(root: Path, name: str, results: Results) -> int:
     words = ["-m", "distill", *(word for word in chosen if not word.startswith("output=")), f"output={output}"]
     if code := code or run(folder, words):
         return code
-    made = (folder / output / "results.json").read_bytes()
-    write_bytes(root / RESULTS / name / "results.json", made)
+    keep(folder / output / "results.json", root / RESULTS / name / "results.json")
     return 0
 
 

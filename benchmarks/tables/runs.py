@@ -14,6 +14,7 @@ from distill.errors import DataError
 from distill.evaluation.results import Model, Results
 from distill.report import overview, read_one
 from distill.report.table import number
+from distill.runtime.storage.atomic import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path("docs/results")
@@ -29,8 +30,16 @@ PRUNING = "pruning/"
 """Beginning of the names of runs whose pruning methods are compared with each other."""
 FROM_TEACHER, CHAIN = "cut-from-the-teacher/", "chain/"
 """Beginnings of the names of runs that prune to several targets, from the teacher and one from the other."""
+EXAMPLE = re.compile(r""", e\.g\. (?:'|\\").*(?:'|\\")(?=",?$)""", re.MULTILINE)
+"""A row that a note shows, in a line of JSON. The project has no rows of data sets."""
 Runs = dict[str, Results]
 """Name -> results."""
+
+
+def keep(made: Path, kept: Path) -> None:
+    """Copy the results of a run to where results are committed, without rows of data sets."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_text(kept, EXAMPLE.sub("", made.read_text(encoding="utf-8")))
 
 
 def read(root: Path) -> Runs:

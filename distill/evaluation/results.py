@@ -77,7 +77,7 @@ class Ratio(Record, frozen=True):
 
 
 KEPT = 99.5
-"""Least percent of its float32 score, on development rows, that a teacher's variant keeps to be one that users take."""
+"""Least percent of its float32 score that a variant of the teacher keeps, on development rows, for users to take it."""
 
 
 class Over(Record, frozen=True):

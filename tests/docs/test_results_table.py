@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks import results_table
-from benchmarks.kinds import EXAMPLE
-from benchmarks.tables.runs import ROOT, float32_student, read
+from benchmarks.tables.runs import EXAMPLE, ROOT, float32_student, read
 from distill.report import figure, headline
 from distill.report.seeds import shown
 from tests.decoded import decoded, model_of

@@ -84,9 +84,10 @@ def _write(model: Any, tensors: dict[str, Any], outputs: list[str], sizes: dict[
 
 
 def export_depths(model: Any, depths: Sequence[int], folder: Path) -> dict[int, Path]:
-    """Write an ONNX file for each of some numbers of layers: the hidden states [B, L, H] of an encoder after so many.
+    """Write an ONNX file for each number of layers in `depths`. It outputs the encoder's hidden states [B, L, H] after
+    that number of layers.
 
-    torch captures the encoder once for all of them. That takes longest.
+    torch traces the encoder once for all files, because tracing takes longest.
     """
     import onnx
     import torch
