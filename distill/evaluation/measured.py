@@ -15,7 +15,7 @@ from distill.config.schemes import COMPILED
 from distill.data.tasks import TaskData
 from distill.evaluation import chance, retained
 from distill.evaluation.clusters import clusters
-from distill.evaluation.results import KEPT
+from distill.evaluation.time_results import KEPT
 from distill.inference.timing import TASK_LENGTHS, Timed
 from distill.inference.variants import REFERENCE, Variant, is_reference
 

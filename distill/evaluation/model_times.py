@@ -9,7 +9,7 @@ from msgspec import convert
 
 from distill.config.loads import SINGLE_TEXTS
 from distill.evaluation.measured import Measured
-from distill.evaluation.results import FromText, Latency, Over, Ratio, Requests, Speedup
+from distill.evaluation.time_results import FromText, Latency, Over, Ratio, Requests, Speedup
 from distill.inference import latency
 from distill.inference.timing import TASK_LENGTHS
 from distill.inference.variants import Variant, same_backend

@@ -14,6 +14,7 @@ from distill.config.loads import BATCH, Load
 from distill.evaluation.kind_results import Detection, Entities, VectorForm
 from distill.evaluation.openings import Opening
 from distill.evaluation.record import Amount, Count, Interval, Number, Record, Share, Text
+from distill.evaluation.time_results import FromText, Latency, Requests, Speedup
 from distill.evaluation.tried import Tried
 from distill.inference.variants import Role
 
@@ -27,24 +28,6 @@ Bin = tuple[Share, Share, Count]
 Fact = str | int | float | bool | None
 Scores = dict[str, dict[str, Number]]
 """Task -> metric -> score."""
-
-
-class Latency(Record, frozen=True):
-    """Milliseconds with one input. If its texts have different lengths, batch and length are None and it has a name."""
-
-    batch: Count | None
-    length: Count | None
-    median: Amount
-    p90: Amount | None
-    repeats: Count
-    name: Text = ""
-    rounds: list[Amount] = []
-    """The times of all rounds, in each of which all models are timed one after the other."""
-
-    @property
-    def input(self) -> str:
-        """The name of the input; that of a fixed shape is batch x length, e.g. `8x128`."""
-        return self.name or f"{self.batch}x{self.length}"
 
 
 class Worst(Record, frozen=True):
@@ -69,60 +52,6 @@ class Retained(Record, frozen=True):
     development_above_chance: Number | UnsetType | None = UNSET
     at_least: Number | UnsetType | None = UNSET
     """Lower end of the one-sided 95% interval of `headline`: that it keeps at least so much is shown."""
-
-
-class Ratio(Record, frozen=True):
-    median: Amount
-    ci95: Interval
-
-
-KEPT = 99.5
-"""Least percent of its float32 score that a variant of the teacher keeps, on development rows, for users to take it."""
-
-
-class Over(Record, frozen=True):
-    """Speedup over another variant of the teacher."""
-
-    scheme: Text
-    backend: Text
-    median: Amount
-    ci95: Interval
-
-
-class Speedup(Record, frozen=True):
-    """Over the teacher's fastest float32 variant, with the run's load."""
-
-    best_teacher: Amount | None
-    ci95: Interval | None
-    same_backend: Amount | None
-    by_input: dict[str, Ratio] = {}
-    """Name of the timed inputs -> speedup with them."""
-    over_kept: Over | UnsetType | None = UNSET
-    """Over the teacher's fastest variant that keeps `KEPT` percent of its score, with the run's load."""
-
-
-class Requests(Record, frozen=True):
-    """Milliseconds of single texts of the tasks, one at a time."""
-
-    count: Count
-    p50: Amount
-    p95: Amount
-    p99: Amount
-    distinct: Count | UnsetType = UNSET
-    """Number of different texts among them."""
-
-
-class FromText(Record, frozen=True):
-    """Times from texts to outputs: the tokenizer's and the model's together."""
-
-    median: Amount
-    """Milliseconds."""
-    p95: Amount
-    p99: Amount
-    tokenizer: Share
-    """Share of the tokenizer in the sum of all times."""
-    speedup: Ratio
-    """Over the teacher's float32 variant that is fastest from texts, with its own tokenizer."""
 
 
 class Calibration(Record, frozen=True):

@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from distill.evaluation.results import Model, Over, known
+from distill.evaluation.results import Model, known
+from distill.evaluation.time_results import Over
 from distill.report import headline, overview
 from distill.report.loading import loading
 from distill.report.timed import milliseconds

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from distill.evaluation.record import Interval
-from distill.evaluation.results import KEPT, Model, Over, Results, known
+from distill.evaluation.results import Model, Results, known
+from distill.evaluation.time_results import KEPT, Over
 
 
 def kept(model: Model) -> Over | None:

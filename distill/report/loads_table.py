@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from distill.config.loads import SINGLE_TEXTS
-from distill.evaluation.results import FromText, Model, Results, known
+from distill.evaluation.results import Model, Results, known
+from distill.evaluation.time_results import FromText
 from distill.report.kept import of_rounds
 from distill.report.table import Row, Table, number, roles, times, with_interval
 from distill.report.timed import batches, median

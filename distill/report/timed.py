@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from distill.config.loads import SINGLE, SINGLE_TEXTS
-from distill.evaluation.results import Latency, Model
+from distill.evaluation.results import Model
+from distill.evaluation.time_results import Latency
 
 
 class Compared(Protocol):

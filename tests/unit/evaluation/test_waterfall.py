@@ -6,7 +6,8 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from distill.evaluation.results import Model, Retained, Speedup
+from distill.evaluation.results import Model, Retained
+from distill.evaluation.time_results import Speedup
 from distill.evaluation.waterfall import waterfall
 from distill.inference.variants import Role
 
