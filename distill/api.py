@@ -24,7 +24,7 @@ from distill.config.schemes import ONNX
 from distill.deploy.export import record, untrained
 from distill.deploy.export.onnx import export_onnx, loaded, onnx_parity
 from distill.errors import ConfigError, DataError, reworded
-from distill.evaluation.comparison import compared, outputs_of, task_of, truth_of
+from distill.evaluation.comparison import compared, outputs_of, parts_of, task_of, truth_of
 from distill.inference import latency
 from distill.inference.artifact import (
     Artifact,
@@ -335,7 +335,7 @@ def evaluate(
     Returns:
         Rows with `model`, `scores` (metric -> percent), `ci95` (metric -> 95% interval over rows) and, but for the
         first model, `retained` percent, `retained_ci95`, and the same above chance: `above_chance` compares what
-        both score above the best constant prediction.
+        both score above the best constant prediction. For the intervals, rows that share a text are drawn together.
 
     Raises:
         ConfigError: for a model without a head of such a task, and for metrics of another kind of task.
@@ -363,7 +363,7 @@ def evaluate(
         runner = runner_of(name, model, device=device, threads=threads or cores())
         with in_eval_mode([model]):
             outputs[name] = outputs_of(task.kind, runner.run, batches)
-    return Rows(compared(task, outputs, truth))
+    return Rows(compared(task, outputs, truth, parts_of(task.kind, batches)))
 
 
 def _check_model(name: str, model: Any) -> None:

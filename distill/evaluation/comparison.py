@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby, islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from distill.data.task import Task, task_of_model
 from distill.data.task_types import MISSING, TaskType, labelled
 from distill.errors import ConfigError, DataError
 from distill.evaluation import chance, resamples, retained
-from distill.inference.artifact import Model, class_names_of, config_of, count, inputs_in
+from distill.evaluation.clusters import clusters
+from distill.inference.artifact import Model, class_names_of, config_of, count, inputs_in, rows_in
 from distill.inference.predict import stacked
 from distill.inference.runners import Batch, Run
 from distill.models.families.head import architecture_of
@@ -90,20 +92,50 @@ def outputs_of(kind: TaskType, run: Run, batches: Sequence[Batch]) -> np.ndarray
     return stacked(parts)
 
 
-def compared(task: Task, outputs: Mapping[str, np.ndarray], truth: np.ndarray) -> list[dict[str, Any]]:
+def parts_of(kind: TaskType, batches: Sequence[Batch]) -> np.ndarray | None:
+    """[n] the part that each row with a label is drawn with, because they share a text: see `clusters`. None if each is
+    drawn alone, as texts of words are.
+
+    The texts of a row are its tokens between separators. A token that ends every row is the separator; without one,
+    the row is one text. A token that starts every row belongs to no text.
+    """
+    if kind.per_token:
+        return None
+    ids = rows_in(batches)
+    rows: list[list[list[int]]] = []
+    for batch in batches:
+        each = count(batch) // len(batch["input_ids"])
+        for chosen in labelled(batch["labels"]):
+            texts = [row["input_ids"][0].tolist() for row in islice(ids, each)]
+            rows += [texts] if chosen else []
+    starts, ends = ({tuple(text[part]) for row in rows for text in row} for part in (slice(1), slice(-1, None)))
+    start, end = (next(iter(each), ()) if len(each) == 1 else () for each in (starts, ends))
+    texts = [[part for text in row for part in _between(text[len(start) :], end)] for row in rows]
+    return clusters([*zip_longest(*texts, fillvalue="")])
+
+
+def _between(ids: Sequence[int], separator: tuple[int, ...]) -> list[str]:
+    """The parts of tokens between separators, as texts of numbers."""
+    return [" ".join(map(str, part)) for ends, part in groupby(ids, lambda token: token in separator) if not ends]
+
+
+def compared(
+    task: Task, outputs: Mapping[str, np.ndarray], truth: np.ndarray, parts: np.ndarray | None = None
+) -> list[dict[str, Any]]:
     """A row for each model: its scores in percent with 95% intervals, and what it retains of the first model's score.
 
     All models are scored on the same 10,000 resamples of the rows, so that the intervals of retained % are paired.
-    Intervals are over rows, and not over trainings.
+    Intervals are over rows, and not over trainings. Rows of one part are drawn together.
 
     Args:
         outputs: name of a model -> its outputs [n, C]. The first is the reference.
         truth: as from `truth_of`.
+        parts: as from `parts_of`.
     """
     names = {task.name: task.metrics}
     predictions = {name: {SPLIT: (task.graded(each, truth), truth)} for name, each in outputs.items()}
     scores = {name: retained.scores(each, names) for name, each in predictions.items()}
-    drawn = retained.drawn(predictions, names)
+    drawn = retained.drawn(predictions, names, clusters={} if parts is None else {SPLIT: parts})
     floor = chance.of_tasks({SPLIT: truth}, names)
     reference, rows = next(iter(outputs)), []
     for name, own in scores.items():
