@@ -66,6 +66,21 @@ gc.set_threshold(50_000, 20, 100)
 Run = Callable[..., Any]
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases of a test with the mark `quick(n)` as slow, but n of them at even distances."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("quick") and not item.get_closest_marker("slow"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for several in cases.values():
+        (quick,) = several[0].get_closest_marker("quick").args  # type: ignore[union-attr]
+        kept = {number * len(several) // quick for number in range(quick)}
+        for number, item in enumerate(several):
+            if number not in kept:
+                item.add_marker(pytest.mark.slow)
+
+
 @contextlib.contextmanager
 def _restored() -> Iterator[None]:
     import torch

@@ -29,6 +29,7 @@ def write(path: Path, words: list[str], count: int, seed: int) -> None:
     path.write_text("\n".join(["text,label", *lines]) + "\n")
 
 
+@pytest.mark.slow
 def test_the_stored_model_scores_what_its_manifest_has(run: Any, tmp_path: Path) -> None:
     """Scored again by plain transformers. No token of the development rows is in a training row."""
     half = len(WORDS) // 2

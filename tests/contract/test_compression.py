@@ -96,6 +96,7 @@ def weight_types(out: Path, onnx_file: Path, modules: list[str]) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INSTALLED)
 def test_a_family_is_quantized_and_served(name: str, given: Given, tmp_path: Path) -> None:
     scheme, out = SCHEMES[name], tmp_path / SCHEMES[name].file
@@ -148,6 +149,7 @@ def test_a_student_learns_in_int8_and_is_left_in_float(run: Any, tmp_path: Path)
     assert all((plain[name] - learned[name]).abs().max() < 1e-2 for name in moved)
 
 
+@pytest.mark.slow
 def test_too_few_rows_for_ranges_are_refused_first(run: Any, tmp_path: Path) -> None:
     few = ["tasks=docstrings", "tasks.names=[order]", "limit.examples=20", "teacher=embedded", "output=out"]
     stages = ["pipeline=[finetune_teacher,quantize]", "stages.quantize.start=finetune_teacher", "target.speedup=null"]

@@ -40,6 +40,7 @@ def made(folder: Path, name: str = "bert", width: int | None = None, **settings:
     return Embedder(folder, **{"pooling": "mean", "max_length": 32, **settings})
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", families.STUDENTS)
 def test_every_family(name: str, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     embedder = made(tmp_path / "model", name)
@@ -63,6 +64,7 @@ def test_every_way_to_make_vectors(settings: dict[str, Any], tmp_path: Path) -> 
     assert usual.shape != expected.shape or np.abs(usual - expected).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_the_embedded_teacher_comes_out_as_it_is_loaded_from_its_own_folder(tmp_path: Path) -> None:
     folder = Path(teacher.resolve(Teacher()))
     longest = teacher.longest(folder, teacher.load_tokenizer(folder), teacher.read_config(folder))

@@ -110,6 +110,7 @@ def test_on_a_corpus_probabilities_of_tokens_are_averaged(run: Any, tmp_path: Pa
     assert model.config.num_hidden_layers == 1
 
 
+@pytest.mark.slow
 def test_without_names_a_smoke_run_has_two_random_teachers(run: Any, tmp_path: Path) -> None:
     few = ["pipeline=[finetune_teacher,finetune]", *tasks("order")[1:], *FEW[:2]]
     run(
@@ -126,6 +127,7 @@ def test_without_names_a_smoke_run_has_two_random_teachers(run: Any, tmp_path: P
     assert depths == [SMOKE_LAYERS, SMOKE_LAYERS + 1]
 
 
+@pytest.mark.slow
 def test_one_model_named_twice_is_two_teachers(run: Any, tmp_path: Path) -> None:
     TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)
     names = ["teacher=ensemble", "teacher.names=[one,one]", "student.name=null", "pipeline=[finetune_teacher]"]
@@ -137,6 +139,7 @@ def test_one_model_named_twice_is_two_teachers(run: Any, tmp_path: Path) -> None
     assert not (heads[0] == heads[1]).any()
 
 
+@pytest.mark.slow
 def test_a_student_can_teach_another_with_its_own_tokenizer(run: Any, tmp_path: Path) -> None:
     """A teacher assistant: a stage whose teacher is a student's stage reads as that student does."""
     TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)

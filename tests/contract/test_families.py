@@ -97,6 +97,7 @@ def test_a_bare_encoder_goes_the_whole_way(name: str, run: Any, tmp_path: Path) 
     assert set(proofs) == {"torch float"} | (quantized if name in REPORTED else set())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("electra", "modernbert"))]
 )
@@ -139,6 +140,7 @@ QUICK = ("another family", "from nothing")
 """The others are trained among the slow tests; the unit tests build every one."""
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in STUDENTS]
 )
@@ -210,6 +212,7 @@ WHOLE_WAY = ("t5",)
 """Teachers of tasks that are scored too. XLNet's answers are in test_ensemble."""
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in WHOLE_WAY)) for name in GUIDES]
 )

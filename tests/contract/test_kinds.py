@@ -83,6 +83,7 @@ def test_every_kind_is_tried_and_every_family_with_each_of_its_architectures() -
     assert tried == {(architecture, name) for architecture, names in HAVE.items() for name in names}
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("kind", "name"), [pytest.param(*each, marks=[pytest.mark.slow] * (each[1] not in QUICK)) for each in TRIED]
 )

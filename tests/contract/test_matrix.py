@@ -73,6 +73,7 @@ def _cell(name: str, kinds: list[str]) -> str:
     return "no" if not kinds else "yes" if name in kinds else f"as {quoted(kinds)}"
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_table_states_what_can_be_built(name: str) -> None:
     cells = measured_cells(name)

@@ -36,6 +36,7 @@ def settings(given: Path, *more: str) -> list[str]:
     return ["teacher=hub", f"teacher.name={given}", "pipeline=[finetune_teacher,prune]", *TASK, *more]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in SHAPED]
 )
@@ -55,6 +56,7 @@ def test_a_family_is_pruned_to_the_sizes_asked_for(name: str, run: Any, tmp_path
     assert len(manifest["tasks"]["order"]["layers"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("electra", marks=pytest.mark.slow), "modernbert"])
 def test_a_speed_is_met_whatever_a_family_calls_its_sizes(name: str, run: Any, tmp_path: Path) -> None:
     given = TINY["save"](tmp_path / "teacher", name, "", **SMALL)
@@ -66,6 +68,7 @@ def test_a_speed_is_met_whatever_a_family_calls_its_sizes(name: str, run: Any, t
     assert manifest["shape"]["hidden"] == made.get("hidden_size", made.get("dim"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", ["importance@stages.prune.importance=reconstruction", "stages.prune.refit=true"])
 def test_what_is_left_is_refitted(chosen: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
@@ -158,6 +161,7 @@ def test_too_few_rows_to_measure_on_are_refused(run: Any, tmp_path: Path) -> Non
     assert not (tmp_path / "out" / "finetune_teacher").exists()
 
 
+@pytest.mark.slow
 def test_a_target_that_nothing_meets_is_refused(run: Any, tmp_path: Path) -> None:
     given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
     few = [entry for entry in settings(given, "tasks=docstrings", "limit.examples=48") if entry != "limit=smoke"]
@@ -204,6 +208,7 @@ def test_layers_of_different_widths_are_zeros_in_the_checkpoint_and_gone_from_on
     assert any("cannot express" in note for note in found["notes"])
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("given", "line"),
     [

@@ -116,6 +116,7 @@ SETTINGS_ALONE = (
 """Recipes whose students are of the shapes of distilbert's or prune's: their ONNX files are not made once more."""
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("recipe", [name for name in NAMES if cuts_otherwise(name)])
 def test_nothing_is_cut_but_what_the_recipe_says(recipe: str, run: Any, tmp_path: Path) -> None:
     """The tiny model is never 30 times as fast, so that all is cut that may be."""
@@ -177,6 +178,7 @@ def test_every_file_is_a_recipe() -> None:
     assert [str(file.relative_to(config.folder("recipes")).with_suffix("")) for file in FILES] == NAMES
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_composes_and_passes_every_check(name: str) -> None:
     settings = composed(name)

@@ -80,6 +80,7 @@ def test_what_does_not_go_with_it_is_refused(change: str) -> None:
     assert any(str(line).startswith(WRONG[change]) for line in found), found
 
 
+@pytest.mark.slow
 def test_a_generator_needs_a_language_model_and_a_term() -> None:
     more = ["recipe=distilbert", "stages.pretrain.generator=adapt"]
     (line,) = validation.settings(config.load_config(more), "distilbert")
@@ -131,6 +132,7 @@ def test_a_teacher_without_a_language_model_head_is_no_teacher_of_logits(run: An
         run(tmp_path, "minilmv2", *arguments(given, "pretrain", "more"), *words, *more, "output=third")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("init", ["teacher_layers", "random"])
 def test_a_head_that_is_not_trained_is_the_teachers_or_none(init: str, run: Any, tmp_path: Path) -> None:
     given = folder(tmp_path, "bert", "MaskedLM")

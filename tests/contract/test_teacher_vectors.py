@@ -91,6 +91,7 @@ def test_a_text_without_a_token_has_a_finite_vector(how: str) -> None:
     assert torch.isfinite(pooled(hidden, mask, how)).all()
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("how", POOLINGS)
 def test_a_folder_is_verified_with_the_vectors_of_the_model(how: str, side: str, tmp_path: Path) -> None:
@@ -107,6 +108,7 @@ def test_a_folder_is_verified_with_the_vectors_of_the_model(how: str, side: str,
         torch.testing.assert_close(found, families.logits(model, dict(batch)), atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "side"),
     [("lasttoken", "left"), *(pytest.param(h, s, marks=pytest.mark.slow) for h in POOLINGS for s in ("left", "right"))],

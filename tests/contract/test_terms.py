@@ -98,6 +98,7 @@ def test_a_term_says_what_it_is_and_everything_it_sets(name: str) -> None:
     assert {"weight", "features", "compare_with", "loss"} <= yaml.safe_load(text).keys()
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("name", TERMS)
 def test_a_terms_parameters_are_those_of_its_loss(name: str) -> None:
     term = put("term", name)
@@ -152,6 +153,7 @@ def test_groups_are_those_of_the_table_of_contents() -> None:
     assert all((group, chosen[group]) in OPTIONS for group in groups - WHERE.keys())
 
 
+@pytest.mark.quick(18)
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_composes_and_is_what_it_is_called(group: str, option: str) -> None:
     node = put(group, option)

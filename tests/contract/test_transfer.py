@@ -91,6 +91,7 @@ def runtime(tmp_path: Path) -> Runtime:
     return Runtime(machine, tmp_path / "run", seed=0, limit=Limit(smoke=True), longest=24)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", TASK_TYPES)
 def test_rows_of_every_source_get_the_outputs_of_the_teacher_and_no_label(
     kind: str, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch

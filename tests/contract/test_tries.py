@@ -91,6 +91,7 @@ def test_the_model_is_the_best_of_runs_with_one_rate_each(tuned: Made, trained: 
     assert made.steps == alone[best][0].steps
 
 
+@pytest.mark.slow
 def test_a_stopped_run_trains_no_finished_rate_again(
     tuned: Made, trained: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def test_the_first_of_equal_rates_is_tried_again_and_the_report_says_that_it_col
     assert "the model collapsed with each of 2 seeds: it scores 50.0" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_a_rate_that_diverges_is_a_try_without_a_model(trained: Any, tuned: Made) -> None:
     made, _ = trained("diverged", "stages.finetune_baseline.lr_factors=[1e30,1]")
     assert made.tried is not None

@@ -67,6 +67,7 @@ bias of distances, and without absolute positions. That the encoder of every fam
 and what follows it is the same in all."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in families.STUDENTS]
 )

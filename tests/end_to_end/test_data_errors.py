@@ -109,6 +109,7 @@ def with_cell(columns: dict[str, list[Any]], column: str, row: int, value: Any) 
     return columns | {column: [*columns[column][:row], value, *columns[column][row + 1 :]]}
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("split", ["train", "validation"])
 @pytest.mark.parametrize(
     ("task", "break_it", "expected"),
@@ -207,6 +208,7 @@ def test_a_classifier_of_other_classes_is_refused(given: Path, refusal: Callable
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "setting", ["corpus.max_length=513", "tasks.max_length=513", "stages.evaluate.shapes=[[1,16],[8,513]]"]
 )
@@ -229,6 +231,7 @@ def test_the_command_line_prints_the_error_and_exits_with_2(
     assert not list((tmp_path / "out").rglob("manifest.json"))
 
 
+@pytest.mark.slow
 def test_a_refused_run_starts_once_its_settings_are_corrected(
     run: Any, refusal: Callable[..., str], glue: Path, corpus: Path, given: Path, tmp_path: Path
 ) -> None:

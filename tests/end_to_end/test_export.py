@@ -68,6 +68,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "folder"
 
 
+@pytest.mark.slow
 def test_each_task_gets_its_repository(hub: Any, run: Any, cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exported = cwd / "run" / "export"
     before = {path: path.stat().st_mtime_ns for path in exported.rglob("*")}

@@ -647,6 +647,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return refuse
 
 
+@pytest.mark.quick(32)
 @pytest.mark.parametrize("case", MALFORMED)
 def test_a_wrong_setting_or_row_is_one_line(case: str, refused: Callable[..., str]) -> None:
     files, settings, expected = MALFORMED[case]
@@ -690,6 +691,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 def test_a_wrong_row_is_found_before_torch_is_imported(tmp_path: Path) -> None:
     config = {"id2label": {"0": "fraud", "1": "other", "2": "billing"}}
     folder = teacher(tmp_path / "teacher", 3, **config)

@@ -69,6 +69,7 @@ def test_an_equal_run_trains_nothing_unless_models_are_damaged(trained: Any, fol
     assert weights(folder, "third") == weights(folder, "first")
 
 
+@pytest.mark.slow
 def test_a_sweep_over_the_students_training_shares_teacher_and_logits(trained: Any, folder: Path) -> None:
     trained("first")
     assert len(list((folder / "cache" / "logits").iterdir())) == 1

@@ -73,6 +73,7 @@ def test_the_command_line_refuses_it_too(mine: Path) -> None:
     assert content(mine) == before
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

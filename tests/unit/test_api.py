@@ -165,6 +165,7 @@ def test_other_heads_are_pruned(head: str, words: Any) -> None:
     assert (small.config.n_layers, small.config.hidden_dim) == (1, 16)
 
 
+@pytest.mark.slow
 def test_pruning_to_a_size_in_mib(teacher: Any, batches: list[dict[str, Tensor]]) -> None:
     mib = sum(parameter.numel() for parameter in teacher.parameters()) * 4 / 2**20
     lines: list[str] = []

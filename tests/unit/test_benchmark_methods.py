@@ -42,6 +42,7 @@ def test_passes_cost_what_torch_counts() -> None:
     assert replaced == pytest.approx(methods.COST.replacing * student, rel=0.01)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("method", methods.METHODS)
 def test_every_method_has_valid_settings_and_the_same_control(method: str) -> None:
     _, _, recipe, *rest = methods.command(method, 1, HERE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import runpy
 import subprocess
 import sys
@@ -23,6 +24,7 @@ MODULES = {module_name(f): f for f in FILES}
 INNER = sorted(MODULES.keys() - {"distill"})
 
 
+@functools.cache
 def targets(module: str) -> set[str]:
     """Modules that `module` imports, except the package's own `__init__`."""
     file = MODULES[module]
@@ -113,7 +115,7 @@ def unsafe(source: str) -> list[str]:
     """Names in a source that may run code from a file, download code, or hide tensors of wrong shapes."""
     names = []
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.load":
+        if isinstance(node, ast.Attribute) and node.attr == "load" and ast.unparse(node) == "torch.load":
             names.append("torch.load")
         elif isinstance(node, ast.Import):
             names += [a.name for a in node.names if a.name.split(".")[0] in PICKLES]

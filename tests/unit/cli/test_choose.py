@@ -340,6 +340,7 @@ def test_where_the_table_has_none_for_a_task_that_alone_is_said() -> None:
     assert f"{len(NAMES)} reads fewer than 100000 tokens" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family",
     ["bert", *(pytest.param(n, marks=pytest.mark.slow) for n in ("distilbert", "modernbert", "deberta-v2", "mpnet"))],

@@ -45,6 +45,7 @@ def theirs(folder: Path, head: str, *texts: str, **settings: Any) -> tuple[Any, 
     return model, families.inputs(model, dict(encoded))
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in tiny.SAME else ()) for name in tiny.FAMILIES]
 )

@@ -205,6 +205,7 @@ def test_a_new_penalty_is_zero_until_gates_begin_to_close(tiny_model) -> None:
     assert all(parameter.grad.abs().max() < 1e-6 for parameter in gates.parameters())
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "goal", "start"),
     [
@@ -233,6 +234,7 @@ def test_the_penalty_alone_reaches_the_goal(name: str, goal: Goal, start: float,
     assert reached.max() < 0.08
 
 
+@pytest.mark.slow
 def test_what_the_loss_needs_least_is_closed_first(tiny_model) -> None:
     """At the same time a loss that pays for depth gets more layers, and one that pays for width wider ones."""
     found = []
@@ -300,6 +302,7 @@ def test_scores_move_by_weights_times_their_gradients(name: str, tiny_model, tin
         torch.testing.assert_close(score.grad, wanted, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in SOME[1:])])
 @pytest.mark.parametrize("kind", [L0, Movement])
 def test_dead_channels_score_lowest(kind: Any, name: str, tiny_model) -> None:

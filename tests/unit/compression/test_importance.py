@@ -86,6 +86,7 @@ def test_batches_do_not_matter(tiny_model, tiny_batch) -> None:
             torch.testing.assert_close(getattr(together, part), getattr(alone, part), rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_layer_with_the_least_loss_increase_is_removed_first(name: str, tiny_model, tiny_batch) -> None:
     model = model_of(tiny_model, name, layers=4)
@@ -104,6 +105,7 @@ def test_the_layer_with_the_least_loss_increase_is_removed_first(name: str, tiny
     assert set(found[2][0]) < set(found[3][0])
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", [name for name in SHAPES if not families.STUDENTS[name].shared_layers])
 def test_losses_without_a_layer_are_those_of_pruned_models(name: str, tiny_model, tiny_batch) -> None:
     """Also where the first layer is skipped, whose outputs have not been seen."""

@@ -49,6 +49,7 @@ def hard(kept: Kept, depth: int) -> Masks:
     )
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_model_under_hard_gates_equals_the_pruned_one(name: str, head: str, tiny_model, tiny_batch) -> None:
@@ -61,6 +62,7 @@ def test_a_model_under_hard_gates_equals_the_pruned_one(name: str, head: str, ti
     assert not torch.allclose(found, logits(model, tiny_batch), rtol=1e-2)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_closed_layer_is_removed_and_a_half_open_one_interpolated(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, "SequenceClassification", **SIZES)
@@ -86,6 +88,7 @@ def test_a_closed_layer_is_removed_and_a_half_open_one_interpolated(name: str, t
     torch.testing.assert_close(after[-1], 0.25 * seen[-1] + 0.75 * seen[-2])
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", SHAPES)
 def test_folded_gates_equal_gates(name: str, tiny_model, tiny_batch) -> None:
     """Of heads and FFN channels at once; with hidden channels once those that are closed are pruned."""

@@ -45,6 +45,7 @@ def logits(model: Any, batch: dict[str, Tensor]) -> Tensor:
     return model(**families.inputs(model, batch)).logits
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_pruned_ffn_channels_equal_zeroed_ones(name: str, head: str, tiny_model, tiny_batch) -> None:
@@ -82,6 +83,7 @@ def norms_over(model: Any, hidden: Tensor) -> Iterator[None]:
             handle.remove()
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_narrower_model_equals_the_dense_one_without_these_channels(
@@ -128,6 +130,7 @@ def silenced(model: Any, hidden: Tensor) -> Any:
     return dense
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_plain_transformers_loads_it(name: str, head: str, tiny_model, tiny_batch, tmp_path) -> None:

@@ -179,6 +179,7 @@ def test_unsupported_sizes_are_named(machine: Any, classifier: Make, folder: Pat
         floats.unfit(scheme)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["bitsandbytes", "onnxruntime"])
 def test_a_full_disk_is_not_a_scheme_that_failed(
     scheme: str, machine: Any, classifier: Make, tmp_path: Path, small_disk: Any, monkeypatch: pytest.MonkeyPatch
@@ -190,6 +191,7 @@ def test_a_full_disk_is_not_a_scheme_that_failed(
         quantized(scheme, None, source, tmp_path, machine)
 
 
+@pytest.mark.slow
 def test_a_scheme_that_stays_over_the_limit_is_refused_and_removed(machine: Any, folder: Path, tmp_path: Path) -> None:
     made = quantized("onnxruntime", -1, source_of(folder), tmp_path, machine)
     assert made.failed["onnxruntime"].startswith("ValueError: it loses ")

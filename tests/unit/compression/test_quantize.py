@@ -103,6 +103,7 @@ def test_it_is_smaller_has_similar_logits_and_prints_nothing(
     assert np.array_equal(again.run(batch), runner.run(batch))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", [one for one in THERE if one.values != ("openvino",)])
 def test_modules_to_keep_stay_float(classifier: Make, make: Make, name: str, tmp_path: Path) -> None:
     """With every module left in float only embeddings are quantized, if anything. OpenVINO's files, which are slow to

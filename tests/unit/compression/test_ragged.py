@@ -49,6 +49,7 @@ def test_zeros_equal_masks_and_removing_them_changes_nothing(name: str, tiny_mod
     assert attended == [8 * len(some) for some in kept.heads]
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", SHAPES)
 def test_training_leaves_zeros_zero(name: str, tiny_model, tiny_batch) -> None:
     made = zeroed(tiny_model(name, "SequenceClassification", **SIZES), uneven(name)).train()

@@ -74,6 +74,7 @@ def test_removing_groups_is_close_to_removing_single_blocks(monkeypatch: pytest.
     assert alone <= together < np.quantile(others, 0.1)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", SHAPES)
 def test_refitting_reduces_the_error_of_the_output(name: str, tiny_model, tiny_batch) -> None:
     """Less error in what the layers' matrices write than with the same parts cut and nothing refitted."""

@@ -69,6 +69,7 @@ def test_the_loss_is_the_divergence_from_the_unpruned_model(subject: Subject) ->
     assert found == pytest.approx(math.log(total / count), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_what_is_kept_whole_loses_nothing_and_distillation_recovers(subject: Subject) -> None:
     before = {key: value.clone() for key, value in subject.model.state_dict().items()}
     small = Shape(1, full(subject).hidden, full(subject).ffn // 4)

@@ -160,6 +160,7 @@ def half(tokenizer: Any, texts: list[str], seed: int) -> list[int]:
     return random.Random(seed).sample(counts, len(counts) // 2)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_text_of_kept_tokens_is_segmented_as_before(seed: int, whole: tuple[str, Any]) -> None:
     name, tokenizer = whole

@@ -122,6 +122,7 @@ BOMBS = {
 }  # fmt: skip
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_bomb_is_refused(bomb: str, tmp_path: Path) -> None:
     text, line = BOMBS[bomb]

@@ -187,6 +187,7 @@ def test_a_student_that_no_teacher_taught_is_marked(recipe: str, untaught: bool)
     assert resolve(config.load_config([f"recipe={recipe}"])).untaught == untaught
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("recipe", config.recipes())
 def test_a_self_trained_student_differs_from_the_student_only_in_its_teacher_its_labels_and_its_start(
     recipe: str,

@@ -40,6 +40,7 @@ def setting(config: Config, key: str) -> Any:
     return value
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize(
     ("word", "value"),
     [

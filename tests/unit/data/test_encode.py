@@ -118,6 +118,7 @@ def test_tasks_equal_the_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
     assert encoded.lengths.max() == 16
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("ending", ["int32", "int8", "npy"])
 @pytest.mark.parametrize("how", ["cut off", "a bit"])
 def test_tokens_of_many_rows_are_stored_and_made_again_if_they_are_damaged(

@@ -155,6 +155,7 @@ def load(path: Path, separator: str | None = None) -> Table:
     return read(str(path), "tasks.train", separator)
 
 
+@pytest.mark.quick(22)
 @pytest.mark.parametrize("case", MALFORMED)
 def test_malformed_file_is_refused_with_one_message(case: str, tmp_path: Path) -> None:
     name, content, expected = MALFORMED[case]
@@ -544,6 +545,7 @@ def test_damaged_entry_is_written_again(change: Callable[[bytes], bytes], tmp_pa
     assert entry.read_bytes() == content
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["f.parquet", "f.csv.gz"])
 def test_a_small_file_that_would_fill_the_disk_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -610,6 +612,7 @@ print(rows.num_rows, rows.nbytes // 2**20, peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit there")
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     row = b"1," + b"x" * 500 + b"\n"
@@ -658,6 +661,7 @@ def bomb(path: Path) -> None:
         file.write(pack.flush())
 
 
+@pytest.mark.quick(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit there")
 @pytest.mark.parametrize(
     "name",

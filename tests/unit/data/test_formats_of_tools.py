@@ -189,6 +189,7 @@ FORMATS: dict[str, tuple[str, str | Callable[[Path], None], str, Sequence[str]]]
 """Format, as docs/data.md calls it -> name of the file or folder, its content, the kind and the labels."""
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_becomes_a_task(name: str, tmp_path: Path) -> None:
     file, content, kind, labels = FORMATS[name]

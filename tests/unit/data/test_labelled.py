@@ -113,6 +113,7 @@ def test_a_given_model_may_have_seen_the_rows_that_are_set_aside() -> None:
         assert not any("has seen" in note for note in rows.notes)
 
 
+@pytest.mark.slow
 def test_no_more_than_a_number_of_rows_is_set_aside() -> None:
     count = 20 * MOST_ASIDE
     rows = load({"train": {"text": [str(i) for i in range(count)], "label": np.arange(count) % 2}})

@@ -149,6 +149,7 @@ def outcome(rows: Rows, ending: str, write: Writer) -> str:
         shutil.rmtree(folder)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in WRITERS]
 )

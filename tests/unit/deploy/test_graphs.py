@@ -86,6 +86,7 @@ def test_a_graph_of_another_model_gives_the_file_of_its_own(save: Save, captures
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "head", "number"),
     [

@@ -165,6 +165,7 @@ def test_the_artifact_is_the_fastest_under_the_load(served: Path) -> None:
         serve.load(served, load="always")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "torch"])
 def test_threads_of_a_service_get_the_answers_of_their_own_texts(backend: str, served: Path) -> None:
     if backend == "openvino":

@@ -101,6 +101,7 @@ def test_rankings_are_the_mean_over_all_orders() -> None:
         assert value == pytest.approx(100 * np.mean(every)), name
 
 
+@pytest.mark.slow
 def test_long_rankings_are_the_mean_over_random_orders() -> None:
     random = np.random.default_rng(0)
     labels = np.zeros(25, GROUPED)

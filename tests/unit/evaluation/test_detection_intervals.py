@@ -27,6 +27,7 @@ def test_the_interval_of_an_area_is_that_of_delong_by_all_pairs(decimals: int) -
     assert area_interval((odds, truth)) == pytest.approx(100 * expit(ends), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_interval_of_an_area_is_about_that_of_resamples() -> None:
     odds, truth = rows(1500, 12)
     random, areas = np.random.default_rng(3), []

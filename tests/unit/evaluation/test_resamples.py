@@ -189,6 +189,7 @@ def test_draws_depend_on_the_split_alone() -> None:
     assert seed_of("rte", "validation") != seed_of("mnli", "validation") != seed_of("mnli", "validation", 1)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("name", "sample"), BY_ROWS)
 def test_the_interval_is_that_of_scipy(name: str, sample: Callable[[int], Sample]) -> None:
     """A difference of two models, by scipy's paired percentile bootstrap; BCa is close to it."""

@@ -35,6 +35,7 @@ def test_ndcg_of_equal_scores_is_that_of_scikit_learn(seed: int) -> None:
     assert METRICS["ndcg_at_10"](scores, labels) == pytest.approx(np.mean(expected))
 
 
+@pytest.mark.slow
 def test_equal_scores_are_the_mean_over_random_orders() -> None:
     scores, labels = ranking(1)
     random, every = np.random.default_rng(0), []

@@ -102,6 +102,7 @@ def test_words_after_a_space_and_after_none_have_tokens_of_their_own(roberta: Pa
         assert found[1 if number == 0 else 2][number] == [word for word in whole if word != own][:CANDIDATES]
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("family", TINY["SHAPES"])
 def test_they_are_the_most_probable_whole_words_of_every_family(family: str, tmp_path: Path) -> None:
     folder = TINY["save"](tmp_path, family, "MaskedLM", std=0.8)

@@ -125,6 +125,7 @@ def test_all_positions_in_chunks_equal_all_at_once(chunk: int, pair, batch, monk
     assert not torch.allclose(reference, expected(student, teacher, batch))
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("positions", ["masked", "all"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_padding_changes_nothing(name: str, positions: str, pair, batch) -> None:

@@ -43,6 +43,7 @@ def test_hidden_states_equal_those_of_transformers(name: str, head: str, tiny_mo
         torch.testing.assert_close(features.logits, out.logits, rtol=0, atol=0)
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_scores_and_values_reproduce_the_attention_of_transformers(

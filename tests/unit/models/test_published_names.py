@@ -50,6 +50,7 @@ def under_another(folder: Path, prefix: str) -> None:
     save_file(named, file, {"format": "pt"})
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_folders_have_the_published_names(name: str, head: str, tiny_model, tiny_batch, tmp_path: Path) -> None:
@@ -191,6 +192,7 @@ def test_its_name_of_a_head_is_of_no_other_family(tiny_model, tmp_path: Path) ->
         teacher.load_classifier(tmp_path, 3)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("scheme", ["bitsandbytes", "bitsandbytes_nf4", "torchao"])
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_names_are_quantized_as_the_parameters_are(

@@ -50,6 +50,7 @@ def test_half_depth_is_always_a_valid_choice() -> None:
         assert len(layers) == max(depth // 2, 1)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", [name for name in SHAPES if not families.FAMILIES[name].shared_layers])
 @pytest.mark.parametrize("head", HEADS)
 def test_layers_embeddings_and_head_are_copied(name: str, head: str, tiny_model, tiny_batch) -> None:
@@ -99,6 +100,7 @@ def test_all_layers_give_the_teacher_itself(name: str, tiny_model, tiny_batch) -
     assert_equal(families.encode(built, tiny_batch), families.encode(teacher, tiny_batch))
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("head", HEADS)
 def test_plain_transformers_reads_it_back(name: str, head: str, tiny_model, tiny_batch, tmp_path) -> None:
@@ -148,6 +150,7 @@ def test_invalid_layers_are_refused(layers: list[int], tiny_model) -> None:
     ]
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("head", HEADS)
 def test_without_dropout_training_is_deterministic(name: str, head: str, tiny_model, tiny_batch) -> None:

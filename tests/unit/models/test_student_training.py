@@ -37,6 +37,7 @@ def trained(model, batch: dict[str, Tensor], steps: int = 3) -> list[float]:
     return losses
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", SHAPES)
 def test_training_only_used_embeddings_equals_training_all(name: str, tiny_model, tiny_batch) -> None:
     whole = tiny_model(name, "SequenceClassification").eval()

@@ -93,6 +93,7 @@ def of_layers(model: Any, number: int, slot: str) -> Any:
     return families.layers(model)[number].get_submodule(getattr(families.family_of(model).layer, slot))
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("head", ["MaskedLM", "SequenceClassification"])
 def test_a_narrower_student_has_the_same_channels_everywhere(

@@ -89,6 +89,7 @@ def test_stored_truncation_and_padding_are_switched_off_and_stay_off(folder: Pat
     assert raw["padding"] is None
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", sorted(families.STUDENTS))
 def test_a_missing_language_model_head_is_detected(name: str, tiny_model, tmp_path: Path) -> None:
     model = tiny_model(name)
@@ -112,6 +113,7 @@ def test_a_missing_language_model_head_is_detected(name: str, tiny_model, tmp_pa
         assert tied == loaded.config.tie_word_embeddings == (name not in ("eurobert", "ultrabert"))
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", sorted(families.STUDENTS))
 def test_a_new_classifier_head_depends_only_on_the_seed(name: str, tiny_model, tmp_path: Path, capfd) -> None:
     model = tiny_model(name)
@@ -355,6 +357,7 @@ def test_a_stored_head_is_read_from_the_files(
         stored_head(tmp_path)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", [*families.STUDENTS, "bart", "xlnet", "qwen2"])
 def test_outputs_are_put_in_the_order_of_the_tasks_labels(name: str, tiny_model: Any, tmp_path: Path) -> None:
     model = tiny_model(name, "SequenceClassification")

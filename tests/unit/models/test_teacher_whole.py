@@ -200,6 +200,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_folder_that_is_not_its_model_is_refused_by_every_loader(
     name: str, whole: Callable[..., Path], tmp_path: Path

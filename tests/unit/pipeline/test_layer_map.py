@@ -160,6 +160,7 @@ def test_one_model_for_all_tasks_keeps_what_matters_on_average(tmp_path: Path, t
         assert found == Origin([0, 3], odd)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", TINY["SHAPES"])
 def test_a_task_gets_the_encoder_for_all_tasks_and_its_own_head(name: str, tmp_path: Path) -> None:
     sizes = {"hidden_size": 32, "num_attention_heads": 4}

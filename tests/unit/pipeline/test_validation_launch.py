@@ -40,6 +40,7 @@ def distill(folder: Path, *command: str, **environment: str) -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 def test_a_single_process_that_was_to_be_two_is_refused(tmp_path: Path) -> None:
     launcher = ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--mixed_precision", "no"]
     problem = "accelerate launch: got several processes, of which it starts one; must start all of them; use torchrun "

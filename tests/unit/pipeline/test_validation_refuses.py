@@ -233,6 +233,7 @@ def test_every_row_has_a_command() -> None:
     assert {key for row in REFUSES for key in row.keys} == WRONG.keys()
 
 
+@pytest.mark.quick(32)
 @pytest.mark.parametrize(
     ("row", "key"), [(row, key) for row in REFUSES for key in row.keys], ids=lambda value: str(value)[:40]
 )

@@ -20,6 +20,7 @@ def rows() -> dict[tuple[str, str, int], dict[str, Any]]:
     return {(row["measure"], row["training"], row["seeds"]): row["ways"] for row in found}
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("measure", ["retained %", "gain"])
 @pytest.mark.parametrize("seeds", coverage.SEEDS)
 @pytest.mark.parametrize("training", ["normal", "skewed"])

@@ -14,6 +14,7 @@ from tests.decoded import decoded
 Results = dict[str, Any]
 
 
+@pytest.mark.slow
 def test_deterministic(results: Results) -> None:
     shown = figure.points(decoded(results))
     drawn, image = figure.svg(shown), figure.png(shown)

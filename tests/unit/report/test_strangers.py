@@ -155,6 +155,7 @@ def test_a_line_begins_no_block(text: str) -> None:
     assert kinds <= {"paragraph", "inline", "text", "text_special"}
 
 
+@pytest.mark.slow
 @ANY
 @given(
     st.recursive(

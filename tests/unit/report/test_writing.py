@@ -22,6 +22,7 @@ def project(tmp_path: Path, results: dict[str, Any], monkeypatch: pytest.MonkeyP
     return tmp_path
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("name", "folder"), list(zip(FILES, [".", "outputs", "outputs/one"], strict=True)))
 def test_a_file_of_the_user_is_kept(name: str, folder: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine = project / folder / name

@@ -272,6 +272,7 @@ def test_what_is_read_in_place_is_made_again_unless_it_is_whole(damaged: str, ho
     assert file.read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_what_is_read_in_place_is_whole_wherever_a_run_is_killed(root: Path, tmp_path: Path) -> None:
     at = 0

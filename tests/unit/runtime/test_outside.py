@@ -52,6 +52,7 @@ def code(tmp_path: Path) -> Callable[[str], str]:
     return call
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "added",
     [
@@ -93,6 +94,7 @@ functools.partial(print, "recipe=task")
 """
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("edit", "other"),
     [
@@ -111,6 +113,7 @@ def test_of_a_script_all_counts_but_what_it_runs(
     assert code(SCRIPT) != before
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("package", ["__init__.py", "nothing.txt"], ids=["package", "without __init__"])
 def test_a_module_of_a_package_counts_with_its_decorated_functions(
     package: str, code: Callable[[str], str], tmp_path: Path

@@ -44,6 +44,7 @@ def bash(command: str, script: str, folder: Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("command", "script", "code", "error", "finished"),
     [

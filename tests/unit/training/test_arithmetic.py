@@ -22,6 +22,7 @@ GPU: Any = SimpleNamespace(device=torch.device("cuda"), mixed_precision="bf16")
 IN_BF16 = [name for name, record in families.FAMILIES.items() if record.bf16 and TEXTS not in record.without]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", IN_BF16)
 def test_gradients_in_bf16_are_those_of_float32_but_for_rounding(name: str, tiny_model, tiny_batch) -> None:
     objective = Objective(tiny_model(name, "SequenceClassification"), TERMS)

@@ -138,6 +138,7 @@ class Limited(torch.nn.Module):
         return self.objective(batch)  # type: ignore[no-any-return]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
 def test_with_too_little_memory_a_step_is_computed_in_smaller_parts(
     error: type[RuntimeError], models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -189,6 +190,7 @@ def test_a_step_whose_rows_are_compared_with_each_other_is_not_divided() -> None
         fed.smaller(step)
 
 
+@pytest.mark.slow
 def test_a_resumed_training_goes_on_with_smaller_parts(
     models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +226,7 @@ def test_other_errors_are_not_taken_for_too_little_memory(models: Any, tmp_path:
         run(models(), tmp_path, collate=broken)
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_step_do_not_matter_over_many_steps(models, tmp_path: Path) -> None:
     found = []
     for at_once in (None, 16):
@@ -277,6 +280,7 @@ def test_randomness_depends_only_on_the_step(models, tmp_path: Path) -> None:
     assert len(set(first)) == len(first) == 8
 
 
+@pytest.mark.slow
 def test_loss_goes_down(models, tmp_path: Path) -> None:
     torch.manual_seed(0)
     student = models().student
