@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.errors import discreet, printable
-from distill.runtime import streams
+from distill.runtime import quoting, streams
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,15 @@ def _of_a_run(word: str) -> bool:
 
 
 def _unknown(word: str) -> int:
+    from distill.pipeline.validation import likely  # not to start a command that exists
+
     near = get_close_matches(word, COMMANDS, n=1)
-    advice = f"did you mean {program()} {near[0]}?" if near else f"see {program()} --help"
+    meant = {"recipe": "auto"} | likely.words(each for each in sys.argv[1:] if "=" not in each)
+    advice = f"see {program()} --help"
+    if near:
+        advice = f"did you mean {program()} {near[0]}?"
+    elif len(meant) > 1 or meant["recipe"] == word:
+        advice = f"did you mean {program()} {' '.join(quoting.setting(key, value) for key, value in meant.items())}?"
     line = f"command line: got {word}; must be {', '.join(COMMANDS)}, or a setting KEY=VALUE of a run; {advice}"
     sys.stderr.write(f"{printable(discreet(line))}\n")
     return 2

@@ -360,7 +360,7 @@ class Evaluate(Stage):
     shapes: list[list[int]] = field(default_factory=list)
     """Inputs of a fixed [batch size, length in tokens] that are timed too, e.g. [[8,128]]. No choice depends on them.
     Texts of the tasks' own lengths, in batches and one at a time, are always timed."""
-    repeats: int = field(default=8, metadata=at_least(1, "8 is the default"))
+    repeats: int = field(default=24, metadata=at_least(1, "24 is the default"))
     """Number of timing rounds. Each round runs every model once, in a new random order."""
 
 

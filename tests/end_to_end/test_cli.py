@@ -20,7 +20,10 @@ from tests.forked import PYTHON
 RECIPE = "recipe=distilbert"
 NAMES = ", ".join(recipes())
 TEACHERS = "bert_base, embedded, ensemble, hub, none, roberta_base"
-NOTHING = f"recipe: got nothing; must be one of {NAMES}; choose one, e.g. recipe=distilbert"
+NOTHING = (
+    f"recipe: got nothing; must be one of {NAMES}; start with recipe=auto teacher.name=MODEL tasks.train=FILE, or see "
+    "python -m distill recipes"
+)
 TRAPPED = 77
 """Exit code of a process that imports torch where it must not."""
 
@@ -179,6 +182,7 @@ def test_a_traceback_is_printed_on_request(trap: Path, tmp_path: Path) -> None:
         assert setting.partition("=")[0] in "\n".join(errors)
 
 
+@pytest.mark.slow
 def test_the_trap_ends_a_process_that_imports_torch(trap: Path, tmp_path: Path) -> None:
     assert distill(tmp_path, RECIPE, "limit=smoke", trap=trap).returncode == TRAPPED
 
@@ -232,6 +236,7 @@ RECIPES = [
 """(text of a recipe, start of the line that refuses it)"""
 
 
+@pytest.mark.slow
 def test_a_wrong_recipe_of_the_user_is_refused_in_one_line(mine: Path, trap: Path) -> None:
     for number, (text, _) in enumerate(RECIPES):
         if text:
@@ -365,6 +370,7 @@ def test_a_setting_calls_no_other_function(trap: Path, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.usefixtures("real_compose")
 @pytest.mark.parametrize(
     ("setting", "expected"),

@@ -20,13 +20,15 @@ from distill.pipeline.validation.sources import sources
 from distill.pipeline.validation.student import student
 from distill.pipeline.validation.targets import targets
 
+_START = "start with recipe=auto teacher.name=MODEL tasks.train=FILE, or see python -m distill recipes"
+
 
 def settings(config: Config, recipe: str | None) -> list[str]:
     """All problems of the config, one line each, of the form `KEY: got X; must be Y; do Z`."""
     errors: list[Line] = [*unknown(config, ""), *broken(config), *sources(config)]
     if recipe is None:
         names = ", ".join(recipes())
-        errors.insert(0, Problem("recipe", "nothing", f"be one of {names}", "choose one, e.g. recipe=distilbert"))
+        errors.insert(0, Problem("recipe", "nothing", f"be one of {names}", _START))
     else:
         plan = resolve(config)
         errors += [*pipeline(config, plan), *student(config, plan), *shared(config, plan), *refused(config, plan)]

@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from distill.config import Config, folder, load_config, recipes, words
 from distill.errors import UserError, discreet, printable
-from distill.pipeline.validation import settings
+from distill.pipeline.validation import likely, settings
 from distill.pipeline.validation.rules import flatten, nearest, of_student
 from distill.pipeline.validation.words import several
 from distill.runtime.quoting import command
@@ -152,13 +152,12 @@ def _line(error: BaseException, cause: str | None, others: list[str], arguments:
 
 
 def _choice(error: MissingConfigException) -> str:
-    missing, options = str(error.missing_cfg_file), list(error.options or [])
-    group, _, name = missing.rpartition("/")
-    if missing.startswith("recipe/"):
-        inside = group.removeprefix("recipe").lstrip("/")
+    group, _, name = str(error.missing_cfg_file).partition("/")
+    options = list(error.options or [])
+    if group == "recipe":
+        inside = name.rpartition("/")[0].strip("./")
         options = sorted({*recipes(), *(f"{inside}/{option}".lstrip("/") for option in options)})
-        group, name = "recipe", missing.removeprefix("recipe/")
-    return f"{group}: got {name}; must be a choice that exists; {nearest(name, options)}"
+    return f"{group}: got {name}; must be a choice that exists; {likely.choice(group, name, options)}"
 
 
 def _anywhere(text: str, others: list[str]) -> str | None:
@@ -189,7 +188,7 @@ def _value(text: str, cause: str) -> str | None:
     key, value = _key(cause), cause.partition("=")[2]
     for part, rule in _RULES.items():
         if part in text:
-            return f"{key}: got {value}; must be {rule}; see distill/config"
+            return f"{key}: got {value}; must be {rule}; {likely.value(key, value) or 'see distill/config'}"
     if "Ambiguous value" in text:
         return several(cause)
     return None
@@ -203,7 +202,10 @@ def _name(text: str, cause: str, others: list[str]) -> str:
     if "Config group override" in text:
         options = sorted(file.stem for file in (folder("conf") / key).glob("*.yaml"))
         return f"{key}: got {value}; must be a choice that exists; {nearest(value, options)}"
-    return f"{key}: got {value}; must be a setting that exists; {_near(key, others)}"
+    if (advice := likely.value(key, value)) is not None:  # a list, which OmegaConf merges as if it were a group
+        return f"{key}: got {value}; must be {_RULES['Cannot assign ']}; {advice}"
+    meant = likely.name(key, value) if "=" in cause else None
+    return f"{key}: got {value}; must be a setting that exists; {meant or _near(key, others)}"
 
 
 def _chain(error: BaseException | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from distill.config import Config, bounds, typed, words
+from distill.pipeline.validation import likely
 from distill.runtime import quoting
 
 
@@ -32,6 +33,8 @@ def problems(command: Sequence[str]) -> Iterator[str]:
 def _no_setting(word: str, before: Sequence[str]) -> str:
     """The line for a word without `=`, which may belong to the one before: the shell divides a value at its spaces."""
     line = f"command line: got {word}; must be KEY=VALUE"
+    if meant := likely.words([word]):
+        return f"{line}; set {' '.join(quoting.setting(key, value) for key, value in meant.items())}"
     last = next((number for number in reversed(range(len(before))) if "=" in before[number]), None)
     if last is None or any(each.startswith("-") for each in before[last:]):
         return f"{line}; add the key"

@@ -114,13 +114,22 @@ def test_settings_and_options_of_hydra_go_to_a_run(
         ("advice", "did you mean {} advise?"),
         ("rnu", "did you mean {} run?"),
         ("tickets.csv", "see {} --help"),
+        ("auto", "did you mean {} recipe=auto?"),
+        ("my-bert", "did you mean {} recipe=auto teacher.name=my-bert?"),
         ("\x1b[2J", "see {} --help"),
     ],
 )
 def test_another_word_is_one_line_that_names_the_commands(
-    word: str, advice: str, start: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    word: str,
+    advice: str,
+    start: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(run, "main", lambda: pytest.fail("it is no run"))
+    monkeypatch.chdir(tmp_path)
+    Path("my-bert").mkdir()
     typed(monkeypatch, word, "recipe=task", start=start)
     assert main() == 2
     shown = word.replace("\x1b", "\\x1b")
@@ -145,6 +154,7 @@ def test_help_has_a_line_for_each_command_and_recipe() -> None:
     assert len(longest) <= 2 * 30, "more than two screens"
 
 
+@pytest.mark.slow
 def test_a_sweep_after_the_word_run(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "distill", "run", "-m", "recipe=task", "temperature=-1,-2"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100)

@@ -173,6 +173,7 @@ def test_a_rule_refuses_invalid_values(key: str, value: Any, config: Config) -> 
     assert f"{key}: got {value}; must be {rule.words}; {rule.advice}" in validation.settings(config, "distilbert")
 
 
+@pytest.mark.quick(19)
 @pytest.mark.parametrize("key", EXAMPLES)
 def test_a_rule_allows_valid_values(key: str, config: Config) -> None:
     for value in EXAMPLES[key][1]:
@@ -205,7 +206,8 @@ def test_all_problems_are_reported_at_once(config: Config) -> None:
 
 def test_settings_are_checked_without_a_recipe_too() -> None:
     assert validation.settings(load_config([]), None) == [
-        f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"
+        f"recipe: got nothing; must be one of {', '.join(recipes())}; "
+        "start with recipe=auto teacher.name=MODEL tasks.train=FILE, or see python -m distill recipes"
     ]
     first, second = validation.settings(load_config(["temperature=-1.0"]), None)
     assert first.startswith("recipe: got nothing")
@@ -731,6 +733,7 @@ def test_with_a_budget_a_target_is_met_in_a_quantized_form() -> None:
     assert any("must be a scheme of stages.*.schemes with budget.minutes" in problem for problem in problems)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     "overrides", [[], ["target.speedup=4"], ["target.speedup=[4,8]"], ["target.latency_ms=5", "target.speedup=null"]]
 )

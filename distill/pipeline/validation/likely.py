@@ -1,0 +1,91 @@
+"""What a word, a value or a name that does not exist is likely to mean: advice with the settings to type instead."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
+
+from distill.config import folder, recipes
+from distill.pipeline.validation.rules import nearest
+from distill.runtime.quoting import command, setting
+
+_OF_GROUP = {"target": "target.speedup", "budget": "budget.minutes"}
+"""Group of settings -> the one that a value of the group is likely to be."""
+
+_SETTINGS = {
+    "teacher.name": "model model_name model_path model_name_or_path teacher_name teacher_model teacher_path",
+    "tasks.train": "data dataset file files csv rows input train train_file train_data",
+    "tasks.validation": "validation validation_file eval dev",
+    "tasks.test": "test test_file test_data",
+    "tasks.text": "text text_column column",
+    "tasks.label": "label labels label_column target_column",
+    "tasks.max_length": "max_length max_len max_seq_length length",
+    "target.speedup": "speedup speed faster",
+    "target.latency_ms": "latency latency_ms ms",
+    "target.size_mib": "size size_mib mib",
+    "target.retained": "retained quality",
+    "budget.minutes": "minutes time time_limit",
+    "student.layers": "layers num_layers",
+    "student.hidden_size": "hidden_size hidden",
+    "output": "out output_dir output_folder output_path folder",
+}
+_OTHER_NAMES = {name: key for key, names in _SETTINGS.items() for name in names.split()}
+"""Name that other programs have for a setting -> the setting."""
+
+
+def choice(group: str, name: str, options: list[str]) -> str:
+    """Advice for a choice of a group that does not exist: what it means as a model or as a file, or a name like it."""
+    near, own = nearest(name, options), _own(group, name)
+    if own is None or (near.startswith("did you mean") and not _is_path(name)):
+        return near
+    return own if group == "recipe" else f"{own}, or choose from {', '.join(options)}"
+
+
+def _own(group: str, name: str) -> str | None:
+    """Advice for what users have of their own in place of a choice."""
+    if name == "null":
+        return None
+    if group == "teacher":
+        return f"for a model of your own set {setting('teacher.name', name)}"
+    if group == "student":
+        return f"to train a model that you have set {command(['recipe=task'])} {setting('student.name', name)}"
+    if group == "corpus":
+        kind = "parquet" if name.endswith(".parquet") else "text"
+        return f"for texts of your own set corpus={kind} {setting('corpus.path', name)}"
+    if group == "tasks":
+        if name in yaml.safe_load((folder("conf") / "tasks" / "glue.yaml").read_text(encoding="utf-8"))["each"]:
+            return f"set tasks=glue {command([f'tasks.names=[{name}]'])}"
+        return f"for rows of your own set {setting('tasks.train', name if _is_path(name) else 'FILE')}"
+    if group == "recipe" and name.endswith((".yaml", ".yml")):
+        words = command(["--config-dir", "FOLDER", f"recipe={Path(name).stem}"])
+        return f"for a recipe of your own, in FOLDER/recipe, set {words}"
+    return None
+
+
+def _is_path(name: str) -> bool:
+    return "." in name or "/" in name or os.path.exists(name)
+
+
+def value(group: str, given: str) -> str | None:
+    """Advice for a single value in place of a group of settings, such as `target=4x`; None for other groups."""
+    number = given.removesuffix("x")
+    return f"set {command([f'{_OF_GROUP[group]}={number}'])}" if group in _OF_GROUP else None
+
+
+def name(key: str, given: str) -> str | None:
+    """Advice for a setting under the name that other programs have for it; None for other names."""
+    return f"set {command([f'{_OTHER_NAMES[key]}={given}'])}" if key in _OTHER_NAMES else None
+
+
+def words(given: Iterable[str]) -> dict[str, str]:
+    """Key -> value of the settings that words without `=` mean: recipes, folders of models, and files with rows."""
+    found = dict[str, str]()
+    for word in given:
+        if word in recipes():
+            found["recipe"] = word
+        elif os.path.exists(word):
+            found["teacher.name" if Path(word).is_dir() else "tasks.train"] = word
+    return found
