@@ -82,8 +82,8 @@ class Batch:
     device_tokens: int | None = field(default=None, metadata=at_least(1, "null sets no limit"))
     """Maximum tokens, padding included, that a process computes at once. Its share of a step is computed in as many
     parts as that takes, with the same result in less memory. No maximum when null. Of embedders it is the maximum of
-    all processes together, and the texts of a part are compared. It must be null with a loss that compares all rows of
-    a step with each other."""
+    all processes together, and the texts of a part are compared. It must be left out with a loss that compares all
+    rows of a step with each other."""
 
 
 @dataclass

@@ -202,8 +202,8 @@ def _check_settings(settings: config.Task, task_type: TaskType, key: str) -> Non
         if getattr(settings, name) and name not in task_type.settings:
             other = next(each.name for each in TASK_TYPES.values() if name in each.settings)
             raise ConfigError(
-                f"{key}.{name}: got {getattr(settings, name)}; must be null for {task_type.name}; leave it out, or set "
-                f"{quoting.setting(f'{key}.kind', other)}"
+                f"{key}.{name}: got {getattr(settings, name)}; must be left out for {task_type.name}; leave it out, or "
+                f"set {quoting.setting(f'{key}.kind', other)}"
             )
 
 

@@ -220,7 +220,7 @@ def check_files(settings: config.Config, head: Head | None) -> None:
         columns |= {rows.task.name: list(rows.task.columns) for rows in read if rows is not None}
         if not (columns := {name: names for name, names in columns.items() if name not in without}):
             raise ConfigError(
-                f"transfer.files: got {settings.transfer.files}; must be null for tasks of the kind "
+                f"transfer.files: got {settings.transfer.files}; must be left out for tasks of the kind "
                 f"{', '.join(dict.fromkeys(without.values()))}, whose rows without labels are not read from files; "
                 "leave it out"
             )

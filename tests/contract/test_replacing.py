@@ -39,10 +39,13 @@ def test_the_layers_alone_are_trained_and_the_rest_is_the_teachers(run: Any, tmp
 @pytest.mark.parametrize(
     ("settings", "start"),
     [
-        (["student.hidden_size=192"], "student.hidden_size: got 192; must be null where layers are replaced"),
-        (["student.family=roberta"], "student.family: got roberta; must be null where layers are replaced"),
-        (["stages.replace.start=teacher"], "stages.replace.replacing: got 0.3; must be null in a stage that does not"),
-        (["stages.replace.build_student=false"], "stages.replace.replacing: got 0.3; must be null in a stage that"),
+        (["student.hidden_size=192"], "student.hidden_size: got 192; must be left out where layers are replaced"),
+        (["student.family=roberta"], "student.family: got roberta; must be left out where layers are replaced"),
+        (
+            ["stages.replace.start=teacher"],
+            "stages.replace.replacing: got 0.3; must be left out in a stage that does not",
+        ),
+        (["stages.replace.build_student=false"], "stages.replace.replacing: got 0.3; must be left out in a stage that"),
         (
             ["+term@stages.replace.terms.more=hidden"],
             "stages.replace.terms.more.features: got hidden; must be logits where layers are replaced",

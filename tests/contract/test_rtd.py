@@ -84,7 +84,7 @@ def test_what_does_not_go_with_it_is_refused(change: str) -> None:
 def test_a_generator_needs_a_language_model_and_a_term() -> None:
     more = ["recipe=distilbert", "stages.pretrain.generator=adapt"]
     (line,) = validation.settings(config.load_config(more), "distilbert")
-    assert line.startswith("stages.pretrain.generator: got adapt; must be null without a term on replaced")
+    assert line.startswith("stages.pretrain.generator: got adapt; must be left out without a term on replaced")
     own = ["recipe=electra_small", "stages.pretrain_baseline.baseline_of=more", "+stage@stages.more=distil_corpus"]
     own += ["+term@stages.more.terms.replaced=replaced", "stages.more.generator=pretrain", "stages.more.start=pretrain"]
     pipeline = "pipeline=[adapt,pretrain,more]"

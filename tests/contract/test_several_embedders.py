@@ -274,7 +274,7 @@ def test_from_a_file_to_the_report_and_the_export(
         (["teacher.weights=learned"], r"teacher\.weights: got learned; must be numbers or null for embedding"),
         (
             ["tasks.soft_label=vector", "tasks.kind=embedding"],
-            r"tasks\.soft_label: got vectors for texts; must be null with several teachers",
+            r"tasks\.soft_label: got vectors for texts; must be left out with several teachers",
         ),
     ],
 )

@@ -260,6 +260,6 @@ def test_files_that_no_task_reads_are_refused(tmp_path: Path) -> None:
     more = [f"transfer.files={tmp_path / 'more.csv'}"]
     check_files(settings_of(tmp_path, "a", "classification", 0, *more), None)
     with pytest.raises(
-        ConfigError, match=r"transfer\.files: got .*; must be null for tasks of the kind multiple_choice"
+        ConfigError, match=r"transfer\.files: got .*; must be left out for tasks of the kind multiple_choice"
     ):
         check_files(settings_of(tmp_path, "a", "multiple_choice", 0, *more), None)

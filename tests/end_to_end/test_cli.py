@@ -265,7 +265,7 @@ COMMANDS = [
     ("-m recipe=plain,job_logging", "hydra.job_logging: got "),
     ("hydra/callbacks=chosen", "hydra.callbacks: got "),
     ("recipe=searchpath", "hydra.searchpath: got this key in recipe/searchpath.yaml; must be left out; "),
-    ("recipe=output_subdir", "hydra.output_subdir: got .; must be null"),
+    ("recipe=output_subdir", "hydra.output_subdir: got .; must be left out"),
     (
         "hydra/launcher=theirs hydra/sweeper=theirs",
         "hydra.launcher._target_: got package_of_theirs.Launcher; must be one of ",

@@ -343,4 +343,4 @@ def test_names_of_repositories(settings: list[str], expected: dict[str, str]) ->
 def test_push_without_an_export_stage_is_refused() -> None:
     settings = config.load_config(["recipe=distilbert", "pipeline=[adapt]", "push=me/student"])
     (message,) = validation.settings(settings, "distilbert")
-    assert message.startswith("push: got me/student; must be null in a pipeline without an export stage")
+    assert message.startswith("push: got me/student; must be left out in a pipeline without an export stage")

@@ -107,7 +107,7 @@ def other_tokenizer(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("recipe", "setting", "message"),
     [
-        ("prune", "teacher.window=16", "teacher.window: got 16; must be null for question_answering; "),
+        ("prune", "teacher.window=16", "teacher.window: got 16; must be left out for question_answering; "),
         (
             "prune",
             "teacher.name=xlnet",

@@ -136,7 +136,7 @@ MALFORMED: dict[str, Case] = {
     "a split named train": (
         tickets, ["tasks.validation={train:tickets.csv}"], "tasks.validation: got a split train; must have another",
     ),
-    "train and hub": (tickets, ["tasks.hub=imdb"], "tasks.hub: got imdb; must be null with tasks.train"),
+    "train and hub": (tickets, ["tasks.hub=imdb"], "tasks.hub: got imdb; must be left out with tasks.train"),
     "a name that leaves the folder": (tickets, ["tasks.name=../up"], "tasks.name: got '../up' as the name of a task"),
     "a name that is too long": (tickets, [f"tasks.name={'a' * 201}"], ".*, at most 200 bytes, and not the name"),
     "files of other columns": (
@@ -241,8 +241,8 @@ MALFORMED: dict[str, Case] = {
     "too many classes": (
         lambda: tickets(SCORES), ["tasks.kind=classification"], "tasks.label: got score, with 24 different labels in 2",
     ),
-    "a range of classes": (tickets, ["tasks.range=[0,5]"], r"tasks.range: got \[0.0, 5.0\]; must be null for classifi"),
-    "a threshold of classes": (tickets, ["tasks.threshold=0.3"], "tasks.threshold: got 0.3; must be null for classifi"),
+    "a range of classes": (tickets, ["tasks.range=[0,5]"], r"tasks.range: got \[0.0, 5.0\]; must be left out for"),
+    "a threshold of classes": (tickets, ["tasks.threshold=0.3"], "tasks.threshold: got 0.3; must be left out for"),
     "a metric of numbers": (tickets, ["tasks.metrics=[pearson]"], "tasks.metrics: got pearson; must be of accuracy"),
     "no such kind": (tickets, ["tasks.kind=tagging"], "tasks.kind: got tagging; must be classification or"),
     "no such metric": (tickets, ["tasks.metrics=[f2]"], "tasks.metrics: got f2; must be of accuracy"),
@@ -300,7 +300,7 @@ MALFORMED: dict[str, Case] = {
         lambda: tickets(SCORES), [EMBEDDING, "tasks.prompts=[a]"], r"tasks.prompts: got \['a'\]; must be two texts",
     ),
     "prompts of another kind": (
-        tickets, ["tasks.prompts=[a,b]"], r"tasks.prompts: got \['a', 'b'\]; must be null for classification",
+        tickets, ["tasks.prompts=[a,b]"], r"tasks.prompts: got \['a', 'b'\]; must be left out for classification",
     ),
     "accuracy of cosines": (
         lambda: tickets(QUERIES), ["tasks.kind=retrieval", "tasks.metrics=[accuracy]"], "tasks.metrics: got accuracy; ",
@@ -378,7 +378,7 @@ MALFORMED: dict[str, Case] = {
     "a second text with tags": (
         lambda: {"t.jsonl": to_jsonl(SPANS)},
         ["tasks.kind=token_classification", "tasks.text=text", "tasks.text_pair=other"],
-        "tasks.text_pair: got other; must be null for token_classification",
+        "tasks.text_pair: got other; must be left out for token_classification",
     ),
     "a metric of texts": (
         lambda: {"t.jsonl": to_jsonl(NAMES)}, ["tasks.metrics=[f1_macro]"], "tasks.metrics: got f1_macro; must be of",
@@ -463,7 +463,7 @@ MALFORMED: dict[str, Case] = {
         tickets, ["tasks.kind=question_answering"], "tasks.text: got nothing; must be a column of tickets.csv for que",
     ),
     "names of answers": (
-        lambda: {"t.jsonl": to_jsonl(FACTS)}, ["tasks.labels=[a,b]"], r"tasks.labels: got \['a', 'b'\]; must be null f",
+        lambda: {"t.jsonl": to_jsonl(FACTS)}, ["tasks.labels=[a,b]"], r"tasks.labels: got \['a', 'b'\]; must be left",
     ),
     # multi_label
     "an unknown label in a list": (

@@ -96,7 +96,7 @@ def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, predic
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("teacher.window=16", "teacher.window: got 16; must be null for token_classification; "),
+        ("teacher.window=16", "teacher.window: got 16; must be left out for token_classification; "),
         (
             "teacher.name=bart",
             "teacher.name: got a model of type bart; must be one of bert, .* for token_classification; ",

@@ -260,8 +260,8 @@ def _with_prompts(vectors: Vectors, stored: Mapping[str, Any], file: Path) -> Ve
     """The vectors with the entries of `MODEL`."""
     if (cut := stored.get("truncate_dim")) is not None:
         raise DataError(
-            f"{file}: got truncate_dim {cut}; must be null, because vectors are used whole; remove the entry from a "
-            "copy of the folder"
+            f"{file}: got truncate_dim {cut}; must be left out, because vectors are used whole; remove the entry from "
+            "a copy of the folder"
         )
     prompts = {str(name): str(text or "") for name, text in (stored.get("prompts") or {}).items()}
     default, similarity = stored.get("default_prompt_name"), stored.get("similarity_fn_name") or "cosine"

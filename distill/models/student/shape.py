@@ -151,8 +151,8 @@ def _sizes(teacher: Any, record: families.Family, given: Mapping[str, int | None
     if embedding not in (None, hidden):
         others = (r.name for r in families.FAMILIES.values() if r.bert_like and r.bert_like.projection)
         raise ConfigError(
-            f"student.embedding_size: got {embedding}; must be null in family {record.name}, whose embeddings are as "
-            f"wide as its layers; set {quoting.setting('student.family', next(others))}"
+            f"student.embedding_size: got {embedding}; must be left out in family {record.name}, whose embeddings are "
+            f"as wide as its layers; set {quoting.setting('student.family', next(others))}"
         )
     return sizes
 

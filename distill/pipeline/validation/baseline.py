@@ -87,8 +87,10 @@ def _self_trained(key: str, stage: Baseline, config: Config) -> Iterator[Line]:
         words = f"be a stage of kind baseline, of {stage.baseline_of} and without a teacher of its own"
         yield Problem(f"{key}.teacher", stage.teacher, words, nearest(str(stage.teacher), alike))
     if stage.start is not None:
-        yield Problem(f"{key}.start", stage.start, f"be null with {key}.teacher, whose start it has", "leave it out")
+        yield Problem(
+            f"{key}.start", stage.start, f"be left out with {key}.teacher, whose start it has", "leave it out"
+        )
     student = config.stages.get(stage.baseline_of)
     if isinstance(student, Train) and not any(term.weight > 0 for term in on_outputs(student.terms).values()):
-        words = f"be null where {stage.baseline_of} learns no outputs of its teacher"
+        words = f"be left out where {stage.baseline_of} learns no outputs of its teacher"
         yield Problem(f"{key}.teacher", stage.teacher, words, "leave the stage out")

@@ -152,7 +152,7 @@ def few_rows(tasks: Tasks, teachers: int, config: Config, steps: Sequence[Step])
     for name, data in tasks.items():
         kind, rows, fewest = data.task.kind, len(data.train), APART * ROWS_PER_WEIGHT * teachers
         if (window := config.teacher.window) is not None and not (kind.averaged and kind.architecture == TEXTS):
-            yield Problem("teacher.window", window, f"be null for {kind.name}", "leave it out")
+            yield Problem("teacher.window", window, f"be left out for {kind.name}", "leave it out")
         if not (kind.averaged or kind.mixed) and teachers > 1:
             yield Problem(
                 "tasks.kind",
@@ -257,7 +257,7 @@ def _other_width(tasks: Tasks, models: Models, alone: bool) -> Iterator[Line]:
                 must = f"have {stored}, those of the vectors in tasks.soft_label, or no Dense after its pooling"
                 yield Problem("student.name", f"an embedder of {width} dimensions", must, "choose another")
         if stored is not None and len(models.teachers) > 1:
-            must = "be null with several teachers, whose vectors have another space"
+            must = "be left out with several teachers, whose vectors have another space"
             yield Problem("tasks.soft_label", f"vectors for {name}", must, "leave it out, or give one teacher")
         elif stored is not None and not alone and stored != (width := width_of(models.teachers[0].folder)):
             yield Problem(

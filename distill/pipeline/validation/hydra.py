@@ -65,7 +65,7 @@ def hydra_settings(settings: DictConfig) -> Iterator[str]:
         if value := _select(plain, key):
             yield f"hydra.{key}: got {value}; must be empty: it runs code or a shell; set it up outside of distill"
     if (subdir := plain["output_subdir"]) is not None:
-        yield f"hydra.output_subdir: got {subdir}; must be null: Hydra replaces config.yaml there; leave it out"
+        yield f"hydra.output_subdir: got {subdir}; must be left out: Hydra replaces config.yaml there; leave it out"
     yield from _folders(plain)
     for key in LOGGING:
         shipped = sorted((Path(installed.__file__).parent / "conf" / "hydra" / key).glob("*.yaml"))

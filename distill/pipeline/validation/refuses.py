@@ -158,11 +158,14 @@ def refused(settings: Config, plan: Plan) -> Iterator[Problem]:
                 if got not in (row.only, MISSING) and key not in reported and row.where.holds(case):
                     reported.add(key)
                     words, do = (text.format(case=case) for text in (row.where.words, row.do))
-                    yield Problem(key, shown(got), f"be {shown(row.only)} {words}", do)
+                    yield Problem(key, shown(got), f"be {required(row.only)} {words}", do)
+
+
+def required(value: Any) -> str:
+    """A value that a setting must have, after `must be`."""
+    return "left out" if value in (None, []) else shown(value)
 
 
 def shown(value: Any) -> str:
     """A value as it is written in settings."""
-    if value == []:
-        return "left out"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -155,6 +155,6 @@ def _labels(key: str, task: Task) -> Iterator[Line]:
     if task.label is not None and not several and not isinstance(task.label, str):
         yield Problem(f"{key}.label", task.label, "be the name of a column", "correct it")
     if task.kind in TASK_TYPES and TASK_TYPES[task.kind].per_token and task.text_pair is not None:
-        yield Problem(f"{key}.text_pair", task.text_pair, f"be null for {task.kind}", "leave it out")
+        yield Problem(f"{key}.text_pair", task.text_pair, f"be left out for {task.kind}", "leave it out")
     if task.text is None and task.text_pair is not None:
         yield Problem(f"{key}.text", "nothing", f"be set where {key}.text_pair is", f"set {key}.text=COLUMN")

@@ -67,7 +67,7 @@ def _replaced(key: str, weighted: Mapping[str, Term], stage: Train) -> Iterator[
     others = [label for label, term in weighted.items() if term.features in (LOGITS.name, SPAN_BOUNDARY.name)]
     where = f"{key}.generator"
     if not found and stage.generator is not None and stage.role != BASELINE:
-        yield Problem(where, stage.generator, f"be null without a term on {REPLACED.name}", "leave it out")
+        yield Problem(where, stage.generator, f"be left out without a term on {REPLACED.name}", "leave it out")
     if not found or stage.data == "tasks":
         return
     if stage.generator is None:
@@ -98,7 +98,7 @@ def _of_batch(where: str, key: str, term: Term, kind: FeatureKind, stage: Train)
         must = "be teacher with a loss that compares rows with each other"
         yield Problem(f"{where}.compare_with", "labels", must, f"set {where}.compare_with=teacher")
     if (most := stage.batch.device_tokens) is not None:
-        must = f"be null with {where}, whose loss compares all rows of a step with each other"
+        must = f"be left out with {where}, whose loss compares all rows of a step with each other"
         yield Problem(f"{key}.batch.device_tokens", most, must, f"leave it out, or drop the term with ~{where}")
 
 
@@ -124,7 +124,7 @@ def _of_pairs(where: str, term: Term, kind: FeatureKind, stage: Train, facts: Te
     wanted = {"compare_with": "labels", "positions": "all", "layers": "last", "teacher_layer": None}
     for setting, value in wanted.items():
         if (got := getattr(term, setting)) != value:
-            shown = "null" if value is None else value
+            shown = "left out" if value is None else value
             yield Problem(f"{where}.{setting}", got, f"be {shown} with features {name}", "leave it as in conf/term")
     if facts.own_tokens:
         reason = "where the student has a tokenizer of its own: segments would be other texts for its teacher"
@@ -184,7 +184,7 @@ def _layers(where: str, term: Term, kind: FeatureKind) -> Iterator[Line]:
         yield Problem(
             f"{where}.teacher_layer",
             term.teacher_layer,
-            f"be null with layers {term.layers}, which set the teacher's layers",
+            f"be left out with layers {term.layers}, which set the teacher's layers",
             "leave it out",
         )
 

@@ -134,7 +134,7 @@ def test_the_setting_is_of_kinds_with_labels() -> None:
     assert load("classification", names, class_weight="balanced").class_weight == "balanced"
     assert load("classification", names, class_weight={"bad": "3"}).class_weight == {"bad": 3.0}
     assert load("multi_label", [["fine", "bad"], ["fine"]] * 20, class_weight={"bad": 3}).class_weight == {"bad": 3.0}
-    with pytest.raises(ConfigError, match=r"tasks.class_weight: got balanced; must be null for regression"):
+    with pytest.raises(ConfigError, match=r"tasks.class_weight: got balanced; must be left out for regression"):
         load("regression", [n / 7 for n in range(40)], class_weight="balanced")
     with pytest.raises(ConfigError, match="got a weight of worse"):
         load("classification", names, class_weight={"worse": 3})
@@ -186,7 +186,7 @@ def test_a_weight_for_all_tasks_is_left_out_for_kinds_without(tmp_path: Path) ->
     }
     assert "graded: tasks.class_weight is not used, as regression has none" in loaded.notes
     each["graded"].class_weight = "balanced"
-    with pytest.raises(ConfigError, match=r"tasks.each.graded.class_weight: got balanced; must be null"):
+    with pytest.raises(ConfigError, match=r"tasks.each.graded.class_weight: got balanced; must be left out"):
         load_tasks(config.Tasks(each=each), config.Limit(), 0)
 
 

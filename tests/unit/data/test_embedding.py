@@ -308,7 +308,7 @@ def test_an_embedder_as_the_teacher_decides_the_kind() -> None:
         ({}, pairs(sentence2=" ", sentence1=""), "pairs.jsonl, row 1: got no text in sentence1 or sentence2"),
         ({}, pairs(sentence2=3), "pairs.jsonl: got int64 in column sentence2; must be text; convert it"),
         ({"metrics": ["accuracy"]}, pairs(), "tasks.metrics: got accuracy; must be of spearman, pearson for embed"),
-        ({"threshold": 0.3}, pairs(), "tasks.threshold: got 0.3; must be null for embedding"),
+        ({"threshold": 0.3}, pairs(), "tasks.threshold: got 0.3; must be left out for embedding"),
     ],
 )
 def test_files_that_are_refused(settings: dict[str, Any], rows: Table, message: str) -> None:
@@ -320,7 +320,7 @@ def test_files_that_are_refused(settings: dict[str, Any], rows: Table, message: 
 
 def test_prompts_are_for_embedders_only() -> None:
     task = config.Task(kind="regression", text="sentence1", label="score", prompts=["a", "b"])
-    with pytest.raises(ConfigError, match=r"tasks.prompts: got \['a', 'b'\]; must be null for regression"):
+    with pytest.raises(ConfigError, match=r"tasks.prompts: got \['a', 'b'\]; must be left out for regression"):
         labelled_rows("own", task, {"train": pairs()}, None, "tasks")
 
 

@@ -65,7 +65,7 @@ def test_a_kind_of_ones_own_has_the_settings_of_its_record(monkeypatch: pytest.M
     wrong: list[tuple[str, dict[str, Any], str]]
     wrong = [("queue", {"range": [0, 5]}, "regression"), ("stars", {"labels": ["a"]}, "classification")]
     for name, setting, other in wrong:
-        assert f"must be null for {name}; leave it out, or set tasks.kind={other}" in refused(
+        assert f"must be left out for {name}; leave it out, or set tasks.kind={other}" in refused(
             rows, kind=name, **setting
         )
 

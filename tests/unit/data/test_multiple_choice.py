@@ -227,11 +227,11 @@ def test_wrong_rows_are_refused(change: dict[str, Any], message: str, tmp_path: 
         ({"choices": "question"}, "quiz.jsonl: got string in column question; must be a list of texts"),
         (
             {"kind": "classification", "label": "answer", "choices": "options"},
-            "tasks.choices: got options; must be null for classif",
+            "tasks.choices: got options; must be left out for classif",
         ),
         ({"metrics": ["f1"]}, "tasks.metrics: got f1; must be of accuracy for multiple_choice"),
-        ({"labels": ["a", "b"]}, "tasks.labels: got ['a', 'b']; must be null for multiple_choice"),
-        ({"range": [0, 3]}, "tasks.range: got [0, 3]; must be null for multiple_choice"),
+        ({"labels": ["a", "b"]}, "tasks.labels: got ['a', 'b']; must be left out for multiple_choice"),
+        ({"range": [0, 3]}, "tasks.range: got [0, 3]; must be left out for multiple_choice"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:

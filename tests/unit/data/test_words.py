@@ -197,6 +197,6 @@ def test_a_task_of_words_has_one_text(tmp_path: Path) -> None:
 
     settings = Tasks(train="a.jsonl", kind="token_classification", text="a", text_pair="b")
     assert [*map(str, tasks(settings))] == [
-        "tasks.text_pair: got b; must be null for token_classification; leave it out"
+        "tasks.text_pair: got b; must be left out for token_classification; leave it out"
     ]
     assert isinstance(settings, Task)

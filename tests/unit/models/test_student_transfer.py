@@ -200,7 +200,7 @@ def test_impossible_students_are_refused(tiny_model) -> None:
         "or set student.init=random"
     )
     line = refusal(sizes={"embedding_size": 4})
-    assert line.startswith("student.embedding_size: got 4; must be null in family bert")
+    assert line.startswith("student.embedding_size: got 4; must be left out in family bert")
     assert line.endswith("set student.family=electra")
     wider = refusal(family="electra", sizes={"embedding_size": 17})
     assert wider.startswith("student.embedding_size: got 17; must be <= 16, the width of the layers")

@@ -597,7 +597,7 @@ PRINT = {"_target_": "builtins.print"}
     [
         ("callbacks", {"x": PRINT}, "hydra.callbacks: got {'x': {'_target_': 'builtins.print'}}; must be empty"),
         ("callbacks", "${hydra.help}", "hydra.callbacks: got ${hydra.help}; must be empty"),
-        ("output_subdir", ".", "hydra.output_subdir: got .; must be null: Hydra replaces config.yaml there"),
+        ("output_subdir", ".", "hydra.output_subdir: got .; must be left out: Hydra replaces config.yaml there"),
         ("run__dir", "/tmp/x", "hydra.run.dir: got /tmp/x; must be a folder below the current one; leave it out"),
         ("run__dir", "a/../../x", "hydra.run.dir: got a/../../x; must be a folder below the current one"),
         ("sweep__dir", "${oc.env:HOME}", "hydra.sweep.dir: got ${oc.env:HOME}; must be a folder below the current"),

@@ -122,10 +122,10 @@ def test_a_control_is_of_the_student_that_it_is_compared_with() -> None:
         (
             "prune",
             ["stages.recover_self_trained.start=recover"],
-            "self_trained.start: got recover; must be null with",
+            "self_trained.start: got recover; must be left out with",
         ),
         ("prune", [f"stages.recover.terms.{each}" for each in weights], "null where recover learns no outputs of its"),
-        ("auto", ["stages.evaluate.baseline=recover_baseline"], "self_trained; must be null with budget.minutes"),
+        ("auto", ["stages.evaluate.baseline=recover_baseline"], "self_trained; must be left out with budget.minutes"),
     ):
         changed = load_config([f"recipe={recipe}", *with_it, *changes])
         assert any(expected in line for line in map(str, validation.settings(changed, recipe)))

@@ -33,7 +33,7 @@ def test_only_outputs_that_can_be_averaged_are(kind: str, teachers: int, window:
     found = [*map(str, data.few_rows(tasks(kind), teachers, Config(teacher=Teacher(window=window)), []))]
     if window is not None:
         divided = kind in ("classification", "regression", "reranking")
-        assert found == ([] if divided else [f"teacher.window: got 64; must be null for {kind}; leave it out"])
+        assert found == ([] if divided else [f"teacher.window: got 64; must be left out for {kind}; leave it out"])
     elif teachers == 1 or TASK_TYPES[kind].averaged or TASK_TYPES[kind].mixed:
         assert found == []
     else:

@@ -7,7 +7,7 @@ import pytest
 from distill.config import load_config
 from distill.pipeline import validation
 from distill.pipeline.validation import situations
-from distill.pipeline.validation.refuses import REFUSES, Refusal, shown
+from distill.pipeline.validation.refuses import REFUSES, Refusal, required
 from distill.pipeline.validation.situations import Situation
 
 WRONG: dict[str, str] = {
@@ -244,7 +244,7 @@ def test_every_row_is_reached_by_a_command(row: Refusal, key: str) -> None:
     given = [f"recipe={recipe}", *settings, f"{setting}={WRONG[key]}"]
     found = validation.settings(load_config(given), recipe)
     words = row.where.words.partition("{")[0]
-    wanted = f"; must be {shown(row.only)} {words}"
+    wanted = f"; must be {required(row.only)} {words}"
     assert any(line.startswith(f"{setting}: got ") and wanted in line for line in found), found
 
 

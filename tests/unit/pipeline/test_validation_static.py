@@ -70,7 +70,7 @@ def test_terms_of_its_teacher_are_not(term: str) -> None:
 @pytest.mark.parametrize("name", ["layers=[0]", "num_hidden_layers=2", "family=bert", "intermediate_size=8"])
 def test_sizes_of_layers_are_refused(name: str) -> None:
     key = name.partition("=")[0]
-    wanted = "; must be null with student.init=static, which has no layers; leave it out"
+    wanted = "; must be left out with student.init=static, which has no layers; leave it out"
     assert any(
         line.startswith(f"student.{key}: got ") and line.endswith(wanted) for line in problems(f"student.{name}")
     )

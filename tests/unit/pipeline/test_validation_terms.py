@@ -116,7 +116,7 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
     (PAIRS | {"compare_with": "teacher"}, "corpus", PLAIN, "compare_with: got teacher; must be labels with features "),
     (PAIRS | {"positions": "masked"}, "corpus", PLAIN, "positions: got masked; must be all with features next_sen"),
     (PAIRS | {"layers": "uniform"}, "corpus", PLAIN, "layers: got uniform; must be last with features next_sen"),
-    (PAIRS | {"teacher_layer": 1}, "corpus", PLAIN, "teacher_layer: got 1; must be null with features next_sen"),
+    (PAIRS | {"teacher_layer": 1}, "corpus", PLAIN, "teacher_layer: got 1; must be left out with features next_sen"),
     ({"layers": "uniform", "features": "pooled"}, "tasks", PLAIN, "layers: got uniform; must be last with feat"),
     ({"layers": [[0, 1]], "features": "logits"}, "tasks", PLAIN, "layers: got [[0, 1]]; must be last with feat"),
     (
@@ -125,7 +125,7 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
         PLAIN,
         "layers: got [[-1, -1]]; must be last, uniform",
     ),
-    ({"layers": "uniform", "teacher_layer": 2}, "corpus", PLAIN, "teacher_layer: got 2; must be null with laye"),
+    ({"layers": "uniform", "teacher_layer": 2}, "corpus", PLAIN, "teacher_layer: got 2; must be left out with laye"),
     *(
         ({"layers": layers}, "corpus", PLAIN, f"layers: got {layers}; must be last, uniform or pairs [student's ")
         for layers in ("all", None, 2, [], [0, 1], [[0]], [[0, 1, 2]], [[0, -2]], [[0, True]], [[0, "1"]], [["last"]])

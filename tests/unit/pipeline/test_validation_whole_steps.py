@@ -41,7 +41,9 @@ def test_a_loss_of_a_batch_has_features_whose_rows_it_can_compare(loss: str, fea
 @pytest.mark.parametrize("data", ["corpus", "tasks"])
 def test_a_step_is_not_computed_in_parts(loss: str, data: str) -> None:
     given = term(loss, LOSSES[loss][0].name)
-    message = "stages.s.batch.device_tokens: got 64; must be null with stages.s.terms.x, whose loss compares all rows"
+    message = (
+        "stages.s.batch.device_tokens: got 64; must be left out with stages.s.terms.x, whose loss compares all rows"
+    )
     (line,) = found(given, data, Batch(device_tokens=64))
     assert line.startswith(message)
     assert found(given, data) == []
