@@ -26,7 +26,7 @@ AT_ONCE = 32
 """Most sequences of texts in one call of a model, as in `distill.load`: one text may be hundreds of windows."""
 TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, at most {TASK_BATCH} at a time"
 
-MOST_SECONDS = 60.0
+MOST_SECONDS = 120.0
 """Maximum seconds for the rounds of one input. If they would take longer, there are fewer rounds."""
 REQUESTS, SMOKE_REQUESTS = 200, 4
 """Number of single texts, and the same in smoke runs."""
