@@ -221,6 +221,7 @@ def test_the_time_that_a_recipe_states_is_that_of_committed_results(name: str) -
     assert shown in help_text.purpose(config.recipes()[name])
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("name", sorted({*NAMES} - {*WITHOUT_BASELINE}))
 def test_every_student_has_its_baseline(name: str) -> None:
     settings = composed(name)

@@ -54,7 +54,7 @@ def _own(group: str, name: str) -> str | None:
         return f"to train a model that you have set {command(['recipe=task'])} {setting('student.name', name)}"
     if group == "corpus":
         kind = "parquet" if name.endswith(".parquet") else "text"
-        return f"for texts of your own set corpus={kind} {setting('corpus.path', name)}"
+        return f"for texts of your own set {setting('corpus', kind)} {setting('corpus.path', name)}"
     if group == "tasks":
         if name in yaml.safe_load((folder("conf") / "tasks" / "glue.yaml").read_text(encoding="utf-8"))["each"]:
             return f"set tasks=glue {command([f'tasks.names=[{name}]'])}"

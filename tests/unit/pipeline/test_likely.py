@@ -31,6 +31,7 @@ def advised(line: str) -> Config:
     return load_config(typed(["recipe=prune", *shlex.split(settings)]))
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("given", "key", "meant"),
     [

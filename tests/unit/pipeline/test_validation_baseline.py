@@ -124,7 +124,7 @@ def test_a_control_is_of_the_student_that_it_is_compared_with() -> None:
             ["stages.recover_self_trained.start=recover"],
             "self_trained.start: got recover; must be left out with",
         ),
-        ("prune", [f"stages.recover.terms.{each}" for each in weights], "null where recover learns no outputs of its"),
+        ("prune", [f"stages.recover.terms.{each}" for each in weights], "left out where recover learns no outputs of"),
         ("auto", ["stages.evaluate.baseline=recover_baseline"], "self_trained; must be left out with budget.minutes"),
     ):
         changed = load_config([f"recipe={recipe}", *with_it, *changes])
