@@ -408,7 +408,7 @@ MALFORMED: dict[str, Case] = {
         tickets, ["tasks.choices=[body,body]"], r"tasks.choices: got \['body', 'body'\]; must be one column of lists",
     ),
     "names of choices": (
-        lambda: {"t.jsonl": to_jsonl(QUIZ)}, ["tasks.labels=[no,yes]"], r"tasks.labels: got \['no', 'yes'\]; must be n",
+        lambda: {"t.jsonl": to_jsonl(QUIZ)}, ["tasks.labels=[no,yes]"], r"tasks.labels: got \['no', 'yes'\]; must be l",
     ),
     # question_answering
     "an answer outside of the context": (
