@@ -111,7 +111,8 @@ def parts_of(kind: TaskType, batches: Sequence[Batch]) -> np.ndarray | None:
     starts, ends = ({tuple(text[part]) for row in rows for text in row} for part in (slice(1), slice(-1, None)))
     start, end = (next(iter(each), ()) if len(each) == 1 else () for each in (starts, ends))
     texts = [[part for text in row for part in _between(text[len(start) :], end)] for row in rows]
-    return clusters([*zip_longest(*texts, fillvalue="")])
+    columns = [*zip_longest(*texts, fillvalue="")]
+    return clusters(columns) if columns else None
 
 
 def _between(ids: Sequence[int], separator: tuple[int, ...]) -> list[str]:

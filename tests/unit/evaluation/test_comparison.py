@@ -75,5 +75,7 @@ def test_rows_of_words_and_rows_that_share_no_text_are_drawn_alone() -> None:
     words = tiny.tokenizer()
     apart = [{"input_ids": np.array([words(word)["input_ids"]]), "labels": np.array([0])} for word in sorted({*WORDS})]
     assert parts_of(TASK_TYPES["classification"], apart) is None
+    empty = [{"input_ids": np.array([words("")["input_ids"]]), "labels": np.array([0])}] * 30
+    assert parts_of(TASK_TYPES["classification"], empty) is None
     of_words = [row | {"labels": np.zeros_like(row["input_ids"])} for row in apart * 2]
     assert parts_of(TASK_TYPES["token_classification"], of_words) is None
