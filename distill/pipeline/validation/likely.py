@@ -17,20 +17,20 @@ _OF_GROUP = {"target": "target.speedup", "budget": "budget.minutes"}
 
 _SETTINGS = {
     "teacher.name": "model model_name model_path model_name_or_path teacher_name teacher_model teacher_path",
-    "tasks.train": "data dataset file files csv rows input train train_file train_data",
+    "tasks.train": "data dataset file csv rows input train train_file train_data",
     "tasks.validation": "validation validation_file eval dev",
     "tasks.test": "test test_file test_data",
-    "tasks.text": "text text_column column",
-    "tasks.label": "label labels label_column target_column",
-    "tasks.max_length": "max_length max_len max_seq_length length",
+    "tasks.text": "text text_column",
+    "tasks.label": "label label_column target_column",
+    "tasks.max_length": "max_len max_seq_length",
     "target.speedup": "speedup speed faster",
     "target.latency_ms": "latency latency_ms ms",
-    "target.size_mib": "size size_mib mib",
+    "target.size_mib": "size_mib mib",
     "target.retained": "retained quality",
     "budget.minutes": "minutes time time_limit",
     "student.layers": "layers num_layers",
     "student.hidden_size": "hidden_size hidden",
-    "output": "out output_dir output_folder output_path folder",
+    "output": "out output_dir output_folder output_path",
 }
 _OTHER_NAMES = {name: key for key, names in _SETTINGS.items() for name in names.split()}
 """Name that other programs have for a setting -> the setting."""

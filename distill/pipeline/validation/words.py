@@ -33,12 +33,14 @@ def problems(command: Sequence[str]) -> Iterator[str]:
 def _no_setting(word: str, before: Sequence[str]) -> str:
     """The line for a word without `=`, which may belong to the one before: the shell divides a value at its spaces."""
     line = f"command line: got {word}; must be KEY=VALUE"
-    if meant := likely.words([word]):
-        return f"{line}; set {' '.join(quoting.setting(key, value) for key, value in meant.items())}"
     last = next((number for number in reversed(range(len(before))) if "=" in before[number]), None)
-    if last is None or any(each.startswith("-") for each in before[last:]):
-        return f"{line}; add the key"
-    return f"{line}; if it belongs to the value before it, type {quoting.command([' '.join([*before[last:], word])])}"
+    ways = []
+    if meant := likely.words([*before[0 if last is None else last + 1 :], word]):
+        ways.append(f"set {' '.join(quoting.setting(key, value) for key, value in meant.items())}")
+    if last is not None and not any(each.startswith("-") for each in before[last:]):
+        joined = quoting.command([" ".join([*before[last:], word])])
+        ways.append(f"if it belongs to the value before it, type {joined}")
+    return f"{line}; {', or, '.join(ways) or 'add the key'}"
 
 
 def _unreadable(word: str) -> str:

@@ -37,6 +37,13 @@ def as_roberta(words: Any) -> None:
     words.model_input_names = ["input_ids", "attention_mask"]
 
 
+def assert_same_parts(found: np.ndarray | None, expected: np.ndarray | None) -> None:
+    """Two rows are in one part in both, or in neither; some rows are."""
+    assert expected is not None
+    assert found is not None
+    np.testing.assert_array_equal(found[:, None] == found, expected[:, None] == expected)
+
+
 @pytest.mark.parametrize("form", ["bert", "roberta"])
 @pytest.mark.parametrize("padded", [False, True])
 def test_pairs_have_the_parts_of_their_texts(form: str, padded: bool) -> None:
@@ -53,9 +60,7 @@ def test_pairs_have_the_parts_of_their_texts(form: str, padded: bool) -> None:
     kept = [number for number in range(60) if number != 5]
     expected = clusters([[texts[number] for number in kept] for texts in (firsts, seconds)])
     found = parts_of(TASK_TYPES["classification"], batches)
-    assert expected is not None
-    assert found is not None
-    np.testing.assert_array_equal(found[:, None] == found, expected[:, None] == expected)
+    assert_same_parts(found, expected)
 
 
 def test_choices_of_one_question_are_one_row() -> None:
@@ -66,9 +71,7 @@ def test_choices_of_one_question_are_one_row() -> None:
     batches = [{name: np.array([value]) for name, value in row.items()} | {"labels": np.array([0])} for row in rows]
     expected = clusters([firsts, seconds])
     found = parts_of(TASK_TYPES["multiple_choice"], batches)
-    assert expected is not None
-    assert found is not None
-    np.testing.assert_array_equal(found[:, None] == found, expected[:, None] == expected)
+    assert_same_parts(found, expected)
 
 
 def test_rows_of_words_and_rows_that_share_no_text_are_drawn_alone() -> None:

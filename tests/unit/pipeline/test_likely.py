@@ -14,6 +14,8 @@ from distill.config import Config, load_config, recipes
 from distill.config import words as typed
 from distill.pipeline.validation import likely
 from distill.pipeline.validation.hydra_errors import messages
+from distill.pipeline.validation.words import problems
+from distill.runtime.quoting import setting
 
 
 def refused(*given: str) -> list[str]:
@@ -86,6 +88,25 @@ def test_every_name_of_other_programs_stands_for_a_setting_and_is_none() -> None
         group, _, setting = key.rpartition(".")
         assert setting in (OmegaConf.select(config, group) if group else config), key
         assert name not in config
+
+
+def test_a_word_may_be_a_file_or_a_part_of_the_value_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my-bert").mkdir()
+    Path("tickets.csv").touch()
+    (line,) = problems(["recipe=auto", "my-bert", "tickets.csv"])
+    assert line == (
+        "command line: got tickets.csv; must be KEY=VALUE; set teacher.name=my-bert tasks.train=tickets.csv, or, if it "
+        "belongs to the value before it, type 'recipe=auto my-bert tickets.csv'"
+    )
+    (line,) = problems(["--multirun", "tickets.csv"])
+    assert line.endswith("; must be KEY=VALUE; set tasks.train=tickets.csv")
+
+
+@pytest.mark.parametrize("file", ["my tickets.csv", "a,b.csv", "it's.csv", "$(date).csv", "[1].csv", "ä=1.csv"])
+def test_a_name_that_a_shell_or_hydra_would_change_is_quoted(file: str) -> None:
+    (line,) = refused(*shlex.split(setting("data", file)))
+    assert advised(line).tasks.train == file
 
 
 def test_words_are_recipes_models_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
