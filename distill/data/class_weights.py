@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.task_types.task_type import MISSING
+from distill.data.task_types.task_type import MISSING, labelled
 from distill.data.task_types.written import spelled_alike
 from distill.errors import ConfigError, visible
 
@@ -74,9 +74,12 @@ def described(weights: np.ndarray, labels: Sequence[str]) -> str:
     return f"weights of labels: {shown}"
 
 
-def arrays(weights: np.ndarray | None, targets: np.ndarray) -> dict[str, np.ndarray]:
-    """The array of a batch with these targets that has the weights of its rows; none without weights."""
-    return {} if weights is None else {"label_weights": of_rows(weights, targets)}
+def arrays(labels: np.ndarray, weights: np.ndarray | None, targets: np.ndarray) -> dict[str, np.ndarray]:
+    """The arrays that a batch with these labels [R] has for terms against them: the numbers of the rows with a label,
+    if some have none, and the weights of its `targets`, if there are any."""
+    given = labelled(labels)
+    numbers = {} if given.all() else {"labelled": np.flatnonzero(given)}
+    return numbers if weights is None else numbers | {"label_weights": of_rows(weights, targets)}
 
 
 def of_rows(weights: np.ndarray, targets: np.ndarray) -> np.ndarray:

@@ -30,10 +30,13 @@ class Part:
     """Number of relation heads that queries, keys and values are split into."""
     pooling: str
     """How the hidden states of a text become one vector, as for `pooled`."""
+    every: bool = False
+    """Whether there are rows for padding too, so that their number does not depend on it. Those of attention scores
+    never are."""
 
 
 def _hidden(part: Part) -> list[Tensor]:
-    return [part.features.hidden[part.layer].flatten(0, 1)[part.positions]]
+    return [part.features.hidden[part.layer].flatten(0, 1).index_select(0, part.positions)]
 
 
 def _pooled(part: Part) -> list[Tensor]:
@@ -46,7 +49,7 @@ def _first(part: Part) -> list[Tensor]:
 
 def _relations(kind: FeatureKind, part: Part) -> list[Tensor]:
     projections = (getattr(part.features, name)[part.layer] for name in kind.fields)
-    return [relations(projected, part.features.mask, part.heads) for projected in projections]
+    return [relations(projected, part.features.mask, part.heads, every=part.every) for projected in projections]
 
 
 def _scores(part: Part) -> list[Tensor]:
@@ -70,18 +73,19 @@ def margins(outputs: Tensor, pairs: Tensor) -> Tensor:
     return first - second
 
 
-def relations(projected: Tensor, mask: Tensor, heads: int) -> Tensor:
+def relations(projected: Tensor, mask: Tensor, heads: int, *, every: bool = False) -> Tensor:
     """A A^T / sqrt(d) of queries, keys or values A [B, h, L, d'], split into `heads` heads of width d.
 
     The self-attention relations of Wang et al. 2021, arXiv 2012.15828, equation 5, before their softmax. Returns
-    [tokens x heads, L] without rows for padding; columns of padding are `MASKED`. Computed in float32, also under
-    autocast.
+    [tokens x heads, L] without rows for padding, unless `every` is set; columns of padding are `MASKED`. Computed in
+    float32, also under autocast.
     """
     with torch.autocast(projected.device.type, enabled=False):
         split = working(projected).transpose(1, 2).flatten(2).unflatten(2, (heads, -1)).transpose(1, 2)
         products = split @ split.transpose(-1, -2) / split.shape[-1] ** 0.5
     products = products.masked_fill(~mask[:, None, None].bool(), MASKED)
-    return products.transpose(1, 2)[mask.bool()].flatten(0, 1)
+    rows = products.transpose(1, 2)
+    return rows.flatten(0, 2) if every else rows[mask.bool()].flatten(0, 1)
 
 
 def score_rows(scores: Tensor, mask: Tensor) -> list[Tensor]:

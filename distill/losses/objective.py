@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from distill import losses
-from distill.config.feature_kinds import GATES, LOGITS, REPLACED, SPAN_BOUNDARY, VECTORS
+from distill.config.feature_kinds import GATES, LOGITS, REPLACED, SCORES, SPAN_BOUNDARY, VECTORS
 from distill.data.task_types import ABSENT
 from distill.errors import ConfigError
 from distill.losses.all_gather import of_all_processes
@@ -90,6 +90,11 @@ class Objective(nn.Module):
     of the rows `step` `[N]` whose labels the batch has, `own` are their places. If it has flat positions `words` `[W]`,
     the outputs at these positions are compared, `[W, outputs]`. A term whose loss is of a batch compares all rows of a
     batch, or of all processes, with each other, and each of these rows counts with the value of the batch.
+
+    With `masked_valid` `[M]`, `real_valid` `[R]` and so on, flags of the rows that have one entry in `masked`, `real`,
+    `aligned`, `pair_labels`, `labels` or `pairs`, the sums leave out the rows whose flag is false, unless a loss is of
+    a batch. `real` are then all positions, and `labelled_valid` `[R]` takes the place of `labelled`
+    (`distill.training.fixed_shapes`).
 
     Args:
         pooling: how the hidden states of a text become one vector, as for `families.embedding.pooled`.
@@ -183,7 +188,6 @@ class Objective(nn.Module):
             assert student.logits is not None
             outputs, soft = student.logits, teacher.logits if soft is None else soft
             layer_sums = self._layer_sums(student, teacher, batch)
-        labels = batch["labels"]
         if "own" in batch:
             outputs = of_all_processes(outputs, batch["own"], len(batch["step"]))
             if soft is not None and "teacher_logits" not in batch:
@@ -194,14 +198,14 @@ class Objective(nn.Module):
                 rows = self.label_rows(outputs)
                 if "no_negatives" in batch:
                     rows = rows.masked_fill(batch["no_negatives"], ABSENT)
-                sums[name] = _on_labels(term, rows, labels, batch.get("labelled"), batch.get("label_weights"))
+                sums[name] = _on_labels(term, rows, batch)
             elif term.kind.head:
                 assert soft is not None
                 # An embedder's vectors are compared without a trained projection.
                 both = (outputs, self.vectors(soft)) if term.kind is VECTORS else (self.rows(outputs), self.rows(soft))
                 if term.kind.paired:
                     both = margins(both[0], batch["pairs"]), margins(both[1], batch["pairs"])
-                sums[name] = term.total(*both, _count(term, batch))
+                sums[name] = term.total(*both, _count(term, batch), batch.get(f"{_rows(term, batch)}_valid"))
         return layer_sums | sums
 
     @property
@@ -222,17 +226,23 @@ class Objective(nn.Module):
             terms = {n: term for n, term in self.terms.items() if (term.kind, term.positions) == (kind, positions)}
             if terms:
                 rows = batch[kind.rows[positions]]
-                teacher_rows = [] if "aligned" in batch else [hidden[rows] for hidden in teacher_hidden]
+                # The gradient of `hidden[rows]` would be sorted by row on a GPU.
+                teacher_rows = [] if "aligned" in batch else [each.index_select(0, rows) for each in teacher_hidden]
                 # The logits of a vocabulary need much memory.
                 chunk = kind is LOGITS and positions == "all" and not any(term.of_batch for term in terms.values())
-                sums |= self._logits(terms, student_hidden[rows], teacher_rows, batch[kind.targets], chunk=chunk)
+                valid = batch.get(f"{kind.rows[positions]}_valid")
+                labels = batch[kind.targets]
+                own = student_hidden.index_select(0, rows)
+                sums |= self._logits(terms, own, teacher_rows, labels, valid, chunk=chunk)
         for name in self._boundaries:
             made = self.projections[name](student_hidden, batch["masked"], batch["input_ids"].shape[1])
-            sums |= self._logits({name: self.terms[name]}, made, [], batch["labels"], chunk=False)
+            boundary, valid = {name: self.terms[name]}, batch.get("masked_valid")
+            sums |= self._logits(boundary, made, [], batch["labels"], valid, chunk=False)
         if self.segment_head is not None:
             logits = self.segment_head(student.hidden[max(student.hidden)][:, 0][batch["pairs"]])
             segments = {name: term for name, term in self.terms.items() if term.kind.segments}
-            sums |= {name: term.loss(logits, batch["pair_labels"]).sum() for name, term in segments.items()}
+            compared = logits, batch["pair_labels"], len(logits), batch.get("pair_labels_valid")
+            sums |= {name: term.total(*compared) for name, term in segments.items()}
         return sums | (self._layer_sums(student, teachers[0], batch) if self._pairs else {})
 
     def _layer_sums(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -257,13 +267,19 @@ class Objective(nn.Module):
         rows, heads = _rows(term, batch), term.heads or families.heads(self.student)
         positions = batch[rows], batch.get(f"teacher_{rows}", batch[rows])
         sides = zip((student, teacher), pair, positions, self.poolings, strict=True)
+        valid = batch.get(f"{rows}_valid")
         student_rows, teacher_rows = (
-            ROWS[term.kind.name](Part(features, layer, at, heads, how)) for features, layer, at, how in sides
+            ROWS[term.kind.name](Part(features, layer, at, heads, how, every=valid is not None))
+            for features, layer, at, how in sides
         )
+        if valid is not None and term.kind.splits_heads:
+            valid = valid.repeat_interleave(heads)
+        elif term.kind is SCORES:  # whose rows differ in length, and are those of tokens alone
+            valid = None
         if term.of_batch:
             student_rows, teacher_rows = (_of_step(each, batch) for each in (student_rows, teacher_rows))
         count, both = _count(term, batch), zip(student_rows, teacher_rows, strict=True)
-        sums = [term.total(self._projected(name, mine), target, count) for mine, target in both]
+        sums = [term.total(self._projected(name, mine), target, count, valid) for mine, target in both]
         # A process without rows of its own has encoded another's.
         total = torch.stack(sums).sum() * min(count, 1)
         return total / heads if term.kind.by_head else total
@@ -293,29 +309,44 @@ class Objective(nn.Module):
         return capture(model, batch, {feature: sorted(layers) for feature, layers in needs.items()})
 
     def _logits(
-        self, terms: dict[str, Term], student: Tensor, teachers: list[Tensor], labels: Tensor, *, chunk: bool
+        self,
+        terms: dict[str, Term],
+        student: Tensor,
+        teachers: list[Tensor],
+        labels: Tensor,
+        valid: Tensor | None,
+        *,
+        chunk: bool,
     ) -> dict[str, Tensor]:
-        """Sums of terms of one kind on a head's logits, from the last hidden states [N, H] of the rows to compare.
+        """Sums of terms of one kind on a head's logits, from the last hidden states [N, H] of the rows to compare, over
+        those that are `valid` [N], or all.
 
         With `chunk`, the head runs on `CHUNK` rows at a time, and again in the backward pass, to save memory.
         """
         head_sums = partial(self._head_sums, terms)
         if not chunk:
-            return dict(zip(terms, head_sums(student, teachers, labels), strict=True))
+            return dict(zip(terms, head_sums(student, teachers, labels, valid), strict=True))
         total = student.new_zeros(len(terms), dtype=torch.float32)
         for start in range(0, len(student), CHUNK):
             rows = slice(start, start + CHUNK)
-            part = [teacher[rows] for teacher in teachers]
-            total = total + checkpoint(head_sums, student[rows], part, labels, use_reentrant=False)
+            part, flags = [teacher[rows] for teacher in teachers], None if valid is None else valid[rows]
+            total = total + checkpoint(head_sums, student[rows], part, labels, flags, use_reentrant=False)
         return dict(zip(terms, total, strict=True))
 
-    def _head_sums(self, terms: dict[str, Term], student: Tensor, teachers: list[Tensor], labels: Tensor) -> Tensor:
+    def _head_sums(
+        self,
+        terms: dict[str, Term],
+        student: Tensor,
+        teachers: list[Tensor],
+        labels: Tensor,
+        valid: Tensor | None,
+    ) -> Tensor:
         head = HEADS[next(iter(terms.values())).features]
         logits, compared = head(self.student, student), {"labels": labels}
         if any(term.compare_with == "teacher" for term in terms.values()):
             pairs = zip(self.teachers, teachers, strict=True)
             compared["teacher"] = averaged([_teacher_logits(head, *pair) for pair in pairs], self.weights)
-        sums = [term.total(logits, compared[term.compare_with], len(logits)) for term in terms.values()]
+        sums = [term.total(logits, compared[term.compare_with], len(logits), valid) for term in terms.values()]
         return torch.stack(sums).float()
 
 
@@ -328,11 +359,13 @@ def _of_step(rows: list[Tensor], batch: Mapping[str, Tensor]) -> list[Tensor]:
     return [of_all_processes(each, own, count).unflatten(1, (-1, rows[0].shape[1])).flatten(0, 1) for each in texts]
 
 
-def _on_labels(term: Term, rows: Tensor, labels: Tensor, given: Tensor | None, weights: Tensor | None) -> Tensor:
-    """Sum of a term over rows [R, C] and their labels [R], or over the rows numbered in `given`, with weights [R]."""
-    part = slice(None) if given is None else given
-    values = term.loss(rows[part], labels[part])
-    return (values if weights is None else values * weights[part]).sum()
+def _on_labels(term: Term, rows: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    """Sum of a term over rows [R, C] and their labels, or over those that have a label, with the labels' weights."""
+    part, weights = batch.get("labelled", slice(None)), batch.get("label_weights")
+    values = term.loss(rows[part], batch["labels"][part])
+    values = values if weights is None else values * weights[part]
+    valid = batch.get("labelled_valid", batch.get("labels_valid"))
+    return (values if valid is None else values.where(valid, 0)).sum()
 
 
 def _arithmetic(model: nn.Module, like: Tensor) -> AbstractContextManager[Any]:

@@ -52,11 +52,13 @@ class Term:
         Its value is then the mean of what the loss returns."""
         return bool(getattr(getattr(self.loss, "func", self.loss), "of_batch", False))
 
-    def total(self, student: Tensor, other: Tensor, rows: int) -> Tensor:
+    def total(self, student: Tensor, other: Tensor, rows: int, valid: Tensor | None = None) -> Tensor:
         """Sum [] of the loss over `rows` rows of the student and of the teacher, or labels. If it is of a batch, each
-        row has the value of the batch."""
+        row has the value of the batch. `valid` [rows] flags the rows that count; None for all of them."""
         values = self.loss(student, other)
-        return values.sum() * (rows / max(len(values), 1)) if self.of_batch else values.sum()
+        if self.of_batch:
+            return values.sum() * (rows / max(len(values), 1))
+        return (values if valid is None else values.where(valid, 0)).sum()
 
     def pairs(self, student: int, teacher: int, kept: Sequence[int] | None = None) -> list[tuple[int, int]]:
         """Pairs (student's layer, teacher's layer) that are compared, counted from 0, for models of these depths.

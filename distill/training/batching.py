@@ -17,6 +17,9 @@ POOL = 50
 """Number of batches whose rows are sorted by length together: more means less padding, fewer means more randomness."""
 ROUND = 8
 """Padded lengths are multiples of this."""
+GPU_TOKENS = 8192
+"""Tokens below which a GPU computes a training step in less time than Python takes to launch it (benchmarks/gpu.py, on
+an H100). Half of a shorter step takes as long as all of it."""
 
 
 def epoch_batches(

@@ -6,7 +6,7 @@ A GPU computes a step of a small model on a short batch in less time than Python
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,10 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from distill.losses.objective import Objective
 from distill.losses.shared_encoder import Trainable
 from distill.models import families
+from distill.training.fixed_shapes import fixed
 
 AFTER = 2
 """Steps of a shape before it is recorded, because recording takes as long as a few steps."""
@@ -44,12 +46,17 @@ class Graphs:
     Args:
         parameters: the parameters that `backward` gives gradients, which must be None before each call.
         log: gets a line if a recording fails.
+        prepared: gives each batch, on the host, one of few shapes.
     """
 
     def __init__(
-        self, backward: Backward, parameters: Sequence[nn.Parameter], log: Callable[[str], None] = lambda text: None
+        self,
+        backward: Backward,
+        parameters: Sequence[nn.Parameter],
+        log: Callable[[str], None] = lambda text: None,
+        prepared: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict,
     ) -> None:
-        self._backward, self._parameters, self._log = backward, parameters, log
+        self._backward, self._parameters, self._log, self._prepared = backward, parameters, log, prepared
         self._seen: Counter[Shapes] = Counter()
         self._recorded: dict[Shapes, _Recorded] = {}
         self._gradients: dict[nn.Parameter, Tensor] = {}
@@ -61,7 +68,8 @@ class Graphs:
 
     def __call__(self, batch: dict[str, Tensor], factors: Tensor) -> Tensor:
         """The values [terms] of a batch, whose tensors may be on the host. Read them before the next call."""
-        shapes = tuple((name, tensor.shape) for name, tensor in sorted(batch.items()))
+        batch = self._prepared(batch)
+        shapes = shapes_of(batch)
         self._seen[shapes] += 1
         new = shapes not in self._recorded and self._seen[shapes] > AFTER
         if new and self.failure is None and len(self._recorded) < MOST:
@@ -111,6 +119,11 @@ class Graphs:
         return _Recorded(graph, batch, factors, values, [(p, self._gradients[p]) for p in used])
 
 
+def shapes_of(batch: Mapping[str, Tensor]) -> Shapes:
+    """What the batches of a graph have in common: the shapes of all their tensors."""
+    return tuple((name, tensor.shape) for name, tensor in sorted(batch.items()))
+
+
 def graphs_of(
     run: Backward, objective: Trainable, accelerator: Accelerator, log: Callable[[str], None]
 ) -> Graphs | None:
@@ -123,7 +136,9 @@ def graphs_of(
         return None
     if not all(map(families.recordable, objective.models)):
         return None
-    return Graphs(run, [parameter for parameter in objective.parameters() if parameter.requires_grad], log)
+    parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+    padded = isinstance(objective, Objective) and not any(term.of_batch for term in objective.terms.values())
+    return Graphs(run, parameters, log, fixed if padded else dict)
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:

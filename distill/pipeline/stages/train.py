@@ -8,7 +8,7 @@ from pathlib import Path
 
 from distill.compression.pruning.sensitivity import read
 from distill.compression.pruning.target import shape_of
-from distill.config import NO_TEACHER, Student, Train
+from distill.config import NO_TEACHER, Batch, Student, Train
 from distill.config.baselines import SELF_TRAINED
 from distill.config.plan import STUDENT, TEACHER, Given, Source, Step
 from distill.data.members import read_by
@@ -37,7 +37,9 @@ from distill.pipeline.train_steps.tasks import on_task
 from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, Labeller, learned_weights
 from distill.pipeline.train_steps.transfer import Sources
 from distill.pipeline.train_steps.tries import lines
+from distill.runtime.machine import Machine
 from distill.runtime.storage import run_folder, structs
+from distill.training.batching import GPU_TOKENS
 
 SLOWEST = 1.5
 """Processes that train a task together are less than their number times as fast: they exchange gradients in each step,
@@ -257,7 +259,7 @@ def _divided(
     steps = {task: max(settings.min_steps, settings.epochs * count / batch) for task, count in rows.items()}
     machine.wait()  # until every process has read which are pending
     # Of all tasks: a training that goes on must be computed as it began, whatever else has finished in between.
-    if one_by_one(steps, processes):
+    if one_by_one(steps, processes) and not short(settings.batch, runtime.longest, machine):
         return runtime, pending
     shares = divided({task: steps[task] for task in pending}, processes)
     machine.log(f"tasks of each process: {'; '.join(', '.join(share) or 'none' for share in shares)}")
@@ -285,6 +287,16 @@ def one_by_one(cost: Mapping[str, float], processes: int) -> bool:
     """
     longest = max(sum(cost[task] for task in share) for share in divided(cost, processes))
     return processes == 1 or longest > SLOWEST * sum(cost.values()) / processes
+
+
+def short(batch: Batch, longest: int, machine: Machine) -> bool:
+    """Whether the part of a step that each of several GPUs gets would take as long as the whole step.
+
+    Args:
+        longest: maximum tokens of a row.
+    """
+    tokens = min(batch.tokens, batch.tokens if batch.examples is None else batch.examples * longest)
+    return machine.device.type == "cuda" and 1 < machine.accelerator.num_processes > tokens / GPU_TOKENS
 
 
 def _sum(parts: Sequence[TaskModel | Trained]) -> tuple[int, int, float]:

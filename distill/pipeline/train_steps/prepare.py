@@ -194,6 +194,12 @@ def trained(
     """Train the student of an objective in place. `after_step`: see `distill.training.train`."""
     machine, name = runtime.machine, training.name
     machine.log(f"{name}: learning rate {training.lr:.2g}")
+    processes, on_gpu = machine.accelerator.num_processes, machine.device.type == "cuda"
+    if on_gpu and settings.data == "corpus" and settings.batch.tokens < batching.GPU_TOKENS * processes:
+        machine.log(
+            f"{name}: each GPU gets {settings.batch.tokens // processes:,} tokens of a step, which do not occupy it; "
+            f"with {batching.GPU_TOKENS * processes:,} as batch.tokens of this stage, a step takes little longer"
+        )
     named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     named = [(name, p) for name, p in named if not name.startswith("gates.")]
     # Norms and biases are not decayed, as in BERT.
@@ -203,7 +209,6 @@ def trained(
     ]
     if objective.gates is not None:
         parameters += parameter_groups(objective.gates, settings.gates.lr)
-    on_gpu = machine.device.type == "cuda"
     quick = aligned_vocabulary(objective.models) if on_gpu else quick_on_cpu(objective.student, training.lengths)
     with quick:
         return loop.train(

@@ -25,7 +25,6 @@ from distill.data import class_weights
 from distill.data.collate import pairs, task_batch
 from distill.data.encode import Encoded
 from distill.data.task_model import load_for
-from distill.data.task_types import labelled
 from distill.data.task_types.answers import narrowed
 from distill.data.task_types.retrieval import no_negatives
 from distill.data.task_types.task_type import SOFT, group_numbers
@@ -288,9 +287,7 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
         if global_batch:
             batch["own"], batch["step"], numbers = own, rows, rows
         batch["labels"] = kind.loss_targets(encoded.labels[numbers])
-        if not (given := labelled(batch["labels"])).all():
-            batch["labelled"] = np.flatnonzero(given)
-        batch |= class_weights.arrays(weights, encoded.labels[numbers])
+        batch |= class_weights.arrays(batch["labels"], weights, encoded.labels[numbers]) if on_labels else {}
         if inside:
             batch["real"] = np.flatnonzero(batch["attention_mask"])[: None if len(own) else 0]
         if learned is not None:

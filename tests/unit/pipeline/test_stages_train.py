@@ -48,14 +48,37 @@ def test_tasks_side_by_side(cost: dict[str, float], processes: int, shares: list
 def test_a_training_goes_on_as_it_began_after_others_have_finished() -> None:
     """By one process alone if it began so: together, the processes add in another order."""
 
-    machine = SimpleNamespace(
-        accelerator=SimpleNamespace(num_processes=2, process_index=0), wait=lambda: None, log=lambda line: None
-    )
-    runtime: Any = SimpleNamespace(machine=machine, single_process=lambda: "alone")
-    settings, both = config.Train(epochs=1), {"a": 40, "b": 40}
+    settings, both, runtime = config.Train(epochs=1), {"a": 40, "b": 40}, two_processes("cpu")
     assert train._divided(both, ["a", "b"], settings, runtime) == ("alone", ["a"])
     assert train._divided(both, ["b"], settings, runtime) == ("alone", ["b"])
     assert train._divided({"b": 40}, ["b"], settings, runtime) == (runtime, ["b"])
+
+
+def two_processes(device: str, longest: int = 128) -> Any:
+    machine = SimpleNamespace(
+        accelerator=SimpleNamespace(num_processes=2, process_index=0),
+        device=SimpleNamespace(type=device),
+        wait=lambda: None,
+        log=lambda line: None,
+    )
+    return SimpleNamespace(machine=machine, single_process=lambda: "alone", longest=longest)
+
+
+@pytest.mark.parametrize(
+    ("batch", "longest", "together"),
+    [
+        (config.Batch(examples=32), 128, False),
+        (config.Batch(tokens=65536, examples=32), 128, False),
+        (config.Batch(tokens=65536, examples=32), 512, True),
+        (config.Batch(tokens=16383), 128, False),
+        (config.Batch(tokens=16384), 128, True),
+    ],
+)
+def test_gpus_share_only_steps_that_keep_them_busy(batch: config.Batch, longest: int, together: bool) -> None:
+    """The one task is trained by the first process alone, as a single process trains it, or by both."""
+    runtime, settings = two_processes("cuda", longest), config.Train(batch=batch)
+    assert train._divided({"a": 40}, ["a"], settings, runtime) == (runtime if together else "alone", ["a"])
+    assert train._divided({"a": 40}, ["a"], settings, two_processes("cpu"))[0] != "alone"
 
 
 def test_the_states_of_a_shared_encoder_stay_until_its_manifest_is_written(
