@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -25,7 +25,7 @@ from distill import errors
 from distill.config import Config
 from distill.errors import UserError, discreet, printable
 from distill.pipeline.validation import hydra_errors
-from distill.runtime import quoting, streams
+from distill.runtime import gpus, quoting, streams
 from distill.runtime.storage import atomic
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def _leave(failure: Failure) -> None:
 def run(
     job: int, overrides: list[str], settings: Config, recipe: str, direction: str | Sequence[str] | None
 ) -> float | list[float] | None:
-    """Run a job of a sweep in a new process, so that one that crashes or is killed ends no other job.
+    """Run a job of a sweep in a new process, so that one that crashes or is killed ends no other job. Of several GPUs
+    it sees one.
 
     Signals that stop a sweep are handed on to that process, and `KeyboardInterrupt` is raised when it has ended.
 
@@ -109,8 +110,10 @@ def run(
     orders, stop = context.Pipe(duplex=False)
     process = context.Process(target=_alone, args=(job, overrides, settings, recipe, direction, theirs, orders))
     stopped: KeyboardInterrupt | None = None
+    taken = ExitStack()
     try:
-        with _known_start_method():
+        gpu = taken.enter_context(gpus.one_of([] if settings.device == "cpu" else gpus.visible()))
+        with _known_start_method(), gpus.shown(gpu):
             process.start()
         theirs.close()
         orders.close()
@@ -125,6 +128,7 @@ def run(
     finally:
         if process.pid is not None:
             _end(process)
+        taken.close()
     if stopped is not None:
         raise stopped
     with suppress(EOFError):

@@ -1,0 +1,68 @@
+"""A GPU of its own for each job of a sweep.
+
+PyTorch gives every process the first GPU that it sees. Jobs that run side by side would therefore all compute on one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""Environment variable with the GPUs that CUDA shows to a process, which reads it once, before it uses one."""
+_STARTS = threading.Lock()
+"""Threads share the environment."""
+
+
+def visible() -> list[str]:
+    """The GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them."""
+    if not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/kfd").exists():
+        return []  # without torch, which takes seconds to import
+    import torch
+
+    count = torch.cuda.device_count()
+    named = os.environ.get(VISIBLE)
+    return [str(number) for number in range(count)] if named is None else named.split(",")[:count]
+
+
+@contextmanager
+def one_of(gpus: Sequence[str]) -> Iterator[str | None]:
+    """Of several GPUs, the first of those that the fewest jobs on this machine have, until the end of the block; None
+    if there are fewer than two.
+
+    A name of Linux's abstract sockets stands for a GPU and the number of jobs that had it before. Whoever
+    binds it has taken it, until its process ends, however it ends.
+    """
+    if len(gpus) < 2 or not hasattr(socket, "AF_UNIX"):
+        yield None
+        return
+    for others, gpu in ((others, gpu) for others in itertools.count() for gpu in gpus):
+        with socket.socket(socket.AF_UNIX) as name:
+            try:
+                name.bind(f"\0distill-gpu-{gpu}-{others}")
+            except OSError:
+                continue
+            yield gpu
+            return
+
+
+@contextmanager
+def shown(gpu: str | None) -> Iterator[None]:
+    """Within the block, processes that are started see this GPU alone; None changes nothing."""
+    if gpu is None:
+        yield
+        return
+    with _STARTS:
+        before = os.environ.get(VISIBLE)
+        os.environ[VISIBLE] = gpu
+        try:
+            yield
+        finally:
+            os.environ.pop(VISIBLE)
+            if before is not None:
+                os.environ[VISIBLE] = before
