@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -53,25 +53,31 @@ class DevelopmentRows:
 
     def score(self, model: nn.Module) -> float:
         """Score in percent of a model, which stays in the mode that it is in; NaN if its outputs are not finite."""
-        outputs = list(self._outputs(model))
-        # Of outputs that are not finite, the class that is taken for the likeliest may be right by chance.
-        return self._score(outputs) if all(np.isfinite(each).all() for each, _ in outputs) else math.nan
+        return self._finite_score(list(self._outputs(model)))
 
-    def constant(self, model: nn.Module) -> bool:
-        """Whether nearly all predictions of a model are the same."""
-        task, outputs = self.data.task, enumerate(self._outputs(model))
-        found = {(task.name, str(number)): (task.predictions(each), truth) for number, (each, truth) in outputs}
-        return bool(chance.near_constant(found))
+    def constant(self, outputs: Iterable[tuple[np.ndarray, np.ndarray]]) -> bool:
+        """Whether nearly all predictions are the same, of a model with these outputs for each development split, and
+        its targets."""
+        task = self.data.task
+        of_splits = ((task.predictions(each), truth) for each, truth in outputs)
+        return bool(chance.near_constant({(task.name, str(number)): each for number, each in enumerate(of_splits)}))
 
     def tried(self, model: nn.Module, lr: float, seed: int, score: float | None = None) -> Tried:
         """The training of a model. `score`: of the model, if it is known."""
         task, one = self.data.task, Try(lr=lr, seed=seed, score=None, failed="outputs: got numbers that are not finite")
-        score = self.score(model) if score is None else score
+        outputs = list(self._outputs(model)) if score is None else None
+        score = self._finite_score(outputs) if outputs is not None else score
+        assert score is not None
         if math.isfinite(score):
             low = self.chance is not None and score <= self.chance
             # A skilled model that weighs rare classes more may be below the share of the most frequent one.
-            one = Try(lr=lr, seed=seed, score=score, collapsed=low and (not task.labels or self.constant(model)))
+            collapsed = low and (not task.labels or self.constant(outputs or self._outputs(model)))
+            one = Try(lr=lr, seed=seed, score=score, collapsed=collapsed)
         return Tried(task=task.name, chance=self.chance, tries=[one])
+
+    def _finite_score(self, outputs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
+        # Of outputs that are not finite, the class that is taken for the likeliest may be right by chance.
+        return self._score(outputs) if all(np.isfinite(each).all() for each, _ in outputs) else math.nan
 
     def _score(self, outputs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
         task = self.data.task
