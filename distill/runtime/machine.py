@@ -23,6 +23,7 @@ from rich.console import Console
 
 from distill.errors import ConfigError, discreet, printable_lines
 from distill.runtime.cores import cores as cores
+from distill.runtime.network import name_interface
 from distill.runtime.single_process import alone
 from distill.runtime.tracker import Tracker
 
@@ -147,6 +148,7 @@ def start(
         ConfigError: for a device that the machine does not have.
     """
     silence()
+    name_interface(os.environ)
     world = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     shared_threads = threads or max(1, cores() // world)
     torch.set_num_threads(shared_threads)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,7 +23,7 @@ from accelerate.utils import DistributedDataParallelKwargs
 from rich.console import Console
 
 from distill.config import Train
-from distill.errors import SIGNALS, Interrupted, Stopped, note, printable_lines
+from distill.errors import Stopped, printable_lines
 from distill.losses.shared_encoder import Trainable, tokens_in
 from distill.runtime.progress import Bar
 from distill.runtime.storage.structs import Stored, plain
@@ -35,6 +33,7 @@ from distill.training import nonfinite as guards
 from distill.training.arithmetic import in_arithmetic
 from distill.training.feed import Arrays, Collate, Fed, Feed, out_of_memory
 from distill.training.graphs import Graphs, graphs_of, sent
+from distill.training.interruption import interruptible
 
 LOG_SECONDS = 2.0
 AGREE_STEPS = 10
@@ -119,7 +118,10 @@ def train(
     meter, tracked = _Meter(objective, accelerator), tracker or Tracker(accelerator)
     # Without a term on logits, parameters above the hidden states have no gradient; data parallelism must not wait.
     unused = not any(term.kind.head for term in objective.terms.values())
-    accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=unused)
+    # Buffers are constants of the models, such as position numbers. Gradients are views, which saves a copy of each.
+    accelerator.ddp_handler = DistributedDataParallelKwargs(
+        find_unused_parameters=unused, broadcast_buffers=False, gradient_as_bucket_view=True
+    )
     module = accelerator.prepare_model(in_arithmetic(objective, settings, accelerator))
     module.train()
     graphs = graphs_of(partial(backward, module, meter.weights, accelerator), objective, accelerator, log)
@@ -138,7 +140,7 @@ def train(
 
     plan = batching.steps(lengths, settings.batch, seed=seed, total=total, start=done.steps, groups=groups)
     compute = partial(gradients, module, objective, weights=meter.weights, accelerator=accelerator, graphs=graphs)
-    with Bar(main, name, total, done.steps, training=True) as bar, _interruptible() as stop:
+    with Bar(main, name, total, done.steps, training=True) as bar, interruptible() as stop:
         for planned in feed.ahead(plan):
             step, objective.progress = planned.step, planned.step / total
             fed, values = _in_memory(feed, planned, compute, partial(_step_seed, seed, step, rank), optimizer, log)
@@ -355,45 +357,3 @@ def _agree(accelerator: Accelerator, votes: list[bool], step: int) -> tuple[bool
         sums = accelerator.reduce(torch.tensor(votes, dtype=torch.float32, device=accelerator.device), "sum")
         votes = [total > 0 for total in sums.tolist()]
     return votes[0], votes[1]
-
-
-DEBOUNCE = 1.0
-"""Seconds within which a second signal counts as the first one, sent twice: the shell and the kernel both signal that a
-terminal is closed, and a sweep passes on a signal that the scheduler may have sent to its jobs too."""
-
-
-@dataclass
-class _Stop:
-    """Whether a signal asked to stop, which signal, and when, by `time.monotonic`."""
-
-    asked: bool = False
-    number: int = signal.SIGINT
-    at: float = 0.0
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[_Stop]:
-    """Yield a flag that the first Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 sets, so that the current step finishes.
-
-    A second signal, more than `DEBOUNCE` seconds later, interrupts at once.
-    """
-    stop = _Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before = {number: old for number in SIGNALS if (old := signal.getsignal(number)) is not signal.SIG_IGN}
-
-    def handler(number: int, frame: Any) -> None:
-        note()
-        if not stop.asked:
-            stop.asked, stop.number, stop.at = True, number, time.monotonic()
-        elif time.monotonic() - stop.at > DEBOUNCE:
-            raise Interrupted(number)
-
-    for number in before:
-        signal.signal(number, handler)
-    try:
-        yield stop
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

@@ -30,7 +30,7 @@ from distill.config import Batch, Train
 from distill.errors import Interrupted, Stopped, UserError
 from distill.losses.objective import Objective
 from distill.losses.terms import Term
-from distill.training import feed, schedule, state, train
+from distill.training import feed, interruption, schedule, state, train
 from distill.training.train import check_weights, clip
 
 LENGTHS = np.array([9, 4, 7, 12, 5, 9, 3, 8, 6, 10, 11, 4])
@@ -447,7 +447,7 @@ def interrupting(*signals: int) -> Any:
 
 
 def test_a_second_signal_interrupts_at_once(models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["distill.training.train"], "DEBOUNCE", -1.0)
+    monkeypatch.setattr(interruption, "DEBOUNCE", -1.0)
     with pytest.raises(Interrupted) as error:
         run(models(), tmp_path, steps=12, collate=interrupting(signal.SIGINT, signal.SIGTERM))
     assert error.value.number == signal.SIGTERM
