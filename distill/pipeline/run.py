@@ -91,6 +91,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
         from distill.pipeline.context.pending import pending_steps
         from distill.pipeline.time_left import Remaining
         from distill.pipeline.validation.preflight import prepare
+        from distill.report.variants import Run, folder_name
 
         ctx.machine.log(f"run folder: {folder}")
         if config.limit.smoke:
@@ -113,7 +114,8 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
         if measured is not None and ctx.machine.main:
             paths = report.write(measured, folder)
             artifacts = _artifacts(ctx.plan.of(Export), folder, shared=ctx.shared)
-            report.show(measured, {**paths, **artifacts}, ctx.machine.console)
+            pages = {name: path for name, path in paths.items() if not name.startswith("picture")}
+            report.show(Run(folder_name(folder), measured), {**pages, **artifacts}, ctx.machine.console)
             ctx.machine.tracker.results(tracked(measured.models))
         ctx.machine.tracker.end()
         _push(repositories, ctx.config, ctx.recipe, ctx.machine)

@@ -52,8 +52,8 @@ def write_pages(results: Results, folder: Path, *, overwrite: bool = False) -> d
     points, smoke = figure.points(results), bool(results.smoke)
     over, below = headline.reference(results), figure.second(results)
     svg, png = figure.both(points, smoke, over, below)
-    blocks = page.run_page(results, svg)
     run = Run(folder_name(folder), results, read_rows(folder))
+    blocks = page.run_page(run, svg)
     files = {
         "report.md": markdown.text(blocks).encode(),
         "report.html": web.page([run], f"{results.recipe}: distillation report").encode(),

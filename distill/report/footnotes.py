@@ -8,7 +8,17 @@ from msgspec import UNSET
 
 from distill.data.task import about
 from distill.evaluation.results import Coverage, Pruned, Results
-from distill.report.headline import GLUE, LEARNED, average_name, counted, evaluated, glue_tasks, published, task_names
+from distill.report.headline import (
+    GLUE,
+    LEARNED,
+    average_name,
+    counted,
+    evaluated,
+    glue_tasks,
+    published,
+    task_names,
+    variant,
+)
 
 
 def coverage(results: Results) -> list[str]:
@@ -37,6 +47,11 @@ def coverage(results: Results) -> list[str]:
     elif set(tasks) <= published(results) and (sentence := about(set(tasks))):
         sentences.append(sentence)
     return [*sentences, *shared_heads(results), *opened(results)]
+
+
+def failed(results: Results) -> list[str]:
+    """The models that failed, and why."""
+    return [f"{m.name} ({variant(m)}) failed: {m.failed}" for m in results.models if m.failed]
 
 
 def opened(results: Results) -> list[str]:

@@ -195,7 +195,7 @@ def headline(results: Results) -> str:
     kept = [] if (least := results.least_retained) is UNSET else [_fastest(results, least)]
     controls = shown_controls(results)
     against = [_against(results, model, role) for role in controls]
-    missing = [] if BASELINE in controls else [_no_baseline(results)]
+    missing = [] if BASELINE in controls else [missing_baseline(results)]
     return " ".join([_quality_and_speed(results, model), *missing, *against, *kept])
 
 
@@ -217,7 +217,7 @@ def _several(results: Results) -> Iterator[str]:
     if (least := results.least_retained) is not UNSET:
         yield _fastest(results, least)
     if BASELINE not in (controls := shown_controls(results)):
-        yield _no_baseline(results)
+        yield missing_baseline(results)
     for role in controls:
         compared = {target: both for target in targets(results) if (both := pair(results, target, role)) is not None}
         variants = dict.fromkeys(variant(student) for student, _ in compared.values())
@@ -226,7 +226,7 @@ def _several(results: Results) -> Iterator[str]:
             for t, (s, b) in compared.items()
         ]
         yield (
-            f"Gain over the same students{_trained(results, role)}, in percentage points, as {', '.join(variants)}: "
+            f"Gain over the same students{trained(results, role)}, in percentage points, as {', '.join(variants)}: "
             f"{', '.join(gains)}."
         )
 
@@ -236,7 +236,7 @@ def shown_controls(results: Compared) -> list[str]:
     return [role for role in CONTROLS if any(pair(results, target, role) for target in targets(results))]
 
 
-def _no_baseline(results: Results) -> str:
+def missing_baseline(results: Results) -> str:
     failed = any(m.failed for m in of_role(results, BASELINE))
     return "The baseline failed: the gain from distillation is unknown." if failed else NO_BASELINE
 
@@ -265,7 +265,7 @@ def _at_shape(results: Results) -> str:
     return f"{text}, for its {count} tasks together" if results.heads and count > 1 else text
 
 
-def _trained(results: Results, role: str) -> str:
+def trained(results: Results, role: str) -> str:
     """How the control of a role was trained."""
     one = "one" if role == BASELINE else "a teacher"
     start = f", from weights that were trained with {one}" if results.taught_start else ""
@@ -333,28 +333,35 @@ def _against(results: Results, model: Model, role: str) -> str:
     assert compared is not None
     student, control = compared
     ours, theirs = retained(student) or 0.0, retained(control) or 0.0
-    same = f"the same student{_trained(results, role)}{',' if results.taught_start or role != BASELINE else ''}"
+    same = f"the same student{trained(results, role)}{',' if results.taught_start or role != BASELINE else ''}"
     if variant(student) == variant(model):
         text = f"{same[0].upper()}{same[1:]} retains {theirs:.1f}%"
     else:
         text = f"Compared as {variant(student)}, the distilled student retains {ours:.1f}% and {same} {theirs:.1f}%"
-    test = verdict.between(results, student, control)
+    test, said = verdict.between(results, student, control), difference(results, student, control)
     if test is not None and not test.distinguishable:
-        said = "the two are not distinguishable" if verdict.tied(test) else "whether the two differ is undecided"
         return f"{text}: {said} ({verdict.numbers(test)})."
     remark = _overlap(student, control) if test is None else f" On the macro scores: {verdict.numbers(test)}."
-    return f"{text}: {_verdict(ours - theirs, role)}{remark}"
+    return f"{text}: {said}.{remark}"
+
+
+def difference(results: Results, student: Model, control: Model) -> str:
+    """Whether what a student and its control retain differs, and by how much: a clause."""
+    test = verdict.between(results, student, control)
+    if test is not None and not test.distinguishable:
+        return "the two are not distinguishable" if verdict.tied(test) else "whether the two differ is undecided"
+    return _verdict((retained(student) or 0.0) - (retained(control) or 0.0), control.role)
 
 
 def _verdict(gain: float, role: str) -> str:
     if role != BASELINE:
         than = f"{abs(gain):.1f} percentage points {'less' if gain < 0 else 'more'} than"
-        return f"the student with the teacher retains {'as much as' if abs(gain) < 0.05 else than} self-training."
+        return f"the student with the teacher retains {'as much as' if abs(gain) < 0.05 else than} self-training"
     if abs(gain) < 0.05:
-        return "distillation made no difference."
+        return "distillation made no difference"
     if gain < 0:
-        return f"distillation LOST {-gain:.1f} percentage points."
-    return f"distillation gained {gain:.1f} percentage points."
+        return f"distillation LOST {-gain:.1f} percentage points"
+    return f"distillation gained {gain:.1f} percentage points"
 
 
 def _overlap(student: Model, control: Model) -> str:

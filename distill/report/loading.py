@@ -14,7 +14,10 @@ _AS_FLOAT32 = ("bf16", "fp16", "tf32", "fp32_medium", "fp32_tf32")
 """Ways in which torch was timed with the weights that an export holds in float32."""
 
 
-def loading(run: Run, model: Model) -> dict[str, str | None]:
+Loading = dict[str, str | None]
+
+
+def loading(run: Run, model: Model) -> Loading:
     """Keys `path`, `command`, `code` and `note`; None for a key that the variant does not have."""
     if model.failed:
         return {"path": None, "command": None, "code": None, "note": f"This variant failed: {model.failed}"}
@@ -74,7 +77,7 @@ _BY_HAND = "distill.load has no artifact of this kind; the backend itself reads 
 
 def _code(path: str, backend: str, scheme: str) -> str:
     loaded = f'model = distill.load({path!r}, backend="{backend}", scheme="{scheme}")'
-    return f'import distill\n\n{loaded}\nmodel.predict(["a text"])'
+    return f'import distill\n\n{loaded}\nmodel.predict(["a text"])  # a pair of texts is ("one", "other")'
 
 
 def _exported(results: Results, model: Model) -> str | None:

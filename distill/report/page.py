@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from distill.evaluation.results import Results
 from distill.report import figure, footnotes, gains, headline, overview, pruning_table
+from distill.report.decision import Decision, decided
 from distill.report.detail import tables
 from distill.report.table import Table, models_table
 from distill.report.variants import Run, groups
@@ -99,13 +100,19 @@ def sections(every: Iterable[Table | None]) -> list[Block]:
     return [block for table in every for block in section(table)]
 
 
-def run_page(results: Results, drawn: str) -> list[Block]:
+def run_page(run: Run, drawn: str) -> list[Block]:
     """The report of one run; `drawn` is its picture as SVG."""
+    results, made = run.results, decided(run)
     return [
         Heading(results.recipe, 1),
-        *result(results),
-        *origin(results),
+        *banner(bool(results.smoke)),
+        Headline(" ".join(made.sentences)),
+        made.table,
+        *use(made),
         Picture("frontier.svg", drawn),
+        Heading("The whole result"),
+        Paragraph(headline.headline(results)),
+        *origin(results),
         models_table(results),
         Heading("What the average covers"),
         Bullets(footnotes.coverage(results)),
@@ -115,9 +122,22 @@ def run_page(results: Results, drawn: str) -> list[Block]:
     ]
 
 
-def summary(results: Results) -> list[Block]:
-    """The end of a run on the terminal: headline, main table, what the average covers."""
-    return [*result(results), models_table(results), Bullets(footnotes.coverage(results))]
+def summary(results: Results, made: Decision) -> list[Block]:
+    """The end of a run on the terminal, but for how the choice is used: what to ship, the short table, what the average
+    covers, and what failed."""
+    notes = [*footnotes.coverage(results), *headline.on_the_cpu(results), *footnotes.failed(results)]
+    return [*banner(bool(results.smoke)), Headline(" ".join(made.sentences)), made.table, Bullets(notes)]
+
+
+def use(made: Decision) -> list[Block]:
+    """How the choice of a run is used, and how its student, if that is not the choice: the command and the code of
+    each, or why there are none."""
+    blocks = list[Block]()
+    for number, each in enumerate(made.uses):
+        blocks += [Paragraph("To use the student all the same:")] * (number > 0)
+        blocks += [Code(text) for text in (each["command"], each["code"]) if text]
+        blocks += [Paragraph(each["note"])] if each["note"] else []
+    return blocks
 
 
 def real(runs: Sequence[Results]) -> tuple[list[Results], str]:

@@ -109,14 +109,13 @@ def _over_kept(model: Model) -> str:
 
 
 def _model_notes(results: Results, above: bool) -> list[str]:
-    failed = [f"{m.name} ({headline.variant(m)}) failed: {m.failed}" for m in results.models if m.failed]
     return [
         f"Retained %: the model's {headline.macro_score(results)} as a percentage of the teacher's. "
         f"{_ABOVE if above else ''}Speedup: over {headline.reference(results)} on any backend, or on the same backend. "
         "Shapes such as 8x128 are batch x length.",
         *kept.note(results),
         *headline.on_the_cpu(results),
-        *failed,
+        *footnotes.failed(results),
         *(results.notes or ()),
         *footnotes.pruned(results),
     ]

@@ -11,9 +11,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from distill.errors import printable_lines
-from distill.evaluation.results import Results
-from distill.report.page import Banner, Block, Bullets, Code, Heading, Headline, Paragraph, Picture, summary
+from distill.report.decision import decided
+from distill.report.page import Banner, Block, Bullets, Code, Heading, Headline, Paragraph, Picture, summary, use
 from distill.report.table import Table
+from distill.report.variants import Run
 
 _COLOURS = {"teacher": "dim", "student": "bold", "member": "dim"}
 """Role of a model -> style of its row; others have none."""
@@ -23,9 +24,11 @@ _OMITTED = ("Role", "Speedup, same backend")
 """Columns that a narrower terminal does not show; it shows no intervals either. The reports contain both."""
 
 
-def show(results: Results, paths: Mapping[str, Path] | None = None, console: Console | None = None) -> None:
-    """Print the summary of a run, then `paths` (name of a file -> its path)."""
-    show_blocks(summary(results), paths, console)
+def show(run: Run, paths: Mapping[str, Path] | None = None, console: Console | None = None) -> None:
+    """Print the end of a run: what to ship, `paths` (name of a file -> its path), and how it is used."""
+    made = decided(run)
+    show_blocks(summary(run.results, made), paths, console)
+    show_blocks(use(made), None, console)
 
 
 def show_blocks(
@@ -35,7 +38,7 @@ def show_blocks(
     out = console or Console()
     for block in blocks:
         for part in parts(block, out.width):
-            out.print(part)
+            out.print(part, soft_wrap=isinstance(block, Code))  # which is pasted
     for name, path in (paths or {}).items():
         out.print(_plain(f"{name}: {path}"), soft_wrap=True)
 

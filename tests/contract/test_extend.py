@@ -132,7 +132,7 @@ def test_a_recipe_is_run_with_a_scheme_a_backend_and_a_loss_from_outside(
     shown = table.models_table(read)
     assert [row[2:4] for row in shown.rows if row[2] == "outside"] == [("outside", "int4")] * 2
     assert any(point.group == "outside" for point in figure.points(read))
-    assert page.run_page(read, figure.svg(figure.points(read)))
+    assert page.run_page(Run("", read), figure.svg(figure.points(read)))
     variants = data.page_data([Run("out", read, [])])["variants"]
     (variant,) = (one for one in variants if (one["backend"], one["role"]) == ("outside", "student"))
     assert "--backend outside --scheme int4" in variant["loading"]["command"]

@@ -138,5 +138,5 @@ def test_results_of_before_have_none_of_these_tables(results: Results) -> None:
 
 def test_the_page_has_the_tables(tested: Results) -> None:
     assert {"Tests", "Calibration", "Scores by length", "Chance, and what the rows can show"} <= {
-        getattr(block, "title", "") for block in run_page(decoded(tested), "")
+        getattr(block, "title", "") for block in run_page(Run("", decoded(tested)), "")
     }

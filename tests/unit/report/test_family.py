@@ -12,6 +12,7 @@ import pytest
 from distill.report import figure, footnotes, headline, markdown, model_card, overview, page, pruning_table, validate
 from distill.report.detail import gain_tables
 from distill.report.seeds import shown as shown_over
+from distill.report.variants import Run
 from tests.decoded import decoded, decoded_all, model_of
 
 Results = dict[str, Any]
@@ -236,7 +237,7 @@ def test_predicted_and_measured_speed_are_in_one_sentence(family: Results) -> No
     assert first.startswith("2x: pruned to 4 layers, 384 hidden and 576 FFN channels. Of 384 shapes tried, this ")
     assert first.endswith("at 8x128: predicted 2.10x, 50.0 ms; measured 2.00x, 52.0 ms.")
     assert second.endswith("25.0 ms; not measured.")
-    assert first in markdown.text(page.run_page(decoded(family), ""))
+    assert first in markdown.text(page.run_page(Run("", decoded(family)), ""))
     given = {"step": "prune", "target": None, "layers": 2, "hidden": 384, "ffn": 1536}
     sizes = "runed to 2 layers, 384 hidden and 1536 FFN channels, as configured."
     assert footnotes.pruned(decoded(family | {"pruned": [given]})) == [f"P{sizes}"]
@@ -253,7 +254,7 @@ def test_the_card_of_a_student_without_a_teacher_does_not_say_that_it_was_distil
 
 
 def test_the_card_is_that_of_one_student_among_several(family: Results) -> None:
-    assert "| student 4x | student | torch | fp32 |" in markdown.text(page.run_page(decoded(family), ""))
+    assert "| student 4x | student | torch | fp32 |" in markdown.text(page.run_page(Run("", decoded(family)), ""))
     card = model_card(decoded(family), "4x", "rte")
     assert "# student 4x: rte" in card
     assert "student 4x-rte" in card

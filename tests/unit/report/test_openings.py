@@ -6,6 +6,8 @@ from typing import Any
 
 from distill.report import footnotes, markdown, page
 from distill.report.checked import validate
+from distill.report.decision import decided
+from distill.report.variants import Run
 from tests.decoded import decoded
 
 LINE = {"time": "2026-01-02T03:04:05+00:00", "task": "cola", "split": "validation", "rows": 1043}
@@ -44,8 +46,8 @@ def test_a_sentence_says_how_often(results: dict[str, Any]) -> None:
 
 def test_the_sentence_is_in_the_report_and_on_the_terminal(results: dict[str, Any]) -> None:
     run = decoded(results | {"openings": [LINE | {"others": 3}]})
-    assert AFTER in markdown.text(page.run_page(run, ""))
-    assert AFTER in markdown.text(page.summary(run))
+    assert AFTER in markdown.text(page.run_page(Run("", run), ""))
+    assert AFTER in markdown.text(page.summary(run, decided(Run("", run))))
 
 
 def test_an_opening_with_a_wrong_field_is_refused(results: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from distill.report.detail import by_shape_table, gain_tables, latency_table, re
 from distill.report.headline import SMOKE
 from distill.report.table import models_table
 from distill.report.timed import reported_input
+from distill.report.variants import Run
 from distill.runtime.storage.atomic import CLAIM
 from distill.runtime.storage.run_folder import claim
 from tests.decoded import decoded
@@ -69,11 +70,11 @@ def parsed(page: str) -> Strict:
 
 def page_of(results: Results) -> str:
     drawn = figure.svg(figure.points(decoded(results)), bool(results.get("smoke")))
-    return html.document("A run", pages.run_page(decoded(results), drawn))
+    return html.document("A run", pages.run_page(Run("", decoded(results)), drawn))
 
 
 def markdown_of(results: Results) -> str:
-    return markdown.text(pages.run_page(decoded(results), ""))
+    return markdown.text(pages.run_page(Run("", decoded(results)), ""))
 
 
 def failed(results: Results) -> Results:
@@ -133,10 +134,10 @@ def test_markdown_columns_are_consistent(results: Results, broken: bool) -> None
     results["models"][4]["name"] = EVIL
     page = markdown_of(failed(results) if broken else results)
     shown = pipe_tables(page)
-    assert len(shown) == 1 + len(tables(decoded(results)))
+    assert len(shown) == 2 + len(tables(decoded(results)))
     for lines in shown:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
-    assert len(shown[0]) == 2 + len(results["models"])
+    assert len(shown[1]) == 2 + len(results["models"])
 
 
 def test_nulls_and_failures_stay_in_the_table(results: Results) -> None:
@@ -202,24 +203,23 @@ def test_fingerprints_are_a_table_of_their_own(results: Results) -> None:
 
 def printed(results: Results, width: int) -> str:
     console = Console(file=io.StringIO(), width=width)
-    show(decoded(results), {"report": Path("outputs/report.md")}, console)
+    show(Run("", decoded(results)), {"report": Path("outputs/report.md")}, console)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_terminal(results: Results) -> None:
-    results["models"][4]["name"] = "[bold]x[/]"
+    results["models"][8]["name"] = "[bold]x[/]"
     wide, narrow = printed(results, 200), printed(results, 100)
     assert "[bold]x[/]" in wide
     assert "5.20x [5.04, 5.41]" in wide
     assert "report: outputs/report.md" in wide
-    assert re.search(r"student +onnxruntime +int8 .* 93\.1 +5\.20x", narrow)
+    assert re.search(r"\[bold\]x\[/\] +int8 onnxruntime .* 93\.1 +.* 5\.20x", narrow)
     assert max(map(len, narrow.splitlines())) <= 100
 
 
 def test_a_terminal_gets_no_control_characters(results: Results) -> None:
     evil = "\x1b]0;x\x07\x9b2J\r\u202e"
-    results["recipe"] = results["teacher_name"] = results["models"][4]["name"] = evil
-    results["notes"] = [evil]
+    results["recipe"] = results["teacher_name"] = results["models"][8]["name"] = evil
     shown = printed(results, 200)
     assert not [character for character in shown if not character.isprintable() and character != "\n"]
     assert "\\x1b]0;x\\x07" in shown

@@ -211,7 +211,7 @@ def test_names_of_strangers_in_every_output(results: Results, tmp_path: Path) ->
     import copy
 
     evil, tame = (hostile(copy.deepcopy(results), text) for text in (EVIL, "tame"))
-    report = markdown.text(pages.run_page(decoded(evil), ""))
+    report = markdown.text(pages.run_page(Run("", decoded(evil)), ""))
     card = model_card(decoded(evil), EVIL, "rte")
     front, body = card.removeprefix("---\n").split("---\n\n", 1)
     for text in (report, body):
@@ -223,7 +223,8 @@ def test_names_of_strangers_in_every_output(results: Results, tmp_path: Path) ->
     assert "license_link" not in yaml.safe_load(front)
     drawn = [figure.svg(figure.points(decoded(each))) for each in (evil, tame)]
     documents = [
-        html.document("t", pages.run_page(decoded(each), svg)) for each, svg in zip((evil, tame), drawn, strict=True)
+        html.document("t", pages.run_page(Run("", decoded(each)), svg))
+        for each, svg in zip((evil, tame), drawn, strict=True)
     ]
     assert {*without_hidden_tags(documents[0])} == {*without_hidden_tags(documents[1])}
     assert not {"\u202e", "\x1b"} & {*documents[0], *drawn[0]}
@@ -231,7 +232,7 @@ def test_names_of_strangers_in_every_output(results: Results, tmp_path: Path) ->
     assert not {"<", ">", "&", "\u202e", "\x1b"} & {*data}
     assert json.loads(data)["variants"][0]["name"].startswith("![a](https://evil.example/a.png)<img")
     console = Console(file=io.StringIO(), width=200)
-    show(decoded(evil), {EVIL: Path(EVIL)}, console)
+    show(Run("", decoded(evil)), {EVIL: Path(EVIL)}, console)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert not [character for character in printed if not character.isprintable() and character != "\n"]
     write_csv([Run("=here", decoded({**evil, "recipe": "=1"}))], tmp_path / "variants.csv")
@@ -412,7 +413,7 @@ def test_any_change_of_results_ends_in_a_page_or_a_message(data: st.DataObject, 
     except DataError:
         return
     run = Run("here", decoded(read))
-    markdown.text(pages.run_page(decoded(read), ""))
+    markdown.text(pages.run_page(Run("", decoded(read)), ""))
     web.embedded(page_data([run]))
     command._choices([run], Ask())
     assert variants([run])

@@ -7,6 +7,7 @@ from typing import Any
 from distill.report.detail import tries_table
 from distill.report.markdown import text
 from distill.report.page import run_page
+from distill.report.variants import Run
 from tests.decoded import decoded
 
 RATES = {
@@ -33,9 +34,9 @@ def test_every_try_and_every_collapse_is_a_row(results: dict[str, Any]) -> None:
         ("finetune 2x", "c, member 2", "0.0001", "0", "collapsed, kept", "70.5", "80.0"),
         ("finetune 2x", "c, member 2", "0.0001", "0", "collapsed", "70.5", "80.0"),
     ]
-    assert "Trainings that were tried" in text(run_page(decoded(results), ""))
+    assert "Trainings that were tried" in text(run_page(Run("", decoded(results)), ""))
 
 
 def test_without_tries_there_is_no_table(results: dict[str, Any]) -> None:
     results["stages"][1]["tried"] = [ONE]
-    assert "Trainings that were tried" not in text(run_page(decoded(results), ""))
+    assert "Trainings that were tried" not in text(run_page(Run("", decoded(results)), ""))

@@ -1,0 +1,152 @@
+"""What to ship from a run, beside what a user has without it: the end of a run, and the top of its report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from distill.config.baselines import BASELINE
+from distill.config.plan import CONTROLS
+from distill.evaluation.results import Model, Results
+from distill.report import headline, kept
+from distill.report.choose import Ask, choice, least_of, numbers, offered
+from distill.report.loading import Loading, loading
+from distill.report.table import Table, number, times, with_interval
+from distill.report.timed import at, median, reported_input
+from distill.report.variants import Group, Run, Variant, groups, variants
+
+MOST = 5
+"""Rows of the short table, unless there are more targets."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    sentences: list[str]
+    """What to ship and why, or that nothing is fit to be; and what the teacher added."""
+    table: Table
+    """Your model, your model in int8, the student of each target, and its controls."""
+    uses: list[Loading]
+    """How the choice is used and, if that is the teacher, then the student that comes nearest."""
+
+
+def decided(run: Run) -> Decision:
+    """The decision on a finished run, by the same rules as `distill report RUN --choose`."""
+    results, every, (group,) = run.results, variants([run]), groups([run])
+    ask = Ask(least_of([results]))
+    found = choice([run], every, group, ask)
+    chosen: Variant | None = found["variant"]
+    student = _nearest(every, group, ask)
+    if chosen is None:
+        sentences = found["sentences"]
+    elif chosen.first.role == "student":
+        sentences = [_ship(results, chosen, group, ask), _beside_baseline(results, chosen.first)]
+    else:
+        sentences = [_ship(results, chosen, group, ask)]
+        sentences += [] if student is None else [_lesser(student, group, ask)]
+    uses = [] if chosen is None else [loading(run, chosen.first)]
+    if student is not None and (chosen is None or chosen.first.role == "teacher"):
+        uses += [found for found in [loading(run, student.first)] if found["command"] or found["code"]]
+    return Decision(sentences, _table(results, None if chosen is None else chosen.first), uses)
+
+
+def _ship(results: Results, chosen: Variant, group: Group, ask: Ask) -> str:
+    first = chosen.first
+    name = f"your model in {headline.variant(first)}" if first.role == "teacher" else f"{chosen.name}"
+    why = f"It is the fastest variant that retains at least {ask.least:g}%"
+    judged = chosen.development
+    where = f" on the development rows ({judged.value:.1f}% there)" if judged else ""
+    over = headline.reference(results)
+    return f"Ship {name}: it retains {numbers(chosen, group, ask)} the speed of {over}. {why}{where}."
+
+
+def _nearest(every: Sequence[Variant], group: Group, ask: Ask) -> Variant | None:
+    """Of the fastest variants of all students, the one that retains the most on the rows on which choices are made."""
+    students = offered([each for each in every if each.first.role == "student"], group, replace(ask, least=0.0))
+    fastest: dict[str | None, Variant] = {}
+    for each in students:  # the fastest first
+        fastest.setdefault(each.first.target, each)
+    return max(fastest.values(), key=lambda each: judged.value if (judged := each.judged(False)) else 0.0, default=None)
+
+
+def _lesser(student: Variant, group: Group, ask: Ask) -> str:
+    """On the student that comes nearest, where none retains enough."""
+    judged = student.development
+    there = f", which retains {judged.value:.1f}% there and" if judged else ", which retains"
+    where = " on the development rows" if judged else ""
+    reported = " on the reported rows" if judged else ""
+    return (
+        f"No student retains {ask.least:g}%{where}: the nearest is {student.name}{there} "
+        f"{numbers(student, group, ask)}{reported}."
+    )
+
+
+def _beside_baseline(results: Results, model: Model) -> str:
+    """What the same student retains without a teacher, and whether that differs."""
+    compared = headline.pair(results, model.target)
+    if compared is None:
+        return headline.missing_baseline(results)
+    student, control = compared
+    ours, theirs = (headline.retained(each) or 0.0 for each in compared)
+    same = headline.variant(student) == headline.variant(model)
+    forms = "" if same else f", as {headline.variant(student)}, in which the distilled student retains {ours:.1f}%"
+    return (
+        f"The same student{headline.trained(results, BASELINE)} retains {theirs:.1f}%{forms}: "
+        f"{headline.difference(results, student, control)}."
+    )
+
+
+def _table(results: Results, chosen: Model | None) -> Table:
+    """A row for each model that a user compares. The chosen one is that of its target."""
+    shape, whole = reported_input(results), headline.reference_teacher(results)
+    rows = list(_rows(results, chosen))[: max(MOST, 2 + len(headline.targets(results)))]
+    cells = [
+        (
+            name,
+            headline.variant(model),
+            number(model.macro if model.macro is not None or model.role != "teacher" or whole is None else whole.macro),
+            "100.0"
+            if model.role == "teacher" and model.retained is None
+            else with_interval(number(headline.retained(model)), headline.interval(model, "retained"), 1),
+            number(median(model, shape)),
+            with_interval(times(headline.speedup(model)), headline.interval(model, "speedup"), 2),
+            number(model.size_mib),
+        )
+        for name, model in rows
+    ]
+    columns = (
+        "Model",
+        "Variant",
+        headline.average_name(results),
+        "Retained % [95%]",
+        f"ms{at([shape])}",
+        "Speedup [95%]",
+        "MiB",
+    )
+    return Table("What to ship", columns, cells, 2, roles=[_emphasis(model, chosen) for _, model in rows])
+
+
+def _emphasis(model: Model, chosen: Model | None) -> str:
+    """A role by which the terminal shows the chosen model in bold, and controls as any other."""
+    return "student" if model is chosen else ""
+
+
+def _rows(results: Results, chosen: Model | None) -> Iterator[tuple[str, Model]]:
+    """(what a model is, the model), in the order of the table."""
+    teachers = [model for model in headline.of_role(results, "teacher") if not model.failed]
+    plain = [model for model in teachers if headline.float32(model)]
+    if (reference := headline.fastest(results, plain)) is not None:
+        yield "your model (teacher)", reference
+    over = next((found for model in results.models if (found := kept.kept(model)) is not None), None)
+    shown = chosen if chosen is not None and chosen.role == "teacher" else None
+    if shown is None and over is not None:
+        shown = next((m for m in teachers if (m.scheme, m.backend) == (over.scheme, over.backend)), None)
+    if shown is not None and shown is not reference:
+        yield f"your model in {shown.scheme}", shown
+    every = headline.targets(results)
+    for target in every:
+        own = chosen is not None and chosen.role == "student" and chosen.target == target
+        if (student := chosen if own else headline.chosen(results, target)) is not None:
+            yield student.name, student
+    for role in CONTROLS if len(every) == 1 else ():
+        if (compared := headline.pair(results, every[0], role)) is not None:
+            yield {BASELINE: "the same without a teacher"}.get(role, "the same, self-trained"), compared[1]

@@ -1,0 +1,113 @@
+"""What the end of a run says to ship, and how it is used."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from distill.report.decision import Decision, decided
+from distill.report.variants import Run
+from tests.decoded import decoded
+
+Document = dict[str, Any]
+EXPORT = {"name": "export", "target": None, "kind": "export", "seconds": 3.0} | dict.fromkeys(
+    ("tokens_per_second", "peak_memory_mib")
+)
+
+
+def of(results: Document) -> Decision:
+    return decided(Run("out", decoded(results)))
+
+
+def exported(results: Document, least: float | None = None) -> Document:
+    results["stages"].append(EXPORT)
+    return results if least is None else results | {"least_retained": least}
+
+
+def test_a_student_that_retains_enough_is_shipped_and_compared_with_its_control(results: Document) -> None:
+    made = of(exported(results, 93))
+    assert made.sentences == [
+        "Ship student, int8 onnxruntime: it retains 93.1% (92.0 to 94.0) of the teacher's score at 5.20x "
+        "(5.04 to 5.41) the speed of the teacher's fastest float32 variant. It is the fastest variant that retains at "
+        "least 93%.",
+        "The same student trained without a teacher retains 87.6%: distillation gained 5.5 percentage points.",
+    ]
+    (use,) = made.uses
+    assert use["command"] == 'python -m distill.predict out/export/cola --backend onnxruntime --scheme int8 "a text"'
+    code = use["code"] or ""
+    compile(code, "shown", "exec")
+    assert 'distill.load(\'out/export/cola\', backend="onnxruntime", scheme="int8")' in code
+
+
+def test_without_such_a_student_it_is_your_model_in_a_faster_form(results: Document) -> None:
+    made = of(exported(results))
+    ship, nearest = made.sentences
+    assert ship.startswith("Ship your model in bf16 torch: it retains 99.9% ")
+    assert ship.endswith(" It is the fastest variant that retains at least 97%.")
+    assert nearest == (
+        "No student retains 97%: the nearest is student, int8 onnxruntime, which retains 93.1% (92.0 to 94.0) of the "
+        "teacher's score at 5.20x (5.04 to 5.41)."
+    )
+    of_teacher, of_student = made.uses
+    assert (of_teacher["note"] or "").startswith("It was scored and timed as bf16 torch; ")
+    assert (of_student["command"] or "").startswith("python -m distill.predict out/export/cola ")
+
+
+def test_what_is_chosen_is_chosen_on_the_development_rows(results: Document) -> None:
+    for model in results["models"]:
+        if model["retained"] and model["role"] != "baseline":
+            model["retained"]["development"] = 98.2 if model["role"] == "teacher" else 96.4
+    ship, nearest = of(exported(results, 93)).sentences
+    assert "student" in ship
+    assert " at least 93% on the development rows (96.4% there)." in ship
+    ship, nearest = of(results).sentences
+    assert ship.startswith("Ship your model in bf16 torch")
+    assert nearest == (
+        "No student retains 97% on the development rows: the nearest is student, int8 onnxruntime, which retains 96.4% "
+        "there and 93.1% (92.0 to 94.0) of the teacher's score at 5.20x (5.04 to 5.41) on the reported rows."
+    )
+
+
+def test_the_short_table_has_what_a_user_compares(results: Document) -> None:
+    table = of(exported(results, 93)).table
+    assert [row[:4] for row in table.rows] == [
+        ("your model (teacher)", "fp32_medium torch", "80.1", "100.0 [98.9, 100.9]"),
+        ("student", "int8 onnxruntime", "74.3", "93.1 [92.0, 94.0]"),
+        ("the same without a teacher", "int8 onnxruntime", "69.5", "87.6 [86.5, 88.5]"),
+    ]
+    assert table.roles == ["", "student", ""]
+
+
+def test_each_target_has_a_row_and_the_nearest_student_is_offered(results: Document) -> None:
+    """With several targets the slower student retains more, and is the nearer one although it is not the fastest."""
+    slower = copy.deepcopy(next(m for m in results["models"] if m["role"] == "student" and m["scheme"] == "int8"))
+    for model in results["models"]:
+        if model["role"] in ("student", "baseline"):
+            model["target"] = "8x"
+    slower |= {"target": "4x", "name": "student 4x"}
+    slower["retained"] |= {"headline": 96.0, "ci95": [95.0, 97.0]}
+    slower["speedup"] |= {"best_teacher": 4.0, "ci95": [3.9, 4.1]}
+    results["models"].append(slower)
+    made = of(results)
+    assert "the nearest is student 4x, " in made.sentences[1]
+    names = [row[0] for row in made.table.rows]
+    assert names == ["your model (teacher)", "your model in bf16", "student", "student 4x"]
+
+
+def test_without_speeds_there_is_no_choice(results: Document) -> None:
+    for model in results["models"]:
+        model |= {"latency_ms": [], "speedup": None, "throughput_per_second": None}
+    made = of(results)
+    assert made.sentences == ["No variant has both a speed and a share of the teacher's score, so there is no choice."]
+    assert made.uses == []
+
+
+@pytest.mark.parametrize("role", ["student", "teacher"])
+def test_a_run_whose_models_failed_has_an_end(results: Document, role: str) -> None:
+    for model in results["models"]:
+        if model["role"] == role:
+            model |= {"failed": "too little memory", "scores": {}, "macro": None, "retained": None, "speedup": None}
+            model |= {"latency_ms": [], "throughput_per_second": None}
+    assert of(results).sentences
