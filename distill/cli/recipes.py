@@ -93,10 +93,9 @@ def _papers(path: Path) -> list[str]:
 def _stage(number: int, name: str, settings: Config) -> Iterator[str]:
     stage: Any = settings.stages[name]
     named = {key: value for key in ("start", "teacher", "generator") if (value := getattr(stage, key, None))}
-    facts = [stage.kind, *(f"{key} {value}" for key, value in named.items())]
+    facts = [stage.about, *(f"{key} {value}" for key, value in named.items())]
     if isinstance(stage, Train):
         rate = stage.optimizer.get("lr")
-        facts[0] = f"train the {stage.role} on {'a corpus' if stage.data == 'corpus' else 'each task'}"
         facts += [f"{stage.steps} steps" if stage.steps else f"{stage.epochs:g} epochs"]
         facts += [f"layers replaced from probability {stage.replacing:g} on"] if stage.replacing is not None else []
         facts += [f"learning rate {rate:g}" if rate else f"learning rate {stage.base_lr:g} at width {BASE_WIDTH}"]

@@ -104,10 +104,15 @@ class Gates:
         return self.kind != "none"
 
 
+_CONTROLS = {"baseline": "same student without a teacher", "self-trained": "same student on its own outputs"}
+"""Role of a control -> what it is."""
+
+
 @dataclass
 class Stage:
     writes_models = True
-    """Whether other stages can start from what it writes. Not a setting."""
+    """Whether other stages can start from what it writes. Not a setting, as `about`, which is what it does."""
+    about = ""
     kind: str = MISSING
     """train, baseline, prune, vocabulary, quantize, evaluate or export."""
 
@@ -240,6 +245,11 @@ class Train(Stage):
         return list(dict.fromkeys(self.lr_factors)) or [1.0]
 
     @property
+    def about(self) -> str:  # type: ignore[override]
+        where = "a corpus" if self.data == "corpus" else "each task"
+        return f"train the {_CONTROLS.get(self.role, self.role)} on {where}"
+
+    @property
     def tries_several(self) -> bool:
         """Whether a model of a task may be trained more than once."""
         return bool(self.lr_factors) or self.retries > 0
@@ -247,6 +257,7 @@ class Train(Stage):
 
 @dataclass
 class Baseline(Stage):
+    about = "train the same student without a teacher"
     """The student of a train stage, trained without its teacher and otherwise with that stage's settings.
 
     With `teacher`, another baseline, it is self-trained: it also learns from that model's outputs, on the same rows as
@@ -278,6 +289,7 @@ DIMENSIONS = ("layers", "hidden", "ffn")
 
 @dataclass
 class Prune(Stage):
+    about = "search for a shape that meets the target, and prune to it"
     kind: str = "prune"
     start: str = MISSING
     """Stage whose checkpoints, one for each task, are pruned to the sizes in `student.*` or to meet `target.*`."""
@@ -308,6 +320,7 @@ class Prune(Stage):
 
 @dataclass
 class Vocabulary(Stage):
+    about = "leave out tokens that the texts do not need"
     kind: str = "vocabulary"
     start: str = MISSING
     """Stage from whose checkpoints, one for each task, the tokens that `texts` do not use are removed."""
@@ -323,6 +336,7 @@ class Vocabulary(Stage):
 @dataclass
 class Quantize(Stage):
     writes_models = False
+    about = "make the forms in int8 and other schemes"
     kind: str = "quantize"
     start: str = MISSING
     """Stage whose checkpoints are quantized."""
@@ -344,6 +358,7 @@ class Quantize(Stage):
 @dataclass
 class Evaluate(Stage):
     writes_models = False
+    about = "score and time all variants"
     kind: str = "evaluate"
     teacher: str = MISSING
     """Stage with the fine-tuned teacher."""
@@ -367,6 +382,7 @@ class Evaluate(Stage):
 @dataclass
 class Export(Stage):
     writes_models = False
+    about = "write the folders to deploy, and verify each"
     kind: str = "export"
     start: str = MISSING
     """Stage whose checkpoints are exported."""

@@ -104,6 +104,8 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
                 repositories = _begin(ctx, pending, pending, prepare)
                 ctx.machine.tracker.start(folder.name, folder, flatten(asdict(config)))
                 remaining = Remaining(ctx, pending)
+                for line in remaining.plan(ctx.plan.steps) if pending else ():
+                    ctx.machine.log(line)
                 for step in ctx.plan.steps:
                     _run_pending(ctx, step, pending, remaining)
             else:

@@ -74,6 +74,19 @@ class Remaining:
         lengths = {task: _length(ctx, data) for task, data in ctx.step_tasks.items()} if measured else {}
         self.works = {step: _work(ctx, step, lengths) for step in steps} if measured else {}
 
+    def plan(self, every: Sequence[Step]) -> Iterator[str]:
+        """A line for each step of the run: what it does, and how long it took before or that it is finished; none for a
+        run with a budget, whose steps are not known before."""
+        if self.end is not None or not self.ctx.machine.main:
+            return
+        known = [self._expected(step) for step in self.steps]
+        yield f"plan: {len(every)} steps, {time_left(known)}"
+        seconds = dict(zip(self.steps, known, strict=True))
+        for number, step in enumerate(every, 1):
+            last = None if step not in seconds else seconds[step]
+            state = "finished earlier" if step not in seconds else "" if last is None else f"about {_minutes(last)}"
+            yield f"{number:4}. {step.folder}: {step.settings.about}{'; ' if state else ''}{state}"
+
     @contextmanager
     def making(self, step: Step) -> Iterator[None]:
         """Say what is done and what is left, and keep the seconds that the block takes to make the step."""

@@ -15,6 +15,7 @@ from datasets import Dataset
 
 from distill.config import load_config
 from distill.config.plan import Step, resolve
+from distill.config.stages import STAGES
 from distill.pipeline.artefacts import Cost, Record, Trained
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.context.keys import Keys
@@ -77,6 +78,32 @@ def test_the_time_left_is_that_of_an_alike_run_before_or_unknown(tmp_path: Path)
     faster = Run(tmp_path / "3", "target.speedup=8").make()
     assert faster[0] == "finetune_teacher: step 1 of 7, 1 minute or more left"  # as it took last
     assert all("unknown" in Run(tmp_path / name, **other).make(reused=True)[0] for name, other in OTHERS.items())
+
+
+def test_the_plan_has_what_each_step_does_and_took(tmp_path: Path) -> None:
+    def plan(name: str, finished: int = 0) -> list[str]:
+        run: Any = Run(tmp_path / name)
+        return list(Remaining(run, run.plan.steps[finished:]).plan(run.plan.steps))
+
+    first = plan("1")
+    assert first[0] == "plan: 7 steps, time left unknown"
+    assert first[1:3] == [
+        "   1. finetune_teacher: train the teacher on each task",
+        "   2. prune: search for a shape that meets the target, and prune to it",
+    ]
+    assert len(first) == 8
+    Run(tmp_path / "2").make(seconds=150)
+    again = plan("3", finished=1)
+    assert again[0] == "plan: 7 steps, about 15 minutes left"
+    assert again[1].endswith("each task; finished earlier")
+    assert again[7] == "   7. export: write the folders to deploy, and verify each; about 3 minutes"
+    run: Any = Run(tmp_path / "4")
+    assert not list(Remaining(run, [], end=60.0).plan(run.plan.steps))
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_every_kind_of_stage_says_what_it_does(kind: str) -> None:
+    assert STAGES[kind]().about
 
 
 def test_a_step_of_another_target_tells_and_what_was_not_made_does_not(tmp_path: Path) -> None:
