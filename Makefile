@@ -1,4 +1,4 @@
-# make install | make demo | make test | make test-all | make test-floors | make fuzz | make chaos | make edits | make test-browser | make results | make bench | make lint | make release. Everything is installed into .venv, once, with the versions of constraints.txt; with another Python: make test PYTHON=python3.13 VENV=.venv-3.13.
+# make install | make demo | make test | make test-all | make test-floors | make fuzz | make chaos | make edits | make test-browser | make results | make bench | make lint | make docs | make release. Everything is installed into .venv, once, with the versions of constraints.txt; with another Python: make test PYTHON=python3.13 VENV=.venv-3.13.
 PYTHON ?= python3
 VENV ?= .venv
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
@@ -7,7 +7,7 @@ ARGS ?=
 # Not of the environment, in which WSL has the computer's name.
 NAME =
 
-.PHONY: install demo test test-all test-floors fuzz chaos edits test-browser results bench lint format release clean
+.PHONY: install demo test test-all test-floors fuzz chaos edits test-browser results bench lint docs format release clean
 
 install: $(VENV)/.embedded
 
@@ -47,10 +47,15 @@ bench: $(VENV)/.bench
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m benchmarks.frameworks --output benchmarks/results/frameworks.json $(ARGS)
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m benchmarks.embedders --output benchmarks/results/embedders.json
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.dev $(VENV)/.site
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+
+# The documents as a site, at the address that it prints.
+docs: $(VENV)/.dev $(VENV)/.site
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs serve
 
 format: $(VENV)/.dev
 	$(VENV)/bin/ruff check --fix .
@@ -67,7 +72,7 @@ release: $(VENV)/.release
 	awk '/^## /{n++} n==1' CHANGELOG.md > dist/CHANGES.md
 
 clean:
-	rm -rf .venv .venv-* .node dist build .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* .node dist build site .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
@@ -99,6 +104,10 @@ $(VENV)/.bench: $(VENV)/.dev
 # The browser itself is the system's: chromium or chrome.
 $(VENV)/.browser: $(VENV)/.dev
 	$(PIP) --editable ".[browser]"
+	touch $@
+
+$(VENV)/.site: $(VENV)/.dev
+	$(PIP) --editable ".[site]"
 	touch $@
 
 $(VENV)/.release: $(VENV)/.dev

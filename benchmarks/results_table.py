@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.openings_table import openings_page
 from benchmarks.tables import methods, reliability, speed
 from benchmarks.tables.compared import chain_part, compressed_part, kinds_part, levers_part, own_part
-from benchmarks.tables.front import README, front_part
+from benchmarks.tables.front import README, ending_part, front_part
 from benchmarks.tables.markers import between, measured_part
 from benchmarks.tables.pages import COMPRESSED, OPENINGS, PICTURE, PRUNED, pages
 from benchmarks.tables.runs import (
@@ -47,7 +47,7 @@ from distill.runtime.storage.atomic import read_json, write_bytes, write_text
 BENCHMARKS = Path("benchmarks/results")
 LEFT = "is of no committed run; remove it"
 COMPRESSING, FINDINGS, MEASURING = Path("docs/compressing.md"), Path("docs/findings.md"), Path("docs/measuring.md")
-PERFORMANCE, RELIABILITY = Path("docs/performance.md"), Path("docs/reliability.md")
+PERFORMANCE, RELIABILITY, REPORT = Path("docs/performance.md"), Path("docs/reliability.md"), Path("docs/report.md")
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 def documents(root: Path, runs: Runs, shown: str | None) -> dict[Path, str]:
     """Path below `root` -> text of each document. `shown` is the run README.md shows."""
-    names = (README, COMPRESSING, FINDINGS, PERFORMANCE, RELIABILITY, MEASURING)
+    names = (README, COMPRESSING, FINDINGS, PERFORMANCE, RELIABILITY, MEASURING, REPORT)
     texts = {name: (root / name).read_text(encoding="utf-8") for name in names}
     if shown is None:
         link = re.search(rf"{RESULTS}/([^)]+)/results\.json", texts[README])
@@ -99,6 +99,7 @@ def documents(root: Path, runs: Runs, shown: str | None) -> dict[Path, str]:
             raise DataError(wrong)
     parts = {
         (README, "results"): "No result is committed yet." if shown is None else front_part(shown, runs),
+        (REPORT, "ending"): ending_part(runs),
         (MEASURING, "own"): own_part(runs),
         (MEASURING, "compressed"): compressed_part(
             compressed(runs), older_rules([name for name in runs if name.startswith(COMPRESSION)], runs)

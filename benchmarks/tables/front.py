@@ -1,11 +1,14 @@
-"""The table of README.md: one run over its seeds."""
+"""The table of README.md, which is one run over its seeds, and the end of a run, as a terminal shows it."""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+
+from rich.console import Console
 
 from benchmarks.tables.markers import measured_part
 from benchmarks.tables.runs import RESULTS, Runs, above, page_of, processor, served, trained
@@ -14,8 +17,14 @@ from distill.evaluation.results import Model, Results
 from distill.report import headline, markdown, overview, page
 from distill.report.seeds import shown as over_seeds
 from distill.report.table import Table, number, times
+from distill.report.terminal import show
+from distill.report.variants import Run
 
 README = Path("README.md")
+ENDING = "kinds/reranker/seed0"
+"""The run whose end docs/report.md shows."""
+ACROSS = 110
+"""Characters of a line there."""
 BOTH: tuple[headline.Key, ...] = ("retained", "above_chance")
 
 
@@ -47,6 +56,18 @@ def front_part(name: str, runs: Runs) -> str:
     )
     warning = markdown.text(page.banner(bool(runs[name].smoke))).lstrip("\n")
     return f"{warning}{table}\n\n{links}\n\n{markdown.text(page.command(command))}".rstrip("\n")
+
+
+def ending_part(runs: Runs) -> str:
+    """The end of a run on the terminal, without the paths of its files."""
+    results = runs.get(ENDING)
+    if results is None:
+        return "No such run is committed yet."
+    console = Console(file=io.StringIO(), width=ACROSS)
+    show(Run(Path(ENDING).parts[1], results), console=console)
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.rstrip() for line in console.file.getvalue().strip().splitlines()]
+    return "\n".join(["```text", *lines, "```"])
 
 
 def _student(results: Results, target: str | None) -> Model:

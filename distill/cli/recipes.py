@@ -32,7 +32,7 @@ from distill.errors import ConfigError
 PROG = "python -m distill.recipes"
 WIDTH = 100
 _PAPER = re.compile(r"arXiv[\s#]+(\d{4}\.\d{4,5})")
-_EXTENDS = re.compile(r"^\s*- /recipe/(\S+)", re.MULTILINE)
+EXTENDS = re.compile(r"^\s*- /recipe/(\S+)", re.MULTILINE)
 
 
 def listed() -> Iterator[str]:
@@ -57,11 +57,11 @@ def explained(name: str) -> Iterator[str]:
             + (f"; did you mean {near[0]}?" if near else "; see distill recipes")
         )
     path = recipes[name]
-    about, commands = _header(path)
+    about, commands = header(path)
     yield from _indented(f"recipe={name}: {purpose(path)}", 0)
     yield ""
     yield from textwrap.wrap(about, WIDTH)
-    if parent := _EXTENDS.search(path.read_text(encoding="utf-8")):
+    if parent := EXTENDS.search(path.read_text(encoding="utf-8")):
         yield ""
         yield f"It extends recipe={parent[1]}, whose own words are: python -m distill recipes {parent[1]}"
     settings = expanded(load_config([f"recipe={name}"]))
@@ -75,7 +75,7 @@ def explained(name: str) -> Iterator[str]:
     yield f"  python -m distill recipe={name} --cfg job   # every setting, to be changed as KEY=VALUE"
 
 
-def _header(path: Path) -> tuple[str, list[str]]:
+def header(path: Path) -> tuple[str, list[str]]:
     """The description of a recipe, and the commands in it."""
     text = path.read_text(encoding="utf-8")
     lines = [line.removeprefix("#").strip() for line in text.splitlines() if line[:1] == "#"]
@@ -86,7 +86,7 @@ def _header(path: Path) -> tuple[str, list[str]]:
 def _papers(path: Path) -> list[str]:
     """The numbers on arXiv that a recipe names, and those of recipes that it extends."""
     text = path.read_text(encoding="utf-8")
-    parents = [config.recipes()[parent] for parent in _EXTENDS.findall(text)]
+    parents = [config.recipes()[parent] for parent in EXTENDS.findall(text)]
     return list(dict.fromkeys([*_PAPER.findall(text), *(paper for parent in parents for paper in _papers(parent))]))
 
 
@@ -120,7 +120,7 @@ def _term(label: str, term: Term) -> str:
 def _files() -> list[tuple[str, dict[str, Any]]]:
     """The header and the content of each file of a term."""
     files = sorted((config.folder("conf") / "term").glob("*.yaml"))
-    return [(_header(file)[0], yaml.safe_load(file.read_text(encoding="utf-8"))) for file in files]
+    return [(header(file)[0], yaml.safe_load(file.read_text(encoding="utf-8"))) for file in files]
 
 
 def _losses(settings: Config) -> Iterator[str]:

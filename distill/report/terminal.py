@@ -51,8 +51,10 @@ def parts(block: Block, width: int) -> Iterator[RenderableType]:
         case Heading() | Headline():
             yield from [""] * (isinstance(block, Heading) and block.level > 1)
             yield _plain(block.text, "bold")
-        case Paragraph() | Code():
+        case Paragraph():
             yield _plain(block.text)
+        case Code():
+            yield from ("", _plain(block.text))
         case Bullets():
             yield from (_plain(line, "dim") for line in block.lines)
         case Table():
