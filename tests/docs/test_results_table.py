@@ -25,6 +25,7 @@ README = """# Title
 <!-- results:end -->
 end
 """
+REPORT = "<!-- ending:begin -->\n<!-- ending:end -->\n"
 MEASURING = """# Results
 <!-- compressed:begin -->
 <!-- compressed:end -->
@@ -149,6 +150,7 @@ def write_documents(root: Path) -> None:
     (root / "docs/performance.md").write_text(PERFORMANCE)
     (root / "docs/reliability.md").write_text(RELIABILITY)
     (root / "docs/measuring.md").write_text(MEASURING)
+    (root / "docs/report.md").write_text(REPORT)
 
 
 def write(path: Path, value: dict[str, Any]) -> None:
