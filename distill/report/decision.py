@@ -101,7 +101,7 @@ def _table(results: Results, chosen: Model | None) -> Table:
     rows = list(_rows(results, chosen))[: max(MOST, 2 + len(headline.targets(results)))]
     cells = [
         (
-            name,
+            f"{name} (ship this)" if model is chosen else name,
             headline.variant(model),
             number(model.macro if model.macro is not None or model.role != "teacher" or whole is None else whole.macro),
             "100.0"

@@ -174,8 +174,8 @@ def start(
     most = threads or cores()
     machine = Machine(accelerator, console, found, most, shared_threads, fast, waiting)
     machine.log(
-        f"{accelerator.num_processes} process(es) on {accelerator.device}, {shared_threads} threads, "
-        f"training in {found}"
+        f"on {accelerator.device}, {shared_threads} threads, training in {found}"
+        f"{f', in {accelerator.num_processes} processes' if several else ''}"
     )
     return machine
 

@@ -85,9 +85,17 @@ class Bar:
         elif self.console is not None and time.monotonic() - self.shown >= PLAIN_SECONDS:
             self.shown = time.monotonic()
             remaining = (self._per_step() or 0.0) * max(0, self.total - done)
-            parts = (f"step {done}/{self.total}", text, f"{remaining:.0f} s left")
+            parts = (f"step {done}/{self.total}", text, f"{duration(remaining)} left")
             line = f"{self._title()}: {', '.join(filter(None, parts))}"
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min` or `3 h 20 min`: a duration, as exactly as an estimate is."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 @contextmanager

@@ -166,7 +166,7 @@ def _verified(
     inputs: ExportInputs, runtime: Runtime, artifacts: Sequence[Exported], texts: dict[str, list[list[str]]]
 ) -> dict[str, dict[str, Proof]]:
     """Task -> artifact -> its proof."""
-    runtime.machine.log(f"{inputs.name}: {len(artifacts)} artifacts are verified in a fresh process without distill")
+    runtime.machine.log(f"{inputs.name}: what was written is verified in a fresh process without distill")
     with progress.waiting("verifying"):
         return verified(artifacts, {name: data.task for name, data in inputs.tasks.items()}, texts, runtime.longest)
 

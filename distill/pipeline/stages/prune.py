@@ -83,7 +83,7 @@ def run(inputs: PruneInputs, settings: Prune, runtime: Runtime) -> Pruned:
                 temporary / task: (texts, plain_logits(temporary / task, texts, longest))
                 for task, texts in rows.items()
             }
-            log(f"{inputs.name}: {len(expected)} models are verified in a fresh process")
+            log(f"{inputs.name}: what was written is verified in a fresh process")
             with progress.waiting("verifying"):
                 differences = prove_reload(expected, longest)
     return Pruned(
@@ -215,7 +215,7 @@ def _cut(
     layers, losses = measured.layers[shape.layers], [mean_loss(each, rows, loss) for each in (model, small)]
     runtime.machine.log(
         f"{inputs.name}/{data.task.name}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN {shape.ffn}; "
-        f"loss {losses[0]:.3f} -> {losses[1]:.3f}"
+        f"loss {losses[0]:.3f} -> {losses[1]:.3f} before it is trained again"
     )
     with write_model(out / data.task.name, small, subject.tokenizer) as temporary:
         prove_same(small, temporary, texts_of(data), runtime.longest)

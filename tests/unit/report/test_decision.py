@@ -74,7 +74,7 @@ def test_the_short_table_has_what_a_user_compares(results: Document) -> None:
     table = of(exported(results, 93)).table
     assert [row[:4] for row in table.rows] == [
         ("your model (teacher)", "fp32_medium torch", "80.1", "100.0 [98.9, 100.9]"),
-        ("student", "int8 onnxruntime", "74.3", "93.1 [92.0, 94.0]"),
+        ("student (ship this)", "int8 onnxruntime", "74.3", "93.1 [92.0, 94.0]"),
         ("the same without a teacher", "int8 onnxruntime", "69.5", "87.6 [86.5, 88.5]"),
     ]
     assert table.roles == ["", "student", ""]
@@ -93,7 +93,7 @@ def test_each_target_has_a_row_and_the_nearest_student_is_offered(results: Docum
     made = of(results)
     assert "the nearest is student 4x, " in made.sentences[1]
     names = [row[0] for row in made.table.rows]
-    assert names == ["your model (teacher)", "your model in bf16", "student", "student 4x"]
+    assert names == ["your model (teacher)", "your model in bf16 (ship this)", "student", "student 4x"]
 
 
 def test_without_speeds_there_is_no_choice(results: Document) -> None:

@@ -87,3 +87,11 @@ def test_a_live_bar_says_of_what_it_is_a_part() -> None:
     with progress.shown_on(to), progress.within(lambda _: "step 2 of 7"), progress.counted("timing", 4) as done:
         done(4)
     assert "[step 2 of 7] timing" in file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (89.4, "89 s"), (90, "2 min"), (3000, "50 min"), (5400, "1 h 30 min"), (86_400, "24 h 0 min")],
+)
+def test_a_duration_is_as_exact_as_an_estimate(seconds: float, text: str) -> None:
+    assert progress.duration(seconds) == text
