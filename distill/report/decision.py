@@ -35,23 +35,28 @@ def decided(run: Run) -> Decision:
     ask = Ask(least_of([results]))
     found = choice([run], every, group, ask)
     chosen: Variant | None = found["variant"]
-    student = _nearest(every, group, ask)
+    students = [each for each in every if each.first.role == "student" and not _is_teacher(results, each.first)]
+    student = _nearest(students, group, ask)
     if chosen is None:
         sentences = found["sentences"]
-    elif chosen.first.role == "student":
-        sentences = [_ship(results, chosen, group, ask), _beside_baseline(results, chosen.first)]
+    elif _is_teacher(results, chosen.first):
+        sentences = [_ship(results, chosen, group, ask), *([] if student is None else [_lesser(student, group, ask)])]
     else:
-        sentences = [_ship(results, chosen, group, ask)]
-        sentences += [] if student is None else [_lesser(student, group, ask)]
+        sentences, student = [_ship(results, chosen, group, ask), _beside_baseline(results, chosen.first)], None
     uses = [] if chosen is None else [loading(run, chosen.first)]
-    if student is not None and (chosen is None or chosen.first.role == "teacher"):
+    if student is not None:
         uses += [found for found in [loading(run, student.first)] if found["command"] or found["code"]]
     return Decision(sentences, _table(results, None if chosen is None else chosen.first), uses)
 
 
+def _is_teacher(results: Results, model: Model) -> bool:
+    """Whether a model is the teacher itself, perhaps in another form: a run without a student reports it as one."""
+    return model.step in {teacher.step for teacher in headline.of_role(results, "teacher")}
+
+
 def _ship(results: Results, chosen: Variant, group: Group, ask: Ask) -> str:
     first = chosen.first
-    name = f"your model in {headline.variant(first)}" if first.role == "teacher" else f"{chosen.name}"
+    name = f"your model in {headline.variant(first)}" if _is_teacher(results, first) else chosen.name
     why = f"It is the fastest variant that retains at least {ask.least:g}%"
     judged = chosen.development
     where = f" on the development rows ({judged.value:.1f}% there)" if judged else ""
@@ -59,25 +64,27 @@ def _ship(results: Results, chosen: Variant, group: Group, ask: Ask) -> str:
     return f"Ship {name}: it retains {numbers(chosen, group, ask)} the speed of {over}. {why}{where}."
 
 
-def _nearest(every: Sequence[Variant], group: Group, ask: Ask) -> Variant | None:
+def _nearest(students: Sequence[Variant], group: Group, ask: Ask) -> Variant | None:
     """Of the fastest variants of all students, the one that retains the most on the rows on which choices are made."""
-    students = offered([each for each in every if each.first.role == "student"], group, replace(ask, least=0.0))
     fastest: dict[str | None, Variant] = {}
-    for each in students:  # the fastest first
+    for each in offered(students, group, replace(ask, least=0.0)):  # the fastest first
         fastest.setdefault(each.first.target, each)
     return max(fastest.values(), key=lambda each: judged.value if (judged := each.judged(False)) else 0.0, default=None)
 
 
 def _lesser(student: Variant, group: Group, ask: Ask) -> str:
-    """On the student that comes nearest, where none retains enough."""
-    judged = student.development
+    """On the student that comes nearest, where none retains enough, or none that does is as fast as the teacher."""
+    judged, value = student.development, student.judged(False)
     there = f", which retains {judged.value:.1f}% there and" if judged else ", which retains"
     where = " on the development rows" if judged else ""
     reported = " on the reported rows" if judged else ""
-    return (
-        f"No student retains {ask.least:g}%{where}: the nearest is {student.name}{there} "
-        f"{numbers(student, group, ask)}{reported}."
+    enough = value is not None and value.value >= ask.least
+    none = (
+        f"No student that retains {ask.least:g}%{where} is as fast"
+        if enough
+        else f"No student retains {ask.least:g}%{where}"
     )
+    return f"{none}: the nearest is {student.name}{there} {numbers(student, group, ask)}{reported}."
 
 
 def _beside_baseline(results: Results, model: Model) -> str:
@@ -146,7 +153,7 @@ def _rows(results: Results, chosen: Model | None) -> Iterator[tuple[str, Model]]
     for target in every:
         own = chosen is not None and chosen.role == "student" and chosen.target == target
         if (student := chosen if own else headline.chosen(results, target)) is not None:
-            yield student.name, student
+            yield f"your model in {student.scheme}" if _is_teacher(results, student) else student.name, student
     for role in CONTROLS if len(every) == 1 else ():
         if (compared := headline.pair(results, every[0], role)) is not None:
             yield {BASELINE: "the same without a teacher"}.get(role, "the same, self-trained"), compared[1]

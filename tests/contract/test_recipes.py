@@ -85,11 +85,11 @@ WHOLE = [name for name in NAMES if not cuts_otherwise(name)]
 """Recipes that are sent the whole way; of the others it is seen what they cut."""
 
 
-WITHOUT_BASELINE = ("auto", "layer_drop", "self_distill")
-"""Recipes that spend the whole of their budget on students, whose student has no teacher itself, or whose teacher is
-what a baseline would be."""
+WITHOUT_BASELINE = ("auto", "layer_drop", "quantize", "self_distill")
+"""Recipes that spend the whole of their budget on students, whose student has no teacher itself or is the teacher, or
+whose teacher is what a baseline would be."""
 
-OF_ONE_SIZE = ("self_distill",)
+OF_ONE_SIZE = ("quantize", "self_distill")
 """Recipes whose student has its teacher's shape."""
 
 SETTINGS_ALONE = (

@@ -245,10 +245,12 @@ def _own_passes(transfer: Transfer) -> float:
 
 
 def _weights(name: str, data: TaskData, targets: np.ndarray, told: bool, runtime: Runtime) -> np.ndarray | None:
-    """The weights of a task's labels, if it has any; with a line on them if they are to be told."""
+    """The weights of a task's labels, if it has any, with a line on them. `told`: whether terms compare with labels."""
     weights = class_weights.of_labels(data.task.class_weight, targets, data.task.labels)
-    if told and weights is not None:
-        runtime.machine.log(f"{name}/{data.task.name}: {class_weights.described(weights, data.task.labels)}")
+    if weights is not None:
+        unused = "tasks.class_weight has no effect, because no term of this stage compares with labels"
+        text = class_weights.described(weights, data.task.labels) if told else unused
+        runtime.machine.log(f"{name}/{data.task.name}: {text}")
     return weights
 
 

@@ -191,7 +191,8 @@ function choice() {
     best.role === "teacher" && !student && el("p", {}, "No student meets the conditions."),
     ...loading(best),
     el("p", { class: "meta" }, `${eligible.length} of ${placed.length} scored variants ${conditions.map(([key, , text]) => text(state[key])).join(" and ") || "are students or teachers"}. The choice is made `
-      + "with the same scores that are shown, so expect the chosen variant to retain slightly less on new rows."),
+      + (best.development ? "by the scores on the development rows; those that are shown played no part in it."
+        : "with the same scores that are shown, so expect the chosen variant to retain slightly less on new rows.")),
   ];
 }
 

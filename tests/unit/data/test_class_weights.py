@@ -190,8 +190,11 @@ def test_a_weight_for_all_tasks_is_left_out_for_kinds_without(tmp_path: Path) ->
         load_tasks(config.Tasks(each=each), config.Limit(), 0)
 
 
-def collated(kind: str, columns: dict[str, Any], patch: pytest.MonkeyPatch, **settings: Any) -> tuple[Any, Any]:
-    """A batch of all rows as a training makes it, and the encoded rows."""
+def collated(
+    kind: str, columns: dict[str, Any], patch: pytest.MonkeyPatch, *, labels: bool = True, **settings: Any
+) -> tuple[Any, list[str]]:
+    """A batch of all rows as a training makes it, with a term on `labels` or without one, and what the run says."""
+    said: list[str] = []
     made, rows = config.Task(kind=kind, text="text", label="label", **settings), pa.table(columns)
     labelled = labelled_rows("reports", made, {"train": Table(rows, ("reports.csv",), (0,))}, None, "tasks")
     assert labelled.train is not None
@@ -201,14 +204,16 @@ def collated(kind: str, columns: dict[str, Any], patch: pytest.MonkeyPatch, **se
     given = steps.TrainingRows(data, train, encoded, len(train), 1, None)
     patch.setattr(steps, "rows_of", lambda *args: given)
     patch.setattr(steps, "_teachers_or_logits", lambda *args: ([], None))
-    runtime = SimpleNamespace(machine=SimpleNamespace(accelerator=SimpleNamespace(process_index=0, num_processes=1)))
+    accelerator = SimpleNamespace(process_index=0, num_processes=1)
+    runtime = SimpleNamespace(machine=SimpleNamespace(accelerator=accelerator, log=said.append))
+    on_labels = config.Term(compare_with="labels", loss={"_target_": "distill.losses.supervised", "_partial_": True})
     training: Any = steps.training_data(
         SimpleNamespace(name="finetune", tokenizer=tokenizer, teacher=None, given=None),  # type: ignore[arg-type]
-        SimpleNamespace(terms={}),  # type: ignore[arg-type]
+        SimpleNamespace(terms={"supervised": on_labels} if labels else {}),  # type: ignore[arg-type]
         runtime,  # type: ignore[arg-type]
         data,
     )
-    return training.collate(np.arange(len(train)), 0), encoded
+    return training.collate(np.arange(len(train)), 0), said
 
 
 def test_batches_of_classes_have_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +229,19 @@ def test_batches_of_classes_have_weights(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.undo()
     batch, _ = collated("classification", columns, monkeypatch)
     assert "label_weights" not in batch
+
+
+def test_a_training_without_a_term_on_labels_says_that_weights_have_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its batches have neither weights nor the numbers of labelled rows, which change the shapes of a step."""
+    columns = {
+        "text": [f"Report number {n} of the day" for n in range(41)],
+        "label": ["fine"] * 30 + ["bad"] * 10 + [None],
+    }
+    batch, said = collated("classification", columns, monkeypatch, labels=False, class_weight={"bad": 3})
+    assert not {"label_weights", "labelled"} & batch.keys()
+    assert said == [
+        "finetune/reports: tasks.class_weight has no effect, because no term of this stage compares with labels"
+    ]
 
 
 def test_batches_of_words_have_weights_by_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,3 +111,26 @@ def test_a_run_whose_models_failed_has_an_end(results: Document, role: str) -> N
             model |= {"failed": "too little memory", "scores": {}, "macro": None, "retained": None, "speedup": None}
             model |= {"latency_ms": [], "throughput_per_second": None}
     assert of(results).sentences
+
+
+def test_where_a_student_that_retains_enough_is_slower_the_model_itself_is_shipped(results: Document) -> None:
+    for model in results["models"]:
+        if (model["role"], model["scheme"]) == ("teacher", "bf16"):
+            model["speedup"] |= {"best_teacher": 9.0, "ci95": [8.9, 9.1]}
+            for row in model["latency_ms"]:
+                row["median"] /= 10
+    ship, other = of(exported(results, 93)).sentences
+    assert ship.startswith("Ship your model in bf16 torch: ")
+    assert other.startswith("No student that retains 93% is as fast: the nearest is student, int8 onnxruntime, which ")
+
+
+def test_a_run_without_a_student_is_about_the_model_itself(results: Document) -> None:
+    """`recipe=quantize` reports the forms of the teacher as those of the student."""
+    results["models"] = [model for model in results["models"] if model["role"] != "baseline"]
+    for model in results["models"]:
+        model["step"] = "finetune_teacher"
+    made = of(exported(results, 93))
+    assert made.sentences == [made.sentences[0]]
+    assert made.sentences[0].startswith("Ship your model in int8 onnxruntime: ")
+    assert [row[0] for row in made.table.rows] == ["your model (teacher)", "your model in int8 (ship this)"]
+    assert "out/export/cola" in (made.uses[0]["command"] or "")
