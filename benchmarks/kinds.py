@@ -53,7 +53,7 @@ ROWS = {
     "intents": "tasks.train=banking_train.csv tasks.test=banking_test.csv",
     "guard": "tasks.train=guard.csv tasks.test=guard_test.csv",
 }
-TARGETS = {"names": "6", "reader": "5", "reranker": "6", "retrieval": "6", "intents": "[10,30]", "guard": "8"}
+TARGETS = {"names": "6", "reader": "5", "reranker": "6", "retrieval": "6", "intents": "10", "guard": "8"}
 KINDS = {kind: f"{PRUNE} {ROWS[kind]} target.speedup={TARGETS[kind]}" for kind in ROWS}
 KINDS |= {f"{kind}-static": f"{STATIC} {ROWS[kind]}" for kind in ("retrieval", "intents", "guard")}
 """Kind -> its settings."""
