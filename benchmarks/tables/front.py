@@ -14,7 +14,7 @@ from benchmarks.tables.markers import measured_part
 from benchmarks.tables.runs import RESULTS, Runs, above, page_of, processor, served, trained
 from distill.errors import DataError
 from distill.evaluation.results import Model, Results
-from distill.report import headline, markdown, overview, page
+from distill.report import averages, headline, markdown, overview, page
 from distill.report.seeds import shown as over_seeds
 from distill.report.table import Table, number, times
 from distill.report.terminal import show
@@ -102,7 +102,7 @@ def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str
     ]
     near = list(dict.fromkeys(task for run in seeds for task in run.near_chance or []))
     return [
-        f"{headline.average_name(shown)}: {', '.join(headline.task_names(shown))}. Teacher: {shown.teacher_name}, "
+        f"{averages.average_name(shown)}: {', '.join(headline.task_names(shown))}. Teacher: {shown.teacher_name}, "
         f"fine-tuned. {spread}; {processor(shown)}, "
         f"{headline.counted(shown.threads, 'thread')}.",
         *([f"Without a teacher the same students retain {' and '.join(controls)}."] if controls else []),

@@ -11,7 +11,7 @@ import yaml
 
 from distill.evaluation.results import Model, Origin, Results
 from distill.evaluation.similarity import Similarity
-from distill.report import footnotes, headline, markdown
+from distill.report import averages, footnotes, headline, markdown
 from distill.report.detail import gain_tables
 from distill.report.page import Block, Bullets, Code, Heading, Paragraph, banner, command, section
 from distill.report.portable import portable_command, portable_text
@@ -243,7 +243,7 @@ def _front_matter(results: Results, model: Model, task: str, pipeline: str) -> d
 def _dataset(results: Results, task: str) -> dict[str, str]:
     splits = [row for row in results.coverage if row.task == task and row.split not in headline.LEARNED]
     partial = any(row.rows < (row.official_rows or 0) for row in splits)
-    real = task in headline.glue_tasks(results) and not any(row.stand_in for row in splits)
+    real = task in averages.glue_tasks(results) and not any(row.stand_in for row in splits)
     described = {"name": f"{'GLUE ' if real else ''}{task}{' (partial)' if partial else ''}"}
     described |= {"type": "nyu-mll/glue", "config": task} if real else {"type": f"{results.recipe}/{task}"}
     return described | ({"split": splits[0].split} if len(splits) == 1 else {})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from distill.config.baselines import BASELINE
 from distill.config.plan import CONTROLS
 from distill.evaluation.results import Model, Results
-from distill.report import headline, kept
+from distill.report import averages, headline, kept
 from distill.report.choose import Ask, choice, least_of, numbers, offered
 from distill.report.loading import Loading, loading
 from distill.report.table import Table, number, times, with_interval
@@ -123,7 +123,7 @@ def _table(results: Results, chosen: Model | None) -> Table:
     columns = (
         "Model",
         "Variant",
-        headline.average_name(results),
+        averages.average_name(results),
         "Retained % [95%]",
         f"ms{at([shape])}",
         "Speedup [95%]",

@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from distill.config.baselines import BASELINE, SELF_TRAINED
 from distill.evaluation.results import Model, Results, known
-from distill.report import footnotes, headline, kind_tables, statistics_tables
+from distill.report import averages, footnotes, headline, kind_tables, statistics_tables
 from distill.report.loads_table import loads_table
 from distill.report.table import Row, Table, number, roles, times, with_interval
 from distill.report.timed import latency, median, shapes
@@ -95,7 +95,7 @@ def _gain(results: Results, target: str | None, role: str) -> Table:
     student, control = compared
     ours, theirs = (headline.task_scores(model.scores or {}) for model in compared)
     lines = [(task, ours.get(task), theirs.get(task)) for task in headline.task_names(results)]
-    lines.append((headline.average_name(results), known(student.macro), known(control.macro)))
+    lines.append((averages.average_name(results), known(student.macro), known(control.macro)))
     lines.append(("retained %", headline.retained(student), headline.retained(control)))
     rows = [(name, number(a), number(b), "-" if a is None or b is None else f"{a - b:+.1f}") for name, a, b in lines]
     over, name = CONTROL[role]

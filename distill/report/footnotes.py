@@ -8,17 +8,8 @@ from msgspec import UNSET
 
 from distill.data.task import about
 from distill.evaluation.results import Coverage, Pruned, Results
-from distill.report.headline import (
-    GLUE,
-    LEARNED,
-    average_name,
-    counted,
-    evaluated,
-    glue_tasks,
-    published,
-    task_names,
-    variant,
-)
+from distill.report.averages import GLUE, average_name, evaluated, glue_tasks, published
+from distill.report.headline import LEARNED, counted, task_names, variant
 
 
 def coverage(results: Results) -> list[str]:

@@ -17,7 +17,6 @@ from msgspec import UNSET
 from distill.config.backends import BACKENDS
 from distill.config.baselines import BASELINE
 from distill.config.plan import CONTROLS
-from distill.data.task import names_in
 from distill.evaluation.record import Interval
 from distill.evaluation.results import Identity, Model, Results, Scores, known
 from distill.report import kept, verdict
@@ -27,7 +26,6 @@ SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
 NO_STUDENT = "No student was scored, so there is no result."
 SELF_TRAINING = "trained on the labels and, in the teacher's place, on the outputs of the baseline (self-training)"
 NO_BASELINE = "There is no baseline in the same variant: the gain from distillation is unknown."
-GLUE = names_in("glue")
 LEARNED = ("train", "development")
 """Splits of the training rows: rows that train, and rows on which choices are made."""
 Key = Literal["retained", "above_chance", "speedup"]
@@ -367,41 +365,3 @@ def _verdict(gain: float, role: str) -> str:
 def _overlap(student: Model, control: Model) -> str:
     a, b = interval(student, "retained"), interval(control, "retained")
     return " The two 95% intervals overlap." if a and b and a[0] <= b[1] and b[0] <= a[1] else ""
-
-
-def evaluated(results: Results) -> dict[str, bool]:
-    """Scored task -> whether all its validation splits are complete.
-
-    A task without training rows has no model and no scores, even if it has validation rows: it is not in the average.
-    """
-    splits = [row for row in results.coverage if row.split not in LEARNED]
-    tasks = dict.fromkeys(task_names(results), True)
-    for row in splits:
-        if row.task in tasks and (row.limited or row.rows < (row.official_rows or 0)):
-            tasks[row.task] = False
-    return tasks
-
-
-def published(results: Results) -> set[str]:
-    """Tasks with an official number of rows. Own tasks have none, whatever they are called."""
-    return {row.task for row in results.coverage if row.official_rows}
-
-
-def glue_tasks(results: Results) -> set[str]:
-    """Tasks of GLUE in the coverage, without own tasks of the same names."""
-    return published(results) & set(GLUE)
-
-
-def average_name(results: Results) -> str:
-    """Name of the average: `GLUE` only for all nine tasks with complete validation splits."""
-    tasks = evaluated(results)
-    complete = all(tasks.values())
-    if any(row.stand_in for row in results.coverage):
-        return f"Stand-in average ({len(tasks)} tasks)"
-    if tasks and set(tasks) <= glue_tasks(results):
-        if len(tasks) == len(GLUE):
-            return "GLUE (9 tasks)" if complete else f"Partial GLUE ({sum(tasks.values())} of 9 tasks complete)"
-        return f"Partial GLUE ({len(tasks)} of 9 tasks)"
-    if len(tasks) == 1:
-        return f"{'Score' if complete else 'Partial score'} of {next(iter(tasks))}"
-    return f"{'Average' if complete else 'Partial average'} ({len(tasks)} tasks)"

@@ -20,7 +20,7 @@ from msgspec import UNSET, UnsetType
 from distill.config.schemes import packages
 from distill.evaluation.record import Interval
 from distill.evaluation.results import Model, Results, known
-from distill.report import figure, headline
+from distill.report import averages, figure, headline
 from distill.report.headline import Key
 from distill.report.seeds import FEW, over_seeds
 from distill.report.seeds import shown as shown_over
@@ -252,7 +252,7 @@ def table(shown: Sequence[Entry]) -> Table:
                 *([cell(entry.models, "above_chance")] if above else []),
                 cell(entry.models, "speedup"),
                 shown_over([known(m.macro) for m in entry.models]),
-                ", ".join(dict.fromkeys(map(headline.average_name, entry.runs))),
+                ", ".join(dict.fromkeys(map(averages.average_name, entry.runs))),
                 _parameters(entry),
                 ", ".join(str(seed) for run in entry.runs for seed in run.seeds),
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msgspec import UNSET, UnsetType
 
 from distill.evaluation.results import Model, Results
-from distill.report import footnotes, headline, kept
+from distill.report import averages, footnotes, headline, kept
 from distill.report.timed import at, median, reported_input
 
 Row = tuple[str, ...]
@@ -83,7 +83,7 @@ def models_table(results: Results) -> Table:
         "Parameters",
         "MiB",
         f"ms{at([shape])}",
-        headline.average_name(results),
+        averages.average_name(results),
         "Retained % [95%]",
         *(["Above chance % [95%]"] if above else []),
         f"Speedup{at([shape])} [95%]",

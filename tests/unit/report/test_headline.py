@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distill.config.loads import SINGLE_TEXTS
-from distill.report import detail, figure, footnotes, headline, table, verdict
+from distill.report import averages, detail, figure, footnotes, headline, table, verdict
 from distill.report.checked import validate
 from distill.report.loads_table import loads_table
 from tests.decoded import decoded, model_of
@@ -107,38 +107,38 @@ def test_choice_ignores_scores(results: Results) -> None:
 
 
 def test_name_of_the_average(results: Results) -> None:
-    assert headline.average_name(decoded(results)) == "GLUE (9 tasks)"
+    assert averages.average_name(decoded(results)) == "GLUE (9 tasks)"
     row = next(r for r in results["coverage"] if r["split"] == "validation_mismatched")
     row["rows"] = 0
-    assert headline.average_name(decoded(results)) == "Partial GLUE (8 of 9 tasks complete)"
+    assert averages.average_name(decoded(results)) == "Partial GLUE (8 of 9 tasks complete)"
     assert any("mnli validation_mismatched 0 of 9,832 rows" in line for line in footnotes.coverage(decoded(results)))
     results["coverage"] = [r for r in results["coverage"] if r["task"] not in ("mnli", "qqp")]
     for model in results["models"]:
         model["scores"] = {task: scores for task, scores in model["scores"].items() if task not in ("mnli", "qqp")}
-    assert headline.average_name(decoded(results)) == "Partial GLUE (7 of 9 tasks)"
+    assert averages.average_name(decoded(results)) == "Partial GLUE (7 of 9 tasks)"
     assert "Not in the average: qqp, mnli." in footnotes.coverage(decoded(results))
     for row in results["coverage"]:
         row["task"] = f"own_{row['task']}"
     for model in results["models"]:
         model["scores"] = {f"own_{task}": scores for task, scores in model["scores"].items()}
-    assert headline.average_name(decoded(results)) == "Average (7 tasks)"
+    assert averages.average_name(decoded(results)) == "Average (7 tasks)"
     results["coverage"][1]["rows"] = 5
-    assert headline.average_name(decoded(results)) == "Partial average (7 tasks)"
+    assert averages.average_name(decoded(results)) == "Partial average (7 tasks)"
     results["coverage"][1]["stand_in"] = True
-    assert headline.average_name(decoded(results)) == "Stand-in average (7 tasks)"
+    assert averages.average_name(decoded(results)) == "Stand-in average (7 tasks)"
 
 
 def test_own_tasks_with_names_of_published_ones_are_own(results: Results) -> None:
     for row in results["coverage"]:
         row["official_rows"] = None
-    assert headline.average_name(decoded(results)) == "Average (9 tasks)"
+    assert averages.average_name(decoded(results)) == "Average (9 tasks)"
     text = " ".join(footnotes.coverage(decoded(results)))
     assert "GLUE" not in text
     for row in results["coverage"]:
         row["task"] = "order"
     for model in results["models"]:
         model["scores"] = {"order": next(iter(model["scores"].values()))} if model["scores"] else {}
-    assert headline.average_name(decoded(results)) == "Score of order"
+    assert averages.average_name(decoded(results)) == "Score of order"
     assert "docstrings" not in " ".join(footnotes.coverage(decoded(results)))
 
 
@@ -175,7 +175,7 @@ def test_a_task_without_scores_is_not_in_the_average(results: Results, own: str)
         row["task"] = own + row["task"]
     for model in results["models"]:
         model["scores"] = {own + task: scores for task, scores in model["scores"].items() if task != "rte"}
-    assert headline.average_name(decoded(results)) == ("Average (8 tasks)" if own else "Partial GLUE (8 of 9 tasks)")
+    assert averages.average_name(decoded(results)) == ("Average (8 tasks)" if own else "Partial GLUE (8 of 9 tasks)")
     first, second, *_ = footnotes.coverage(decoded(results))
     assert "rte" not in first
     assert second == f"Not in the average: {own}rte."
@@ -183,10 +183,10 @@ def test_a_task_without_scores_is_not_in_the_average(results: Results, own: str)
 
 def test_scores_of_any_model_count(results: Results) -> None:
     results["models"][0]["scores"] = {}
-    assert headline.average_name(decoded(results)) == "GLUE (9 tasks)"
+    assert averages.average_name(decoded(results)) == "GLUE (9 tasks)"
     for model in results["models"]:
         model["scores"] = {}
-    assert headline.average_name(decoded(results)) == "Average (0 tasks)"
+    assert averages.average_name(decoded(results)) == "Average (0 tasks)"
 
 
 def test_shape_of_the_speedup(results: Results) -> None:
