@@ -164,6 +164,7 @@ def computed_without_values(made: Objective, batch: dict[str, Tensor]) -> None:
     assert total.is_meta
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("family", SHAPES)
 def test_a_step_reads_no_value(family: str, tiny_model, valueless: None) -> None:
     """So that it never waits for a GPU, and can be recorded if its code also copies nothing there."""
