@@ -31,7 +31,10 @@ class Decision:
 
 def decided(run: Run) -> Decision:
     """The decision on a finished run, by the same rules as `distill report RUN --choose`."""
-    results, every, (group,) = run.results, variants([run]), groups([run])
+    results, (group,) = run.results, groups([run])
+    # Where the teacher itself is exported as a student, its forms are those of the export.
+    exported = {_form(model) for model in headline.of_role(results, "student") if _is_teacher(results, model)}
+    every = [each for each in variants([run]) if each.first.role != "teacher" or _form(each.first) not in exported]
     ask = Ask(least_of([results]))
     found = choice([run], every, group, ask)
     chosen: Variant | None = found["variant"]
@@ -52,6 +55,10 @@ def decided(run: Run) -> Decision:
 def _is_teacher(results: Results, model: Model) -> bool:
     """Whether a model is the teacher itself, perhaps in another form: a run without a student reports it as one."""
     return model.step in {teacher.step for teacher in headline.of_role(results, "teacher")}
+
+
+def _form(model: Model) -> tuple[str, str]:
+    return model.scheme, model.backend
 
 
 def _ship(results: Results, chosen: Variant, group: Group, ask: Ask) -> str:
@@ -146,8 +153,9 @@ def _rows(results: Results, chosen: Model | None) -> Iterator[tuple[str, Model]]
     over = next((found for model in results.models if (found := kept.kept(model)) is not None), None)
     shown = chosen if chosen is not None and chosen.role == "teacher" else None
     if shown is None and over is not None:
-        shown = next((m for m in teachers if (m.scheme, m.backend) == (over.scheme, over.backend)), None)
-    if shown is not None and shown is not reference:
+        shown = next((m for m in teachers if _form(m) == (over.scheme, over.backend)), None)
+    itself = any(_is_teacher(results, model) for model in headline.of_role(results, "student"))
+    if shown is not None and shown is not reference and not itself:
         yield f"your model in {shown.scheme}", shown
     every = headline.targets(results)
     for target in every:
