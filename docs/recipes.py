@@ -1,9 +1,8 @@
-"""Writes docs/recipes.md from the recipes: `python docs/recipes.py [--check]`."""
+"""Writes docs/recipes.md from the recipes: `python docs/recipes.py`."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -62,17 +61,5 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if PAGE.read_text(encoding="utf-8") == text:
-            print("docs/recipes.md is current")
-            return 0
-        print("docs/recipes.md: is not what `python docs/recipes.py` writes; run it")
-        return 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    PAGE.write_text(page(), encoding="utf-8")

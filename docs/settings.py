@@ -1,11 +1,10 @@
-"""Writes docs/settings.md from the dataclasses of distill.config: `python docs/settings.py [--check]`."""
+"""Writes docs/settings.md from the dataclasses of distill.config: `python docs/settings.py`."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from itertools import pairwise
@@ -119,17 +118,5 @@ def page() -> str:
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if PAGE.read_text(encoding="utf-8") == text:
-            print("docs/settings.md is current")
-            return 0
-        print("docs/settings.md: is not what `python docs/settings.py` writes; run it")
-        return 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    PAGE.write_text(page(), encoding="utf-8")

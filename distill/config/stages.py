@@ -111,8 +111,9 @@ _CONTROLS = {"baseline": "same student without a teacher", "self-trained": "same
 @dataclass
 class Stage:
     writes_models = True
-    """Whether other stages can start from what it writes. Not a setting, as `about`, which is what it does."""
+    """Whether other stages can start from what it writes. Not a setting."""
     about = ""
+    """What it does. Not a setting."""
     kind: str = MISSING
     """train, baseline, prune, vocabulary, quantize, evaluate or export."""
 
@@ -257,7 +258,6 @@ class Train(Stage):
 
 @dataclass
 class Baseline(Stage):
-    about = "train the same student without a teacher"
     """The student of a train stage, trained without its teacher and otherwise with that stage's settings.
 
     With `teacher`, another baseline, it is self-trained: it also learns from that model's outputs, on the same rows as
@@ -265,6 +265,7 @@ class Baseline(Stage):
     not come from more rows. Deviations: no noise is added, and the pseudo-labels are soft.
     """
 
+    about = "train the same student without a teacher"
     kind: str = "baseline"
     baseline_of: str = MISSING
     """Train stage whose settings are used, except those below. That stage need not be in the pipeline."""

@@ -318,8 +318,9 @@ class Objective(nn.Module):
         *,
         chunk: bool,
     ) -> dict[str, Tensor]:
-        """Sums of terms of one kind on a head's logits, from the last hidden states [N, H] of the rows to compare, over
-        those that are `valid` [N], or all.
+        """Sums of terms of one kind on a head's logits, from the last hidden states [N, H] of the rows to compare.
+
+        `valid` [N] is a mask of the rows that count in the sums; all count if it is None.
 
         With `chunk`, the head runs on `CHUNK` rows at a time, and again in the backward pass, to save memory.
         """

@@ -15,6 +15,7 @@ _AS_FLOAT32 = ("bf16", "fp16", "tf32", "fp32_medium", "fp32_tf32")
 
 
 Loading = dict[str, str | None]
+"""How a variant is loaded: see `loading`."""
 
 
 def loading(run: Run, model: Model) -> Loading:

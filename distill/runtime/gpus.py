@@ -5,9 +5,11 @@ PyTorch gives every process the first GPU that it sees. Jobs that run side by si
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,15 +40,18 @@ def one_of(gpus: Sequence[str]) -> Iterator[str | None]:
     A name of Linux's abstract sockets stands for a GPU and the number of jobs that had it before. Whoever
     binds it has taken it, until its process ends, however it ends.
     """
-    if len(gpus) < 2 or not hasattr(socket, "AF_UNIX"):
+    if len(gpus) < 2 or sys.platform != "linux":
         yield None
         return
     for others, gpu in ((others, gpu) for others in itertools.count() for gpu in gpus):
         with socket.socket(socket.AF_UNIX) as name:
             try:
                 name.bind(f"\0distill-gpu-{gpu}-{others}")
-            except OSError:
-                continue
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    continue
+                yield None  # a machine that allows no such names: its jobs share the first GPU
+                return
             yield gpu
             return
 

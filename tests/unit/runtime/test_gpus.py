@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -55,6 +57,15 @@ def test_a_killed_process_leaves_its_gpu(three: list[str]) -> None:
         with gpus.one_of(three) as again:
             assert again == three[0]
         processes[1].communicate("")
+
+
+def test_a_machine_that_allows_no_such_names_does_not_hang(three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "not permitted")
+
+    monkeypatch.setattr(gpus.socket, "socket", type("Socket", (socket.socket,), {"bind": forbidden}))
+    with gpus.one_of(three) as gpu:
+        assert gpu is None
 
 
 @pytest.mark.parametrize("given", [[], ["0"]])

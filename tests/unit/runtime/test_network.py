@@ -1,4 +1,4 @@
-"""The interface that gloo is told, on this machine's own network."""
+"""The network interface that is set for gloo, torch's backend for processes on CPUs, found on this machine."""
 
 from __future__ import annotations
 
