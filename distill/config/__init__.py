@@ -105,8 +105,11 @@ class Config:
     """Softmax temperature of the soft targets, in each stage that does not set its own."""
     seed: int = field(default=0, metadata=at_least(0, "0 is the default"))
     """Seed of all random numbers."""
-    precision: str = field(default="auto", metadata=one_of("auto", "bf16", "fp32", advice="auto detects"))
-    """Arithmetic of training: bf16, fp32, or auto (bf16 if the hardware has it, else fp32). Weights are float32."""
+    precision: str = field(
+        default="auto", metadata=one_of("auto", "bf16", "fp16", "tf32", "fp32", advice="auto detects")
+    )
+    """Arithmetic of training: bf16, fp16 (with scaled losses), tf32 (on GPUs alone) or fp32. auto takes bf16 where the
+    hardware is fast in it, else fp16 on a GPU that is fast in that, else fp32. Weights are float32."""
     device: str = field(default="auto", metadata=one_of("auto", "cpu", "cuda", advice="auto detects"))
     """cpu, cuda, or auto (a GPU if there is one)."""
     threads: int | None = field(default=None, metadata=at_least(1, "null uses every core"))

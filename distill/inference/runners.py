@@ -92,13 +92,14 @@ def _loaded(folder: Path | str, scheme: str, device: str) -> Any:
     from distill.models.families import auto_class
     from distill.models.teacher.load import read_config
     from distill.models.teacher.whole import load_whole
+    from distill.runtime.precision import HALVES
 
     config, quantized = read_config(folder, "folder"), scheme in quantized_folders()
     model, _, _ = load_whole(
         auto_class(config, folder),
         folder,
         claimed=True,
-        dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(scheme, torch.float32),
+        dtype=HALVES.get(scheme, torch.float32),
         device_map={"": device} if quantized else None,
     )
     return model if quantized else model.to(device)

@@ -38,7 +38,7 @@ class Machine:
     accelerator: Accelerator
     console: Console
     precision: str
-    """Arithmetic of training: bf16 or fp32."""
+    """Arithmetic of training: bf16, fp16, tf32 or fp32."""
     threads: int
     """CPU threads of a stage that the main process runs alone, while the others sleep."""
     shared_threads: int
@@ -139,13 +139,13 @@ def start(
 
     Args:
         device: `cpu`, `cuda`, or `auto` for a GPU if there is one.
-        precision: `fp32`, `bf16`, or `auto` for bf16 where the hardware has fast matrix products of it.
+        precision: `fp32`, `tf32`, `bf16`, `fp16`, or `auto` as in `detect_precision`.
         threads: number of CPU threads of each process; None divides the machine's cores.
         tracker: name of an experiment tracker that Accelerate knows.
         folder: the run folder, in which trackers write their files.
 
     Raises:
-        ConfigError: for a device that the machine does not have.
+        ConfigError: for a device that the machine does not have, and for a precision that the device does not have.
     """
     silence()
     name_interface(os.environ)
@@ -155,19 +155,26 @@ def start(
     chosen = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
     if device == "cuda" and chosen.type != "cuda":
         raise ConfigError("device: got cuda; must be a device that this machine has; set device=cpu")
-    found = detect_precision(precision, chosen)
+    found, on_gpu = detect_precision(precision, chosen), chosen.type == "cuda"
+    if found == "tf32" and not on_gpu:
+        raise ConfigError(
+            "precision: got tf32 on a CPU; must be bf16, fp16 or fp32 there; set precision=auto, or device=cuda on a "
+            "machine with a GPU"
+        )
     timeout = InitProcessGroupKwargs(timeout=STEP)
     if world == 1:
         AcceleratorState._reset_state(reset_partial_state=True)  # `distill.run` may be called again
     accelerator = Accelerator(
-        cpu=chosen.type == "cpu",
+        cpu=not on_gpu,
         mixed_precision="bf16" if found == "bf16" else "no",
         kwargs_handlers=[timeout],
         log_with=tracker,
         project_dir=None if folder is None else str(folder / "tracker"),
     )
     fast = fast_path_is_float32(chosen.type)
-    torch.set_float32_matmul_precision("medium" if fast else "highest")
+    # Where training may round more, what it computes in float32 may be in TF32. Scoring in float32 sets its own.
+    matmul = "medium" if fast else "high" if on_gpu and found != "fp32" else "highest"
+    torch.set_float32_matmul_precision(matmul)
     console = Console(width=None if sys.stdout.isatty() else 120)
     several = accelerator.num_processes > 1
     waiting = torch.distributed.new_group(backend="gloo", timeout=STAGE) if several else None
@@ -192,11 +199,14 @@ def silence() -> None:
 
 
 def detect_precision(setting: str, device: torch.device) -> str:
-    """The setting `precision`; for auto, bf16 if the hardware has fast bf16 matrix products, else fp32."""
+    """The setting `precision`. For auto, bf16 if the hardware has fast matrix products of it; else fp16 on a GPU that
+    has them of fp16 (V100, T4, RTX 20); else fp32."""
     if setting != "auto":
         return setting
     if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return "bf16"
+        return "fp16" if torch.cuda.get_device_capability(device) >= (7, 0) else "fp32"
     capabilities = torch.cpu.get_capabilities()
     return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
 

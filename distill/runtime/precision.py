@@ -1,9 +1,12 @@
-"""The precision in which losses are computed."""
+"""The precision in which models and losses are computed."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""The precisions of 16 bits."""
 
 
 def working(values: Tensor) -> Tensor:

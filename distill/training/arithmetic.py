@@ -1,4 +1,4 @@
-"""Training in bfloat16 on a GPU, with weights, gradients and optimizer in float32."""
+"""Training in 16 bits, with weights, gradients and optimizer in float32."""
 
 from __future__ import annotations
 
@@ -34,6 +34,25 @@ class InBf16(nn.Module):
         return sums
 
 
+class InFp16(nn.Module):
+    """An objective whose forward pass is under autocast in float16. Gradients in float16 below 6e-8 would be zeros:
+    those of its sums are multiplied by the scale of `scaler`, by which the gradients of the parameters are divided
+    before they are used. Source: Micikevicius et al., Mixed Precision Training (2018), section 3.2.
+    """
+
+    def __init__(self, objective: Trainable, scaler: torch.amp.GradScaler) -> None:
+        super().__init__()
+        self.objective, self.scaler = objective, scaler
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """Sum of each term over a batch, as from the objective, `[terms]`."""
+        device = next(iter(batch.values())).device
+        with torch.autocast(device.type, torch.float16):
+            sums: Tensor = self.objective(batch)
+        sums.register_hook(self.scaler.scale)
+        return sums
+
+
 @contextmanager
 def _in_bf16(module: nn.Module) -> Iterator[None]:
     """Within the context, the parameters of a module are copies in bfloat16, through which gradients reach them."""
@@ -49,13 +68,17 @@ def _in_bf16(module: nn.Module) -> Iterator[None]:
             part._parameters.update(own)
 
 
-def in_arithmetic(objective: Trainable, settings: Train, accelerator: Accelerator) -> nn.Module:
-    """The objective in the arithmetic of training: an `InBf16` on a GPU that trains in bf16, else unchanged, under
-    autocast.
+def in_arithmetic(
+    objective: Trainable, settings: Train, accelerator: Accelerator, scaler: torch.amp.GradScaler | None = None
+) -> nn.Module:
+    """The objective in the arithmetic of training: an `InFp16` where `scaler` scales losses, an `InBf16` on a GPU that
+    trains in bf16, else unchanged, under autocast.
 
     Gates and simulated quantization compute in float32 next to the model, which autocast combines; vocabulary logits of
     all positions are computed again in the backward pass, when the parameters are in float32 again.
     """
+    if scaler is not None and scaler.is_enabled():
+        return InFp16(objective, scaler)
     halved = accelerator.device.type == "cuda" and accelerator.mixed_precision == "bf16"
     every = settings.data == "corpus" and any(
         t.kind is LOGITS and t.positions == "all" for t in objective.terms.values()

@@ -85,6 +85,7 @@ def train(
     global_batch: bool = False,
     tracker: Tracker | None = None,
     after_step: Callable[[int], None] = lambda step: None,
+    fp16: bool = False,
 ) -> Trained:
     """Train `objective.student` in place.
 
@@ -101,6 +102,7 @@ def train(
         tracker: of the run; gets every row of the log, with the learning rate.
         global_batch: whether `collate` gets the rows of all processes, and encodes the rows of its own process.
         after_step: called in each process with the number of steps done; it must leave the student as it finds it.
+        fp16: whether to train in float16 with scaled losses; else in the precision of `accelerator`.
 
     Raises:
         Stopped: on Ctrl-C, SIGTERM or SIGUSR1, after a checkpoint was written.
@@ -112,7 +114,9 @@ def train(
     done = Trained(0, 0, 0.0)
     main = console if accelerator.is_main_process else None
     log = partial(_print, main, name)
+    scaler = guards.scaler_of(accelerator.device, fp16=fp16)
     if (saved := state.load(state_folder, objective, optimizer)) is not None:
+        scaler.load_state_dict(saved.get("scaler", {}))
         done = Trained(saved["step"], saved["tokens"], saved["seconds"], msgspec.convert(saved["log"], list[Row]))
     before = done.seconds
     meter, tracked = _Meter(objective, accelerator), tracker or Tracker(accelerator)
@@ -122,10 +126,10 @@ def train(
     accelerator.ddp_handler = DistributedDataParallelKwargs(
         find_unused_parameters=unused, broadcast_buffers=False, gradient_as_bucket_view=True
     )
-    module = accelerator.prepare_model(in_arithmetic(objective, settings, accelerator))
+    module = accelerator.prepare_model(in_arithmetic(objective, settings, accelerator, scaler))
     module.train()
     graphs = graphs_of(partial(backward, module, meter.weights, accelerator), objective, accelerator, log)
-    guard, began = guards.Guard(optimizer, accelerator.device), time.monotonic()
+    guard, began = guards.Guard(optimizer, accelerator.device, scaler), time.monotonic()
     written = began
 
     at_once, whole = (saved or {}).get("device_tokens"), any(term.of_batch for term in objective.terms.values())
@@ -135,6 +139,7 @@ def train(
         if accelerator.is_main_process:
             extra = {"tokens": done.tokens, "seconds": done.seconds, "log": [plain(row) for row in done.log]}
             extra |= {} if feed.device_tokens is None else {"device_tokens": feed.device_tokens}
+            extra |= {"scaler": scaler.state_dict()}
             state.save(state_folder, done.steps, objective, optimizer, extra)
         accelerator.wait_for_everyone()
 
@@ -146,6 +151,7 @@ def train(
             fed, values = _in_memory(feed, planned, compute, partial(_step_seed, seed, step, rank), optimizer, log)
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * schedule(step, total)
+            guard.unscale()
             meter.add(*values, guard.step(clip(objective, settings.clip)))
             optimizer.zero_grad(set_to_none=True)
             after_step(step + 1)
@@ -155,9 +161,7 @@ def train(
             )
             last, checked = done.steps == total, due or stopping
             wait = last or checked or meter.due(step)
-            guard.check(
-                min(guards.MOST, total), done.steps, fed.parts, state_folder / f"not_finite.{rank}.npz", wait=wait
-            )
+            guard.check(total, done.steps, fed.parts, state_folder / f"not_finite.{rank}.npz", wait=wait)
             if wait:
                 _log(done, meter, bar, partial(tracked.log, name), optimizer)
             if last or checked:

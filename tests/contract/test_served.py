@@ -120,7 +120,7 @@ def test_the_forms_of_a_search_are_those_that_are_timed_and_exported(schemes: li
     onnx = any(SCHEMES[name].onnx for name in schemes)
     files = {FLOAT, *([FLOAT_ONNX] if onnx else []), *((SCHEMES[n].backend, SCHEMES[n].scheme) for n in schemes)}
     expected = {(v.backend, v.scheme) for v in timed if v.role == "student" and file_of(v.backend, v.scheme) in files}
-    found = untrained.forms_of(Target(speedup=2.0), schemes, cuda=False, bf16=bf16)
+    found = untrained.forms_of(Target(speedup=2.0), schemes, cuda=False, half="bf16" if bf16 else None)
     assert len({*found}) == len(found)
     assert {(form.backend, form.scheme) for form in found} == (expected if schemes else {FLOAT})
 

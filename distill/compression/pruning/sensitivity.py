@@ -346,6 +346,6 @@ def in_precision(precision: str, kind: TaskType) -> Loss:
 
 
 def autocast(model: nn.Module, precision: str) -> AbstractContextManager[Any]:
-    """The arithmetic of `precision`, or float32 for a family whose code fails in bf16."""
+    """bf16 if that is `precision` and the family's code allows it, else float32: fp16 would need scaled gradients."""
     bf16 = precision == "bf16" and families.family_of(model).bf16
     return torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=bf16)

@@ -53,7 +53,7 @@ def form_named(scheme: str) -> Form:
     return Form(found.backend, found.scheme, scheme)
 
 
-def forms_of(target: Target, made: Iterable[str], *, cuda: bool, bf16: bool) -> list[Form]:
+def forms_of(target: Target, made: Iterable[str], *, cuda: bool, half: str | None) -> list[Form]:
     """The forms in which the models of a target may serve: the fastest of them is searched by timing.
 
     With `target.scheme` there is one. On a CPU these are the forms that an evaluate step times and an export step
@@ -61,27 +61,27 @@ def forms_of(target: Target, made: Iterable[str], *, cuda: bool, bf16: bool) -> 
 
     Args:
         made: names of the schemes that the recipe quantizes in.
-        bf16: whether the processor multiplies in bfloat16; on a GPU, whether models serve in it.
+        half: the precision of 16 bits in which the device is fast: bf16, on a GPU also fp16; None for none.
     """
     if target.scheme is not None:
         return [form_named(target.scheme) if target.scheme in SCHEMES else Form("torch", target.scheme)]
     if target.speedup is target.latency_ms is None:
         return [TORCH]  # times then only decide between shapes of equal loss
     if cuda:
-        return [Form("torch", "bf16") if bf16 else TORCH]
+        return [Form("torch", half) if half else TORCH]
     schemes = [SCHEMES[name] for name in made if runs_here(BACKENDS[SCHEMES[name].backend], gpu=False)]
     if not schemes:
         return [TORCH]
     onnx = any(scheme.onnx for scheme in schemes)
     plain = [form for form in float32() if onnx or form == TORCH]
-    half = [Form(form.backend, "bf16") for form in plain if bf16 and BACKENDS[form.backend].bf16]
+    in_bf16 = [Form(form.backend, "bf16") for form in plain if half and BACKENDS[form.backend].bf16]
     quantized = [Form(scheme.backend, scheme.scheme, scheme.name) for scheme in schemes]
     mixed = [
         Form(form.backend, f"{form.scheme}{BF16}", form.key)
         for form in quantized
-        if bf16 and any(form.backend == each.backend for each in half)
+        if any(form.backend == each.backend for each in in_bf16)
     ]
-    return [*plain, *half, *quantized, *mixed]
+    return [*plain, *in_bf16, *quantized, *mixed]
 
 
 REPEATS = 5
@@ -112,6 +112,8 @@ def runners(config: Any, forms: Iterable[Form], *, device: str, threads: int) ->
     """
     import torch
 
+    from distill.runtime.precision import HALVES
+
     config.vocab_size = max(VOCABULARY, (config.pad_token_id or 0) + 1)
     with torch.random.fork_rng(devices=[]):
         of_class = families.auto_class(config)
@@ -121,7 +123,7 @@ def runners(config: Any, forms: Iterable[Form], *, device: str, threads: int) ->
         files = _Files(model, Path(temporary))
         for form in forms:
             if form.key is None and BACKENDS[form.backend].loads == "transformers":
-                own = copy.deepcopy(model).to(device, torch.bfloat16 if form.scheme == "bf16" else None)
+                own = copy.deepcopy(model).to(device, HALVES.get(form.scheme))
                 run = torch_run(own, scheme=form.scheme, device=device, threads=threads)
                 found[form] = Runner(form.name, form.backend, form.scheme, run)
             else:

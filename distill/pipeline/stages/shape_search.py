@@ -38,6 +38,7 @@ from distill.pipeline.context import Context
 from distill.pipeline.context.folder import CHOICE
 from distill.pipeline.runtime import Runtime
 from distill.runtime.machine import detect_precision
+from distill.runtime.precision import HALVES
 from distill.runtime.storage import atomic, structs
 from distill.runtime.versions import processor
 
@@ -111,8 +112,8 @@ def forms_of(ctx: Context, target: Target) -> list[Form]:
     precision = machine.precision if cuda else detect_precision("auto", machine.device)
     # A budget decides by scores on development rows, on which forms in bfloat16 have none.
     smoke, scored = ctx.config.limit.smoke, ctx.config.budget.minutes is not None
-    bf16 = precision == "bf16" and (cuda or not (smoke or scored))
-    forms = untrained.forms_of(target, dict.fromkeys(made), cuda=cuda, bf16=bf16)
+    half = precision if precision in HALVES and (cuda or not (smoke or scored)) else None
+    forms = untrained.forms_of(target, dict.fromkeys(made), cuda=cuda, half=half)
     return forms[-1:] if smoke else forms  # which of several is fastest has no meaning for tiny models
 
 

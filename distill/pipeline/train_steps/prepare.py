@@ -28,6 +28,7 @@ from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.layer_map import Average, cut_for_all
 from distill.runtime import quoting
 from distill.runtime.machine import Machine
+from distill.runtime.precision import HALVES
 from distill.runtime.storage import atomic, run_folder, structs
 from distill.runtime.storage.run_folder import STATE
 from distill.training import batching
@@ -151,8 +152,7 @@ def untaught(stage: str, names: list[str]) -> Problem:
 
 def frozen(model: nn.Module, machine: Machine) -> nn.Module:
     """The model as a teacher: eval mode, no gradients, on the device, weights in the training precision."""
-    bf16 = machine.precision == "bf16" and families.family_of(model).bf16
-    dtype = torch.bfloat16 if bf16 else torch.float32
+    dtype = HALVES.get(machine.precision, torch.float32) if families.family_of(model).bf16 else torch.float32
     return model.eval().requires_grad_(False).to(machine.device, dtype)
 
 
@@ -228,6 +228,7 @@ def trained(
             global_batch=training.global_batch,
             tracker=machine.tracker,
             after_step=after_step,
+            fp16=machine.precision == "fp16" and families.family_of(objective.student).bf16,
         )
 
 

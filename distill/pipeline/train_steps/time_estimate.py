@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from distill.compression.pruning.sensitivity import autocast
 from distill.config import Train, Transfer
 from distill.data.collate import task_batch
 from distill.data.encode import Encoded
 from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
 from distill.losses.terms import bound
+from distill.models import families
 from distill.models.hooks import outputs_of
 from distill.models.student.training import only_used_embeddings, quick_on_cpu
 from distill.pipeline.context.folder import RunFolder
@@ -27,6 +27,7 @@ from distill.pipeline.train_steps.prepare import frozen
 from distill.pipeline.train_steps.teacher_logits import stored_rows
 from distill.pipeline.train_steps.transfer import makes
 from distill.runtime.machine import Machine
+from distill.runtime.precision import HALVES
 from distill.training import batching
 
 WARM, STEPS = 2, 6
@@ -75,9 +76,10 @@ def _step_seconds(model: Any, tokenizer: Any, encoded: Encoded, batches: list[np
     model = model.to(machine.device).train()
     with only_used_embeddings(model, encoded.ids, [tokenizer.pad_token_id]), quick_on_cpu(model, encoded.lengths):
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6)
+        half = HALVES.get(machine.precision) if families.family_of(model).bf16 else None
 
         def run(batch: dict[str, Tensor]) -> None:
-            with autocast(model, machine.precision):
+            with torch.autocast(machine.device.type, half, enabled=half is not None):
                 loss = outputs_of(model, batch).float().square().mean()
             loss.backward()
             optimizer.step()

@@ -40,7 +40,7 @@ EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
     "temperature": ([0.0, -1.0, NAN, INFINITY, "warm"], [0.1, 2.0]),
     "seed": ([-1], [0, 7]),
     "threads": ([0, -2], [1, None]),
-    "precision": (["fp8", 16], ["auto", "bf16", "fp32"]),
+    "precision": (["fp8", 16], ["auto", "bf16", "fp16", "tf32", "fp32"]),
     "tracker": (["tensorbord"], [None]),
     "push": (["student", "me/", "me/a b", "me/a/b", "/x", 3], ["me/student", "me/a-b_c.d", None]),
     "device": (["gpu"], ["auto", "cpu", "cuda"]),

@@ -15,7 +15,8 @@ from distill.losses.shared_encoder import SharedObjective, share_encoder
 from distill.losses.terms import Term
 from distill.models import families
 from distill.models.families.record import TEXTS
-from distill.training.arithmetic import InBf16, in_arithmetic
+from distill.training.arithmetic import InBf16, InFp16, in_arithmetic
+from distill.training.nonfinite import HALVINGS, scaler_of
 
 TERMS = {"supervised": Term(1.0, "logits", "labels", "all", losses.supervised)}
 GPU: Any = SimpleNamespace(device=torch.device("cuda"), mixed_precision="bf16")
@@ -42,6 +43,22 @@ def test_gradients_in_bf16_are_those_of_float32_but_for_rounding(name: str, tiny
     assert torch.cosine_similarity(exact, rounded, 0) > 0.99
     assert not torch.equal(exact, rounded)
     torch.testing.assert_close(dict(objective.state_dict()), before, rtol=0, atol=0)
+
+
+@pytest.mark.quick(4)
+@pytest.mark.parametrize("name", IN_BF16)
+def test_gradients_in_fp16_are_those_of_float32_but_for_their_scale(name: str, tiny_model, tiny_batch) -> None:
+    """Of a loss so small that its gradients would vanish in float16."""
+    objective = Objective(tiny_model(name, "SequenceClassification"), TERMS)
+    objective.student.config.pad_token_id = 1
+    tiny_batch["input_ids"][[0, 1], [6, 3]] = 2  # sequence-to-sequence models read the end of a text
+    found = []
+    for module in (objective, InFp16(objective, scaler_of(torch.device("cpu"), fp16=True))):
+        objective.zero_grad()
+        (module(tiny_batch).sum() * 1e-4).backward()
+        found.append(torch.cat([p.grad.flatten() for p in objective.parameters() if p.grad is not None]))
+    assert torch.cosine_similarity(*found, 0) > 0.99
+    assert found[1].norm().item() == pytest.approx(found[0].norm().item() * 2**HALVINGS, rel=0.02)
 
 
 def test_tasks_that_share_an_encoder_add_to_one_gradient(tiny_model, tiny_batch) -> None:

@@ -30,7 +30,7 @@ from distill.config import Batch, Train
 from distill.errors import Interrupted, Stopped, UserError
 from distill.losses.objective import Objective
 from distill.losses.terms import Term
-from distill.training import feed, interruption, schedule, state, train
+from distill.training import feed, interruption, nonfinite, schedule, state, train
 from distill.training.train import check_weights, clip
 
 LENGTHS = np.array([9, 4, 7, 12, 5, 9, 3, 8, 6, 10, 11, 4])
@@ -53,7 +53,7 @@ def collate(rows: np.ndarray, epoch: int) -> dict[str, np.ndarray]:
 def run(objective: Objective, folder: Path, *, collate: Any = collate, **settings: Any) -> Any:
     defaults: dict[str, Any] = {"batch": Batch(tokens=48), "steps": 8, "epochs": 9, "checkpoint_seconds": 1e9}
     optimizer: Callable[..., torch.optim.Optimizer] = partial(torch.optim.AdamW, lr=0.02, fused=True)
-    optimizer = settings.pop("optimizer", optimizer)
+    optimizer, fp16 = settings.pop("optimizer", optimizer), settings.pop("fp16", False)
     return train(
         objective,
         LENGTHS,
@@ -67,6 +67,7 @@ def run(objective: Objective, folder: Path, *, collate: Any = collate, **setting
         accelerator=Accelerator(cpu=True),
         state_folder=folder / "state",
         console=None,
+        fp16=fp16,
     )
 
 
@@ -316,6 +317,26 @@ def test_gradients_that_are_not_finite_end_a_training_after_three_steps(models, 
         assert {"0.input_ids", "0.labels"} <= set(saved.files)
 
 
+def test_a_training_in_float16_follows_that_in_float32(models, tmp_path: Path) -> None:
+    """With a loss whose gradients would vanish in float16."""
+    small = {"mlm": replace(MLM, loss=lambda z, labels: 1e-6 * losses.mlm(z, labels))}
+    optimizer = partial(torch.optim.SGD, lr=1e5)
+    found = [models(small) for _ in range(2)]
+    before = weights(found[0])
+    for objective, fp16 in zip(found, (False, True), strict=True):
+        run(objective, tmp_path / str(fp16), clip=1e9, optimizer=optimizer, fp16=fp16)
+    exact, halved = (torch.cat([(v - before[n]).flatten() for n, v in weights(each).items()]) for each in found)
+    assert torch.cosine_similarity(exact, halved, 0) > 0.99
+    assert halved.norm().item() == pytest.approx(exact.norm().item(), rel=0.05)
+    assert not torch.equal(exact, halved)
+
+
+def test_in_float16_a_training_ends_at_the_lowest_scale(models, tmp_path: Path) -> None:
+    infinite = {"mlm": replace(MLM, loss=lambda z, labels: losses.mlm(z, labels) * float("inf"))}
+    with pytest.raises(UserError, match="15 steps in a row, until step 15; must be finite"):
+        run(models(infinite), tmp_path, steps=30, fp16=True)
+
+
 def test_a_step_whose_gradients_are_not_finite_is_skipped_and_counted(models, tmp_path: Path) -> None:
     """The others go on as if it had not been: with learning rates and random numbers of their own number."""
     weights: list[dict[str, torch.Tensor]] = []
@@ -407,9 +428,13 @@ def test_gates_are_clipped_apart_from_the_student(tiny_model) -> None:
     assert norm.item() == pytest.approx(1.0, rel=1e-4)
 
 
-def test_an_interrupted_run_resumes_exactly(models, tmp_path: Path) -> None:
-    """With dropout, in parts, over epochs, from a state some steps before the end of the run that died."""
+@pytest.mark.parametrize("fp16", [False, True])
+def test_an_interrupted_run_resumes_exactly(fp16: bool, models, tmp_path: Path, monkeypatch) -> None:
+    """With dropout, in parts, over epochs, from a state some steps before the end of the run that died. In float16 its
+    first steps are skipped, until the losses are scaled less."""
+    monkeypatch.setattr(nonfinite, "HALVINGS", 18)
     settings: dict[str, Any] = {"steps": 12, "batch": Batch(tokens=48, device_tokens=24), "checkpoint_seconds": 1e-9}
+    settings |= {"fp16": fp16}
     whole, broken, other = (models(dropout=0.2) for _ in range(3))
     done = run(whole, tmp_path / "whole", **settings)
     calls = 0
@@ -426,6 +451,8 @@ def test_an_interrupted_run_resumes_exactly(models, tmp_path: Path) -> None:
     at = state.load(tmp_path / "broken" / "state", models(), torch.optim.AdamW(models().parameters(), fused=True))
     assert at is not None
     assert 0 < at["step"] < 12
+    assert at["scaler"].get("scale", 0) < 2**18
+    assert bool(at["scaler"]) == fp16
     again = run(other, tmp_path / "broken", **settings)
     assert (again.steps, again.tokens) == (done.steps, done.tokens)
     for name, value in weights(whole).items():
