@@ -50,7 +50,7 @@ def of_words(words: Iterable[str]) -> Iterator[str]:
     if (number := sum(map(len, words := list(words)))) > CHARACTERS:
         yield (
             f"command line: got {number:,} characters; must be at most {CHARACTERS:,}; write long lists in a recipe of "
-            "your own, see docs/data.md"
+            "your own, see docs/data/several-tasks.md"
         )
         return
     for word in words:

@@ -66,7 +66,8 @@ class Task:
     question_answering, of the context."""
     prompts: list[str] | None = None
     """For embedding and retrieval, what is put before the first text and before the second, e.g. ["query: ", "passage:
-    "]. When null, the prompts in the teacher's settings for queries and documents in retrieval, else nothing."""
+    "]. When null, those in the teacher's settings: for queries and documents in retrieval, the default one in
+    embedding."""
     choices: Any = field(default=None, metadata=TEXTS)
     """For multiple_choice, column with the list of choices of each row, or a list of columns with one each."""
     label: Any = field(default=None, metadata=TEXTS)

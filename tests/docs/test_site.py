@@ -26,7 +26,6 @@ SITE: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8
 LONG = {
     "architecture.md",
     "compressing.md",
-    "data.md",
     "deploying.md",
     "findings.md",
     "measuring.md",

@@ -104,8 +104,8 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def documented(part: str) -> list[str]:
-    """The command of docs/data.md that has a part."""
-    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    """The command of docs/data/kinds/texts-alone.md that has a part."""
+    text = (Path(__file__).parents[2] / "docs" / "data" / "kinds" / "texts-alone.md").read_text()
     [line] = [line for line in re.findall(r"^python -m distill (.*)$", text, re.MULTILINE) if part in line]
     return shlex.split(line)
 

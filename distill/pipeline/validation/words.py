@@ -48,7 +48,7 @@ def _unreadable(word: str) -> str:
     if typed.parsed(f"{key}=x") is None and not key.startswith("~"):
         return (
             f"command line: got the key {key}; must be names of A-Z, a-z, 0-9, _ and - between dots; write other names "
-            "in a recipe of your own, see docs/data.md"
+            "in a recipe of your own, see docs/data/several-tasks.md"
         )
     if not equals or key.startswith("~"):
         return f"command line: got {word}; must be KEY=VALUE, or ~KEY; correct it"
@@ -57,7 +57,7 @@ def _unreadable(word: str) -> str:
     if value.startswith("{"):
         return (
             f"{key}: got a mapping with a name that is not of A-Z, a-z, 0-9, _ and -; must have such names on the "
-            "command line; write other names in a recipe of your own, see docs/data.md"
+            "command line; write other names in a recipe of your own, see docs/data/several-tasks.md"
         )
     plain = typed.unescaped(value)
     return (

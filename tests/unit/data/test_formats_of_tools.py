@@ -1,4 +1,4 @@
-"""Each format of the table in docs/data.md, as its tool writes it: the kind of task and the labels that it becomes."""
+"""Each format of docs/data/formats.md, as its tool writes it: the kind of task and the labels that it becomes."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ FORMATS: dict[str, tuple[str, str | Callable[[Path], None], str, Sequence[str]]]
     "BEIR and MTEB": ("rows", beir, "reranking", ()),
     "datasets, save_to_disk": ("rows", saved, "classification", ("calm", "loud", "odd")),
 }  # fmt: skip
-"""Format, as docs/data.md calls it -> name of the file or folder, its content, the kind and the labels."""
+"""Format, as docs/data/formats.md calls it -> name of the file or folder, its content, the kind and the labels."""
 
 
 @pytest.mark.quick(4)
@@ -211,7 +211,6 @@ def test_a_format_becomes_a_task(name: str, tmp_path: Path) -> None:
 
 
 def test_the_table_of_formats_has_each_of_them() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
-    section = page.partition("### Formats of tools")[2].partition("\n## ")[0].partition("\n### ")[0]
-    found = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")][2:]
+    page = (Path(__file__).parents[3] / "docs" / "data" / "formats.md").read_text()
+    found = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")][2:]
     assert found == [*FORMATS]
