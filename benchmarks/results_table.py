@@ -46,7 +46,7 @@ from distill.runtime.storage.atomic import read_json, write_bytes, write_text
 
 BENCHMARKS = Path("benchmarks/results")
 LEFT = "is of no committed run; remove it"
-COMPRESSING, FINDINGS, MEASURING = Path("docs/compressing.md"), Path("docs/findings.md"), Path("docs/measuring.md")
+QUANTIZING, FINDINGS, MEASURING = Path("docs/compress/quantize.md"), Path("docs/findings.md"), Path("docs/measuring.md")
 PERFORMANCE, RELIABILITY, REPORT = Path("docs/performance.md"), Path("docs/reliability.md"), Path("docs/report.md")
 
 
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 def documents(root: Path, runs: Runs, shown: str | None) -> dict[Path, str]:
     """Path below `root` -> text of each document. `shown` is the run README.md shows."""
-    names = (README, COMPRESSING, FINDINGS, PERFORMANCE, RELIABILITY, MEASURING, REPORT)
+    names = (README, QUANTIZING, FINDINGS, PERFORMANCE, RELIABILITY, MEASURING, REPORT)
     texts = {name: (root / name).read_text(encoding="utf-8") for name in names}
     if shown is None:
         link = re.search(rf"{RESULTS}/([^)]+)/results\.json", texts[README])
@@ -143,7 +143,7 @@ def left(root: Path, runs: Runs, texts: dict[Path, str]) -> list[Path]:
 _MEASUREMENTS: dict[str, tuple[Path, Callable[[dict[str, Any]], Table]]] = {
     "frameworks": (PERFORMANCE, speed.frameworks_table),
     "step": (PERFORMANCE, speed.step_table),
-    "quantize": (COMPRESSING, speed.quantize_table),
+    "quantize": (QUANTIZING, speed.quantize_table),
     "startup": (PERFORMANCE, speed.startup_table),
     "corpus": (PERFORMANCE, speed.corpus_table),
     "attention": (PERFORMANCE, speed.attention_table),

@@ -134,7 +134,7 @@ def test_commands_are_found() -> None:
     assert commands("```bash\npython -m distill.predict A b\n```\n", "distill.predict") == [["A", "b"]]
     assert len(COMMANDS) >= 50
     assert len(CALLS) >= 5
-    assert {"tags", "teachers", "students", "compressing", "running", "deploying"} <= {page.stem for page in WRITTEN}
+    assert {"tags", "folders", "losses", "speed", "running", "deploying"} <= {page.stem for page in WRITTEN}
 
 
 @pytest.mark.parametrize("arguments", COMMANDS)

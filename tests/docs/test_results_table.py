@@ -38,7 +38,7 @@ between
 <!-- coverage:end -->
 end
 """
-COMPRESSING = """# Compressing
+QUANTIZING = """# Quantize
 <!-- quantize:begin -->
 <!-- quantize:end -->
 end
@@ -143,9 +143,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def write_documents(root: Path) -> None:
-    (root / "docs").mkdir()
+    (root / "docs/compress").mkdir(parents=True)
     (root / "README.md").write_text(README)
-    (root / "docs/compressing.md").write_text(COMPRESSING)
+    (root / "docs/compress/quantize.md").write_text(QUANTIZING)
     (root / "docs/findings.md").write_text(FINDINGS)
     (root / "docs/performance.md").write_text(PERFORMANCE)
     (root / "docs/reliability.md").write_text(RELIABILITY)
@@ -545,10 +545,10 @@ QUANTIZED: dict[str, Any] = {
 }
 
 
-def test_the_page_on_compressing_shows_the_quantized_variants(root: Path) -> None:
+def test_the_page_on_quantizing_shows_the_quantized_variants(root: Path) -> None:
     write(root / "benchmarks/results/quantize.json", QUANTIZED)
     assert results_table.main([], root) == 0
-    text = (root / "docs/compressing.md").read_text()
+    text = (root / "docs/compress/quantize.md").read_text()
     assert "| onnxruntime | int8 | 110 | 181.0 | 2.40x [2.30, 2.50] |" in text
     assert "2 threads, Example CPU 9000, torch 2.13.0, onnxruntime 1.31.1. Speedup: over onnxruntime fp32" in text
 
@@ -591,7 +591,7 @@ def test_documents_without_results(tmp_path: Path) -> None:
     assert results_table.main([], tmp_path) == 0
     text = (tmp_path / "README.md").read_text()
     assert "No result is committed yet." in text
-    for page in ("compressing", "performance"):
+    for page in ("compress/quantize", "performance"):
         assert "Not measured yet." in (tmp_path / f"docs/{page}.md").read_text()
     assert "No run is committed yet." in (tmp_path / "docs/measuring.md").read_text()
     assert "No result is committed yet." in (tmp_path / "docs/results/README.md").read_text()
@@ -762,13 +762,13 @@ def test_the_page_on_performance_shows_steps_on_a_gpu(root: Path) -> None:
             "docs/results/bog/results.json: got no such file; must be a committed run; choose of big, small",
         ),
         ([], "<!-- results:end -->", "README.md: got no results markers"),
-        ([], "<!-- quantize:end -->", "docs/compressing.md: got no quantize markers"),
+        ([], "<!-- quantize:end -->", "docs/compress/quantize.md: got no quantize markers"),
     ],
 )
 def test_errors_are_one_line(
     root: Path, arguments: list[str], lost: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for document in (root / "README.md", root / "docs/compressing.md"):
+    for document in (root / "README.md", root / "docs/compress/quantize.md"):
         document.write_text(document.read_text().replace(lost, "") if lost else document.read_text())
     assert results_table.main(arguments, root) == 2
     error = capsys.readouterr().err

@@ -25,15 +25,12 @@ _Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, name, 
 SITE: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), _Loader)
 LONG = {
     "architecture.md",
-    "compressing.md",
     "deploying.md",
     "findings.md",
     "measuring.md",
     "performance.md",
     "reliability.md",
     "running.md",
-    "students.md",
-    "teachers.md",
 }
 """Pages that are still to be split or to be made simpler."""
 
