@@ -55,8 +55,8 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
    these, up to four hidden sizes and three FFN sizes are timed, with one layer and with three; times of the sizes
    between them are interpolated, and a shape's time is that of its faster form. Speedups are over the teacher's fastest
    float32 form. With `target.scheme`, on a GPU, and in recipes that do not quantize, there is one form, torch in the
-   last two cases. Measured times are kept in the [cache](running.md), and later runs on the same machine with the same
-   packages and lengths do not time again; times of a busy machine are not kept.
+   last two cases. Measured times are kept in the [cache](run/reuse.md), and later runs on the same machine with the
+   same packages and lengths do not time again; times of a busy machine are not kept.
 3. One shape is chosen for all tasks: of those that meet the target, the one that retains the largest estimated share
    of the margin (geometric mean over tasks). A model of this shape is then timed itself in both forms, beside the
    teacher, and if it misses the target by more than {near:.0%}, times are corrected and another shape is chosen.

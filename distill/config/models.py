@@ -148,4 +148,4 @@ class Cache:
     """Folder outside of run folders. When null, `distill` in `$XDG_CACHE_HOME` or `~/.cache`."""
     max_gib: float = field(default=MAX_GIB, metadata=at_least(0, "20 is the default, and with 0 nothing is reused"))
     """Maximum size. Beyond it, the entries that were not used for longest are removed. With 0 the run makes everything
-    itself, and keeps nothing for others but parsed files and token ids of tasks."""
+    itself, and keeps nothing for others."""

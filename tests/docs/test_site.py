@@ -24,13 +24,10 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, name, node: name)
 SITE: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), _Loader)
 LONG = {
-    "architecture.md",
-    "deploying.md",
     "findings.md",
     "measuring.md",
     "performance.md",
     "reliability.md",
-    "running.md",
 }
 """Pages that are still to be split or to be made simpler."""
 
