@@ -46,8 +46,8 @@ from distill.runtime.storage.atomic import read_json, write_bytes, write_text
 
 BENCHMARKS = Path("benchmarks/results")
 LEFT = "is of no committed run; remove it"
-QUANTIZING, FINDINGS, MEASURING = Path("docs/compress/quantize.md"), Path("docs/findings.md"), Path("docs/measuring.md")
-PERFORMANCE, RELIABILITY, REPORT = Path("docs/performance.md"), Path("docs/reliability.md"), Path("docs/report.md")
+QUANTIZING, REPORT, EXPLAIN = Path("docs/compress/quantize.md"), Path("docs/report.md"), Path("docs/explain")
+KEPT, HELPED, LIBRARIES = EXPLAIN / "results.md", EXPLAIN / "helped.md", EXPLAIN / "libraries.md"
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -86,10 +86,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 def documents(root: Path, runs: Runs, shown: str | None) -> dict[Path, str]:
     """Path below `root` -> text of each document. `shown` is the run README.md shows."""
-    names = (README, QUANTIZING, FINDINGS, PERFORMANCE, RELIABILITY, MEASURING, REPORT)
-    texts = {name: (root / name).read_text(encoding="utf-8") for name in names}
     if shown is None:
-        link = re.search(rf"{RESULTS}/([^)]+)/results\.json", texts[README])
+        link = re.search(rf"{RESULTS}/([^)]+)/results\.json", (root / README).read_text(encoding="utf-8"))
         shown = link[1] if link and link[1] in runs else next(iter(runs), None)
     elif shown not in runs:
         known = ", ".join(runs) or "none"
@@ -100,20 +98,22 @@ def documents(root: Path, runs: Runs, shown: str | None) -> dict[Path, str]:
     parts = {
         (README, "results"): "No result is committed yet." if shown is None else front_part(shown, runs),
         (REPORT, "ending"): ending_part(runs),
-        (MEASURING, "own"): own_part(runs),
-        (MEASURING, "compressed"): compressed_part(
+        (KEPT, "own"): own_part(runs),
+        (KEPT, "compressed"): compressed_part(
             compressed(runs), older_rules([name for name in runs if name.startswith(COMPRESSION)], runs)
         ),
-        (MEASURING, "kinds"): kinds_part(runs),
-        (FINDINGS, "chain"): chain_part(runs),
-        (FINDINGS, "levers"): levers_part(runs, LEVERS),
-        (FINDINGS, "ablation"): levers_part(runs, ABLATION),
+        (KEPT, "kinds"): kinds_part(runs),
+        (HELPED, "chain"): chain_part(runs),
+        (HELPED, "levers"): levers_part(runs, LEVERS),
+        (EXPLAIN / "not-helped.md", "ablation"): levers_part(runs, ABLATION),
     }
     for name, (document, table) in _MEASUREMENTS.items():
         file = root / BENCHMARKS / f"{name}.json"
         parts[document, name] = measured_part(table(read_json(file))) if file.is_file() else "Not measured yet."
+    texts: dict[Path, str] = {}
     for (document, name), content in parts.items():
-        texts[document] = between(document, texts[document], name, content)
+        text = texts.get(document) or (root / document).read_text(encoding="utf-8")
+        texts[document] = between(document, text, name, content)
     return texts | pages(runs) | {RESULTS / OPENINGS: openings_page(runs)}
 
 
@@ -141,20 +141,20 @@ def left(root: Path, runs: Runs, texts: dict[Path, str]) -> list[Path]:
 
 
 _MEASUREMENTS: dict[str, tuple[Path, Callable[[dict[str, Any]], Table]]] = {
-    "frameworks": (PERFORMANCE, speed.frameworks_table),
-    "step": (PERFORMANCE, speed.step_table),
+    "frameworks": (LIBRARIES, speed.frameworks_table),
+    "step": (LIBRARIES, speed.step_table),
     "quantize": (QUANTIZING, speed.quantize_table),
-    "startup": (PERFORMANCE, speed.startup_table),
-    "corpus": (PERFORMANCE, speed.corpus_table),
-    "attention": (PERFORMANCE, speed.attention_table),
-    "gpu": (PERFORMANCE, speed.gpu_table),
-    "embedders": (PERFORMANCE, speed.embedders_table),
-    "embedder_terms": (FINDINGS, speed.embedder_terms_table),
-    "coverage": (MEASURING, speed.coverage_table),
-    "chaos": (RELIABILITY, reliability.chaos_table),
-    "edits": (RELIABILITY, reliability.edits_table),
-    "fuzz": (RELIABILITY, reliability.fuzz_table),
-    "soak": (RELIABILITY, reliability.soak_table),
+    "startup": (LIBRARIES, speed.startup_table),
+    "corpus": (EXPLAIN / "corpora.md", speed.corpus_table),
+    "attention": (EXPLAIN / "cpu.md", speed.attention_table),
+    "gpu": (EXPLAIN / "gpu.md", speed.gpu_table),
+    "embedders": (LIBRARIES, speed.embedders_table),
+    "embedder_terms": (EXPLAIN / "embedder-terms.md", speed.embedder_terms_table),
+    "coverage": (EXPLAIN / "seeds.md", speed.coverage_table),
+    "chaos": (EXPLAIN / "interruptions.md", reliability.chaos_table),
+    "edits": (EXPLAIN / "edited-inputs.md", reliability.edits_table),
+    "fuzz": (EXPLAIN / "random-inputs.md", reliability.fuzz_table),
+    "soak": (EXPLAIN / "long-series.md", reliability.soak_table),
 }
 """File in benchmarks/results -> document with its markers, and the function of its table."""
 

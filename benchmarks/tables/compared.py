@@ -51,7 +51,7 @@ def own_part(runs: Runs) -> str:
                 continue
             rows.append(
                 (
-                    f"[{name}](results/{name}/README.md)",
+                    f"[{name}](../results/{name}/README.md)",
                     ", ".join(metric for scores in (student.scores or {}).values() for metric in scores),
                     f"{student.name}, {student.backend} {student.scheme}",
                     overview.cell([student], "retained"),
@@ -66,9 +66,10 @@ def own_part(runs: Runs) -> str:
     )
     notes = [
         f"The fastest variant of each target's student, one seed. Speedup: over {headline.REFERENCE}. Gain by "
-        "distillation: retained percentage points over the same student trained without a teacher, if the run has it.",
-        *([f"Under older rules, and only in [docs/results](results/README.md): {', '.join(older)}."] if older else []),
+        "distillation: retained percentage points over the same student trained without a teacher, if the run has it."
     ]
+    if older:
+        notes.append(f"Under older rules, and only in [docs/results](../results/README.md): {', '.join(older)}.")
     return measured_part(Table("Own files", columns, rows, 3, notes)) if rows else "No run is committed yet."
 
 

@@ -46,8 +46,9 @@ AGAIN = "make results NAME="
 INTRODUCTION = (
     "Each row of these tables is a run: one command, with one seed or several. Its page has the command, the machine, "
     "every model with its scores and times, and a picture; its folder has results.json, with every number. How each "
-    "number is measured is in [measuring](../measuring.md), and what was learned in [findings](../findings.md). This "
-    "makes a run again by its own command, after it says how long that took and on which processor:"
+    "number is measured is in [what retained % means](../explain/measuring.md) and the pages that it names. What was "
+    "learned is in [what helped](../explain/helped.md) and [what did not](../explain/not-helped.md). This makes a run "
+    "again by its own command, after it says how long that took and on which processor:"
 )
 NOTE = (
     "Retained %: what the student's fastest form keeps of the teacher's average over the tasks. Above chance: the "
@@ -55,8 +56,8 @@ NOTE = (
     "float32 variant, with the form. A run with several targets has the numbers of each, and the forms if they "
     "differ, in their order. Of several seeds it is the mean, of the speedup the mean on each processor; the page "
     "of the run has each seed and the intervals. Rules: whether the run was measured by the rules of today. The "
-    "page of a run under older ones says what they were, and the page on measuring what older chance and older "
-    "intervals are."
+    "page of a run under older ones says what they were. What older chance is stands in what retained % means, and "
+    "what older intervals are in intervals and tests and in how a speedup is measured."
 )
 
 

@@ -20,68 +20,25 @@ from tests.decoded import decoded, model_of
 
 complete = runpy.run_path(str(Path(__file__).parents[1] / "unit/report/conftest.py"))["complete"]
 
-README = """# Title
-<!-- results:begin -->
-<!-- results:end -->
-end
-"""
-REPORT = "<!-- ending:begin -->\n<!-- ending:end -->\n"
-MEASURING = """# Results
-<!-- compressed:begin -->
-<!-- compressed:end -->
-between
-<!-- own:begin -->
-<!-- own:end -->
-<!-- kinds:begin -->
-<!-- kinds:end -->
-<!-- coverage:begin -->
-<!-- coverage:end -->
-end
-"""
-QUANTIZING = """# Quantize
-<!-- quantize:begin -->
-<!-- quantize:end -->
-end
-"""
-FINDINGS = """# Findings
-<!-- chain:begin -->
-<!-- chain:end -->
-<!-- levers:begin -->
-<!-- levers:end -->
-<!-- ablation:begin -->
-<!-- ablation:end -->
-<!-- embedder_terms:begin -->
-<!-- embedder_terms:end -->
-end
-"""
-RELIABILITY = """# Reliability
-<!-- chaos:begin -->
-<!-- chaos:end -->
-<!-- edits:begin -->
-<!-- edits:end -->
-<!-- fuzz:begin -->
-<!-- fuzz:end -->
-<!-- soak:begin -->
-<!-- soak:end -->
-end
-"""
-PERFORMANCE = """# Performance
-<!-- frameworks:begin -->
-<!-- frameworks:end -->
-<!-- step:begin -->
-<!-- step:end -->
-<!-- startup:begin -->
-<!-- startup:end -->
-<!-- corpus:begin -->
-<!-- corpus:end -->
-<!-- gpu:begin -->
-<!-- gpu:end -->
-<!-- attention:begin -->
-<!-- attention:end -->
-<!-- embedders:begin -->
-<!-- embedders:end -->
-end
-"""
+PARTS = {
+    "README.md": ["results"],
+    "docs/compress/quantize.md": ["quantize"],
+    "docs/report.md": ["ending"],
+    "docs/explain/corpora.md": ["corpus"],
+    "docs/explain/cpu.md": ["attention"],
+    "docs/explain/edited-inputs.md": ["edits"],
+    "docs/explain/embedder-terms.md": ["embedder_terms"],
+    "docs/explain/gpu.md": ["gpu"],
+    "docs/explain/helped.md": ["levers", "chain"],
+    "docs/explain/interruptions.md": ["chaos"],
+    "docs/explain/libraries.md": ["frameworks", "step", "embedders", "startup"],
+    "docs/explain/long-series.md": ["soak"],
+    "docs/explain/not-helped.md": ["ablation"],
+    "docs/explain/random-inputs.md": ["fuzz"],
+    "docs/explain/results.md": ["compressed", "own", "kinds"],
+    "docs/explain/seeds.md": ["coverage"],
+}
+"""Page -> its generated parts."""
 STEP: dict[str, Any] = {
     "environment": {"cpu": "Example CPU 9000", "threads": 2, "gpu": None, "torch": "2.13.0"},
     **{"teacher_layers": 12, "student_layers": 6, "hidden": 768, "vocabulary": 30522, "dropout": 0.0},
@@ -143,14 +100,10 @@ def root(tmp_path: Path) -> Path:
 
 
 def write_documents(root: Path) -> None:
-    (root / "docs/compress").mkdir(parents=True)
-    (root / "README.md").write_text(README)
-    (root / "docs/compress/quantize.md").write_text(QUANTIZING)
-    (root / "docs/findings.md").write_text(FINDINGS)
-    (root / "docs/performance.md").write_text(PERFORMANCE)
-    (root / "docs/reliability.md").write_text(RELIABILITY)
-    (root / "docs/measuring.md").write_text(MEASURING)
-    (root / "docs/report.md").write_text(REPORT)
+    for page, parts in PARTS.items():
+        marked = "between\n".join(f"<!-- {part}:begin -->\n<!-- {part}:end -->\n" for part in parts)
+        (root / page).parent.mkdir(parents=True, exist_ok=True)
+        (root / page).write_text(f"# Title\n{marked}end\n")
 
 
 def write(path: Path, value: dict[str, Any]) -> None:
@@ -172,12 +125,12 @@ def test_readme_shows_the_named_run_until_another_is_named(root: Path) -> None:
     assert "| Student, int8 onnxruntime | 93.1 [92.0, 94.0] |" in second
     assert second.startswith("# Title\n<!-- results:begin -->\n| Model |")
     assert second.endswith("\n<!-- results:end -->\nend\n")
-    assert "-->\nbetween\n<!--" in (root / "docs/measuring.md").read_text()
+    assert "-->\nbetween\n<!--" in (root / "docs/explain/results.md").read_text()
 
 
 def test_kinds_are_shown_over_seeds_with_both_controls(root: Path) -> None:
     assert results_table.main([], root) == 0
-    assert "kinds:begin -->\nNo run is committed yet." in (root / "docs/measuring.md").read_text()
+    assert "kinds:begin -->\nNo run is committed yet." in (root / "docs/explain/results.md").read_text()
     for seed in (0, 1):
         run = complete()
         run["seeds"] = [seed]
@@ -190,7 +143,8 @@ def test_kinds_are_shown_over_seeds_with_both_controls(root: Path) -> None:
         student["retained"]["headline"] += seed
         write(root / f"docs/results/kinds/names/seed{seed}/results.json", run)
     assert results_table.main([], root) == 0
-    (row,) = (line for line in (root / "docs/measuring.md").read_text().splitlines() if line.startswith("| names |"))
+    lines = (root / "docs/explain/results.md").read_text().splitlines()
+    (row,) = (line for line in lines if line.startswith("| names |"))
     kind, target, _, teacher, int8, ours, baseline, control, seeds = (
         cell.strip() for cell in row.strip("|").split("|")
     )
@@ -212,7 +166,7 @@ def test_how_well_a_rare_label_is_found_is_shown_with_both_controls(root: Path) 
         model["detection"] = {"own": {"other": rare | {"positives": 300, "negatives": 12}, "alarm": rare}}
     write(root / "docs/results/kinds/guard/seed0/results.json", run)
     assert results_table.main([], root) == 0
-    lines = (root / "docs/measuring.md").read_text().splitlines()
+    lines = (root / "docs/explain/results.md").read_text().splitlines()
     (row,) = (line for line in lines if line.startswith("| guard | alarm |"))
     whole, results = headline.reference_teacher(decoded(run)), decoded(run)
     student, (_, baseline) = headline.chosen(results, None), headline.pair(results, None) or (None, None)
@@ -300,7 +254,8 @@ def test_values_of_the_curve_stand_in_the_order_of_the_seeds(root: Path) -> None
     path.write_text(json.dumps(run))
     (root / "docs/results/frontier/seed1").rename(root / "docs/results/frontier/seed2")
     assert results_table.main([], root) == 0
-    (row,) = [x.split(" | ") for x in (root / "docs/measuring.md").read_text().splitlines() if x.startswith("| 2x")]
+    lines = (root / "docs/explain/results.md").read_text().splitlines()
+    (row,) = [line.split(" | ") for line in lines if line.startswith("| 2x")]
     assert row[2].endswith("] (101.0, 99.0)")
     assert row[4] == "rte 84.1, cola 84.1"
     assert row[5].startswith("89.0 [92.0, 94.0] (-, 89.0), above chance")
@@ -329,9 +284,9 @@ def test_a_run_without_a_student_is_not_shown(root: Path, capsys: pytest.Capture
     assert "must have a student" in capsys.readouterr().err
 
 
-def test_the_page_on_performance_shows_the_step(root: Path) -> None:
+def test_a_page_shows_the_step(root: Path) -> None:
     assert results_table.main([], root) == 0
-    text = (root / "docs/performance.md").read_text()
+    text = (root / "docs/explain/libraries.md").read_text()
     assert "| all positions | 1,253 | 817 | - | 1.00x [1.00, 1.00] |" in text
     assert "| masked positions | 4,966 | 206 | 540 | 3.96x [3.71, 4.02] |" in text
     assert "Batch 8 x 128, 152 masked positions" in text
@@ -455,7 +410,7 @@ def test_each_target_of_a_compression_is_one_row_of_the_curve(root: Path) -> Non
         ]
         write(root / f"docs/results/frontier/one-seed{seed}/results.json", run)
     assert results_table.main([], root) == 0
-    page = (root / "docs/measuring.md").read_text()
+    page = (root / "docs/explain/results.md").read_text()
     (row,) = [line.split(" | ") for line in page.splitlines() if "| 4x" in line]
     assert row[1] == "int8 onnxruntime"
     assert row[2] == shown([93.1, 95.1], [(92.1, 94.1)] * 2)
@@ -472,7 +427,7 @@ def test_what_a_teacher_has_seen_stands_beside_the_curve(root: Path) -> None:
     for name, count in (("bert-base", 0), ("all-mpnet-base-v2 (folder x)", 1)):
         write(root / "docs/results/frontier/eight/results.json", run | {"teacher_name": name})
         assert results_table.main(["docs/results/frontier/eight"], root) == 0
-        text = (root / "docs/measuring.md").read_text()
+        text = (root / "docs/explain/results.md").read_text()
         assert text.count("The teacher all-mpnet-base-v2 was trained before on SNLI, MultiNLI") == count
 
 
@@ -486,13 +441,15 @@ def test_a_run_with_one_target_is_a_row_of_the_curve(root: Path) -> None:
     ]
     write(root / "docs/results/frontier/eight/results.json", run)
     assert results_table.main([], root) == 0
-    page = (root / "docs/measuring.md").read_text()
+    page = (root / "docs/explain/results.md").read_text()
     (row,) = [line.split(" | ") for line in page.splitlines() if "| 8x" in line]
     assert row[8:] == ["2 x 64 x 96", "Some, AMX", "0 |"]
 
 
-@pytest.mark.parametrize("group", ["levers", "ablation"])
-def test_settings_of_a_recovery_are_rows_of_the_findings(root: Path, group: str) -> None:
+@pytest.mark.parametrize(
+    ("group", "page"), [("levers", "docs/explain/helped.md"), ("ablation", "docs/explain/not-helped.md")]
+)
+def test_settings_of_a_recovery_are_rows_of_what_was_tried(root: Path, group: str, page: str) -> None:
     for lever, development in (("transfer-5x", (90.0, 92.0)), ("none", (80.0, None))):
         for seed, apart in enumerate(development):
             run = complete()
@@ -501,7 +458,7 @@ def test_settings_of_a_recovery_are_rows_of_the_findings(root: Path, group: str)
             student["retained"]["development"] = apart
             write(root / f"docs/results/{group}/{lever}/seed{seed}/results.json", run)
     assert results_table.main([], root) == 0
-    text = (root / "docs/findings.md").read_text()
+    text = (root / page).read_text()
     rows = {line.split(" | ")[0]: line for line in text.splitlines() if line.endswith(" | 0, 1 |")}
     assert list(rows) == ["| none", "| transfer 5x"]
     assert "| 91.0 (90.0, 92.0) |" in rows["| transfer 5x"]
@@ -526,7 +483,7 @@ def test_targets_that_were_cut_in_two_ways_are_compared(root: Path) -> None:
         ]
         write(root / f"docs/results/{way}/seed0/results.json", run)
     assert results_table.main([], root) == 0
-    text = (root / "docs/findings.md").read_text()
+    text = (root / "docs/explain/helped.md").read_text()
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| 4x") or line.startswith("| 8x")]
     assert [(row[0], row[1]) for row in rows] == [("| 4x", "the teacher"), ("| 4x", "the student before it")]
     assert all(row[2] == "93.1 [92.0, 94.0]" and row[6:] == ["2 x 64 x 96", "0 |"] for row in rows)
@@ -576,7 +533,7 @@ def test_check_finds_every_difference_and_writes_nothing(root: Path, capsys: pyt
     assert results_table.main([], root) == 0
     write(root / "benchmarks/results/step.json", step)
     assert results_table.main(["--check"], root) == 1
-    assert capsys.readouterr().err.startswith("docs/performance.md:")
+    assert capsys.readouterr().err.startswith("docs/explain/libraries.md:")
 
 
 def test_a_number_typed_by_hand_is_found(root: Path) -> None:
@@ -591,13 +548,13 @@ def test_documents_without_results(tmp_path: Path) -> None:
     assert results_table.main([], tmp_path) == 0
     text = (tmp_path / "README.md").read_text()
     assert "No result is committed yet." in text
-    for page in ("compress/quantize", "performance"):
-        assert "Not measured yet." in (tmp_path / f"docs/{page}.md").read_text()
-    assert "No run is committed yet." in (tmp_path / "docs/measuring.md").read_text()
+    for page in ("docs/compress/quantize.md", "docs/explain/libraries.md"):
+        assert "Not measured yet." in (tmp_path / page).read_text()
+    assert "No run is committed yet." in (tmp_path / "docs/explain/results.md").read_text()
     assert "No result is committed yet." in (tmp_path / "docs/results/README.md").read_text()
 
 
-def test_the_page_on_performance_shows_frameworks(root: Path) -> None:
+def test_a_page_shows_frameworks(root: Path) -> None:
     rows = [
         {
             "size": "base", "way": way, "training_rows": 1920, "seconds": [seconds, 90.0, 10.0],
@@ -612,12 +569,12 @@ def test_the_page_on_performance_shows_frameworks(root: Path) -> None:
         {"environment": facts, "batch": 32, "epochs": 3, "max_length": 128, "rows": rows},
     )
     assert results_table.main([], root) == 0
-    page = (root / "docs/performance.md").read_text()
+    page = (root / "docs/explain/libraries.md").read_text()
     assert "| base, 1,920 rows | distill | 50.0 | 700 | 2,000 | 3.20x [3.20, 3.20] | 70.0 | 91.2 | 0.10 |" in page
     assert "The teacher's accuracy: 75.0% (base)." in page
 
 
-def test_the_page_on_performance_shows_startup_and_corpora(root: Path) -> None:
+def test_a_page_shows_startup_and_corpora(root: Path) -> None:
     facts = {"cpu": "Example CPU", "threads": 2, "torch": "2.13", "tokenizers": "0.22"}
     start = {"until": "help", "command": "--help", "seconds": [0.61, 0.52, 0.5]}
     size = {"mib": 40, "seconds": 8.0, "stored_mib": 31.4, "peak_mib": 1234.0}
@@ -626,15 +583,15 @@ def test_the_page_on_performance_shows_startup_and_corpora(root: Path) -> None:
     write(root / "benchmarks/results/startup.json", {"environment": facts, "rows": [start], **more})
     write(root / "benchmarks/results/corpus.json", {"environment": facts, "rows": [size]})
     assert results_table.main([], root) == 0
-    page = (root / "docs/performance.md").read_text()
+    page = (root / "docs/explain/libraries.md").read_text()
     assert "| help | python -m distill --help | 0.5 | 0.6 |" in page
     assert "| first prediction, onnxruntime int8 | distill.load | 0.4 | 0.4 |" in page
     assert "onnxruntime int8: 101 MiB resident after it." in page
     assert "MiB of the packages that serving needs: 66 (numpy 55, tokenizers 11)." in page
-    assert "| 40 | 8.0 | 5.0 | 31 | 1,234 |" in page
+    assert "| 40 | 8.0 | 5.0 | 31 | 1,234 |" in (root / "docs/explain/corpora.md").read_text()
 
 
-def test_the_page_on_performance_shows_embedders(root: Path) -> None:
+def test_a_page_shows_embedders(root: Path) -> None:
     facts = {"cpu": "Example CPU", "threads": 2, "torch": "2.13", "sentence-transformers": "6.2"}
     ours = {
         "way": "distill_similarities",
@@ -647,7 +604,7 @@ def test_the_page_on_performance_shows_embedders(root: Path) -> None:
     settings = {"batch": 32, "epochs": 3, "learning_rate": 1e-4, "texts": 1920}
     write(root / "benchmarks/results/embedders.json", {"environment": facts, **settings, "rows": rows})
     assert results_table.main([], root) == 0
-    page = (root / "docs/performance.md").read_text()
+    page = (root / "docs/explain/libraries.md").read_text()
     assert "| the student to begin with | - | - | 0.610 | 0.700 |" in page
     assert "| distill, heavy term on similarities | 31.0 | 2.50x [1.20, 5.10] | 0.912 | 0.951 |" in page
     assert "In brackets: the 95% interval of the speedup." in page
@@ -655,12 +612,12 @@ def test_the_page_on_performance_shows_embedders(root: Path) -> None:
         row["seconds"] = row["seconds"][:2]  # from which an interval says nothing, also if one is stored
     write(root / "benchmarks/results/embedders.json", {"environment": facts, **settings, "rows": rows})
     assert results_table.main([], root) == 0
-    page = (root / "docs/performance.md").read_text()
+    page = (root / "docs/explain/libraries.md").read_text()
     assert "| distill, heavy term on similarities | 30.5 | 2.50x (2.40, 2.60) | 0.912 | 0.951 |" in page
     assert "Medians of 2 rounds. In parentheses: the speedup in each of the two rounds. 2 threads" in page
 
 
-def test_the_page_on_findings_shows_the_terms_of_embedders(root: Path) -> None:
+def test_a_page_shows_the_terms_of_embedders(root: Path) -> None:
     of_seeds = [
         {"rows": "texts", "weights": [0.05, 1.0], "seed": seed, "metric": "Spearman", "score": 80.0 + seed}
         | {"teacher_score": 90.0, "cosine": 70.0 + 10 * seed}
@@ -670,12 +627,12 @@ def test_the_page_on_findings_shows_the_terms_of_embedders(root: Path) -> None:
     measured = {"environment": {"torch": "2.13"}, **sizes, "rows": of_seeds}
     write(root / "benchmarks/results/embedder_terms.json", measured)
     assert results_table.main([], root) == 0
-    page = (root / "docs/findings.md").read_text()
+    page = (root / "docs/explain/embedder-terms.md").read_text()
     assert "| texts | Spearman | 0.05 | 1 | 81.0 (80.0, 82.0) | 80.0 (70.0, 90.0) | 90.0 |" in page
     assert "Mean over 2 seeds, and the value of each" in page
 
 
-def test_the_page_on_reliability_sums_what_was_done_to_runs(root: Path) -> None:
+def test_a_page_sums_what_was_done_to_runs(root: Path) -> None:
     disturbed = [{"how": how, "moment": 1.0, "at": "open run/x"} for how in ("killed", "full", "killed")]
     one = {"recipe": "prune", "processes": 1, "disturbances": disturbed, "damages": ["a: a bit"]}
     rows = [
@@ -684,13 +641,13 @@ def test_the_page_on_reliability_sums_what_was_done_to_runs(root: Path) -> None:
     ]
     write(root / "benchmarks/results/chaos.json", {"environment": {}, "rows": rows})
     assert results_table.main([], root) == 0
-    page = (root / "docs/reliability.md").read_text()
+    page = (root / "docs/explain/interruptions.md").read_text()
     assert "| prune | 1 | 2 | 0 | 0 | 1 | 1 | 0 | 1 |" in page
     assert "| prune | 2 | 2 | 0 | 0 | 1 | 1 | 1 | 0 |" in page
     assert "| all |  | 4 | 0 | 0 | 2 | 2 | 1 | 1 |" in page
 
 
-def test_the_page_on_reliability_sums_what_became_of_edits(root: Path) -> None:
+def test_a_page_sums_what_became_of_edits(root: Path) -> None:
     ends = [("equal", "equal"), ("refused", "equal"), ("told", "stale")]
     rows = [
         {"kind": kind, "runs": {"same folder": {"outcome": one}, "same cache": {"outcome": two}}}
@@ -698,20 +655,20 @@ def test_the_page_on_reliability_sums_what_became_of_edits(root: Path) -> None:
     ]
     write(root / "benchmarks/results/edits.json", {"environment": {}, "rows": rows})
     assert results_table.main([], root) == 0
-    page = (root / "docs/reliability.md").read_text()
+    page = (root / "docs/explain/edited-inputs.md").read_text()
     assert "| cell | 2 | 4 | 2 | 0 | 1 | 1 |" in page
     assert "| seed | 1 | 2 | 1 | 1 | 0 | 0 |" in page
     assert "| all | 3 | 6 | 3 | 1 | 1 | 1 |" in page
 
 
-def test_the_page_on_reliability_shows_random_cases(root: Path) -> None:
+def test_a_page_shows_random_cases(root: Path) -> None:
     rows = [{"kind": "model folders", "accepted": 1200, "refused": 34, "seconds": 1.0}]
     write(root / "benchmarks/results/fuzz.json", {"environment": {}, "rows": rows})
     assert results_table.main([], root) == 0
-    assert "| model folders | 1,234 | 1,200 | 34 |" in (root / "docs/reliability.md").read_text()
+    assert "| model folders | 1,234 | 1,200 | 34 |" in (root / "docs/explain/random-inputs.md").read_text()
 
 
-def test_the_page_on_reliability_shows_whether_long_series_grow(root: Path) -> None:
+def test_a_page_shows_whether_long_series_grow(root: Path) -> None:
     same = {"files": 20, "threads": 9, "processes": 0, "temporary": 2, "shared_memory": 0}
     rows = [
         {"series": series, "seconds": 60.0 * n, "runs": n // 2, "memory_mib": base + n, **same}
@@ -720,23 +677,23 @@ def test_the_page_on_reliability_shows_whether_long_series_grow(root: Path) -> N
     ]
     write(root / "benchmarks/results/soak.json", {"environment": {}, "minutes": 24, "rows": rows})
     assert results_table.main([], root) == 0
-    page = (root / "docs/reliability.md").read_text()
+    page = (root / "docs/explain/long-series.md").read_text()
     assert "| sweep | 3 | 1 | 902 | 20 | 9 | 0 | 2 | 0 |" in page
     assert "| calls | 24 | 12 | 1,023 | 20 | 9 | 0 | 2 | 0 |" in page
 
 
-def test_the_page_on_performance_shows_attention(root: Path) -> None:
+def test_a_page_shows_attention(root: Path) -> None:
     kinds = {
         kind: {"ms": ms, "speedup": 400 / ms} for kind, ms in (("sdpa", 400.0), ("eager", 320.4), ("quick", 250.0))
     }
     facts = {"environment": {"cpu": "Example CPU", "threads": 2, "torch": "2.13"}, "repeats": 5}
     write(root / "benchmarks/results/attention.json", facts | {"rows": [{"dropout": 0.1, "length": 64, **kinds}]})
     assert results_table.main([], root) == 0
-    page = (root / "docs/performance.md").read_text()
+    page = (root / "docs/explain/cpu.md").read_text()
     assert "| 0.1 | 64 | 400 | 320 | 250 | 1.60x |" in page
 
 
-def test_the_page_on_performance_shows_steps_on_a_gpu(root: Path) -> None:
+def test_a_page_shows_steps_on_a_gpu(root: Path) -> None:
     sizes = {
         "kind": "task distillation",
         "rows": 32,
@@ -748,7 +705,7 @@ def test_the_page_on_performance_shows_steps_on_a_gpu(root: Path) -> None:
     facts = {"environment": {"gpu": "Example GPU", "torch": "2.13"}, "matrix_flops": 7.58e14}
     write(root / "benchmarks/results/gpu.json", facts | {"rows": [row]})
     assert results_table.main([], root) == 0
-    page = (root / "docs/performance.md").read_text()
+    page = (root / "docs/explain/gpu.md").read_text()
     assert "| task distillation | 32 x 16 | and CUDA graphs | 4.4 | 116,364 | 3.59x | 4 |" in page
     assert "758 TFLOP/s. Medians of 2 rounds of ten steps; one Example GPU, torch 2.13." in page
 

@@ -253,7 +253,7 @@ def extrapolations(losses: Iterable[Losses]) -> Callable[[Shape], int]:
 
 SHALLOW = 2
 """Shapes with fewer layers are chosen last. The estimate prefers one wide layer at speedups from 12x on, which recovers
-far less than two narrow ones (docs/findings.md)."""
+far less than two narrow ones (docs/explain/not-helped.md)."""
 
 
 def estimated(losses: Iterable[Losses]) -> Callable[[Shape], Any]:

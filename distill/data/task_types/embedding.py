@@ -20,7 +20,7 @@ from distill.models.families.record import ABSENT, VECTORS
 SCALE = 20.0
 """Factor of cosines where they are logits: 1 / 0.05, as in MultipleNegativesRankingLoss of sentence-transformers. A
 term between the logits of student and teacher is divided by it, so that its gradients to cosines do not grow with it
-and hide the gradients of the term on vectors (docs/findings.md has the ablation)."""
+and hide the gradients of the term on vectors (docs/explain/embedder-terms.md has the ablation)."""
 
 _SMALLEST = 1e-12
 
