@@ -23,6 +23,7 @@ from benchmarks.tables.compared import chain_part, compressed_part, kinds_part, 
 from benchmarks.tables.front import README, ending_part, front_part
 from benchmarks.tables.markers import between, measured_part
 from benchmarks.tables.pages import COMPRESSED, OPENINGS, PICTURE, PRUNED, pages
+from benchmarks.tables.pictures import pictures as drawings
 from benchmarks.tables.runs import (
     ABLATION,
     COMPRESSION,
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
             print(f"{path}: {what}", file=sys.stderr)
         return 1 if wrong else 0
     for path, text in texts.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
         write_text(root / path, text)
     for name, results in pictured(runs).items():
         over, below = headline.reference(results), figure.second(results)
@@ -114,7 +116,7 @@ def documents(root: Path, runs: Runs, shown: str | None) -> dict[Path, str]:
     for (document, name), content in parts.items():
         text = texts.get(document) or (root / document).read_text(encoding="utf-8")
         texts[document] = between(document, text, name, content)
-    return texts | pages(runs) | {RESULTS / OPENINGS: openings_page(runs)}
+    return texts | pages(runs) | drawings(shown, runs) | {RESULTS / OPENINGS: openings_page(runs)}
 
 
 def differing(root: Path, runs: Runs, texts: dict[Path, str]) -> dict[Path, str]:

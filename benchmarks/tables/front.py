@@ -28,14 +28,23 @@ ACROSS = 110
 BOTH: tuple[headline.Key, ...] = ("retained", "above_chance")
 
 
+def of_seeds(name: str, runs: Runs) -> Sequence[Results]:
+    """The run `name`, and its repetitions with other seeds."""
+    beside = [run for other, run in runs.items() if Path(other).parent == Path(name).parent]
+    return next(group for _, group in overview.grouped(beside, trained) if any(run is runs[name] for run in group))
+
+
+def students_of(name: str, runs: Runs) -> dict[str | None, list[Model]]:
+    """The slowest and the fastest target of a run -> the student of each seed, in the variant that serves."""
+    asked = headline.targets(runs[name]) or [None]
+    return {target: [_student(run, target) for run in of_seeds(name, runs)] for target in (asked[0], asked[-1])}
+
+
 def front_part(name: str, runs: Runs) -> str:
     """The table of README.md: the teacher, the same in the variant of the first student, and the students of the
     slowest and of the fastest target. Over the seeds of the run `name`, with its command."""
-    beside = [run for other, run in runs.items() if Path(other).parent == Path(name).parent]
-    seeds = next(group for _, group in overview.grouped(beside, trained) if any(run is runs[name] for run in group))
-    asked = headline.targets(runs[name]) or [None]
-    ends = list(dict.fromkeys((asked[0], asked[-1])))
-    students = {target: [_student(run, target) for run in seeds] for target in ends}
+    seeds, students = of_seeds(name, runs), students_of(name, runs)
+    ends = list(students)
     variant = headline.variant(students[ends[0]][0])
     teachers = [m for run in seeds for m in headline.of_role(run, "teacher") if headline.variant(m) == variant]
     # The reference of both ratios: what it retains, and its speedup, are 1 by definition.

@@ -525,6 +525,7 @@ def test_check_finds_every_difference_and_writes_nothing(root: Path, capsys: pyt
         "README.md",
         "docs/results/big/README.md",
         "docs/results/README.md",
+        "docs/pictures/curve.svg",
         "docs/results/small/frontier.png",
     ]
     assert {path: path.read_bytes() for path in root.rglob("*.md")} == before

@@ -6,6 +6,7 @@ import re
 import runpy
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -72,6 +73,28 @@ def test_a_page_is_short_and_so_are_its_sentences(name: str) -> None:
     assert len(text.split()) <= MOST_WORDS
     long = [s for part in re.split(r"\n\n|\n- |\n\d+\. ", text) for s in re.split(r"(?<=[.:?!])\s", part)]
     assert not [sentence for sentence in long if len(sentence.split()) > MOST_IN_A_SENTENCE]
+
+
+@pytest.mark.parametrize("picture", sorted((DOCS / "pictures").glob("*.svg")), ids=lambda picture: picture.stem)
+def test_a_picture_is_whole_and_on_a_page(picture: Path) -> None:
+    """Its texts end inside of it: a letter of a wide font takes some 7 pixels."""
+    drawn = ElementTree.parse(picture).getroot()
+    width = float(drawn.attrib["viewBox"].split()[2])
+    for text in drawn.iter("{http://www.w3.org/2000/svg}text"):
+        long, x = 7.0 * len(text.text or ""), float(text.attrib["x"])
+        left = x - {"start": 0, "middle": long / 2, "end": long}[text.attrib["text-anchor"]]
+        assert left > -8
+        assert left + long < width + 8, text.text
+    pages = [ROOT / "README.md", *(DOCS / name for name in written())]
+    assert any(f"pictures/{picture.name})" in page.read_text(encoding="utf-8") for page in pages)
+
+
+def test_the_curve_has_the_numbers_of_readme() -> None:
+    text = (DOCS / "pictures" / "curve.svg").read_text(encoding="utf-8")
+    shown = re.findall(r">[^<]*?(\d+\.\d)%<", text)
+    assert len(shown) == 4
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(re.search(rf"\b{number}(%| \[)", readme) for number in shown)
 
 
 def test_every_recipe_of_the_table_of_choices_exists() -> None:
