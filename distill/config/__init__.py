@@ -133,6 +133,8 @@ class Config:
         metadata=one_of(*TRACKERS, advice="null tracks nothing", words=f"one of {', '.join(TRACKERS)}, or null"),
     )
     """Experiment tracker that gets losses, learning rates, throughput and results while a run goes on."""
+    log: str = field(default="text", metadata=one_of("text", "json", "quiet", advice="text is for people"))
+    """What a run prints: lines of text, one JSON object a line for programs, or, with quiet, its end alone."""
     output: str | None = None
     """Run folder. When null, a folder under outputs/ that is named after the recipe and the changed settings."""
 

@@ -24,6 +24,7 @@ from distill.pipeline.validation.launch import launch
 from distill.pipeline.validation.place import place
 from distill.pipeline.validation.rules import binding, defaults, flatten
 from distill.runtime import progress, quoting
+from distill.runtime.messages import TEXT, console_for
 from distill.runtime.storage import atomic, cache, checksums, disk_errors, run_folder, structs
 
 if TYPE_CHECKING:
@@ -82,10 +83,12 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
     run_folder.claim(folder)
     with run_folder.locked(folder), cache.using(config.cache.dir, config.cache.max_gib):
         _same_settings(folder, config)
-        _sweep(folder)
-        _print(cache.note())
+        console = console_for(config.log)
+        for line in [*_sweep(folder), cache.note()]:
+            if line and atomic.is_main():  # before the machine is known
+                console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
         _check_files(config)
-        ctx = _context(config, recipe, overrides, folder)
+        ctx = _context(config, recipe, overrides, folder, console)
         from distill import report
         from distill.pipeline.collect import results, tracked
         from distill.pipeline.context.pending import pending_steps
@@ -117,7 +120,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
             paths = report.write(measured, folder)
             artifacts = _artifacts(ctx.plan.of(Export), folder, shared=ctx.shared)
             pages = {name: path for name, path in paths.items() if not name.startswith("picture")}
-            report.show(Run(folder_name(folder), measured), {**pages, **artifacts}, ctx.machine.console)
+            report.show(Run(folder_name(folder), measured), {**pages, **artifacts}, _for_the_end(console))
             ctx.machine.tracker.results(tracked(measured.models))
         ctx.machine.tracker.end()
         _push(repositories, ctx.config, ctx.recipe, ctx.machine)
@@ -193,28 +196,26 @@ def _check_files(config: Config) -> None:
         check_files(config, stored_head(str(name)) if local else None)
 
 
-def _sweep(folder: Path) -> None:
-    """Remove temporary files of killed runs, and damaged files, on the main process only.
+def _for_the_end(console: Console) -> Console:
+    """The console that shows the end of a run, which is never quiet."""
+    return console_for(TEXT) if console.quiet else console
+
+
+def _sweep(folder: Path) -> list[str]:
+    """Remove temporary files of killed runs, and damaged files, on the main process only. Returns lines about it.
 
     Raises:
         ConfigError: if the file with the decisions of a run with a budget is damaged.
     """
     if not atomic.is_main():
-        return
+        return []
     run_folder.sweep(folder)
     if checksums.changed(folder / run_folder.LADDER):
         raise ConfigError(
             f"{folder / run_folder.LADDER}: got another content than the run wrote; must be unchanged, because it has "
             "what the run measured and decided; set output=NEW_FOLDER"
         )
-    for line in run_folder.mend(folder):
-        _print(line)
-
-
-def _print(line: str | None) -> None:
-    """Print a line, if there is one, before the machine is known, on the main process only."""
-    if line and atomic.is_main():
-        Console(soft_wrap=True).print(printable(line), highlight=False, markup=False)
+    return run_folder.mend(folder)
 
 
 def _run_pending(ctx: Context, step: Step, pending: list[Step], remaining: Remaining) -> None:
@@ -258,14 +259,14 @@ def _same_settings(folder: Path, config: Config) -> None:
             )
 
 
-def _context(config: Config, recipe: str, overrides: list[str], folder: Path) -> Context:
+def _context(config: Config, recipe: str, overrides: list[str], folder: Path, console: Console) -> Context:
     # These imports are slow, so they are done only for a checked run.
     from distill.pipeline.context import Context
     from distill.pipeline.context.folder import RunFolder
     from distill.runtime.machine import start
 
     command = quoting.command(["python", "-m", "distill", *map(discreet, overrides)])
-    machine = start(config.device, config.precision, config.threads, config.tracker, folder)
+    machine = start(config.device, config.precision, config.threads, config.tracker, folder, console)
     machine.check_shared(folder)
     inside = RunFolder(folder)
     inside.check_links()

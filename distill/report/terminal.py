@@ -15,6 +15,7 @@ from distill.report.decision import decided
 from distill.report.page import Banner, Block, Bullets, Code, Heading, Headline, Paragraph, Picture, summary, use
 from distill.report.table import Table
 from distill.report.variants import Run
+from distill.runtime.messages import events
 
 _COLOURS = {"teacher": "dim", "student": "bold", "member": "dim"}
 """Role of a model -> style of its row; others have none."""
@@ -25,8 +26,13 @@ _OMITTED = ("Role", "Speedup, same backend")
 
 
 def show(run: Run, paths: Mapping[str, Path] | None = None, console: Console | None = None) -> None:
-    """Print the end of a run: what to ship, `paths` (name of a file -> its path), and how it is used."""
+    """Print the end of a run: what to ship, `paths` (name of a file -> its path), and how it is used. On a console of
+    JSON lines, that is one object."""
     made = decided(run)
+    if console is not None and (to := events(console)) is not None:
+        files = {name: str(path) for name, path in (paths or {}).items()}
+        to.event(ship=made.sentences, use=[dict(use) for use in made.uses], files=files)
+        return
     show_blocks(summary(run.results, made), paths, console)
     show_blocks(use(made), None, console)
 

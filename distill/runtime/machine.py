@@ -6,7 +6,6 @@ import datetime
 import functools
 import os
 import secrets
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from rich.console import Console
 
 from distill.errors import ConfigError, discreet, printable_lines
 from distill.runtime.cores import cores as cores
+from distill.runtime.messages import TEXT, console_for
 from distill.runtime.network import name_interface
 from distill.runtime.single_process import alone
 from distill.runtime.tracker import Tracker
@@ -134,6 +134,7 @@ def start(
     threads: int | None = None,
     tracker: str | None = None,
     folder: Path | None = None,
+    console: Console | None = None,
 ) -> Machine:
     """Set up device, threads and precision.
 
@@ -143,6 +144,7 @@ def start(
         threads: number of CPU threads of each process; None divides the machine's cores.
         tracker: name of an experiment tracker that Accelerate knows.
         folder: the run folder, in which trackers write their files.
+        console: where lines are printed; by default the terminal, as with `log=text`.
 
     Raises:
         ConfigError: for a device that the machine does not have, and for a precision that the device does not have.
@@ -175,11 +177,10 @@ def start(
     # Where training may round more, what it computes in float32 may be in TF32. Scoring in float32 sets its own.
     matmul = "medium" if fast else "high" if on_gpu and found != "fp32" else "highest"
     torch.set_float32_matmul_precision(matmul)
-    console = Console(width=None if sys.stdout.isatty() else 120)
     several = accelerator.num_processes > 1
     waiting = torch.distributed.new_group(backend="gloo", timeout=STAGE) if several else None
     most = threads or cores()
-    machine = Machine(accelerator, console, found, most, shared_threads, fast, waiting)
+    machine = Machine(accelerator, console or console_for(TEXT), found, most, shared_threads, fast, waiting)
     machine.log(
         f"on {accelerator.device}, {shared_threads} threads, training in {found}"
         f"{f', in {accelerator.num_processes} processes' if several else ''}"

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from distill.errors import printable
+from distill.runtime.messages import events
 
 T = TypeVar("T")
 
@@ -85,6 +86,9 @@ class Bar:
         elif self.console is not None and time.monotonic() - self.shown >= PLAIN_SECONDS:
             self.shown = time.monotonic()
             remaining = (self._per_step() or 0.0) * max(0, self.total - done)
+            if (to := events(self.console)) is not None:
+                to.event(name=self.name, step=done, of=self.total, text=text, seconds_left=round(remaining))
+                return
             parts = (f"step {done}/{self.total}", text, f"{duration(remaining)} left")
             line = f"{self._title()}: {', '.join(filter(None, parts))}"
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)

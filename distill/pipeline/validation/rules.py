@@ -15,7 +15,7 @@ from distill.errors import Line, Problem
 
 FREE = (
     *("output", "cache.dir", "cache.max_gib", "threads", "device", "push", "push_private", "push_dry_run"),
-    *("tracker", "report.hourly_rate", "report.purpose"),
+    *("tracker", "log", "report.hourly_rate", "report.purpose"),
 )
 """Settings that may differ when a run is resumed, because they do not change what is trained."""
 

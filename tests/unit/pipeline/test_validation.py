@@ -42,6 +42,7 @@ EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
     "threads": ([0, -2], [1, None]),
     "precision": (["fp8", 16], ["auto", "bf16", "fp16", "tf32", "fp32"]),
     "tracker": (["tensorbord"], [None]),
+    "log": (["loud"], ["text", "json", "quiet"]),
     "push": (["student", "me/", "me/a b", "me/a/b", "/x", 3], ["me/student", "me/a-b_c.d", None]),
     "device": (["gpu"], ["auto", "cpu", "cuda"]),
     "teacher.kind": (["hubb"], ["embedded", "random"]),
