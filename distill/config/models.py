@@ -33,8 +33,8 @@ class Teacher:
     """Hub names or local folders when kind is ensemble. Students are built from the first."""
     weights: Any = None
     """Weight of each of `names` in the mean of their probabilities or, of embedders, of their similarities, e.g. [2,1];
-    equal weights when null. With `learned`, which embedders cannot have, each task has the weights that score best on
-    every tenth training row. No teacher is fine-tuned on these rows. On a corpus the weights are equal."""
+    equal weights when null. With `learned`, which embedders cannot have, each task has the weights of the least loss
+    on every tenth training row. No teacher is fine-tuned on these rows. On a corpus the weights are equal."""
     window: int | None = field(default=None, metadata=at_least(16, "null cuts no text into windows"))
     """Maximum tokens of a task's text that the teacher reads at once. A longer text is read in overlapping windows,
     whose probabilities are averaged. When null, no text may be longer than the teacher can read."""

@@ -32,7 +32,7 @@ class Options:
     backend: str | None = None
     """torch, onnxruntime, ...; that of the fastest artifact in float."""
     scheme: str | None = None
-    """fp32, bf16, ...; bf16 on a GPU that has it, else fp32."""
+    """fp32, bf16, ...; on a GPU bf16 or fp16, whichever it is fast in, else fp32."""
     device: str = "cpu"
     """Of torch: cpu, cuda or cuda:1."""
     threads: int | None = None

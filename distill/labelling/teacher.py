@@ -33,7 +33,7 @@ _AT_ONCE = 8192
 
 def loaded(folder: Path, options: Options, known: Plan | None, say: Callable[[str], None]) -> Model:
     """The teacher, in the form of a folder of labels that was begun, unless options name another: by default the
-    fastest in float32, and bf16 on a GPU where runs train in it too.
+    fastest in float32, and on a GPU the precision in which runs train there.
 
     Raises:
         ConfigError: for a folder of several heads, and for a model whose outputs cannot be soft labels.
