@@ -55,7 +55,9 @@ def _parser(prog: str = PROG) -> Parser:
     parser.add_argument("--separator", help="between the values of a CSV")
     parser.add_argument("--soft-label", metavar="NAME", default="soft", help="new column of the soft labels (soft)")
     parser.add_argument("--backend", help="torch, onnxruntime, ...; by default that of the fastest artifact in float")
-    parser.add_argument("--scheme", help="fp32, bf16, ...; by default, on a GPU, bf16 or fp16, whichever it is fast in, else fp32")
+    parser.add_argument(
+        "--scheme", help="fp32, bf16, ...; by default, on a GPU, bf16 or fp16, whichever it is fast in, else fp32"
+    )
     parser.add_argument("--device", default="cpu", help="of torch: cpu, cuda or cuda:1")
     parser.add_argument("--threads", metavar="N", type=count, help="of the CPU; all cores by default")
     parser.add_argument("--max-length", metavar="N", type=count, help="tokens of a text; by default as in training")
