@@ -33,17 +33,24 @@ Scores = dict[str, dict[str, Number]]
 class Worst(Record, frozen=True):
     task: Text
     percent: Number
+    """Of the teacher's score."""
 
 
 class Retained(Record, frozen=True):
     """Percent of the teacher's score: of the macro scores over all tasks, and over the tasks of the headline."""
 
     macro: Number | None
+    """Of the macro score over all tasks."""
     headline: Number | None
+    """Of the macro score over the tasks of the headline: the retained % of the reports."""
     mean_of_ratios: Number | None
+    """Mean of the percents of the single tasks."""
     worst: Worst | None
+    """The task that retains least."""
     ci95: Interval | None
+    """Of `headline`."""
     left_out: list[Text] | UnsetType = UNSET
+    """Tasks that do not count, because the teacher's score is not above 0."""
     above_chance: Number | UnsetType | None = UNSET
     """Of the scores minus the scores of the best constant predictor."""
     above_chance_ci95: Interval | UnsetType | None = UNSET
@@ -58,8 +65,11 @@ class Calibration(Record, frozen=True):
     """The temperature is None where there is no development split on which it could be chosen."""
 
     ece: Amount
+    """Expected calibration error."""
     temperature: Amount | None
+    """By which the logits are divided; chosen on development rows."""
     ece_scaled: Amount | None
+    """Expected calibration error with it."""
     bins: list[Bin]
     bins_scaled: list[Bin] = []
 
@@ -79,13 +89,16 @@ class Identity(Record, frozen=True):
     name: Text
     """The label shown to people, e.g. `student 2x`."""
     scheme: Text
+    """Number format: fp32, bf16, int8, ..."""
     backend: Text
+    """The runtime: torch, onnxruntime or openvino."""
 
 
 class Model(Identity, frozen=True):
     """A model in one scheme on one backend. A failed one has only what was measured before it failed."""
 
     role: Role
+    """teacher, student, baseline, self-trained, pruned (before recovery) or member (of an ensemble)."""
     step: Text
     """The stage of the recipe that made the model."""
     target: Text | None
@@ -93,12 +106,19 @@ class Model(Identity, frozen=True):
     member: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
     """Which model of an ensemble, counted from 1."""
     path: Text | UnsetType | None = UNSET
+    """Of its file or folder, in the run folder."""
     parameters: Count | UnsetType | None = UNSET
+    """Number of weights."""
     size_mib: Amount | UnsetType | None = UNSET
+    """Of its file."""
     gmacs: Amount | UnsetType | None = UNSET
+    """Billions of multiply-accumulates for a sequence of 128 tokens."""
     latency_ms: list[Latency] | UnsetType = UNSET
+    """For each of the timed inputs."""
     throughput_per_second: Amount | UnsetType | None = UNSET
+    """Texts a second, in batches."""
     requests: Requests | UnsetType | None = UNSET
+    """Times of single texts."""
     requests_ms: list[Amount] = []
     """The time of each of these texts, in an order that all models share."""
     from_text: dict[str, FromText] = {}
@@ -112,14 +132,19 @@ class Model(Identity, frozen=True):
     energy_missing: Text = ""
     """Why they are None."""
     scores: Scores | UnsetType = UNSET
+    """On the reported rows."""
     macro: Number | UnsetType | None = UNSET
     """The macro score over all tasks."""
     calibration_error: Amount | UnsetType | None = UNSET
+    """Mean of `ece` over tasks."""
     calibration: dict[str, Calibration] = {}
+    """Of each task with classes."""
     near_constant: list[Text] | UnsetType = UNSET
     """Tasks on which at least 99% of the predictions are one class."""
     score_ci95: dict[str, dict[str, Interval]] = {}
+    """Intervals of `scores` over the rows."""
     by_length: dict[str, list[OfLength]] = {}
+    """Of each task, for parts of the rows by length."""
     recall: Scores = {}
     """Task -> label -> percent."""
     beside: Scores = {}
@@ -133,10 +158,12 @@ class Model(Identity, frozen=True):
     vectors: dict[str, dict[str, VectorForm]] = {}
     """Task -> form of the vectors of an embedder -> its size and its scores; of models in torch float32."""
     retained: Retained | UnsetType | None = UNSET
+    """null where there is no teacher to compare with."""
     speedup: Speedup | UnsetType | None = UNSET
     cost_per_million: Amount | UnsetType | None = UNSET
     """The price of a million rows at report.hourly_rate, in its currency."""
     failed: Text = ""
+    """Why it has no more numbers."""
 
 
 MEASURED = ("parameters", "size_mib", "latency_ms", "scores", "retained", "speedup")
@@ -146,24 +173,37 @@ MEASURED = ("parameters", "size_mib", "latency_ms", "scores", "retained", "speed
 class Coverage(Record, frozen=True):
     task: Text
     split: Text
+    """Of the reported rows."""
     rows: Count
+    """Number of rows that were scored."""
     official_rows: Count | None
+    """Number of rows of the whole split, where that is known."""
     in_headline: bool
+    """Whether the headline counts the task."""
     limited: bool | UnsetType = UNSET
+    """Whether a limit left rows out."""
     labels: dict[str, Count] | UnsetType = UNSET
     """Label -> number of rows; with spans, type of spans -> number of spans."""
     spans: bool | UnsetType = UNSET
+    """Whether `labels` counts spans."""
     stand_in: bool | UnsetType = UNSET
+    """Whether generated rows stand in for the real data set."""
 
 
 class Stage(Record, frozen=True):
     name: Text
     target: Text | None
+    """Where a recipe has several."""
     kind: Text
+    """train, baseline, prune, vocabulary, quantize, evaluate or export."""
     seconds: Amount | None
+    """null where it was not measured."""
     tokens_per_second: Amount | None
+    """Of training."""
     peak_memory_mib: Amount | None
+    """Of the process, or of the GPU."""
     skipped: Text = ""
+    """Why it was not run."""
     reused: bool | UnsetType = UNSET
     """Whether an earlier run made it. These figures are that run's."""
     log: Annotated[list[tuple[Number, Number]], Meta(max_length=50)] = []
@@ -178,12 +218,16 @@ class Pruned(Record, frozen=True):
     step: Text
     target: Text | None
     layers: Count
+    """Number of layers."""
     hidden: Count
+    """Width of the hidden states."""
     ffn: Count
+    """Width of the feed-forward layers."""
     over: Literal["same", "float32"] | UnsetType = UNSET
     """The reference of the speedups: the teacher in the same variant, or its fastest float32 variant. In older results
     it is the same variant for torch alone."""
     tried: Count | UnsetType = UNSET
+    """Number of shapes whose time was predicted."""
     predicted_ms: Amount | UnsetType = UNSET
     predicted_speedup: Amount | UnsetType = UNSET
     backend: Text = ""
@@ -207,6 +251,7 @@ class MadeFrom(Record, frozen=True):
 
     name: Text
     hub: Text | None
+    """Its repository."""
     license: Text | None
     license_name: Text = ""
     license_link: Text = ""
@@ -216,6 +261,7 @@ class Waterfall(Record, frozen=True):
     """What each change gave, cumulative from the teacher on: depth, width, vocabulary, the runtime, the scheme."""
 
     step: Text
+    """The change."""
     speedup: Amount
     retained: Number | None
     target: Text | UnsetType | None = UNSET
@@ -230,6 +276,7 @@ class Test(Record, frozen=True):
     """Score of a minus score of b, in points."""
     ci95: Interval | None
     p: Amount
+    """Of the difference."""
     test: Literal["mcnemar", "bootstrap"]
     scope: Text | None
     """A task; None for the macro scores over the tasks of the headline."""
@@ -274,11 +321,14 @@ class Origin(Record, frozen=True):
 
     recipe: Text
     command: str
+    """As it was typed."""
     version: Text
+    """Of distill."""
     seeds: Annotated[list[int], Meta(min_length=1)]
     teacher_name: Text = ""
     made_from: list[MadeFrom] = []
     smoke: bool | UnsetType = UNSET
+    """Whether `limit=smoke` was set: then no number means anything."""
     untaught: bool | UnsetType = UNSET
     """The student itself learned from labels alone, and from no teacher."""
 
@@ -287,32 +337,41 @@ class Results(Origin, frozen=True, kw_only=True):
     """With the fields of `Statistics`."""
 
     schema: Literal[4]
+    """Number of the format."""
     older_rules: Text = ""
     """A sentence on the rules under which it was measured, if they are not the current ones."""
     load: Load = BATCH
     """How the models will be asked: texts in batches, or one at a time. Speedups without a name of inputs are with
     it."""
     taught_start: bool | UnsetType = UNSET
+    """Whether the student and its control start from weights that a teacher trained."""
     heads: Literal["shared"] | UnsetType = UNSET
     """The student's tasks share one encoder: sizes and times are those of all tasks together."""
     least_retained: Number | UnsetType = UNSET
+    """`target.retained`, where it was set."""
     environment: dict[str, Fact]
     """The machine and its packages: an open list of facts."""
     fingerprints: dict[str, Text | None] | UnsetType = UNSET
     """Of the data, the models and the code of the run."""
     coverage: Annotated[list[Coverage], Meta(min_length=1)]
+    """The rows that were scored, of each task and split."""
     openings: list[Opening] | UnsetType = UNSET
     """Each time that the run read the rows that it reports; UNSET for a run without this record."""
     models: Annotated[list[Model], Meta(min_length=1)]
+    """Every model in every variant."""
     chance: Scores | UnsetType = UNSET
     near_chance: list[Text] | UnsetType = UNSET
     tests: list[Test] | UnsetType = UNSET
     detectable: dict[str, Amount | None] | UnsetType = UNSET
     drawn_together: dict[str, Count] = {}
     notes: list[Text] | UnsetType = UNSET
+    """Sentences on what a reader should know."""
     pruned: list[Pruned] = []
+    """The shapes that pruning chose."""
     waterfall: list[Waterfall] | UnsetType = UNSET
+    """What each change gave."""
     stages: list[Stage]
+    """The steps of the run, in their order."""
 
     @property
     def gpu(self) -> str:

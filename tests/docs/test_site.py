@@ -41,10 +41,11 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert {*listed} == {"results/README.md", *(file for file in files if not file.startswith("results/"))}
 
 
-@pytest.mark.parametrize("name", ["settings", pytest.param("recipes", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["settings", "results-json", pytest.param("recipes", marks=pytest.mark.slow)])
 def test_a_generated_page_is_current(name: str) -> None:
-    generator = runpy.run_path(str(DOCS / f"{name}.py"))
-    assert (DOCS / f"{name}.md").read_text(encoding="utf-8") == generator["page"](), f"run python docs/{name}.py"
+    script = f"{name.replace('-', '_')}.py"
+    generator = runpy.run_path(str(DOCS / script))
+    assert (DOCS / f"{name}.md").read_text(encoding="utf-8") == generator["page"](), f"run python docs/{script}"
 
 
 def test_settings_have_every_setting_of_a_composed_run() -> None:
