@@ -100,6 +100,7 @@ def test_sizes_are_of_the_built_student_and_the_target_is_of_the_pruned_one(run:
     assert shape["ffn"] == pruned.intermediate_size <= 40
 
 
+@pytest.mark.slow
 def test_a_single_task_may_have_the_one_head_of_a_shared_encoder(run: Any, tmp_path: Path) -> None:
     given = ["student.heads=shared", "pipeline=[finetune_teacher,finetune,export]", "stages.finetune.start=teacher"]
     more = ["stages.export.quantized=null", "stages.export.evaluated=null", "~stages.finetune.terms.vectors"]

@@ -67,6 +67,7 @@ def question(row: int) -> tuple[str, list[str]]:
     return f"{SENTENCES[row // 2]} {row}", choices
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("exported", [True, False])
 def test_choices(exported: bool, tmp_path: Path) -> None:
     a, b = pair_of_models(tmp_path, "MultipleChoice")
@@ -132,6 +133,7 @@ def words_f1(ours: str, true: str) -> float:
     return 2 * shared / (len(own) + len(other))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("exported", [True, False])
 def test_answers(exported: bool, tmp_path: Path) -> None:
     a, b = pair_of_models(tmp_path, "QuestionAnswering")
@@ -184,6 +186,7 @@ def cosines(model: Path, first: Sequence[str], second: Sequence[str]) -> np.ndar
     return (x * y).sum(1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", [None, "embedding"])
 def test_vectors_of_pairs(kind: str | None, tmp_path: Path) -> None:
     a, b = embedders(tmp_path)

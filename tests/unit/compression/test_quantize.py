@@ -77,6 +77,7 @@ def test_names_and_files_of_schemes_are_unique() -> None:
     assert len(set(names)) == len({scheme.file for scheme in SCHEMES.values()}) == len(names)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", THERE)
 def test_it_is_smaller_has_similar_logits_and_prints_nothing(
     classifier: Make, make: Make, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -23,6 +23,7 @@ from distill.pipeline.context import keys, pending
 from distill.pipeline.context.folder import BEGUN, RunFolder
 from distill.pipeline.context.keys import Keys
 from distill.runtime import outside, versions
+from distill.runtime.messages import console_for
 from distill.runtime.storage import atomic, run_folder, structs
 
 PIPELINE = ["adapt", "pretrain", "finetune_teacher", "finetune"]
@@ -227,7 +228,7 @@ def test_steps_run_with_other_versions_are_reported_and_kept(
 def test_the_command_in_results_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distill.runtime.machine.start", lambda *_: SimpleNamespace(check_shared=lambda _: None))
     words = ["recipe=prune", "tasks.train='https://me:word@host/a.csv?sig=abc'"]
-    made = pipeline._context(load_config(words), "prune", words, tmp_path)
+    made = pipeline._context(load_config(words), "prune", words, tmp_path, console_for("quiet"))
     assert shlex.split(made.command)[3:] == ["recipe=prune", "tasks.train='https://...@host/a.csv?...'"]
 
 
