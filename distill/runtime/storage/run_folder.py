@@ -31,14 +31,7 @@ OPENINGS = "openings.jsonl"
 """File with a line for each time that the run read rows that it reports, to which lines are added only."""
 
 _NOT_IN_THE_NAME = (
-    "recipe=",
-    "hydra.",
-    "output=",
-    "push=",
-    "push_private=",
-    "push_dry_run=",
-    "report.purpose=",
-    "log=",
+    *("recipe=", "hydra.", "output=", "log=", "push=", "push_private=", "push_dry_run=", "report.purpose="),
 )
 """Settings on which the name of a run folder does not depend."""
 _CLAIM_TEXT = "distill made this folder for a run, which may replace or remove anything in it.\n"
