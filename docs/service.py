@@ -18,6 +18,12 @@ model = distill.load(os.environ["FOLDER"], threads=int(os.environ.get("THREADS",
 app = FastAPI(title=f"{model.backend} {model.scheme}")
 
 
+@app.get("/health")
+def health() -> dict[str, str]:
+    """Which artifact answers. The model is loaded before the first request, so an answer means that it is ready."""
+    return {"backend": model.backend, "scheme": model.scheme}
+
+
 class Request(BaseModel):
     texts: list[str]
 

@@ -53,6 +53,11 @@ def address(folder: Path, tmp_path: Path) -> Iterator[str]:
             process.terminate()
 
 
+def got(address: str, path: str) -> Any:
+    with urllib.request.urlopen(f"{address}/{path}", timeout=30) as answer:
+        return json.load(answer)
+
+
 def asked(address: str, body: Any) -> tuple[int, Any]:
     request = urllib.request.Request(
         f"{address}/predict", json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -69,3 +74,4 @@ def test_the_service_answers_as_the_model_does(folder: Path, address: str) -> No
     texts = ["a small boat", "snow"]
     assert asked(address, {"texts": texts}) == (200, distill.load(folder, threads=1).predict(texts))
     assert asked(address, {})[0] == 422
+    assert got(address, "health") == {"backend": "torch", "scheme": "fp32"}

@@ -18,6 +18,8 @@ from distill.inference import latency
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = ROOT / ".node" / "node_modules"
 TINY = runpy.run_path(str(ROOT / "tests" / "tiny.py"))
+FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "onnx/model.onnx", "onnx/model_int8.onnx")
+"""The files that docs/deploy/browser.md says to copy."""
 TEXTS = ["the small boat crossed the harbour", "snow begins", "storm " * 30]
 
 pytestmark = [
@@ -41,11 +43,15 @@ def test_transformers_js_answers_as_transformers_does(family: str, tmp_path: Pat
     export_onnx(folder, folder / "onnx" / "model.onnx")
     rows = [latency.synthetic((1, 16), 20, seed=1)]
     MAKE["onnxruntime"](folder / "onnx" / "model.onnx", folder / "onnx" / "model_int8.onnx", [], rows)
+    copied = tmp_path / "copied"
+    (copied / "onnx").mkdir(parents=True)
+    for name in FILES:
+        shutil.copy(folder / name, copied / name)
     shutil.copy(ROOT / "docs" / "predict.mjs", script)
     (tmp_path / "node_modules").symlink_to(MODULES)  # where Node.js looks for packages of the script
     expected = transformers.pipeline("text-classification", str(folder), top_k=None, device="cpu")(TEXTS)
     for dtype, tolerance in (("fp32", 1e-4), ("int8", 0.2)):
-        done = subprocess.run(["node", script, folder, dtype, *TEXTS], capture_output=True, text=True)
+        done = subprocess.run(["node", script, copied, dtype, *TEXTS], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         for found, wanted in zip(json.loads(done.stdout), expected, strict=True):
             scores = {row["label"]: row["score"] for row in found}
