@@ -109,18 +109,19 @@ def _term(label: str, term: Term) -> str:
     """A term in words: its weight, what it compares, and its loss with its values."""
     target, values = term.loss["_target_"], {k: v for k, v in term.loss.items() if not RESERVED.fullmatch(k)}
     same = term.features, target
-    alike = [about for about, file in _files() if (file["features"], file["loss"]["_target_"]) == same]
-    about = alike[0] if alike else f"{FEATURE_KINDS[term.features].compares}."
+    alike = {name: about for name, about, file in _files() if (file["features"], file["loss"]["_target_"]) == same}
+    only = next(iter(alike.values())) if len(alike) == 1 else f"{FEATURE_KINDS[term.features].compares}."
+    about = alike.get(label, only)
     loss = ", ".join([target.rpartition(".")[2], *(f"{key} {value:g}" for key, value in values.items())])
     layers = "" if term.layers == "last" or not FEATURE_KINDS[term.features].layers else f"; layers {term.layers}"
     return f"{term.weight:g} x {label}: {about} (loss {loss}{layers})"
 
 
 @functools.cache
-def _files() -> list[tuple[str, dict[str, Any]]]:
-    """The header and the content of each file of a term."""
+def _files() -> list[tuple[str, str, dict[str, Any]]]:
+    """The name, the header and the content of each file of a term."""
     files = sorted((config.folder("conf") / "term").glob("*.yaml"))
-    return [(header(file)[0], yaml.safe_load(file.read_text(encoding="utf-8"))) for file in files]
+    return [(file.stem, header(file)[0], yaml.safe_load(file.read_text(encoding="utf-8"))) for file in files]
 
 
 def _losses(settings: Config) -> Iterator[str]:

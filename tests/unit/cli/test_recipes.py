@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from distill import losses
-from distill.cli.recipes import explained, listed, main
+from distill import config, losses
+from distill.cli.recipes import explained, header, listed, main
 from distill.config import load_config, recipes
 from distill.config.baselines import expanded
 
@@ -36,6 +36,8 @@ def test_stages_weights_and_losses_are_those_of_the_settings(name: str) -> None:
         told = re.findall(r"([\d.]+) x (\w+): .*?\(loss (\w+)", part)
         weighted = {label: term for label, term in terms.items() if term.weight > 0}
         assert told == [(f"{t.weight:g}", label, t.loss["_target_"].split(".")[-1]) for label, t in weighted.items()]
+        files = {label: config.folder("conf") / "term" / f"{label}.yaml" for label in weighted}
+        assert all(header(file)[0] in part for file in files.values() if file.is_file())
     explained_losses = re.findall(r"(\w+): ", stages[2])
     assert {*explained_losses} & {*losses.__all__} == {*re.findall(r"\(loss (\w+)", stages[0])}
 
