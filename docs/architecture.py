@@ -21,7 +21,7 @@ ROOMS = (
     *("compression", "deploy", "report", "api", "labelling", "pipeline", "cli"),
 )
 """The rooms, which are folders or files of distill/. A module imports only from its room and from rooms before it."""
-COMMANDS = ("__main__", "predict", "label", "compare", "advise", "recipes", "look", "choose")
+COMMANDS = ("__main__", "predict", "label", "compare", "advise", "recipes", "look", "choose", "example")
 """Files beside the rooms: each makes one command of `cli/` callable as `python -m distill.NAME`."""
 
 Graph = dict[str, set[str]]

@@ -32,6 +32,7 @@ COMMANDS = {
     "compare": Command("distill.cli.compare.command", "two models on the rows of a file: agreement, scores, latency"),
     "look": Command("distill.cli.look.command", "what a model, or a teacher and its student, compute from one text"),
     "report": Command("distill.report.__main__", "one page on all runs below a folder, or the variant to ship"),
+    "example": Command("distill.cli.example.command", "files of made-up tickets, to try the commands on"),
     "recipes": Command("distill.cli.recipes", "the recipes with their papers, or the stages and terms of one"),
     "choose": Command("distill.cli.choose.command", "which encoder to start from, by sourced scores and times here"),
     "advise": Command("distill.cli.advise", "how fast a model can get on this machine, before anything is trained"),

@@ -15,7 +15,6 @@ EXAMPLES = {
     "recipe=distilbert": "runs anywhere, no download",
     "recipe=prune teacher.name=FOLDER tasks.train=FILE": "your own model and labelled file",
     "recipe=auto teacher.name=FOLDER tasks.train=FILE": "the fastest that retains 97%, in an hour",
-    "recipe=distilbert tasks=glue tasks.path=DIR": "real GLUE from a folder",
     "-m recipe=distilbert seed=0,1,2": "a sweep; finished runs are skipped",
     "recipe=distilbert --cfg job": "every setting of a recipe",
 }

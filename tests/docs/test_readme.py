@@ -21,6 +21,7 @@ from hydra.core.override_parser.types import Override
 from distill.cli import advise, label, predict, recipes
 from distill.cli.choose import command as choose
 from distill.cli.compare import command as compare
+from distill.cli.example import command as example
 from distill.cli.look import command as look
 from distill.config import load_config
 from distill.config.feature_kinds import FEATURE_KINDS
@@ -47,6 +48,7 @@ PARSERS = {
     "distill.advise": advise._parser,
     "distill.recipes": recipes._parser,
     "distill.choose": choose._parser,
+    "distill.example": example._parser,
     "distill.predict": predict._parser,
     "distill.compare": compare._parser,
     "distill.label": label._parser,

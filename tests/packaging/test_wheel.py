@@ -48,7 +48,7 @@ def test_holds_the_source_the_settings_and_the_recipes_and_nothing_else(wheel: P
     expected |= {f"distill/report/web/{n}" for ending in ("html", "css", "js") for n in relative(WEB, f"*.{ending}")}
     expected |= {f"distill/conf/{n}" for n in relative(ROOT / "conf", "*.yaml")}
     expected |= {f"distill/recipes/{n}" for n in relative(ROOT / "recipes", "*.yaml")}
-    expected |= {"distill/cli/choose/encoders.yaml"}
+    expected |= {"distill/cli/choose/encoders.yaml", "distill/cli/example/tickets.yaml"}
     assert {"distill/conf/config.yaml", "distill/recipes/distilbert.yaml"} <= names
     assert "distill/report/web/page.js" in names
     assert names == expected | {"distill/py.typed"}

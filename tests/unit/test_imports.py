@@ -82,6 +82,7 @@ def test_no_circular_import() -> None:
 LIGHT = (
     "runtime.storage.file_hashes config config.plan config.instantiate models.families data.task_types data.task"
     " data.files pipeline.validation deploy.export.record report predict label compare look advise recipes choose"
+    " example"
     " __main__"
     " cli.compare.comparison cli.compare.page cli.compare.write cli.run cli.help_text report.__main__"
 ).split()

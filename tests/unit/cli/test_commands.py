@@ -134,8 +134,8 @@ def test_another_word_is_one_line_that_names_the_commands(
     assert main() == 2
     shown = word.replace("\x1b", "\\x1b")
     assert capsys.readouterr().err == (
-        f"command line: got {shown}; must be run, predict, label, compare, look, report, recipes, choose, advise, or a "
-        f"setting KEY=VALUE of a run; {advice.format(STARTS[start])}\n"
+        f"command line: got {shown}; must be run, predict, label, compare, look, report, example, recipes, choose, "
+        f"advise, or a setting KEY=VALUE of a run; {advice.format(STARTS[start])}\n"
     )
 
 

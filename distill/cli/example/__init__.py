@@ -1,0 +1,1 @@
+"""`distill example`: files of made-up tickets, to try the commands on."""
