@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import IO, Any, TextIO, cast
 
 from rich.console import Console
 
@@ -41,10 +41,11 @@ class JsonLines(io.TextIOBase):
 def console_for(log: str) -> Console:
     """The console of a run, by the setting `log`."""
     if log == JSON:
-        return Console(file=JsonLines(sys.stdout), width=LONGEST, color_system=None)
+        return Console(file=cast(IO[str], JsonLines(sys.stdout)), width=LONGEST, color_system=None)
     return Console(width=None if sys.stdout.isatty() else 120, quiet=log == QUIET)
 
 
 def events(console: Console) -> JsonLines | None:
     """Where a console writes objects, if it is one of JSON lines."""
-    return console.file if isinstance(console.file, JsonLines) else None
+    file: Any = console.file
+    return file if isinstance(file, JsonLines) else None
