@@ -40,13 +40,18 @@ def students_of(name: str, runs: Runs) -> dict[str | None, list[Model]]:
     return {target: [_student(run, target) for run in of_seeds(name, runs)] for target in (asked[0], asked[-1])}
 
 
+def teachers_of(seeds: Sequence[Results], variant: str) -> list[Model]:
+    """The teacher of each seed in a variant."""
+    return [m for run in seeds for m in headline.of_role(run, "teacher") if headline.variant(m) == variant]
+
+
 def front_part(name: str, runs: Runs) -> str:
     """The table of README.md: the teacher, the same in the variant of the first student, and the students of the
     slowest and of the fastest target. Over the seeds of the run `name`, with its command."""
     seeds, students = of_seeds(name, runs), students_of(name, runs)
     ends = list(students)
     variant = headline.variant(students[ends[0]][0])
-    teachers = [m for run in seeds for m in headline.of_role(run, "teacher") if headline.variant(m) == variant]
+    teachers = teachers_of(seeds, variant)
     # The reference of both ratios: what it retains, and its speedup, are 1 by definition.
     rows = [
         ("Teacher, float32", number(100), number(100), times(1)),

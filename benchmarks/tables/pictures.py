@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.tables.drawing import Drawing
-from benchmarks.tables.front import of_seeds, students_of
+from benchmarks.tables.front import of_seeds, students_of, teachers_of
 from benchmarks.tables.runs import Runs, processor, served
 from distill.evaluation.results import Model, Results
 from distill.report import averages, headline, overview
@@ -16,12 +16,12 @@ from distill.report import averages, headline, overview
 PICTURES = Path("docs/pictures")
 LEFT, RIGHT, TOP, BOTTOM = 70, 712, 84, 372
 """Pixels of the edges of the plot in `curve`."""
-LOWEST, HIGHEST = 75.0, 102.0
-"""Retained % at its lower and upper edge."""
-FASTEST = 32.0
-"""Speedup at its right edge."""
-TEACHER = (6, 384, 1536)
-"""Layers, width and FFN width of all-MiniLM-L6-v2, by its config."""
+SLOWEST = 0.8
+"""Speedup at its left edge."""
+MINILM, TEACHER = "all-MiniLM-L6-v2", (6, 384, 1536)
+"""A teacher, and its layers, width and FFN width, by its config."""
+Point = tuple[float, float]
+"""Speedup and retained % of a model, or the means of several."""
 
 
 def pictures(shown: str | None, runs: Runs) -> dict[Path, str]:
@@ -29,76 +29,72 @@ def pictures(shown: str | None, runs: Runs) -> dict[Path, str]:
     plain: dict[str, Callable[[], Drawing]] = {"flow": flow, "splits": splits, "recipes": recipes}
     drawn = {name: draw() for name, draw in plain.items()}
     if shown is not None:
-        drawn |= {"curve": curve(shown, runs), "pruned": pruned(runs[shown])}
+        drawn["curve"] = curve(shown, runs)
+    if shown is not None and runs[shown].teacher_name.startswith(MINILM):
+        drawn["pruned"] = pruned(runs[shown])
     return {PICTURES / f"{name}.svg": drawing.svg() for name, drawing in drawn.items()}
-
-
-def _x(speedup: float) -> float:
-    return LEFT + (RIGHT - LEFT) * math.log(speedup / 0.8) / math.log(FASTEST / 0.8)
-
-
-def _y(retained: float) -> float:
-    return BOTTOM - (BOTTOM - TOP) * (min(max(retained, LOWEST), HIGHEST) - LOWEST) / (HIGHEST - LOWEST)
 
 
 def curve(name: str, runs: Runs) -> Drawing:
     """Retained % against speedup of README's run: means over seeds, and each seed."""
     seeds, students = of_seeds(name, runs), students_of(name, runs)
-    first = next(iter(students.values()))
-    teachers = [
-        m
-        for run in seeds
-        for m in headline.of_role(run, "teacher")
-        if headline.variant(m) == headline.variant(first[0])
-    ]
+    variant = headline.variant(next(iter(students.values()))[0])
+    groups = {
+        "teacher": {variant: teachers_of(seeds, variant)},
+        "student": students,
+        "baseline": {t: [m for run in seeds if (m := served(run, t)[1]) is not None] for t in students},
+    }
+    points = {role: {key: _points(models) for key, models in found.items()} for role, found in groups.items()}
+    means = {role: {key: _mean(each) for key, each in found.items() if each} for role, found in points.items()}
+    every = [(1.0, 100.0), *(point for found in points.values() for each in found.values() for point in each)]
+    lowest, highest = 5 * math.floor(min(kept for _, kept in every) / 5), max(kept for _, kept in every) + 2
+    doublings = math.ceil(math.log2(max(speed for speed, _ in every)))
+
+    def at(point: Point) -> Point:
+        """Where a point is in the picture."""
+        across = math.log(point[0] / SLOWEST) / math.log(2**doublings / SLOWEST)
+        return LEFT + (RIGHT - LEFT) * across, BOTTOM - (BOTTOM - TOP) * (point[1] - lowest) / (highest - lowest)
+
     drawing = Drawing(760, 456, "Score kept against speed, of a model, of its int8 form and of students of it")
     drawing.text(24, 34, "Score kept against speed", bold=True)
     names = ", ".join(headline.task_names(seeds[0]))
     drawing.text(
         24,
         54,
-        f"{averages.average_name(seeds[0])}: {names}. Means of {len(seeds)} seeds; small dots are seeds.",
+        f"{averages.average_name(seeds[0])}: {names}. Means over seeds; each small dot is a seed.",
         "soft",
     )
-    for percent in range(int(LOWEST), int(HIGHEST) + 1, 5):
-        drawing.line([(LEFT, _y(percent)), (RIGHT, _y(percent))], "rule")
-        drawing.text(LEFT - 10, _y(percent) + 5, f"{percent}%", "soft", anchor="end")
-    for speed in (1, 2, 4, 8, 16, 32):
-        drawing.text(_x(speed), BOTTOM + 22, f"{speed}x", "soft", anchor="middle")
+    for percent in range(lowest, math.floor(highest) + 1, 5):
+        y = at((1.0, percent))[1]
+        drawing.line([(LEFT, y), (RIGHT, y)], "rule")
+        drawing.text(LEFT - 10, y + 5, f"{percent}%", "soft", anchor="end")
+    for speed in (2**number for number in range(doublings + 1)):
+        drawing.text(at((speed, 100))[0], BOTTOM + 22, f"{speed}x", "soft", anchor="middle")
     drawing.text(
         (LEFT + RIGHT) / 2, BOTTOM + 42, "speed, over the model's fastest float32 form", "soft", anchor="middle"
     )
     drawing.text(24, 442, f"Model: {seeds[0].teacher_name.split(' (')[0]}, fine-tuned. {processor(seeds[0])}.", "soft")
-    groups = {
-        "teacher": [teachers],
-        "student": [*students.values()],
-        "baseline": [[m for run in seeds if (m := served(run, target)[1]) is not None] for target in students],
-    }
-    means = {role: [_mean(models) for models in found if _points(models)] for role, found in groups.items()}
-    drawing.line([(_x(1), _y(100)), *(_at(mean) for mean in [*means["teacher"], *means["student"]])], "first")
-    drawing.line([_at(mean) for mean in means["baseline"]], "second")
+    drawing.line([at((1.0, 100.0)), *map(at, [*means["teacher"].values(), *means["student"].values()])], "first")
+    drawing.line([*map(at, means["baseline"].values())], "second")
     for role, colour in (("student", "first"), ("baseline", "second")):
-        for point in (point for models in groups[role] for point in _points(models)):
-            drawing.dot(*_at(point), 2.5, colour)
-    for target, mean in zip(students, means["student"], strict=False):
-        x, y = _at(mean)
+        for point in (point for each in points[role].values() for point in each):
+            drawing.dot(*at(point), 2.5, colour)
+    for target, mean in means["student"].items():
+        x, y = at(mean)
         drawing.dot(x, y, 7, "first")
         drawing.text(x + 10, y - 30, f"student for {target}: {mean[1]:.1f}%", "first", anchor="middle")
-    for number, mean in enumerate(means["baseline"]):
-        (x, y), what = _at(mean), "without a teacher: " if number == 0 else ""
+    for number, mean in enumerate(means["baseline"].values()):
+        (x, y), what = at(mean), "without a teacher: " if number == 0 else ""
         drawing.dot(x, y, 7, "second", hollow=True)
         side, anchor = (16, "start") if number else (-16, "end")
         drawing.text(x + side, y + 5, f"{what}{mean[1]:.1f}%", "second", anchor=anchor)
-    drawing.dot(_x(1), _y(100), 7, "ink")
-    drawing.text(_x(1), _y(100) - 14, "your model", anchor="middle")
-    for x, y in map(_at, means["teacher"]):
+    x, y = at((1.0, 100.0))
+    drawing.dot(x, y, 7, "ink")
+    drawing.text(x, y - 14, "your model", anchor="middle")
+    for x, y in map(at, means["teacher"].values()):
         drawing.dot(x, y, 7, "first")
-        drawing.text(x, y + 28, f"your model, {headline.variant(first[0])}", anchor="middle")
+        drawing.text(x, y + 28, f"your model, {variant}", anchor="middle")
     return drawing
-
-
-Point = tuple[float, float]
-"""Speedup and retained % of a model, or the means of several."""
 
 
 def _points(models: Sequence[Model]) -> list[Point]:
@@ -106,14 +102,9 @@ def _points(models: Sequence[Model]) -> list[Point]:
     return [*zip(speeds, kept, strict=False)]
 
 
-def _mean(models: Sequence[Model]) -> Point:
-    speeds, kept = zip(*_points(models), strict=True)
+def _mean(points: Sequence[Point]) -> Point:
+    speeds, kept = zip(*points, strict=True)
     return fmean(speeds), fmean(kept)
-
-
-def _at(point: Point) -> Point:
-    """Where a point is in the picture."""
-    return _x(point[0]), _y(point[1])
 
 
 def pruned(results: Results) -> Drawing:

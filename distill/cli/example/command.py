@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from distill.cli.options import Parser, exit_code
+from distill.errors import ConfigError
 from distill.runtime import quoting
 from distill.runtime.storage import outputs
 
@@ -64,12 +65,18 @@ def _parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Exit code: 0, 2 for files that exist already, 130 after Ctrl-C."""
+    """Exit code: 0, 2 for files that exist already or cannot be written, 130 after Ctrl-C."""
 
     def command() -> None:
         asked: Any = _parser(prog).parse_args(arguments)
         folder, files = Path(asked.folder), {name: text.encode() for name, text in written().items()}
-        outputs.write_all(folder, files, "folder", overwrite=asked.overwrite)
+        try:
+            outputs.write_all(folder, files, "folder", overwrite=asked.overwrite)
+        except OSError as error:
+            why = error.strerror or error
+            raise ConfigError(
+                f"folder: got {folder}; must be a folder that can be written ({why}); name another"
+            ) from error
         lines = [
             f"{folder / name}: {count:,} made-up rows, with the columns text and label" for name, count in FILES.items()
         ]

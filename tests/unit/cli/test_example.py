@@ -34,6 +34,13 @@ def test_no_text_is_in_both_files_and_every_queue_is_in_each(
     assert command.main([str(tmp_path)]) == 0, "its own files are written again"
 
 
+@pytest.mark.parametrize("folder", ["/proc/nope", "/dev/full/x"])
+def test_a_folder_that_cannot_be_written_is_one_line(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([folder]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"folder: got {folder}; must be a folder")
+
+
 def test_files_of_the_users_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tickets.csv").write_text("mine")
     assert command.main([str(tmp_path)]) == 2

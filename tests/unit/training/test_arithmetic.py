@@ -23,12 +23,18 @@ GPU: Any = SimpleNamespace(device=torch.device("cuda"), mixed_precision="bf16")
 IN_BF16 = [name for name, record in families.FAMILIES.items() if record.bf16 and TEXTS not in record.without]
 
 
+def classifier(name: str, tiny_model: Any, batch: dict[str, torch.Tensor]) -> Objective:
+    """The objective of a tiny classifier, and the batch as its family reads it."""
+    objective = Objective(tiny_model(name, "SequenceClassification"), TERMS)
+    objective.student.config.pad_token_id = 1
+    batch["input_ids"][[0, 1], [6, 3]] = 2  # sequence-to-sequence models read the end of a text
+    return objective
+
+
 @pytest.mark.quick(6)
 @pytest.mark.parametrize("name", IN_BF16)
 def test_gradients_in_bf16_are_those_of_float32_but_for_rounding(name: str, tiny_model, tiny_batch) -> None:
-    objective = Objective(tiny_model(name, "SequenceClassification"), TERMS)
-    objective.student.config.pad_token_id = 1
-    tiny_batch["input_ids"][[0, 1], [6, 3]] = 2  # sequence-to-sequence models read the end of a text
+    objective = classifier(name, tiny_model, tiny_batch)
     objective(tiny_batch).sum().backward()
     exact = torch.cat([p.grad.flatten() for p in objective.parameters() if p.grad is not None])
     had = [p.grad is not None for p in objective.parameters()]
@@ -48,10 +54,7 @@ def test_gradients_in_bf16_are_those_of_float32_but_for_rounding(name: str, tiny
 @pytest.mark.quick(4)
 @pytest.mark.parametrize("name", IN_BF16)
 def test_gradients_in_fp16_are_those_of_float32_but_for_their_scale(name: str, tiny_model, tiny_batch) -> None:
-    """Of a loss so small that its gradients would vanish in float16."""
-    objective = Objective(tiny_model(name, "SequenceClassification"), TERMS)
-    objective.student.config.pad_token_id = 1
-    tiny_batch["input_ids"][[0, 1], [6, 3]] = 2  # sequence-to-sequence models read the end of a text
+    objective = classifier(name, tiny_model, tiny_batch)
     found = []
     for module in (objective, InFp16(objective, scaler_of(torch.device("cpu"), fp16=True))):
         objective.zero_grad()
