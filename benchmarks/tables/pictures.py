@@ -8,7 +8,8 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.tables.drawing import Drawing
-from benchmarks.tables.front import of_seeds, students_of, teachers_of
+from benchmarks.tables.front import ENDING, of_seeds, students_of, teachers_of
+from benchmarks.tables.report_pictures import latency, screen
 from benchmarks.tables.runs import Runs, processor, served
 from distill.evaluation.results import Model, Results
 from distill.report import averages, headline, overview
@@ -20,6 +21,8 @@ SLOWEST = 0.8
 """Speedup at its left edge."""
 MINILM, TEACHER = "all-MiniLM-L6-v2", (6, 384, 1536)
 """A teacher, and its layers, width and FFN width, by its config."""
+TIMED = "kinds/intents/seed0"
+"""The run whose times `latency` shows."""
 Point = tuple[float, float]
 """Speedup and retained % of a model, or the means of several."""
 
@@ -32,6 +35,11 @@ def pictures(shown: str | None, runs: Runs) -> dict[Path, str]:
         drawn["curve"] = curve(shown, runs)
     if shown is not None and runs[shown].teacher_name.startswith(MINILM):
         drawn["pruned"] = pruned(runs[shown])
+    drawn |= {
+        name: draw(runs[of])
+        for name, (draw, of) in {"report": (screen, ENDING), "latency": (latency, TIMED)}.items()
+        if of in runs
+    }
     return {PICTURES / f"{name}.svg": drawing.svg() for name, drawing in drawn.items()}
 
 
