@@ -7,8 +7,8 @@
 Before a run starts, it says how long the steps took when the result was made, and on which processor. Runs take place
 in outputs/again. Those on own files (own-*) take place in outputs/own, and those of benchmarks/kinds.py in
 outputs/kinds, where their files and teachers are made first, from ../shared/data and from the docstrings of installed
-packages. A run that stopped is continued by the same command. `python benchmarks/results_table.py` then writes the
-documents anew.
+packages. `distill example` writes the files of `example`. A run that stopped is continued by the same command.
+`python benchmarks/results_table.py` then writes the documents anew.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ OWN = Path("outputs/own")
 DATA, GLUE = "../shared/data", "GLUE as nyu-mll/glue has it"
 OF_CODE = ("names", "answers")
 """Files that benchmarks/own_code.py makes; benchmarks/own_csv.py makes the others."""
+EXAMPLE = "example"
+"""The run on the files that `distill example` writes."""
 TEACHERS = {"sentiment": "my-bert", "judged": "my-reranker", "names": "my-tagger", "answers": "my-reader"}
 """File with training rows -> the teacher that is the embedded one fine-tuned on it."""
 MADE = {
@@ -136,6 +138,9 @@ def again(root: Path, name: str, results: Results) -> int:
     elif name.startswith(KINDS):
         folder, output = root / kinds.FOLDER, given["output"]
         code = files_of_kinds()
+    elif name == EXAMPLE:
+        folder, output = root / "outputs/again", given["output"]
+        code = run(root, ["-m", "distill.example", str(folder)])
     else:
         code = teacher(root, given.get("teacher.name", ""))
     words = ["-m", "distill", *(word for word in chosen if not word.startswith("output=")), f"output={output}"]

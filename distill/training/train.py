@@ -105,7 +105,7 @@ def train(
         fp16: whether to train in float16 with scaled losses; else in the precision of `accelerator`.
 
     Raises:
-        Stopped: on Ctrl-C, SIGTERM or SIGUSR1, after a checkpoint was written.
+        Stopped: on Ctrl-C, SIGTERM, SIGHUP or SIGUSR1, after a checkpoint was written.
         NotFinite: the loss or a weight is not finite, or gradients in several steps in a row. Checkpoints in
             `state_folder` have finite weights.
     """

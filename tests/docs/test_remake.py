@@ -166,6 +166,15 @@ def test_a_run_of_a_kind_gets_its_files_first(
     assert called == [(root / "outputs/kinds", words)]
 
 
+def test_the_example_gets_its_files_first(root: Path, called: list[tuple[Path, list[str]]]) -> None:
+    commit(root, "example", "recipe=auto tasks.train=tickets.csv output=outputs/tickets")
+    assert remake.main(["example"], root) == 0
+    again = root / "outputs/again"
+    run = ["-m", "distill", "recipe=auto", "tasks.train=tickets.csv", "output=outputs/tickets"]
+    assert called == [(root, ["-m", "distill.example", str(again)]), (again, run)]
+    assert (root / "docs/results/example/results.json").read_text() == "{}"
+
+
 @pytest.mark.parametrize("kind", remake.kinds.KINDS)
 def test_the_command_of_every_kind_is_composed(kind: str) -> None:
     assert remake.gone(shlex.join(["python", *remake.kinds.command(kind, 0)])) == []

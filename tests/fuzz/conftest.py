@@ -1,4 +1,4 @@
-"""Random cases, the same in every run: 20 of each kind, or as many as FUZZ_CASES (`make fuzz`: 1,000).
+"""Random cases, the same in every run: 50 of each kind, or as many as FUZZ_CASES (`make fuzz`: 1,000).
 
 With FUZZ_OUTPUT=FILE, the numbers of their outcomes are written to that file.
 """
