@@ -38,7 +38,7 @@ def run_step(ctx: Context, step: Step) -> None:
     else:
         ctx.machine.wait()
         record = ctx.folder.record(step)
-        if step.kind == "train" and not (record is not None and record.reused):
+        if stages.STAGES[step.kind].everywhere and not (record is not None and record.reused):
             _make(ctx, step, key)
     ctx.machine.wait()
 
@@ -46,9 +46,11 @@ def run_step(ctx: Context, step: Step) -> None:
 def _make(ctx: Context, step: Step, key: Key) -> None:
     """Run the function of a step's kind and complete its manifest."""
     began = time.monotonic()
-    with memory.peak(ctx.machine.device.type) as used, ctx.machine.working(step.kind == "train"):
-        stage = stages.STAGES[step.kind]
+    stage = stages.STAGES[step.kind]
+    with memory.peak(ctx.machine.device.type) as used, ctx.machine.working(stage.everywhere):
         made = stage.run(stage.inputs(ctx, step), step.settings, ctx.runtime)
+    if made is None and not ctx.machine.main:
+        return
     if not isinstance(made, Artefact):
         raise TypeError(f"stages.STAGES[{step.kind!r}]: got a {type(made).__name__} from it; must return an Artefact")
     seconds = time.monotonic() - began

@@ -112,11 +112,12 @@ class Machine:
     @contextmanager
     def working(self, all_processes: bool) -> Iterator[None]:
         """Use the threads of one of several processes within the block or, if not all work, of the main process."""
+        before = torch.get_num_threads()
         torch.set_num_threads(self.shared_threads if all_processes else self.threads)
         try:
             yield
         finally:
-            torch.set_num_threads(self.shared_threads)
+            torch.set_num_threads(before)
 
     @contextmanager
     def main_first(self) -> Iterator[None]:

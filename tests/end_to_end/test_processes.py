@@ -70,9 +70,10 @@ def test_two_processes_equal_one(model: str, steps: int, runs: tuple[Path, Path]
 def test_tasks_are_trained_side_by_side(tmp_path: Path) -> None:
     """Each by one process, as a single process trains it: with its batches and random numbers, to the same bits."""
     settings = ["recipe=distilbert", "limit=smoke", "precision=fp32", "threads=1", "stages.finetune.dropout=0.1"]
-    pipeline = "pipeline=[adapt,pretrain,finetune_teacher,finetune]"
-    rates = "stages.finetune_teacher.lr_factors=[1,0.5]"
-    one, two = trained(tmp_path, [*settings, pipeline, rates, "stages.finetune.best_of=2"])
+    pipeline = "pipeline=[adapt,pretrain,finetune_teacher,finetune,evaluate]"
+    rates, few = "stages.finetune_teacher.lr_factors=[1,0.5]", ["limit.repeats=1", "stages.evaluate.quantized=null"]
+    settings += [pipeline, rates, *few, "stages.evaluate.baseline=null", "stages.finetune.best_of=2"]
+    one, two = trained(tmp_path, settings)
     for shown in (one, two):
         for task in ("package", "body"):  # also of what the process that speaks did not train
             line = f"finetune_teacher/{task}: learning rates that were tried"
@@ -85,6 +86,19 @@ def test_tasks_are_trained_side_by_side(tmp_path: Path) -> None:
             if stage == "finetune_teacher":  # the student starts from what both processes trained together
                 assert all((given[name] == found[name]).all() for name in given)
             TINY["check_trained_alike"](given, found)
+    check_scored_side_by_side(one, two)
+
+
+def check_scored_side_by_side(one: Path, two: Path) -> None:
+    """Each of two processes scored half of the variants, and the report has the scores of all."""
+    scored, of_first = (each.with_suffix(".txt").read_text().count(" rows of validation") for each in (one, two))
+    assert scored == 2 * of_first > 0
+    alone, together = (json.loads((run / "results.json").read_text())["models"] for run in (one, two))
+    assert [each["name"] for each in together] == [each["name"] for each in alone]
+    assert sum(each["macro"] is not None for each in together) >= 2
+    for ours, theirs in zip(together, alone, strict=True):
+        assert ours["macro"] == (theirs["macro"] and pytest.approx(theirs["macro"], abs=5))
+        assert not ours.get("failed")
 
 
 def check_equal(runs: tuple[Path, Path], model: str, steps: int) -> None:

@@ -20,17 +20,20 @@ class Stage:
 
     inputs: Callable[[Context, Step], Any]
     """Returns what the stage reads, when the steps before it are finished."""
-    run: Callable[[Any, Any, Runtime], Artefact]
+    run: Callable[[Any, Any, Runtime], Artefact | None]
     """(inputs, settings, runtime) -> what the stage hands over. The run writes that to `manifest.json` in the folder of
     the step. A kind from outside has a subclass of `Artefact` of its own."""
+    everywhere: bool = False
+    """Whether every process runs it; else the main one does, while the others sleep. `run` may return None in others
+    than the main one."""
 
 
 STAGES: dict[str, Stage] = {
-    "train": Stage(train.inputs, train.run),
+    "train": Stage(train.inputs, train.run, everywhere=True),
     "prune": Stage(prune.inputs, prune.run),
     "vocabulary": Stage(vocabulary.inputs, vocabulary.run),
     "quantize": Stage(quantize.inputs, quantize.run),
-    "evaluate": Stage(evaluate.inputs, evaluate.run),
+    "evaluate": Stage(evaluate.inputs, evaluate.run, everywhere=True),
     "export": Stage(export.inputs, export.run),
 }
 """Kind of a stage -> the stage."""

@@ -32,7 +32,7 @@ from distill.pipeline.context import Context
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages import cold_start
 from distill.pipeline.stages.load_variants import Loader, Models, models, variants_of
-from distill.pipeline.stages.predictions import failing, predictions
+from distill.pipeline.stages.predictions import Scoring, failing, predictions, score_share, scoring
 from distill.report import headline
 from distill.runtime.storage import atomic, run_folder, structs
 from distill.runtime.versions import environment, installed, source_hash
@@ -77,21 +77,47 @@ def inputs(ctx: Context, step: Step) -> EvaluateInputs:
     )
 
 
-def run(inputs: EvaluateInputs, settings: Evaluate, runtime: Runtime) -> Evaluated:
-    """Score and time every variant of the models that the step compares."""
-    all_variants, tasks = variants_of(inputs.models, len(inputs.tasks), runtime), inputs.tasks
-    _same_conditions(inputs, runtime)
-    openings.record(runtime.folder, inputs.reader, tasks.values())
-    loader = Loader(inputs.name, inputs.models, tasks, all_variants, runtime)
-    failed: dict[str, str] = dict(loader.failures())
+def run(inputs: EvaluateInputs, settings: Evaluate, runtime: Runtime) -> Evaluated | None:
+    """Score and time every variant of the models that the step compares.
+
+    Of several processes, each scores a share of the variants. Then the main one times all, while the others sleep.
+
+    Returns:
+        None in a process that is not the main one.
+    """
+    machine = runtime.machine
+    loader = Loader(
+        inputs.name, inputs.models, inputs.tasks, variants_of(inputs.models, len(inputs.tasks), runtime), runtime
+    )
+    with machine.main_first():  # it makes the files that others load
+        if machine.main:
+            _same_conditions(inputs, runtime)
+            openings.record(runtime.folder, inputs.reader, inputs.tasks.values())
+        failed: dict[str, str] = dict(loader.failures())
+        scored = {
+            task: scoring(loader, inputs.tokenizers, data, {**data.reported, **aside(data)})
+            for task, data in inputs.tasks.items()
+        }
+    score_share(loader, list(scored.values()), failed)
+    machine.wait()
+    if not machine.main:
+        return None
+    with machine.working(all_processes=False):
+        return _measured(inputs, settings, loader, scored, failed)
+
+
+def _measured(
+    inputs: EvaluateInputs, settings: Evaluate, loader: Loader, scored: dict[str, Scoring], failed: dict[str, str]
+) -> Evaluated:
+    """What the main process measures: it scores what is not scored yet, and times every variant."""
+    runtime, all_variants, tasks = loader.runtime, loader.variants, inputs.tasks
     outputs, development = ({variant.name: dict[Any, Any]() for variant in all_variants} for _ in range(2))
     lengths: dict[tuple[str, str], np.ndarray] = {}
     for task, data in tasks.items():
-        splits = {**data.reported, **aside(data)}
-        for name, split, logits, labels in predictions(loader, inputs.tokenizers, data, splits, failed):
+        for name, split, logits, labels in predictions(loader, scored[task], failed):
             (outputs if split in data.reported else development)[name][task, split] = (logits, labels)
-        encoded = data.scored(data.reported, inputs.tokenizers[0], runtime.longest)
-        lengths |= {(task, split): rows.whole_lengths for split, rows in encoded.items()}
+        encoded = scored[task].encoded[id(inputs.tokenizers[0])]
+        lengths |= {(task, split): encoded[split].whole_lengths for split in data.reported}
     shapes = timing.shapes(settings.shapes, inputs.shape)
     working = [variant for variant in all_variants if variant.name not in failed]
     timed = _times(loader, inputs.tokenizers, settings, shapes, working, failed)

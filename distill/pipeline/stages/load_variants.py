@@ -114,6 +114,8 @@ class Loader:
     tasks: dict[str, TaskData]
     variants: Sequence[Variant]
     runtime: Runtime
+    threads: int | None = None
+    """CPU threads of a model; None: those of the main process while the others sleep."""
 
     @property
     def folder(self) -> Path:
@@ -230,7 +232,7 @@ class Loader:
                 backend=variant.backend,
                 scheme=variant.scheme,
                 device=machine.device.type,
-                threads=machine.threads,
+                threads=self.threads or machine.threads,
                 row_by_row=variant.row_by_row,
                 many=many,
             )
@@ -253,7 +255,7 @@ class Loader:
         if variant.step not in self.models.one_encoder:
             return runners.in_turn(variant.name, [self._timed_on(variant, task) for task in tasks])
         folders = [path for task in tasks for path in self.paths(variant, task)]
-        device, threads = machine.device.type, machine.threads
+        device, threads = machine.device.type, self.threads or machine.threads
         return runners.one_pass(variant.name, folders, scheme=variant.scheme, device=device, threads=threads)
 
     def weights(self, variant: Variant, task: str) -> list[float]:

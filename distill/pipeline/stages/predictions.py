@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from distill.inference.mixture import mixed
 from distill.inference.predict import SCORED, predict
 from distill.inference.variants import Variant
 from distill.pipeline.stages.load_variants import Loader
+from distill.pipeline.stages.shares import divided
 from distill.runtime import progress
 from distill.runtime.storage import atomic
 
@@ -28,39 +30,79 @@ Splits = Mapping[str, Encoded]
 """Split -> its encoded rows."""
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """A task, whose rows are scored."""
+
+    data: TaskData
+    splits: Mapping[str, Dataset]
+    """Split -> its rows."""
+    encoded: Mapping[int, Splits]
+    """`id` of each tokenizer -> the same, encoded."""
+    labels: Mapping[str, np.ndarray]
+    """Split -> its labels."""
+
+
+def scoring(loader: Loader, tokenizers: Sequence[Any], data: TaskData, splits: Mapping[str, Dataset]) -> Scoring:
+    """The rows of a task's splits, encoded with the tokenizers of all models. Labels are those of the first one."""
+    encoded = {id(each): loader.read_by(data, each).scored(splits, each, loader.runtime.longest) for each in tokenizers}
+    labels = {split: rows.labels for split, rows in encoded[id(tokenizers[0])].items() if rows.labels is not None}
+    return Scoring(data, splits, encoded, labels)
+
+
 def predictions(
-    loader: Loader,
-    tokenizers: Sequence[Any],
-    data: TaskData,
-    splits: Mapping[str, Dataset],
-    failed: dict[str, str],
+    loader: Loader, of_task: Scoring, failed: dict[str, str]
 ) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
     """(variant, split, logits, labels) of one task, of the variants that are scored. Logits are stored, so that a
     stopped run resumes.
 
     Args:
-        tokenizers: of all models; labels are taken from the rows that the first one encodes.
         failed: variant -> why it failed; variants that fail here are added.
     """
-    task = data.task.name
-    file = loader.folder / f"{task}.npz"
     scored = [variant for variant in loader.variants if variant.scored and variant.name not in failed]
-    encoded = {id(each): loader.read_by(data, each).scored(splits, each, loader.runtime.longest) for each in tokenizers}
+    found = {}
+    for variant in scored:
+        with failing(variant, failed):
+            found[variant.name] = _stored(loader, variant, of_task)
+    for name, logits in found.items():
+        for split, labels in of_task.labels.items():
+            yield name, split, logits[split], labels
+
+
+def score_share(loader: Loader, of_tasks: Sequence[Scoring], failed: Mapping[str, str]) -> None:
+    """Score and store the share of this process, if there are several: each variant on each task is scored by one.
+
+    What fails is left to the main process, which tries it again, and says why.
+    """
+    machine = loader.runtime.machine
+    accelerator = machine.accelerator
+    if accelerator.num_processes == 1:
+        return
+    own = replace(loader, threads=machine.shared_threads)
+    jobs = {
+        (number, variant): float(sum(map(len, of_task.splits.values())))
+        for number, of_task in enumerate(of_tasks)
+        for variant in loader.variants
+        if variant.scored and variant.name not in failed
+    }
+    for number, variant in divided(jobs, accelerator.num_processes)[accelerator.process_index]:
+        with failing(variant, {}):
+            _stored(own, variant, of_tasks[number])
+
+
+def _stored(loader: Loader, variant: Variant, of_task: Scoring) -> dict[str, np.ndarray]:
+    """Split -> logits of a variant, from its file for the task. What that lacks is computed, and added to it."""
+    file = loader.folder / of_task.data.task.name / f"{variant.name.replace(' ', '_')}.npz"
     logits: dict[str, np.ndarray] = {}
     if file.is_file():
         with np.load(file, allow_pickle=False) as stored:
             logits = dict(stored)
-    for variant in scored:
-        missing = [split for split in splits if f"{variant.name}|{split}" not in logits]
-        with failing(variant, failed):
-            for split, outputs in _logits(loader, variant, data, {split: splits[split] for split in missing}, encoded):
-                logits[f"{variant.name}|{split}"] = outputs
-                atomic.write_arrays(file, logits)
-    for variant in scored:
-        for split, split_rows in encoded[id(tokenizers[0])].items():
-            assert split_rows.labels is not None
-            if variant.name not in failed:
-                yield variant.name, split, logits[f"{variant.name}|{split}"], split_rows.labels
+    missing = {split: rows for split, rows in of_task.splits.items() if split not in logits}
+    for split, outputs in _logits(loader, variant, of_task.data, missing, of_task.encoded):
+        logits[split] = outputs
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_arrays(file, logits)
+    return logits
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.context.keys import has_own_seed
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages.shape_search import goal_inputs, goal_of_gates
+from distill.pipeline.stages.shares import divided
 from distill.pipeline.train_steps.corpus import on_corpus
 from distill.pipeline.train_steps.inputs import MemberInputs, TrainInputs
 from distill.pipeline.train_steps.layer_map import Average, Origin, averaged, origin
@@ -264,20 +265,6 @@ def _divided(
     shares = divided({task: steps[task] for task in pending}, processes)
     machine.log(f"tasks of each process: {'; '.join(', '.join(share) or 'none' for share in shares)}")
     return runtime.single_process(), shares[machine.accelerator.process_index]
-
-
-def divided(cost: Mapping[str, float], processes: int) -> list[list[str]]:
-    """The tasks of each process: the largest first, each to the process with the least.
-
-    Graham 1969, SIAM Journal on Applied Mathematics 17.
-    """
-    shares: list[list[str]] = [[] for _ in range(processes)]
-    loads = [0.0] * processes
-    for task in sorted(cost, key=lambda name: -cost[name]):
-        least = loads.index(min(loads))
-        shares[least].append(task)
-        loads[least] += cost[task]
-    return shares
 
 
 def one_by_one(cost: Mapping[str, float], processes: int) -> bool:

@@ -26,7 +26,7 @@ from distill.pipeline.context.checkpoints import Checkpoints
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages import quantize
 from distill.pipeline.stages.load_variants import Loader, Models
-from distill.pipeline.stages.predictions import predictions
+from distill.pipeline.stages.predictions import predictions, score_share, scoring
 from distill.runtime.storage import run_folder
 
 Make = Callable[..., Path]
@@ -43,7 +43,10 @@ def loader(classifier: Make, export_once: Make, tmp_path: Path, monkeypatch: pyt
     """Of a student, which a quantize step quantized with limits, and its float and quantized variants."""
     monkeypatch.setattr(exported, "export_onnx", export_once)
     folder = classifier("bert")
-    machine: Any = SimpleNamespace(device=torch.device("cpu"), threads=2, main=True, log=lambda text: None)
+    one = SimpleNamespace(num_processes=1, process_index=0)
+    machine: Any = SimpleNamespace(
+        device=torch.device("cpu"), threads=2, shared_threads=1, main=True, log=lambda text: None, accelerator=one
+    )
     task = Task("own", TASK_TYPES["classification"], ("text",), ("no", "yes"), ("accuracy",))
     tasks = {"own": TaskData(task, rows(20, 0), {"development": rows(30, 1)}, {"test": rows(40, 2)})}
     run_folder.claim(tmp_path / "run")
@@ -60,8 +63,10 @@ def loader(classifier: Make, export_once: Make, tmp_path: Path, monkeypatch: pyt
     return Loader("evaluate", compared, tasks, [plain, int8], runtime)
 
 
-def scored(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[Any, np.ndarray], Counter[str]]:
-    """(variant, split) -> logits; and how many rows each variant ran."""
+def scored(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch, *, process: int = 0, of: int = 1, main: bool = True
+) -> tuple[dict[Any, np.ndarray], Counter[str]]:
+    """(variant, split) -> logits, of the main process; and how many rows each variant ran."""
     ran, load = Counter[str](), runners.load
 
     def counting(name: str, path: Path, **settings: Any) -> runners.Runner:
@@ -77,8 +82,11 @@ def scored(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[Any, n
     tokenizers = loader.tokenizers(loader.variants[0])
     with monkeypatch.context() as patched:
         patched.setattr(runners, "load", counting)
-        found = predictions(loader, tokenizers, data, data.reported | data.development, failed)
-        logits = {(name, split): outputs for name, split, outputs, _ in found}
+        patched.setattr(loader.runtime.machine, "accelerator", SimpleNamespace(num_processes=of, process_index=process))
+        of_task = scoring(loader, tokenizers, data, data.reported | data.development)
+        score_share(loader, [of_task], failed)
+        every = predictions(loader, of_task, failed) if main else ()
+        logits = {(name, split): outputs for name, split, outputs, _ in every}
     assert failed == {}
     return logits, ran
 
@@ -89,7 +97,8 @@ def test_development_rows_that_decided_on_a_quantization_are_not_run_again(
     with_stored, few = scored(loader, monkeypatch)
     for file in (loader.runtime.folder / "quantize/own").glob(".development-*"):
         file.unlink()
-    (loader.folder / "own.npz").unlink()
+    for file in (loader.folder / "own").iterdir():
+        file.unlink()
     without, all_rows = scored(loader, monkeypatch)
     names = [variant.name for variant in loader.variants]
     assert few == dict.fromkeys(names, 40)
@@ -102,6 +111,37 @@ def test_development_rows_that_decided_on_a_quantization_are_not_run_again(
 def test_other_threads_score_the_development_rows_themselves(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     loader.runtime.machine.__dict__["threads"] = 1
     assert set(scored(loader, monkeypatch)[1].values()) == {70}
+
+
+def test_each_of_two_processes_scores_some_of_the_variants(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the main process has the logits of both, without a row of its own."""
+    alone, _ = scored(loader, monkeypatch)
+    for file in (loader.folder / "own").iterdir():
+        file.unlink()
+    parts = [scored(loader, monkeypatch, process=number, of=2, main=False)[1] for number in (1, 0)]
+    assert [len(part) for part in parts] == [1, 1]
+    assert {*parts[0], *parts[1]} == {variant.name for variant in loader.variants}
+    found, ran = scored(loader, monkeypatch, of=2)
+    assert not ran
+    assert found.keys() == alone.keys()
+    for key, logits in found.items():
+        np.testing.assert_allclose(logits, alone[key], rtol=1e-5, atol=1e-6)
+
+
+def test_what_fails_in_a_share_is_tried_again_by_the_main_process(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = loader.parts
+
+    def failing(self: Loader, variant: Variant, task: str, *, many: bool = False) -> list[runners.Runner]:
+        if self.threads is not None:
+            raise RuntimeError("no memory")
+        return parts(variant, task, many=many)
+
+    monkeypatch.setattr(Loader, "parts", failing)
+    assert scored(loader, monkeypatch, process=1, of=2, main=False) == ({}, {})
+    _, ran = scored(loader, monkeypatch, of=2)
+    assert len(ran) == 2
 
 
 def test_rows_side_by_side_have_the_logits_of_rows_alone(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
