@@ -17,6 +17,7 @@ from distill.data.task_types.question_answering import QUESTION_ANSWERING, is_an
 from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
 from distill.data.task_types.written import names as label_names
+from distill.data.text_pairs import READING, pair_of
 from distill.errors import ConfigError, DataError
 from distill.models.families import record
 from distill.models.families.head import Head
@@ -34,24 +35,20 @@ CHOICES = ("choices", "options", "endings", "answers", "alternatives", "candidat
 ANSWERS = ("label", "answer", "answerkey", "answer_key", "correct", "correct_answer", "gold", "target", "labels", "y")
 """Usual names of the label column where rows have choices."""
 
-QUESTIONS = (("article", "question"), ("passage", "question"), ("context", "question"), ("sent1", "sent2"))
-"""Usual names of a text and of a second one that each choice follows, as in RACE and SWAG."""
-
-READING = ("question", "context")
-"""Usual names of a question and of the context that contains its answer."""
+QUESTIONS = (
+    ("article", "question"),
+    ("passage", "question"),
+    ("context", "question"),
+    ("sent1", "sent2"),
+    ("premise", "question"),
+)
+"""Usual names of a text and of a second one that each choice follows, as in RACE, SWAG and COPA."""
 
 FOUND = ("answers", "answer")
 """Usual names of the column with the answers that are in a context."""
 
-TAGS = ("ner_tags", "tags", "spans", "entities", "pos_tags")
+TAGS = ("ner_tags", "ner_tag", "ner", "tags", "tag", "spans", "entities", "pos_tags")
 """Usual names of columns with a list of tags or of spans for each text."""
-
-PAIRS = (
-    ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("text", "text_pair"),
-    ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("question", "passage"), READING,
-    ("query", "document"), ("query", "passage"), ("query", "title"),
-)  # fmt: skip
-"""Usual names of the two columns of a text pair."""
 
 WORD_LISTS = ("tokens", "words")
 """Usual names of columns with a list of words for each text."""
@@ -61,7 +58,7 @@ LABELS_OF = {record.TOKENS: (*LABELS, *TAGS), record.CHOICES: ANSWERS, record.AN
 
 TEXTS = (
     "text", "sentence", "content", "body", "message", "review", "comment", "document", "utterance", "description",
-    "question", "query", "title",
+    "abstract", "article", "question", "query", "title",
 )  # fmt: skip
 """Usual names of text columns."""
 
@@ -113,7 +110,8 @@ def columns_of(
             f"{key}.label: got {', '.join(label)}, with text from {' and '.join(text)}; must be different columns of "
             f"{file}; name {repeated} once"
         )
-    task_type = kind_of(settings, sample, text, label, head, stated_of(settings, head, label, key, file, classes))
+    # Of all rows: of a sorted file, the first ones may have other labels than the rest.
+    task_type = kind_of(settings, table, text, label, head, stated_of(settings, head, label, key, file, classes))
     if len(text) not in (allowed := task_type.layout.columns):
         wanted, pair = ("two columns", f" {key}.text_pair=COLUMN") if 2 in allowed else ("one column", "")
         raise ConfigError(
@@ -325,11 +323,10 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
     texts = [name for name in table.column_names if name not in label and is_text(table[name].type)]
     if len(label) == 1 and (words := _word_list(table, label[0])) is not None:
         return (words,)
-    lower = {name.lower(): name for name in texts}
-    for pair in PAIRS:
-        if all(name in lower for name in pair):
-            return lower[pair[0]], lower[pair[1]]
-    usual = _usual(table.select(texts), TEXTS, set())
+    named = table.select(texts)
+    if (pair := pair_of(named, _labels(table, label), about_rows)) is not None:
+        return pair
+    usual = _usual(named, TEXTS, set())
     if usual is not None:
         return (_only(usual, table, f"{key}.text", file),)
     if not texts:
@@ -346,6 +343,13 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
         )
     texts = likely
     return (max(texts, key=lambda name: pc.sum(pc.utf8_length(table[name])).as_py() or 0),)
+
+
+def _labels(table: pa.Table, label: Sequence[str]) -> int:
+    """Number of different labels; 0 without one column of single labels."""
+    kind = table[label[0]].type if len(label) == 1 else pa.null()
+    single = not pa.types.is_null(kind) and TASK_TYPES["classification"].accepts(kind)
+    return pc.count_distinct(table[label[0]]).as_py() if single else 0
 
 
 def _word_list(table: pa.Table, label: str) -> str | None:

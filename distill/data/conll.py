@@ -31,6 +31,8 @@ TREEBANK = 8
 HEADS = ("ner", "ner_tag", "ner_tags", "entity", "entities", "label", "labels", "tag", "tags", "pos", "pos_tag")
 """Names of a column of tags, where the first line is a header. Of several, the first one of these counts."""
 _TAG = re.compile(r"O|[BIESLU]-\S+|\S+-[BIESLU]")
+_LETTERS = frozenset("OBIESLUMW")
+"""Tags of spans that have one type, and no name for it."""
 PHRASES = frozenset("NP VP PP ADVP ADJP SBAR PRT CONJP INTJ LST UCP NC VC PC".split())
 """Types of chunks, whose column stands before the column of names."""
 _NUMBERS = re.compile(r"\d+([-.:]\d+)?")
@@ -196,7 +198,11 @@ def _divides(line: str) -> bool:
 
 
 def _are_tags(rows: Sequence[Sequence[str]], column: int) -> bool:
-    return all(_TAG.fullmatch(row[column]) for row in rows)
+    if all(_TAG.fullmatch(row[column]) for row in rows):
+        return True
+    # Letters may be classes of texts, which have spaces.
+    letters = {row[column] for row in rows}
+    return {"O", "B"} <= letters <= _LETTERS and not any(" " in row[0] for row in rows)
 
 
 def _head(rows: Sequence[Sequence[str]]) -> int | None:

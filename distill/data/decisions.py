@@ -47,6 +47,17 @@ def rejected(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
     return _stated(column) if _NAMES.fullmatch(name) else None
 
 
+def checked(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray | None:
+    """[n] whether a column states that somebody has finished a row: that it is accepted, or by an annotation's number;
+    None for a column about anything else."""
+    if name.lower() == "annotation_id":
+        return pc.is_valid(column)
+    values = _words(column) if _NAMES.fullmatch(name) else None
+    if values is None or not {*distinct(values)} <= REJECTED | ACCEPTED | OPEN:
+        return None
+    return pc.fill_null(pc.is_in(values, pa.array(sorted(ACCEPTED), values.type)), False)
+
+
 def doubtful(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
     """[n], as from `rejected`, for a column that may be about something else than the row."""
     return _stated(column) if _MAYBE.fullmatch(name) and not _NAMES.fullmatch(name) else None

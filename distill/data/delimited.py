@@ -65,7 +65,7 @@ def batches(text: io.TextIOWrapper, name: str, usual: str | None, given: str | N
         text.seek(0)
         records = _records(text, name, dialect)
         header, notes = _header(next(records, []), name), dialect.notes
-        rest = _of_width(records, len(header), name)
+        rest = _of_width(_without_header(records, header, name), len(header), name)
         filled = len(header) - next((n for n, column in enumerate(reversed(header)) if column), 0)
         if 0 < filled < len(header):
             rest = _cut(rest, name, len(header), filled)
@@ -155,6 +155,17 @@ def _header(record: list[str], name: str) -> list[str]:
             "or check its line endings"
         )
     return header
+
+
+def _without_header(records: Iterable[list[str]], header: list[str], name: str) -> Iterator[list[str]]:
+    """The same records. Raises DataError for one that is the header again, as where files were joined."""
+    for row, record in enumerate(records, 1):
+        if len(header) > 1 and [value.strip("\ufeff ") for value in record] == header:
+            raise DataError(
+                f"{name}, row {row}: got the names of the columns again, as where files were joined; must be a row; "
+                "remove the line"
+            )
+        yield record
 
 
 def _of_width(records: Iterable[list[str]], width: int, name: str) -> Iterator[list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.data import class_weights
+from distill.data.chosen import described, written_as_text
 from distill.data.columns import columns_of
 from distill.data.files import Table
 from distill.data.kind_of import stated_of
-from distill.data.labels import Labels, labels_of
+from distill.data.labels import labels_of
 from distill.data.marked import with_places
 from distill.data.meant import as_meant
 from distill.data.soft_labels import soft_column, soft_outputs, without
@@ -130,10 +131,11 @@ def labelled_rows(
                 f"{name}: soft labels from {settings.soft_label} for {count:,} of {len(soft):,} rows of train"
             )
         splits[split] = Split(content, usable_rows(table, columns.text))
-    remarks = [f"{name}: {remark}" for remark in (*_lists(columns, meant.lists), *paired, *marked, *remarks)]
-    described = _described(name, settings, columns, labels)
+    remarks = [f"{name}: {remark}" for remark in (*written_as_text(columns, meant.lists), *paired, *marked, *remarks)]
+    chosen = described(name, settings, columns, labels, first.rows)
     left_out = [f"{name}: tasks.{each} is not used, as {columns.kind.name} has none" for each in unused]
-    notes = [*meant.notes, *described, *prompted, *remarks, *labels.notes, *softened, *left_out]
+    notes = [*meant.notes, *chosen, *prompted, *remarks, *labels.notes, *softened, *left_out]
+    splits = _with_any_label(splits, settings, notes, name)
     splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     given_splits, splits = splits, _apart(splits, columns, settings, tables, notes, name)
     if head is not None and splits.keys() - given_splits.keys() - {DEVELOPMENT}:
@@ -164,6 +166,14 @@ def labelled_rows(
     reported = {"test": splits["test"]} if "test" in splits else validation
     development = {DEVELOPMENT: splits[DEVELOPMENT]} if DEVELOPMENT in splits else validation or reported
     return Labelled(task, splits.get("train"), development, reported, tuple(notes))
+
+
+def _with_any_label(splits: dict[str, Split], settings: config.Task, notes: list[str], name: str) -> dict[str, Split]:
+    """The splits, without those of a folder that have no label at all, as the test splits of benchmarks."""
+    named = {"train", DEVELOPMENT, *(s for s in splits if settings.rows or getattr(settings, s, None) is not None)}
+    empty = [s for s, part in splits.items() if s not in named and not labelled(targets_of(part)).any()]
+    notes += [f"{name}: the split {split} has no labels, and is left out" for split in empty]
+    return {split: part for split, part in splits.items() if split not in empty}
 
 
 def _apart(
@@ -373,25 +383,3 @@ def _threshold(task_type: TaskType, splits: Mapping[str, Split], notes: list[str
         return ALWAYS
     notes.append(f"{name}: {100 * share:.0f}% of the training questions have no answer in their context")
     return 0.5
-
-
-def _lists(columns: Columns, lists: frozenset[str]) -> Iterator[str]:
-    """A line about columns whose lists are written as text."""
-    if found := [name for name in (*columns.text, *columns.choices, *columns.label) if name in lists]:
-        yield f"the lists in {' and '.join(found)} are written as text"
-
-
-def _described(name: str, settings: config.Task, columns: Columns, labels: Labels) -> Iterator[str]:
-    """A line about what was chosen, unless the settings state all of it."""
-    if None in (settings.text, settings.label, settings.kind):
-        shown = ", ".join(labels.names[:12]) + (", ..." if len(labels.names) > 12 else "")
-        classes = f" with {len(labels.names)} labels ({shown})" if labels.names else ""
-        yield (
-            f"{name}: text from {' and '.join(columns.text)}, {_choices(columns)}label from "
-            f"{', '.join(columns.label)}{' (counted from 1)' * columns.first}: "
-            f"{columns.kind.name}{classes}"
-        )
-
-
-def _choices(columns: Columns) -> str:
-    return f"choices from {', '.join(columns.choices)}, " if columns.choices else ""

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.task_types.numerals import PLAIN
 from distill.data.task_types.offsets import ENDS, STARTS, of_triple
 from distill.data.task_types.task_type import is_list, is_text
+from distill.data.task_types.written import PLAIN
 
 SAMPLE = 1000
 """Rows by which a column is recognized before all of its cells are read."""
@@ -55,6 +55,58 @@ def unwrapped(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
         return None
     values = pc.struct_field(column, [0])
     return values if is_list(values.type) and is_text(values.type.value_type) else None
+
+
+_CHOICES = re.compile(
+    r"""\s*\{\s*['"](text|label)['"]\s*:\s*(.*?)\s*,\s*['"](text|label)['"]\s*:\s*(.*?)\s*\}\s*""", re.DOTALL
+)
+"""The choices of a question as pandas writes those of ARC: lists of texts and of their labels."""
+
+
+def of_choices(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Choices [rows] as lists of their texts and of their labels, of a column of lists of objects with both, or of the
+    text of either; None for any other column."""
+    if is_list(column.type) and pa.types.is_struct(column.type.value_type):
+        if not {"text", "label"} <= {key.name for key in column.type.value_type}:
+            return None
+        cells = column.to_pylist()
+    elif is_text(column.type):
+        given = pc.filter(column, pc.fill_null(pc.match_substring_regex(column, r"\S"), False))
+        if not len(given) or not pc.all(pc.match_substring_regex(given, r"^\s*\[?\s*\{")).as_py():
+            return None
+        try:
+            cells = [None if cell is None or not cell.strip() else _choice_cell(cell) for cell in column.to_pylist()]
+        except ValueError:
+            return None
+    else:
+        return None
+    rows = [None if row is None else {key: [each[key] for each in row] for key in ("text", "label")} for row in cells]
+    texts = pa.list_(pa.string())
+    try:
+        return pa.chunked_array([pa.array(rows, pa.struct([("text", texts), ("label", texts)]))])
+    except pa.ArrowException:  # other values than texts
+        return None
+
+
+def _choice_cell(cell: str) -> list[dict[str, Any]]:
+    """The choices in the text of a cell. Raises ValueError for any other text."""
+    if len(cell) > _LONGEST:
+        raise ValueError("too long")
+    if match := _CHOICES.fullmatch(cell):
+        lists = {match[1]: parsed(match[2]), match[3]: parsed(match[4])}
+        if {*lists} != {"text", "label"} or len(lists["text"]) != len(lists["label"]):
+            raise ValueError("no choices")
+        return [{"text": text, "label": label} for text, label in zip(lists["text"], lists["label"], strict=True)]
+    try:
+        found = json.loads(cell)
+    except (ValueError, RecursionError):
+        try:
+            found = ast.literal_eval(cell)
+        except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
+            raise ValueError("no choices") from error
+    if not isinstance(found, list) or not all(isinstance(e, dict) and {"text", "label"} <= e.keys() for e in found):
+        raise ValueError("no choices")
+    return found
 
 
 def _begins(column: pa.ChunkedArray) -> bool:

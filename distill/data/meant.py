@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import ANSWERS, FOUND, LABELS, TAGS, TEXTS, WORD_LISTS, named_columns
+from distill.data.columns import ANSWERS, CHOICES, FOUND, LABELS, TAGS, TEXTS, WORD_LISTS, named_columns
 from distill.data.decisions import doubtful, rejected, statements, unapproved
 from distill.data.files import Table
-from distill.data.listed import listed, unwrapped
+from distill.data.listed import listed, of_choices, unwrapped
+from distill.data.stated_beside import with_empty_spans, with_names
+from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task_types.task_type import is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
 from distill.errors import DataError
@@ -44,11 +46,14 @@ def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table]) -> M
         return Meant(dict(tables), frozenset(), ())
     lists, notes = set[str](), list[str]()
     read: dict[str, Table] = {}
-    for split, table in tables.items():
+    for split, given in tables.items():
+        table = with_lists_of_words(settings, given, notes, f"{name} {split}")
         read[split], found = with_lists(settings, table, settings.kind == TOKEN_CLASSIFICATION.name)
         lists |= found
     read = _divided(settings, read, notes, name)
     read = {split: accepted(settings, table, notes.append, f"{name} {split}") for split, table in read.items()}
+    read = {split: with_empty_spans(table, notes, f"{name} {split}") for split, table in read.items()}
+    read = with_names(settings, read, notes, name)
     return Meant(read, frozenset(lists), tuple(notes))
 
 
@@ -66,10 +71,11 @@ def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table,
     stated, usual = {settings.text, settings.text_pair}, {*TEXTS} - {*WORD_LISTS}
     texts = [name for name in names if name in stated or name.lower() in usual]
     for name in sorted(names, key=texts.__contains__):  # texts last, beside the lists of the others
-        values = listed(rows[name])
+        values = of_choices(rows[name]) if name.lower() in CHOICES else None
+        values = listed(rows[name]) if values is None else values
         if name in texts and not words and values is not None and not _is_beside_a_list(values, rows):
             continue
-        found |= {name} if values is not None else set()
+        found |= {name} if values is not None and is_text(rows[name].type) else set()
         values = unwrapped(rows[name]) if values is None and name not in texts else values
         if values is not None:
             rows = rows.set_column(rows.column_names.index(name), name, values)
@@ -135,12 +141,17 @@ def _divided(settings: config.Task, tables: dict[str, Table], notes: list[str], 
     if train is None or column is None:
         return tables
     splits = _splits(train.rows[column])
-    parts = {split: np.asarray(pc.equal(splits, split)) for split in ("train", "validation", "test")}
+    parts = {
+        split: np.asarray(pc.fill_null(pc.equal(splits, split), False)) for split in ("train", "validation", "test")
+    }
     counted = ", ".join(f"{int(flags.sum()):,} {split}" for split, flags in parts.items() if flags.any())
     if len(tables) > 1:
         notes.append(f"{name} train: column {column} states splits ({counted}), and all of these rows are used")
         return tables
-    notes.append(f"{name}: column {column} divides the rows ({counted})")
+    others = pc.unique(train.rows[column].filter(pc.is_null(splits))).to_pylist() if splits.null_count else []
+    shown = " or ".join(sorted(repr(other or "") for other in others)[:5])
+    left = f"; rows in which it is {shown} are left out ({splits.null_count:,})" if others else ""
+    notes.append(f"{name}: column {column} divides the rows ({counted}){left}")
     return {split: train.only(flags) for split, flags in parts.items() if flags.any()}
 
 
@@ -149,15 +160,16 @@ def _dividing(settings: config.Task, rows: pa.Table) -> str | None:
     for column in rows.column_names:
         if column.lower() not in DIVIDING or column in named_columns(settings) or not is_text(rows[column].type):
             continue
-        if not pc.all(pc.is_in(pc.utf8_lower(rows[column]), pa.array([*SPLITS]))).as_py():
-            continue
-        found = {*pc.unique(_splits(rows[column])).to_pylist()}
-        if "train" in found and len(found) > 1:
+        splits = _splits(rows[column])
+        found = {*pc.unique(splits).to_pylist()} - {None}
+        # A few other values, such as `unlabeled`, are splits of which nothing is known.
+        if "train" in found and len(found) > 1 and 2 * splits.null_count < len(splits):
             return column
     return None
 
 
 def _splits(column: pa.ChunkedArray) -> pa.Array:
     names: Sequence[str] = [*SPLITS]
-    numbers = pc.index_in(pc.utf8_lower(column.cast(pa.string())), value_set=pa.array(names))
+    values = pc.utf8_lower(pc.utf8_trim_whitespace(column.cast(pa.string())))
+    numbers = pc.index_in(values, value_set=pa.array(names))
     return pc.take(pa.array([*SPLITS.values()]), pa.concat_arrays(numbers.chunks))

@@ -32,7 +32,15 @@ def row(value: Any) -> dict[str, Any]:
             "got a task of Label Studio with all of its annotations; must be one row for each text; export the project "
             "as JSON-MIN or CSV"
         )
-    return {name: _spans(each) if isinstance(each, list) else each for name, each in value.items()}
+    return {name: _value(each) for name, each in value.items()}
+
+
+def _value(value: Any) -> Any:
+    """Spans `[start, end, label]` as objects with these keys; the choices of a task of Label Studio, which writes one
+    of them as a plain word, as a text too, as in its CSV; any other value unchanged."""
+    if isinstance(value, dict) and [*value] == ["choices"]:
+        return json.dumps(value, ensure_ascii=False)
+    return _spans(value) if isinstance(value, list) else value
 
 
 def _spans(value: list[Any]) -> list[Any]:

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Sequence
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
 from distill.data.task_types.task_type import Given, Stated, distinct, is_text
-from distill.data.task_types.written import counts_of, names
+from distill.data.task_types.written import PLAIN, counts_of, names
 from distill.runtime.quoting import setting
 
 _COMMA = r"^[+-]?\d+,\d+$"
 _POINT = r"^[+-]?\d*\.\d+$"
-PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _GROUPED = r"^[+-]?\d{1,3}(\.\d{3})+,\d+$|^[+-]?\d{1,3}(,\d{3})+\.\d+$|^[+-]?\d{1,3}([.,]\d{3}){2,}$"
 """Numbers with separators of thousands."""
 

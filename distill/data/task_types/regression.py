@@ -10,8 +10,9 @@ import numpy as np
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
 from distill.data.task_types import soft_written
-from distill.data.task_types.numerals import PLAIN, read_numbers
+from distill.data.task_types.numerals import read_numbers
 from distill.data.task_types.task_type import TaskType, Where, Words, is_number, is_text
+from distill.data.task_types.written import PLAIN
 from distill.errors import DataError
 
 LARGEST = float(np.finfo(np.float32).max)

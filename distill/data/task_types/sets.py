@@ -42,7 +42,7 @@ def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
     """Whether a column [rows] has joined labels, as in `billing|urgent`, if nothing else states it.
 
     Raises:
-        ConfigError: for names with commas, each part of which is also a label by itself.
+        ConfigError: for names with commas, whose parts are labels by themselves, or parts of other names.
     """
     if not is_text(column.type) or stated.classes:
         return False
@@ -54,10 +54,12 @@ def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
     _check_hash(values, stated)
     joined = {value for value in values if "," in value}
     alone = values - joined
-    if len(joined) > 1 and all({*parts(value, ",")} <= alone for value in joined):
+    every = [part for value in joined for part in parts(value, ",")]
+    fewer = len({*every} | alone) < len(values) and len(every) > 1.5 * len({*every})
+    if len(joined) > 1 and (fewer or all({*parts(value, ",")} <= alone for value in joined)):
         raise stated.ambiguous(
             repr(min(joined)),
-            f"it may be one label, or the labels {' and '.join(parts(min(joined), ','))}, which are also alone in rows",
+            f"it may be one label, or the labels {' and '.join(parts(min(joined), ','))}, which other rows have too",
             f"set {setting(f'{stated.key}.kind', 'multi_label')}, or {setting(f'{stated.key}.kind', 'classification')}",
         )
     return False

@@ -3,7 +3,8 @@
 A tag is `O` (outside), or a prefix and a type: `B-` begins a span, `I-` continues it, `E-` ends it, `S-` is a span of
 one word. Tags without prefixes are types: neighbours of one type form a span. As in seqeval's default mode, a span also
 begins where the type changes. Where all tags of a file fit, the letter may also stand behind the type (`PER-B`), or be
-divided from it by another character (`B_PER`).
+divided from it by another character (`B_PER`). Where all tags are such letters alone, as in many files with spans of a
+single type, they are prefixes of this type.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ class Scheme:
         if tag == OUTSIDE:
             return "", ""
         match = self.pattern.fullmatch(tag)
-        return (match["prefix"], match["type"]) if match else ("I", tag)
+        return (match["prefix"], match["type"] or NAMELESS) if match else ("I", tag)
 
     def tag(self, prefix: str, kind: str) -> str:
         return self.form.format(prefix=prefix, type=kind)
 
 
+NAMELESS = "_"
+"""The type of tags that are prefixes alone: the name that seqeval gives it."""
 PREFIXES = Scheme(re.compile(r"(?P<prefix>[BIESLU])-(?P<type>.+)"), "{prefix}-{type}")
 OTHERS = (
     Scheme(re.compile(r"(?P<prefix>[BIMESW])-(?P<type>.+)"), "{prefix}-{type}"),
@@ -48,6 +51,7 @@ OTHERS = (
         Scheme(re.compile(rf"(?P<prefix>[BIMESLUW]){re.escape(m)}(?P<type>.+)"), f"{{prefix}}{m}{{type}}")
         for m in "_.:/"
     ),
+    Scheme(re.compile("(?P<prefix>[BIMESLUW])(?P<type>)"), "{prefix}"),
 )
 """Schemes that tags are in only if all of them fit, some of them begin a span, and others continue it or are of another
 type."""

@@ -18,6 +18,7 @@ from distill.data.task_types.layout import WORDS, Layout, Parts
 from distill.data.task_types.offsets import plain
 from distill.data.task_types.soft_parts import fit_words, of_words
 from distill.data.task_types.spans import (
+    NAMELESS,
     OUTSIDE,
     PREFIXES,
     TAGGED,
@@ -183,12 +184,13 @@ def _tags(numbers: np.ndarray, sizes: np.ndarray, names: pa.Array) -> pa.Array:
 
 def _read(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
     """The columns, and which scheme their tags are in if it is not the usual one."""
-    remarks: list[str] = []
+    columns, remarks = _with_outside(columns, stated)
     every = sorted(set().union(*map(_names, columns.values())) - {OUTSIDE})
     scheme = scheme_of([*every, *stated.known])
     if scheme is not PREFIXES and every:
         prefix, kind = scheme.part(every[0])
-        remarks.append(f"the tags in {stated.column} are read as prefix and type: {every[0]} is {prefix}-{kind}")
+        told = "es of a single type" if kind == NAMELESS else f" and type: {every[0]} is {prefix}-{kind}"
+        remarks.append(f"the tags in {stated.column} are read as prefix{told}")
     for split, column in columns.items():
         lists = _list(column)
         tags = lists.flatten()
@@ -200,6 +202,28 @@ def _read(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
         if first:
             break
     return columns, remarks
+
+
+def _with_outside(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
+    """The columns with `O` in place of a 0 or o, which stands for it where all other tags have prefixes."""
+    every = set().union(*map(_names, columns.values()))
+    wrong = every & {"0", "o"} - {*stated.known}
+    others = every - wrong - {OUTSIDE}
+    if not wrong or not others or not all(PREFIXES.pattern.fullmatch(tag) for tag in others):
+        return columns, []
+    read = {}
+    for split, column in columns.items():
+        lists = _list(column)
+        tags = lists.flatten()
+        names = pa.array([OUTSIDE if name in wrong else name for name in tags.dictionary.to_pylist()], pa.string())
+        numbers = np.asarray(pc.fill_null(tags.indices, -1)).astype(np.int64)
+        read[split] = pa.chunked_array([_with_nulls(_tags(numbers, _sizes(lists), names), lists)])
+    return read, [f"the tag {' or '.join(sorted(wrong))} in {stated.column} is read as {OUTSIDE}, outside of spans"]
+
+
+def _with_nulls(made: pa.Array, lists: pa.Array) -> pa.Array:
+    """Lists, null where others of the same sizes are."""
+    return pc.if_else(lists.is_valid(), made, pa.scalar(None, made.type)) if lists.null_count else made
 
 
 def _names(column: pa.ChunkedArray) -> set[str]:

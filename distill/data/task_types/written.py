@@ -16,6 +16,12 @@ from distill.runtime.quoting import setting
 WITHOUT = ("-", "no gold label", "no_gold_label", "no label", "unlabeled", "unlabelled", "not labeled")
 """Texts that stand for a missing label, unless the settings list them as labels, or the teacher outputs them."""
 
+NOT_A_NUMBER = ("nan", "none", "null", "n/a", "#n/a", "na", "<na>")
+"""Texts that stand for a missing label where all other labels are numbers. Databases write `\\N` for any."""
+
+PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+"""A number."""
+
 MINORITY = 0.5
 """-1 beside 0, 1, 2 ... stands for no label if it is rarer than this share of the rarest of these."""
 
@@ -107,12 +113,16 @@ def _with_whole_numbers(columns: Given, stated: Stated, notes: list[str]) -> Giv
 
 
 def without_labels(columns: Given, stated: Stated, notes: list[str]) -> Given:
-    """The columns with null in place of -1, a hyphen or the like, where these stand for a missing label."""
+    """The columns with null in place of -1, a hyphen, nan or the like, where these stand for a missing label."""
     counted = counts_of(columns)
     known = {name.strip().casefold() for name in (*stated.known, *stated.classes)}
     nothing = [name for name in WITHOUT if name not in known]
     if any(len(value) == 1 and not value.isalnum() and value != "-" for value in counted):
         nothing = [name for name in nothing if name != "-"]  # + and - are labels
+    nothing += [r"\n"] * (r"\n" not in known)
+    given = [value for value in counted if value.casefold() not in (*NOT_A_NUMBER, *nothing)]
+    if given and all(re.fullmatch(PLAIN, value) for value in given):
+        nothing += [name for name in NOT_A_NUMBER if name not in known]
     if _is_missing(counted, stated):
         nothing.append("-1")
     found, total = set[str](), 0

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from distill.data.files import Table, read
+from distill.data.task_types.spans import codes, types_of
 from distill.errors import ConfigError, DataError
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -199,3 +200,27 @@ def test_the_column_of_the_tags(name: str, tmp_path: Path) -> None:
 def test_numbered_words_below_a_header(tmp_path: Path) -> None:
     (tmp_path / "f.conll").write_text("ID\tword\tner\n1\tIn\tO\n2\tGraz\tB-X\n\n1\tGraz\tB-X\n")
     assert lists(load(tmp_path / "f.conll"), "tokens") == [["In", "Graz"], ["Graz"]]
+
+
+LETTERS = "Rosa\tB\nLind\tI\nsings\tO\n.\tO\n\nIn\tO\nGraz\tB\ntoo\tO\n"
+
+
+@pytest.mark.parametrize("name", ["f.conll", "f.tsv", "f.txt"])
+def test_letters_alone_are_prefixes_of_a_single_type(name: str, tmp_path: Path) -> None:
+    """As in BC2GM, NCBI-disease and other files with spans of one type."""
+    (tmp_path / name).write_text(LETTERS)
+    table = load(tmp_path / name)
+    assert lists(table, "tokens") == TOKENS
+    assert lists(table) == [["B", "I", "O", "O"], ["O", "B", "O"]]
+
+
+@pytest.mark.parametrize("letters", ["OBI", "OBIES", "OBILU"])
+def test_spans_of_letters_alone_are_those_of_tags_with_a_type(letters: str) -> None:
+    typed = [letter if letter == "O" else f"{letter}-_" for letter in letters]
+    assert types_of([*letters]) == types_of(typed) == ["_"]
+    assert codes([*letters]).tolist() == codes(typed).tolist()
+
+
+def test_classes_of_one_letter_are_no_tags(tmp_path: Path) -> None:
+    (tmp_path / "f.tsv").write_text("text\tlabel\n" + "".join(f"text {n} is here\t{'OBE'[n % 3]}\n" for n in range(9)))
+    assert load(tmp_path / "f.tsv").rows.column_names == ["text", "label"]

@@ -326,7 +326,7 @@ REFUSED: dict[str, tuple[dict[str, Rows], dict[str, Any], str]] = {
         "validation.csv: got 1 labelled validation rows; must have 2 or more; add rows",
     ),
     "no label in the test file": (
-        {"train": TICKETS, "test": {"text": ["x", "y"], "label": ["", ""]}}, {},
+        {"train": TICKETS, "test": {"text": ["x", "y"], "label": ["", ""]}}, {"test": "test.csv"},
         "test.csv: got 0 labelled test rows; must have 2 or more; add rows",
     ),
     "one class": (

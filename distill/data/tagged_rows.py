@@ -1,0 +1,129 @@
+"""Words and their tags in tables that have neither lists nor spans: a word in each row, as simpletransformers and a
+well-known file of Kaggle have them, or the words and the tags of a text in a cell each, with spaces between them.
+Without torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill import config
+from distill.data.columns import LABELS, TAGS
+from distill.data.files import Table
+from distill.data.task_types.task_type import distinct, is_number, is_text
+from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
+from distill.errors import DataError
+
+WORDS = ("words", "word", "tokens", "token")
+"""Usual names of a column with words."""
+SENTENCES = (
+    "sentence_id", "sentence #", "sentence", "sentence_idx", "sent_id", "sentence_no", "sentence_number", "text_id",
+    "doc_id", "document_id", "document",
+)  # fmt: skip
+"""Usual names of a column that says to which text a word belongs."""
+_TAG = r"(O|[BIESLU]-\S+)"
+_MOST = 1000
+"""Different labels up to which they may be tags."""
+
+
+def with_lists_of_words(settings: config.Task, table: Table, notes: list[str], name: str) -> Table:
+    """The table with lists of words and of tags for each text, if it has words or tags in another form.
+
+    Raises:
+        DataError: for words with tags of which nothing says to which text they belong.
+    """
+    rows = table.rows
+    if settings.kind not in (None, TOKEN_CLASSIFICATION.name):
+        return table
+    for label in _labels(settings, rows):
+        if _match(rows[label], _TAG) and _begins(rows[label]):
+            return _grouped(settings, table, label, notes, name)
+        if _match(rows[label], rf"{_TAG}( {_TAG})*") and _begins(rows[label]):
+            return _split(settings, table, label, notes, name)
+    return table
+
+
+def _labels(settings: config.Task, rows: pa.Table) -> list[str]:
+    """The columns that may have tags."""
+    usual = {*LABELS, *TAGS}
+    given = [settings.label] if isinstance(settings.label, str) else None
+    names = given or [name for name in rows.column_names if name.lower() in usual]
+    return [name for name in names if name in rows.column_names and is_text(rows[name].type)]
+
+
+def _match(column: pa.ChunkedArray, pattern: str) -> bool:
+    """Whether all values of a column are tags."""
+    return bool(pc.all(pc.match_substring_regex(column, f"^\\s*{pattern}\\s*$")).as_py())
+
+
+def _begins(column: pa.ChunkedArray) -> bool:
+    """Whether some tags begin spans, and others are outside of them: what no set of classes has."""
+    values = " ".join(distinct(column)[:_MOST])
+    return bool(re.search(r"(^|\s)O(\s|$)", values) and re.search(r"(^|\s)[BSU]-\S", values))
+
+
+def _column(names: Sequence[str], rows: pa.Table) -> str | None:
+    lower = {name.lower(): name for name in rows.column_names}
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def _grouped(settings: config.Task, table: Table, label: str, notes: list[str], name: str) -> Table:
+    """A row for each text, of rows with a word each. Rows of a text are neighbours."""
+    rows = table.rows
+    word = settings.text if settings.text in rows.column_names else _column(WORDS, rows)
+    number = _column(SENTENCES, rows)
+    if word is None or number is None or not (is_text(rows[number].type) or is_number(rows[number].type)):
+        raise DataError(
+            f"{', '.join(table.files)}: got tags of words in {label}, a word in each row; must say to which text each "
+            "word belongs; add a column sentence_id beside a column word, or write one word and its tag a line, with "
+            "an empty line after each text, as FILE.conll"
+        )
+    ids = pc.utf8_trim_whitespace(rows[number].cast(pa.string())).to_pylist()
+    firsts = [n for n, each in enumerate(ids) if n == 0 or (each and each != _before(ids, n))]
+    if len({ids[n] for n in firsts}) != len(firsts):
+        raise DataError(
+            f"{', '.join(table.files)}: got words of a text in {number} that are apart from its others; must be in "
+            f"rows one after the other; sort the file by {number}, and keep the order of the words"
+        )
+    ends = np.array([*firsts[1:], len(ids)], np.int64)
+    offsets = pa.array(np.r_[np.array(firsts, np.int64), ends[-1:]].astype(np.int32))
+    lists = {
+        column: pa.ListArray.from_arrays(offsets, pc.fill_null(rows[column].cast(pa.string()), "").combine_chunks())
+        for column in (word, label)
+    }
+    others = [each for each in rows.column_names if each not in lists]
+    made = rows.select(others).take(firsts)
+    for column, values in lists.items():
+        made = made.append_column(column, values)
+    notes.append(
+        f"{name}: {len(firsts):,} texts of {len(ids):,} words, which have a row each: words from {word}, tags from "
+        f"{label}, and texts by {number}"
+    )
+    kept = np.asarray(firsts, np.int64)
+    return replace(table, rows=made, kept=kept if table.kept is None else table.kept[kept])
+
+
+def _before(ids: Sequence[str | None], place: int) -> str | None:
+    """The last id before a row: rows without one belong to the text before them."""
+    return next((ids[n] for n in range(place - 1, -1, -1) if ids[n]), None)
+
+
+def _split(settings: config.Task, table: Table, label: str, notes: list[str], name: str) -> Table:
+    """Lists in place of words and tags with spaces between them."""
+    rows = table.rows
+    sizes = pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(rows[label])))
+    for text in rows.column_names:
+        if text == label or not is_text(rows[text].type) or settings.text not in (None, text):
+            continue
+        words = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(rows[text]))
+        if pc.all(pc.equal(pc.list_value_length(words), sizes)).as_py():
+            tags = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(rows[label]))
+            made = rows.set_column(rows.column_names.index(text), text, words)
+            notes.append(f"{name}: the words in {text} and the tags in {label} have spaces between them")
+            return replace(table, rows=made.set_column(made.column_names.index(label), label, tags))
+    return table

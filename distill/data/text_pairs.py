@@ -1,0 +1,92 @@
+"""Which two columns of a file are a text pair, by their names, and which texts no task would use. Without torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data.task_types.task_type import is_text
+
+READING = ("question", "context")
+"""Usual names of a question and of the context that contains its answer."""
+
+PAIRS = (
+    ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("text", "text_pair"),
+    ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("question", "passage"), READING,
+    ("query", "document"), ("query", "passage"), ("query", "title"), ("claim", "evidence"),
+)  # fmt: skip
+"""Usual names of the two columns of a text pair."""
+
+ANSWERED = ("question", "answer")
+"""Usual names of a question and of a text that may answer it: a pair if the label says whether it does."""
+VERDICTS = 3
+"""Labels of such a pair, at most: of more, they are most likely classes of the question."""
+
+TWINS = (("a", "b"), ("1", "2"), ("0", "1"), ("first", "second"), ("left", "right"), ("one", "two"))
+"""Parts in which the names of two texts differ."""
+THIRD = {"a": "c", "1": "3", "0": "2", "first": "third", "one": "three"}
+"""The first of such parts -> that of a third column: three columns are no pair."""
+
+LONG = 20
+"""Characters of a text, in the mean: columns of shorter ones are seldom missed."""
+
+
+def pair_of(texts: pa.Table, labels: int, aside: Callable[[str], bool]) -> tuple[str, str] | None:
+    """The columns of a text pair; None without such columns.
+
+    Args:
+        texts: columns of text without the label.
+        labels: number of different labels.
+        aside: whether a column of this name is about the row.
+    """
+    lower = {name.lower(): name for name in texts.column_names}
+    usual = (*PAIRS, ANSWERED) if labels <= VERDICTS else PAIRS
+    if (found := next((pair for pair in usual if {*pair} <= lower.keys()), None)) is not None:
+        return lower[found[0]], lower[found[1]]
+    names = [name for name in texts.column_names if not aside(name)]
+    parts = {name: _parts(name) for name in names}
+    longest = max(names, key=lambda name: _characters(texts[name]), default="")
+    before = names[: names.index(longest)] if names else []
+    around = [*((name, longest) for name in before), *((longest, name) for name in names[len(before) + 1 :])]
+    return next((pair for pair in around if _are_twins(*pair, parts)), None)
+
+
+def _are_twins(one: str, other: str, parts: dict[str, list[str]]) -> bool:
+    """Whether two names, in their order in the file, differ as those of a first and a second text do, without a third
+    one."""
+    first, second = parts[one], parts[other]
+    if [*first, "2"] == second:  # text, text2
+        return [*first, "3"] not in parts.values()
+    if len(first) != len(second):
+        return False
+    differing = [n for n, pair in enumerate(zip(first, second, strict=True)) if pair[0] != pair[1]]
+    if len(differing) != 1 or (first[differing[0]], second[differing[0]]) not in TWINS:
+        return False
+    place, third = differing[0], THIRD.get(first[differing[0]])
+    return third is None or [*first[:place], third, *first[place + 1 :]] not in parts.values()
+
+
+def _parts(name: str) -> list[str]:
+    """`sentence_A`, `sentenceA` and `sentence a` as sentence and a, `#1 String` as 1 and string."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_]+", name)
+    found = [word.lower() for word in words]
+    last = re.fullmatch(r"(sentence|sent|text|question|document|doc|string)([ab])", found[-1]) if found else None
+    return found if last is None else [*found[:-1], *last.groups()]
+
+
+def _characters(column: pa.ChunkedArray) -> int:
+    return pc.sum(pc.utf8_length(column)).as_py() or 0
+
+
+def unused(table: pa.Table, used: Sequence[str], aside: Callable[[str], bool]) -> list[str]:
+    """The columns of a table with texts that are long, mostly different and not used."""
+    names = [n for n in table.column_names if n not in used and not aside(n) and is_text(table[n].type)]
+    return [
+        name
+        for name in names
+        if (pc.mean(pc.utf8_length(table[name])).as_py() or 0) >= LONG
+        and 2 * pc.count_distinct(table[name]).as_py() > len(table[name])
+    ]
