@@ -20,6 +20,8 @@ from distill.data.files import Table, read
 from distill.data.labelled import label_column, prepared, read_labels, usable_rows
 from distill.data.labels import labels_of
 from distill.data.meant import accepted, with_lists
+from distill.data.stated_beside import with_empty_spans, with_names
+from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task_types import Columns, TaskType
 from distill.data.task_types.multiple_choice import check, choices_of
 from distill.data.task_types.task_type import check_texts
@@ -100,7 +102,10 @@ def read_rows(
         DataError: for a malformed file, and for a row without text.
     """
     table, notes = read(file, "FILE", settings.separator), list[str]()
+    if architecture == TOKENS:
+        table = with_lists_of_words(settings, table, notes, file)
     table = accepted(settings, with_lists(settings, table, architecture == TOKENS)[0], notes.append, file)
+    table = with_names(settings, {file: with_empty_spans(table, notes, file)}, notes, file)[file]
     if not table.rows.num_rows:
         raise DataError(f"{file}: got no rows; must have one or more; add rows")
     if settings.label is not None:
