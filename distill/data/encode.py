@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from distill.data import arrow_compute as pc
 from distill.data.task_types import SECONDS, targets_in
-from distill.data.tokens import cutting, identity
+from distill.data.tokens import cutting, identity, types_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -203,7 +203,8 @@ def _tokens(
                 *texts, truncation=True, max_length=max_length, return_attention_mask=False, return_token_type_ids=True
             )
             ids, lengths = flattened(out["input_ids"])
-            yield ids, flattened(out["token_type_ids"])[0].astype(np.int8), lengths
+            types = types_of(tokenizer, out["input_ids"], out["token_type_ids"])
+            yield ids, flattened(types)[0].astype(np.int8), lengths
 
 
 def _joined(parts: Iterable[_Tokens]) -> Encoded:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distill.data.encode import Encoded, Words, batches
+from distill.data.tokens import types_of
 from distill.data.windows import OVERLAP, Windows, pieces, windows
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def encode_words(
             return_offsets_mapping=True,
             verbose=False,  # no warning that a text is longer than the model reads at once
         )
-        parts = zip(out["input_ids"], out["token_type_ids"], out["offset_mapping"], strict=True)
+        own_types = types_of(tokenizer, out["input_ids"], out["token_type_ids"])
+        parts = zip(out["input_ids"], own_types, out["offset_mapping"], strict=True)
         first = owners[-1] + 1 if owners else 0
         for owner, ((_, words), (own_ids, own_types, characters)) in enumerate(zip(rows, parts, strict=True), first):
             tokens = _tokens_of(np.array(characters, np.int64).reshape(-1, 2), words)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from distill.data.encode import Encoded, Spans, flattened, separates
 from distill.data.task_types import MISSING
 from distill.data.task_types.answers import NONE
-from distill.data.tokens import cutting
+from distill.data.tokens import cutting, types_of
 from distill.data.windows import OVERLAP
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def encode_questions(
             owners = start + np.array(out["overflow_to_sample_mapping"], np.int64)
             characters = [_characters(out, window, len(lead)) for window in range(len(owners))]
             ids, lengths = flattened(out["input_ids"])
-            types = flattened(out["token_type_ids"])[0].astype(np.int8)
+            types = flattened(types_of(tokenizer, out["input_ids"], out["token_type_ids"]))[0].astype(np.int8)
             parts.append((ids, types, lengths, owners, np.concatenate(characters)))
             if targets is not None:
                 labels += [_label(targets[owner], part) for owner, part in zip(owners, characters, strict=True)]

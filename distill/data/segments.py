@@ -24,6 +24,7 @@ from distill.config.feature_kinds import NEXT_SENTENCE, SENTENCE_ORDER
 from distill.data.collate import pad
 from distill.data.encode import Encoded, Sentences, batches, offsets_of, special_tokens
 from distill.data.sequences import SHORTEST, mapped, mostly_unknown
+from distill.data.tokens import types_of
 from distill.errors import DataError
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class Frame:
 def frame_of(tokenizer: PreTrainedTokenizerBase) -> Frame:
     """The frame of a tokenizer that puts a special token between the texts of a pair, found by encoding one."""
     probe = tokenizer("a", "a", return_token_type_ids=True)
-    ids, types = np.array(probe["input_ids"], np.int32), np.array(probe["token_type_ids"], np.int8)
+    own = types_of(tokenizer, probe["input_ids"], probe["token_type_ids"])
+    ids, types = np.array(probe["input_ids"], np.int32), np.array(own, np.int8)
     of_text: list[int | None] = probe.sequence_ids(0)
     edges = [edge for n in (0, 1) for edge in (of_text.index(n), len(of_text) - of_text[::-1].index(n))]
     parts = [slice(*both) for both in pairwise([0, *edges, len(ids)])]

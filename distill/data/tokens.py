@@ -70,7 +70,18 @@ def _plain(value: Any) -> Any:
     return [type(value).__qualname__, _plain(content) if isinstance(content, dict) else None]
 
 
+def types_of(tokenizer: PreTrainedTokenizerBase, ids: Any, types: Any) -> Any:
+    """The token types of encoded texts, as their model gets them: all 0 where the tokenizer outputs none by itself.
+
+    Args:
+        ids, types: token ids and types of one text, or of several.
+    """
+    if "token_type_ids" in tokenizer.model_input_names:
+        return types
+    return [[0] * len(own) for own in ids] if ids and isinstance(ids[0], list) else [0] * len(ids)
+
+
 def _tokens(tokenizer: PreTrainedTokenizerBase, texts: list[list[str]], length: int | None) -> Any:
     with cutting(tokenizer):
         out = tokenizer(*texts, truncation=length is not None, max_length=length, return_token_type_ids=True)
-    return [out["input_ids"], out["token_type_ids"]]
+    return [out["input_ids"], types_of(tokenizer, out["input_ids"], out["token_type_ids"])]

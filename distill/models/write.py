@@ -37,7 +37,9 @@ def write_model(
     """
     tokenizer = copy.copy(tokenizer)
     # The saved tokenizer then outputs exactly the inputs that the model was trained with.
-    tokenizer.model_input_names = list(families.input_names(model.config))
+    own, model_inputs = tokenizer.model_input_names, families.input_names(model.config)
+    tokenizer.model_input_names = [name for name in model_inputs if name != "token_type_ids" or name in own]
+    tokenizer.chat_template = None  # no encoder reads one, and its names become names of files
     # A teacher's references to Python code, which a user's transformers would offer to run.
     tokenizer.init_kwargs = {name: value for name, value in tokenizer.init_kwargs.items() if name not in _CODE}
     for name in _CODE:

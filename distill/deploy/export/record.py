@@ -13,6 +13,7 @@ from distill.config.loads import BATCH, LOADS, SINGLE
 from distill.config.schemes import Scheme
 from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.task_types.detecting import detectable
+from distill.deploy.export.sample import sampled
 from distill.errors import ConfigError, DataError
 from distill.models.families import max_length
 from distill.models.families.foreign import check_adapter
@@ -82,6 +83,8 @@ class Tokens:
     """Maximum number of tokens of the model."""
     files: str
     """Hash of the files that transformers reads its tokenizer from, when the export compared both."""
+    types: bool = True
+    """Whether the tokenizer outputs token types by itself."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ class Record:
     """None where only transformers encodes texts."""
     load: str = BATCH
     """The load for which an artifact is chosen by default, one of `LOADS`."""
+    weights: str | None = None
+    """`sample.sampled` of the float32 weights, from which the artifacts were made; None if unknown."""
 
 
 def of_task(
@@ -206,6 +211,8 @@ def write(folder: Path, record: Record | Heads) -> None:
     content |= {"kind": record.kind.name, "labels": record.labels, "columns": record.columns}
     content |= {"max_length": record.max_length, "threshold": record.threshold, "range": record.range}
     content |= {"choices": record.choices} if record.choices else {}
+    weights = sampled(folder)
+    content |= {} if weights is None else {"weights": weights}
     content |= {} if record.tokens is None else {"tokenizer": {"library": LIBRARY, **asdict(record.tokens)}}
     atomic.write_json(folder / FILE, content | proved | {"artifacts": artifacts})
 
@@ -281,6 +288,7 @@ def _record(content: Any) -> Record:
         _proved_on(content),
         None if content.get("tokenizer") is None else _tokens(content["tokenizer"]),
         _load(content),
+        None if content.get("weights") is None else str(content["weights"]),
     )
 
 
@@ -293,8 +301,10 @@ def _tokens(content: Any) -> Tokens:
     _check("pads_left", pads_left, isinstance(pads_left, bool))
     _check("cuts_left", cuts_left, isinstance(cuts_left, bool))
     _check("longest", longest, type(longest) is int and longest > 0)
+    types = content.get("types", True)
     _check("files", files, isinstance(files, str))
-    return Tokens(pad_id, pads_left, cuts_left, longest, files)
+    _check("types", types, isinstance(types, bool))
+    return Tokens(pad_id, pads_left, cuts_left, longest, files, types)
 
 
 def _load(content: dict[str, Any]) -> str:

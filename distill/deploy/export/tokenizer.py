@@ -57,6 +57,7 @@ def proved(folder: Path, rows: Sequence[Sequence[str]], longest: int) -> Tokens 
         reference.truncation_side == "left",
         int(most),
         tokens.content(folder),
+        "token_type_ids" in reference.model_input_names,
     )
     added = sorted({*reference.all_special_tokens, *reference.get_added_vocab()})
     odd = [*ODD, *(f"a {token} b{token}" for token in added)]

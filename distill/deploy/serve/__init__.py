@@ -23,6 +23,7 @@ from distill.data.windows import windows as layout_of
 from distill.deploy.export import cross_encoder
 from distill.deploy.export.record import FILE, Entry, Record, located, read, read_any
 from distill.deploy.export.record import Heads as HeadsRecord
+from distill.deploy.export.sample import WEIGHTS, sampled
 from distill.deploy.serve import tokens
 from distill.deploy.serve.heads import Head, Heads
 from distill.deploy.serve.model import Model
@@ -30,10 +31,11 @@ from distill.errors import ConfigError, DataError
 from distill.inference.runners import FLOATS, Batch, Run, by_row
 from distill.inference.runners import load as load_runner
 from distill.models.families import sentence, vectors
-from distill.models.families.weights import tensors_of
+from distill.models.families.weights import check_inside, tensors_of
 from distill.models.readable import readable
 from distill.runtime import quoting
 from distill.runtime.cores import cores
+from distill.runtime.storage.strict_json import read_json
 from distill.runtime.versions import cpu_flags
 
 __all__ = ["Heads", "Model", "load"]
@@ -134,12 +136,13 @@ def _model(
             f"windows: got true; must be false for {stored.kind.name}, whose long texts {anyway}; leave it out"
         )
     part = folder if several is None else folder / several.heads[0]
+    _check_unchanged(part, stored, entry)
     tokenizer, longest = _tokenizer(part, stored, entry)
     record = replace(stored, max_length=_length(stored.max_length, max_length, longest))
     if several is not None and entry.path == ".":
         ready = _whole(folder).in_one_pass([folder / head for head in several.heads], entry, device, threads or cores())
     else:
-        ready = _runner(folder / entry.path, entry, device, threads or cores())
+        ready = _runner(folder, entry, device, threads or cores())
     run = within(ready, longest)
     row_by_row = any(
         (s.backend, s.scheme, s.row_by_row) == (entry.backend, entry.scheme, True) for s in SCHEMES.values()
@@ -166,6 +169,34 @@ def _model(
         _check_outputs(model, folder / entry.path, _expected(model))
     _check_processor(folder, entry, model.run, record.proved_on if several is None else several.proved_on)
     return model
+
+
+def _check_unchanged(folder: Path, stored: Record, entry: Entry) -> None:
+    """Raise DataError for an export whose labels, or whose weights, are others than those of its artifact."""
+    file = folder / "config.json"
+    if stored.weights is None or not file.is_file():
+        return
+    names = _names_in(file)
+    if stored.kind.named and stored.labels and names and names != stored.labels:
+        raise DataError(
+            f"{file}: got the labels {', '.join(names[:20])}, and {', '.join(stored.labels[:20])} in {FILE}; must be "
+            "the same in both; correct one of them"
+        )
+    if BACKENDS[entry.backend].loads != "transformers" and sampled(folder) not in (None, stored.weights):
+        raise DataError(
+            f"{folder}: got weights in {WEIGHTS} that were changed after the export, from others than which its "
+            f"artifact {entry.name} was made; must be the same; export the model again, or use --backend torch, which "
+            "reads these weights"
+        )
+
+
+def _names_in(file: Path) -> tuple[str, ...]:
+    """The names of the outputs in config.json; empty without all of them."""
+    try:
+        names = {int(number): str(name) for number, name in read_json(file)["id2label"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ()
+    return tuple(names[number] for number in range(len(names))) if sorted(names) == [*range(len(names))] else ()
 
 
 def _prompt(folder: Path, record: Record) -> str:
@@ -312,8 +343,12 @@ def _length(stored: int, asked: int | None, most: int) -> int:
     return min(stored, most) if asked is None else asked
 
 
-def _runner(path: Path, entry: Entry, device: str, threads: int) -> Run:
-    if not path.exists():
+def _runner(folder: Path, entry: Entry, device: str, threads: int) -> Run:
+    path = folder / entry.path
+    own = path if path.is_dir() else path.parent
+    for file in (path, *(own.iterdir() if own != folder and own.is_dir() else ())):
+        check_inside(folder, file)
+    if not path.exists() or not (path.is_dir() or path.is_file()):
         raise DataError(f"{path}: got no such file; must be the artifact {entry.name}; copy the folder again")
     if BACKENDS[entry.backend].loads == "transformers":
         tensors_of(path)  # which names a damaged file

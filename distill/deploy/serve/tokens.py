@@ -61,6 +61,7 @@ class Tokenizer:
     pad_token_id: int
     padding_side: str
     truncation_side: str
+    model_input_names: Sequence[str]
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
         """Number of special tokens around a text, or around and between the texts of a pair."""
@@ -122,7 +123,8 @@ def read(folder: Path, stated: Tokens) -> Tokenizer:
     backend.no_truncation()
     backend.no_padding()
     sides = ["left" if left else "right" for left in (stated.pads_left, stated.cuts_left)]
-    return Tokenizer(backend, stated.pad_id, *sides)
+    names = ("input_ids", *(["token_type_ids"] if stated.types else []))
+    return Tokenizer(backend, stated.pad_id, *sides, names)
 
 
 def content(folder: Path) -> str:

@@ -203,12 +203,17 @@ def _names(file: Path, config: Mapping[str, Any], outputs: int, architecture: st
             "output, numbered from 0; correct id2label and label2id"
         )
     labels = tuple(names[number] for number in range(outputs)) if sorted(names) == list(range(outputs)) else ()
+    if twice := [name for number, name in enumerate(labels) if name in labels[:number]]:
+        raise DataError(
+            f"{file}: got the name {twice[0]!r} for several outputs in id2label; must be another name for each output, "
+            "because predictions name them; correct id2label and label2id"
+        )
     return without_defaults(labels)
 
 
 def without_defaults(names: tuple[str, ...]) -> tuple[str, ...]:
     """The names of a model's outputs; empty if they are transformers' defaults, `LABEL_0` and so on."""
-    return () if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names
+    return () if all(name == f"LABEL_{number}" for number, name in enumerate(names)) else names
 
 
 def _outputs(tensors: Mapping[str, Tensor], architecture: str) -> int | None:

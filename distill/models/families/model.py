@@ -68,6 +68,10 @@ def encode(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return hidden
 
 
+ENDED = ("bart", "t5")
+"""Families whose classifiers read the state of the last end token."""
+
+
 def logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     """Outputs of a model's head: [B, C] for texts, [B, L, C] for tokens, [B, 1] for a question with one choice, and for
     a question with its context [B, L, 2], start and end of the answer."""
@@ -76,11 +80,27 @@ def logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     architecture, given = architecture_of([type(model).__name__]), inputs(model, batch)
     if architecture == CHOICES:  # [B, choices, L], of which each text is the only choice
         given = {name: values.unsqueeze(1) for name, values in given.items()}
+    if family_of(model).name in ENDED and (parts := _by_ends(model, given)) is not None:
+        result = torch.cat([logits(model, {name: values[rows] for name, values in batch.items()}) for rows in parts])
+        return result[torch.argsort(torch.cat(parts))]
     outputs = model(**given)
     if architecture == ANSWERS:
         return torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
-    result: Tensor = outputs.logits
+    result = outputs.logits
     return result
+
+
+def _by_ends(model: nn.Module, given: dict[str, Tensor]) -> list[Tensor] | None:
+    """The rows with each number of end tokens, in numbers of rows; None where all rows have the same.
+
+    The heads of these families read the last end token, and refuse rows with other numbers of them: a text may have the
+    token's own characters.
+    """
+    import torch
+
+    counts = (given["input_ids"] == model.config.eos_token_id).sum(-1)  # type: ignore[union-attr]
+    found = torch.unique(counts)
+    return None if len(found) == 1 else [torch.nonzero(counts == count).flatten() for count in found]
 
 
 def has_mlm_head(model: nn.Module) -> bool:

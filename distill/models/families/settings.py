@@ -60,8 +60,17 @@ OLD: dict[str, dict[str, tuple[str, Any]]] = {
 without one, the value with which transformers computes where that is absent)."""
 
 
+ATTENTION = ("attn_implementation", "_attn_implementation")
+"""Settings by which transformers would compute attention in code of another package, or of the hub."""
+OWN = (None, "eager", "sdpa")
+"""The values that are code of torch and transformers alone."""
+MOST = {"num_labels": 50_000, "num_hidden_layers": 500, "num_layers": 500, "n_layer": 500}
+"""Setting -> its largest value. transformers takes minutes and much memory for larger ones, before it reads weights."""
+
+
 def check_settings(file: Path, config: Mapping[str, Any]) -> None:
     """Raise DataError for a setting with another value than it must have."""
+    _check_first(file, config)
     record = FAMILIES.get(str(config.get("model_type")))
     encoder = record is not None and record.layer is not None
     for name, needed in NEEDED.items():
@@ -82,6 +91,20 @@ def check_settings(file: Path, config: Mapping[str, Any]) -> None:
                 f"{file}: got {name} {config[name]}; must be {value}, with which transformers computes whatever is "
                 f"set; {todo}"
             )
+
+
+def _check_first(file: Path, config: Mapping[str, Any]) -> None:
+    """Raise DataError for a setting that transformers obeys while it reads the config, before any weights."""
+    for name in ATTENTION:
+        if config.get(name) not in OWN:
+            raise DataError(
+                f"{file}: got {name} {config[name]!r}; must be eager or sdpa, because others are code of further "
+                "packages; remove the setting"
+            )
+    for name, most in MOST.items():
+        got = config.get(name)
+        if isinstance(got, int) and got > most:
+            raise DataError(f"{file}: got {name} {got:,}; must be at most {most:,}; correct it")
 
 
 def own_code(config: Mapping[str, Any]) -> list[str]:

@@ -172,9 +172,10 @@ def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> 
         ConfigError: about the setting `key`, if the model lacks an embedding for a token, if one of the two has no
             padding token, or if these differ in a family that counts positions from it.
     """
-    if len(tokenizer) > config.vocab_size:
+    tokens = 1 + max(tokenizer.get_vocab().values(), default=-1)  # ids may have gaps
+    if tokens > config.vocab_size:
         raise ConfigError(
-            f"{key}: got a tokenizer of {len(tokenizer)} tokens and a model of "
+            f"{key}: got a tokenizer of {tokens} tokens and a model of "
             f"{config.vocab_size}; must be a model with an embedding for every token; "
             "use the tokenizer that belongs to the model"
         )

@@ -65,6 +65,7 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
             )
         except RuntimeError as error:
             raise _misshapen(auto, path, stored, settings, error) from error
+    model.config.return_dict = True  # tuples have no names
     missing, unused = set(info["missing_keys"]), set(info["unexpected_keys"])
     # transformers loads the encoder alone of an embedder.
     part = model.encoder if architecture_of([type(model).__name__]) == VECTORS else model

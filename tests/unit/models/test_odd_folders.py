@@ -1,0 +1,215 @@
+"""Model folders that state something unusual: what they output is what transformers makes of them, or they are
+refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+from distill.data.task import task_of_model
+from distill.deploy import serve
+from distill.deploy.export.record import Entry, of_task, write
+from distill.errors import DataError, UserError
+from distill.models import teacher
+from distill.models.families.head import stored_head
+from distill.models.families.record import TEXTS
+from distill.models.write import write_model
+
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+SENTENCES: list[str] = TINY["SENTENCES"]
+LABELS = ("boat", "baker", "storm")
+
+
+def classifier(folder: Path, family: str = "bert", **settings: Any) -> Path:
+    names = {"id2label": dict(enumerate(LABELS)), "label2id": {name: n for n, name in enumerate(LABELS)}}
+    return Path(TINY["save"](folder, family, "SequenceClassification", std=0.4, num_labels=3, **names | settings))
+
+
+def change(file: Path, **values: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def scores(folder: Path, texts: list[str]) -> list[dict[str, float]]:
+    """Of each text, by transformers alone."""
+    answer = pipeline("text-classification", str(folder), top_k=None)
+    answers = [answer([text])[0] for text in texts]
+    return [{each["label"]: each["score"] for each in answer} for answer in answers]
+
+
+def check_scores(folder: Path, texts: list[str]) -> None:
+    found, expected = serve.load(folder, say=lambda line: None).predict(texts), scores(folder, texts)
+    for own, other in zip(found, expected, strict=True):
+        assert own["scores"] == pytest.approx(other, abs=1e-4)
+        assert own["label"] == max(other, key=lambda name: other[name])
+
+
+# ---- names of the outputs
+
+
+@pytest.mark.parametrize("numbers", [(2, 1, 0), (1, 2, 3)])
+def test_default_names_in_another_order_are_names(numbers: tuple[int, ...], tmp_path: Path) -> None:
+    names = [f"LABEL_{number}" for number in numbers]
+    folder = classifier(tmp_path / "m", id2label=dict(enumerate(names)), label2id={n: i for i, n in enumerate(names)})
+    head = stored_head(folder)
+    assert head is not None
+    assert head.labels == tuple(names)
+    check_scores(folder, SENTENCES)
+
+
+def test_one_name_for_two_outputs_is_refused(tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "m")
+    change(folder / "config.json", id2label={"0": "pos", "1": "pos", "2": "neg"})
+    with pytest.raises(DataError, match="got the name 'pos' for several outputs in id2label"):
+        serve.load(folder)
+
+
+# ---- tokenizers
+
+
+def test_a_decoder_finds_the_last_token_by_the_token_with_which_texts_are_padded(tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "m", "qwen3", seed=2)
+    change(folder / "config.json", pad_token_id=0)
+    assert AutoTokenizer.from_pretrained(folder).pad_token_id != 0
+    check_scores(folder, SENTENCES)
+
+
+@pytest.mark.parametrize("names", [["input_ids", "attention_mask"], ["input_ids", "token_type_ids", "attention_mask"]])
+def test_token_types_are_given_where_the_tokenizer_outputs_them(names: list[str], tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "m")
+    change(folder / "tokenizer_config.json", model_input_names=names)
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder)
+    given = tokenizer(SENTENCES[:4], SENTENCES[4:], padding=True, return_tensors="pt")
+    assert ("token_type_ids" in given) == ("token_type_ids" in names)
+    with torch.no_grad():
+        expected = model(**given).logits.numpy()
+    pairs = list(zip(SENTENCES[:4], SENTENCES[4:], strict=True))
+    np.testing.assert_allclose(serve.load(folder).outputs(pairs), expected, atol=1e-5)
+    own = teacher.load_tokenizer(folder)
+    with write_model(tmp_path / "written", teacher.load_classifier(folder, 3), own):
+        pass
+    assert ("token_type_ids" in AutoTokenizer.from_pretrained(tmp_path / "written").model_input_names) == (
+        "token_type_ids" in names
+    )
+    np.testing.assert_allclose(serve.load(tmp_path / "written").outputs(pairs), expected, atol=1e-5)
+
+
+def test_a_token_beyond_the_embeddings_is_refused_before_a_text_has_it(tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "m")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    last = max(content["model"]["vocab"], key=content["model"]["vocab"].get)
+    content["model"]["vocab"][last] = 500
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="got a tokenizer of 501 tokens and a model of"):
+        serve.load(folder)
+
+
+def test_chat_templates_are_left_behind(tmp_path: Path) -> None:
+    """Their names become names of files."""
+    folder = classifier(tmp_path / "m")
+    templates = [{"name": "default", "template": "x"}, {"name": "../../out", "template": "y"}]
+    change(folder / "tokenizer_config.json", chat_template=templates)
+    with write_model(tmp_path / "written", teacher.load_classifier(folder, 3), teacher.load_tokenizer(folder)):
+        pass
+    assert not list((tmp_path / "written").glob("*template*"))
+    assert {path.name for path in tmp_path.iterdir()} == {"m", "written"}
+
+
+# ---- models
+
+
+@pytest.mark.parametrize("family", ["bart", "t5"])
+def test_a_text_with_the_characters_of_the_end_token_is_answered_beside_others(family: str, tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "m", family)
+    end = AutoTokenizer.from_pretrained(folder).convert_ids_to_tokens(
+        AutoModelForSequenceClassification.from_pretrained(folder).config.eos_token_id
+    )
+    texts = [SENTENCES[0], f"the {end} boat", SENTENCES[1], f"{end} the {end}"]
+    model = serve.load(folder, say=lambda line: None)
+    alone = np.concatenate([model.outputs([text]) for text in texts])
+    np.testing.assert_allclose(model.outputs(texts), alone, atol=1e-5)
+    check_scores(folder, texts[:2])
+
+
+def test_a_model_that_returns_tuples_is_read_as_any_other(tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "m")
+    expected = serve.load(folder).outputs(SENTENCES)
+    change(folder / "config.json", return_dict=False)
+    np.testing.assert_array_equal(serve.load(folder).outputs(SENTENCES), expected)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_labels": 2_000_000}, "got num_labels 2,000,000; must be at most 50,000"),
+        ({"num_hidden_layers": 4_000}, "got num_hidden_layers 4,000; must be at most 500"),
+        ({"attn_implementation": "kernels-community/flash-attn2"}, "must be eager or sdpa"),
+        ({"_attn_implementation": "flash_attention_2"}, "must be eager or sdpa"),
+    ],
+)
+def test_settings_that_transformers_obeys_before_it_reads_weights(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = classifier(tmp_path / "m")
+    change(folder / "config.json", **settings)
+    began = time.monotonic()
+    with pytest.raises(DataError, match=message):
+        serve.load(folder)
+    with pytest.raises(DataError, match=message):
+        teacher.read_config(folder)
+    assert time.monotonic() - began < 5
+
+
+# ---- exported folders
+
+
+@pytest.fixture
+def exported(tmp_path: Path, export_once: Any) -> Path:
+    """A folder with an ONNX artifact."""
+    folder = classifier(tmp_path / "exported")
+    (folder / "onnx").mkdir()
+    export_once(folder, folder / "onnx/model.onnx")
+    config = teacher.read_config(folder)
+    entries = (Entry("torch", "fp32", ".", 4.0), Entry("onnxruntime", "fp32", "onnx/model.onnx", 1.0))
+    write(folder, of_task(task_of_model("rows", config, TEXTS, ("text",)), 32, entries))
+    return folder
+
+
+def test_weights_that_were_changed_after_the_export_are_not_those_of_its_artifacts(exported: Path) -> None:
+    before = serve.load(exported).outputs(SENTENCES)
+    weights = load_file(exported / "model.safetensors")
+    weights["classifier.bias"] += np.float32([9, 0, 0])
+    save_file(weights, exported / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(DataError, match="that were changed after the export, from others than which its artifact"):
+        serve.load(exported)
+    np.testing.assert_allclose(
+        serve.load(exported, backend="torch").outputs(SENTENCES), before + np.array([9, 0, 0]), atol=1e-4
+    )
+
+
+def test_labels_that_were_changed_in_one_place_are_refused(exported: Path) -> None:
+    change(exported / "config.json", id2label={"0": "x", "1": "y", "2": "z"})
+    with pytest.raises(DataError, match="got the labels x, y, z, and boat, baker, storm in"):
+        serve.load(exported)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_an_artifact_is_a_file_in_the_folder(kind: str, exported: Path, tmp_path: Path) -> None:
+    file = exported / "onnx/model.onnx"
+    if kind == "link":
+        file.rename(tmp_path / "outside.onnx")
+        file.symlink_to(tmp_path / "outside.onnx")
+    else:
+        file.unlink()
+        os.mkfifo(file)
+    with pytest.raises(DataError, match="outside of the model's folder" if kind == "link" else "got no such file"):
+        serve.load(exported)
