@@ -43,7 +43,7 @@ def pair_of(texts: pa.Table, labels: int, aside: Callable[[str], bool]) -> tuple
         aside: whether a column of this name is about the row.
     """
     lower = {name.lower(): name for name in texts.column_names}
-    usual = (*PAIRS, ANSWERED) if labels <= VERDICTS else PAIRS
+    usual = (*PAIRS, ANSWERED) if 0 < labels <= VERDICTS else PAIRS
     if (found := next((pair for pair in usual if {*pair} <= lower.keys()), None)) is not None:
         return lower[found[0]], lower[found[1]]
     names = [name for name in texts.column_names if not aside(name)]

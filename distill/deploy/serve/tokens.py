@@ -122,9 +122,9 @@ def read(folder: Path, stated: Tokens) -> Tokenizer:
         backend = tokenizers.Tokenizer.from_file(str(folder / FILE))
     backend.no_truncation()
     backend.no_padding()
-    sides = ["left" if left else "right" for left in (stated.pads_left, stated.cuts_left)]
-    names = ("input_ids", *(["token_type_ids"] if stated.types else []))
-    return Tokenizer(backend, stated.pad_id, *sides, names)
+    pads, cuts = ("left" if left else "right" for left in (stated.pads_left, stated.cuts_left))
+    names = ["input_ids", "token_type_ids"] if stated.types else ["input_ids"]
+    return Tokenizer(backend, stated.pad_id, pads, cuts, names)
 
 
 def content(folder: Path) -> str:
