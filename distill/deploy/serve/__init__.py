@@ -31,6 +31,7 @@ from distill.errors import ConfigError, DataError
 from distill.inference.runners import FLOATS, Batch, Run, by_row
 from distill.inference.runners import load as load_runner
 from distill.models.families import sentence, vectors
+from distill.models.families.head import without_defaults
 from distill.models.families.weights import check_inside, tensors_of
 from distill.models.readable import readable
 from distill.runtime import quoting
@@ -191,12 +192,13 @@ def _check_unchanged(folder: Path, stored: Record, entry: Entry) -> None:
 
 
 def _names_in(file: Path) -> tuple[str, ...]:
-    """The names of the outputs in config.json; empty without all of them."""
+    """The names of the outputs in config.json; empty without all of them, and for transformers' defaults."""
     try:
         names = {int(number): str(name) for number, name in read_json(file)["id2label"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ()
-    return tuple(names[number] for number in range(len(names))) if sorted(names) == [*range(len(names))] else ()
+    whole = sorted(names) == [*range(len(names))]
+    return without_defaults(tuple(names[number] for number in range(len(names)))) if whole else ()
 
 
 def _prompt(folder: Path, record: Record) -> str:
