@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 import pyarrow as pa
 
@@ -63,8 +64,12 @@ def batches(text: io.TextIOWrapper, name: str, usual: str | None, given: str | N
         text.seek(0)
         dialect = quoted(text, name, dialect)
         text.seek(0)
-        records = _records(text, name, dialect)
+        records: Iterator[list[str]] = _records(text, name, dialect)
         header, notes = _header(next(records, []), name), dialect.notes
+        first = next(records, [])
+        records = chain([first] * bool(first), records)
+        if len(first) == len(header) + 1 and header[0] and re.fullmatch("[0-9]{1,9}", first[0]):
+            header = ["", *header]  # of R, whose column of row names has none
         rest = _of_width(_without_header(records, header, name), len(header), name)
         filled = len(header) - next((n for n, column in enumerate(reversed(header)) if column), 0)
         if 0 < filled < len(header):

@@ -276,6 +276,15 @@ def test_a_split_of_a_folder_without_any_label_is_left_out(tmp_path: Path) -> No
 # ---- labels
 
 
+@pytest.mark.parametrize("mark", [",", "\t"])
+def test_row_names_of_r_are_no_values(mark: str, tmp_path: Path) -> None:
+    """write.table writes no name above its row names."""
+    rows = [mark.join(f'"{value}"' for value in (n + 1, text, "ab"[n % 2])) for n, text in enumerate(TEXTS)]
+    (tmp_path / "rows.csv").write_text("\n".join([f'"text"{mark}"label"', *rows]) + "\n")
+    rows_read = of_file(tmp_path / "rows.csv", separator=mark)
+    assert values_of(rows_read, "label") == {text: n % 2 for n, text in enumerate(TEXTS)}
+
+
 @pytest.mark.parametrize("mark", ["nan", "None", "#N/A", "\\N"])
 def test_words_for_missing_beside_numbers(mark: str, tmp_path: Path) -> None:
     assert load(tmp_path, text=TEXTS, label=cycle("0", "1", mark)).task.labels == ("0", "1")
