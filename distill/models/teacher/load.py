@@ -18,7 +18,8 @@ from distill.models.teacher.embedder import lower_cased
 from distill.models.teacher.files import quiet, stored
 from distill.models.teacher.whole import load_whole
 
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")
+SENTENCE_PIECES = ("spm.model", "spiece.model", "sentencepiece.bpe.model")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCE_PIECES)
 
 
 def load_tokenizer(path: str | Path) -> Any:
@@ -41,7 +42,11 @@ def load_tokenizer(path: str | Path) -> Any:
         )
     check_links(path)
     with readable(path), quiet():
-        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+        except (ImportError, ValueError) as error:
+            _check_converted(Path(path), error)
+            raise
         if not getattr(tokenizer, "is_fast", False):
             raise DataError(
                 f"{path}: got a tokenizer of class {type(tokenizer).__name__}, which has no fast version; must be one "
@@ -58,6 +63,17 @@ def load_tokenizer(path: str | Path) -> Any:
             f"{path}: got model_max_length {longest!r}; must be a number of tokens; correct it in tokenizer_config.json"
         )
     return lower_cased(path, tokenizer)
+
+
+def _check_converted(path: Path, error: Exception) -> None:
+    """Raise DataError for a tokenizer that transformers would have to convert, and cannot."""
+    found = next((name for name in SENTENCE_PIECES if (path / name).is_file()), None)
+    if found is not None and not (path / TOKENIZER_FILES[0]).is_file():
+        raise DataError(
+            f"{path}: got {found} and no {TOKENIZER_FILES[0]}, into which transformers converts it with further "
+            f"packages ({' '.join(str(error).split())[:100]}); must have {TOKENIZER_FILES[0]}; load the tokenizer once "
+            "where sentencepiece and tiktoken are installed, and save_pretrained it into the folder"
+        ) from error
 
 
 def load_mlm(path: str | Path) -> tuple[Any, bool]:

@@ -114,6 +114,14 @@ def test_a_token_beyond_the_embeddings_is_refused_before_a_text_has_it(tmp_path:
         serve.load(folder)
 
 
+def test_a_tokenizer_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "m", "deberta-v2")
+    (folder / "tokenizer.json").unlink()
+    (folder / "spm.model").write_bytes(b"no pieces")
+    with pytest.raises(DataError, match=r"got spm.model and no tokenizer.json, into which transformers converts it"):
+        serve.load(folder)
+
+
 def test_chat_templates_are_left_behind(tmp_path: Path) -> None:
     """Their names become names of files."""
     folder = saved(tmp_path / "m")
