@@ -201,8 +201,9 @@ class _Order:
         if len(self._first) < len(self._order):
             of_value = np.add.reduceat(of_value, self._first, axis=0)
         ranks = of_value.cumsum(axis=0)
+        drawn = ranks[-1].copy()  # other resamples of rows that are drawn together have other numbers of rows
         ranks -= (of_value - 1) / 2
-        ranks -= (len(counts) + 1) / 2
+        ranks -= (drawn + 1) / 2
         of_row: np.ndarray = ranks[self._of_row]
         return of_row
 

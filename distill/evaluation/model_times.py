@@ -36,17 +36,24 @@ def from_text(variant: Variant, measured: Measured, inputs: str) -> FromText:
         p95=found["p95"],
         p99=found["p99"],
         tokenizer=sum(tokenizer) / sum(own),
-        speedup=_over(measured.references, variant, inputs, lambda v: timed.from_text(v.name, inputs))[1],
+        speedup=_over(measured, measured.references, variant, inputs, lambda v: timed.from_text(v.name, inputs))[1],
     )
 
 
 def _over(
-    references: Sequence[Variant], variant: Variant, inputs: str, times: Callable[[Variant], Sequence[float]]
+    measured: Measured,
+    references: Sequence[Variant],
+    variant: Variant,
+    inputs: str,
+    times: Callable[[Variant], Sequence[float]],
 ) -> tuple[Variant, Ratio]:
     """The fastest of the references, and the speedup over it: of single texts, the ratio of medians."""
     fastest = min(references, key=lambda v: float(np.median(times(v))))
-    ratio = latency.ratio_of_medians if inputs == SINGLE_TEXTS else latency.speedup
-    return fastest, convert(ratio(times(fastest), times(variant)), Ratio)
+    both = times(fastest), times(variant)
+    single = inputs == SINGLE_TEXTS
+    return fastest, convert(
+        latency.ratio_of_medians(*both, measured.timed.distinct) if single else latency.speedup(*both), Ratio
+    )
 
 
 def speedup(variant: Variant, measured: Measured) -> Speedup:
@@ -57,7 +64,7 @@ def speedup(variant: Variant, measured: Measured) -> Speedup:
     same = [v for v in measured.references if v.backend == same_backend(variant)]  # empty if it does not run there
 
     def over(references: Sequence[Variant], inputs: str) -> tuple[Variant, Ratio]:
-        return _over(references, variant, inputs, lambda v: measured.timed.times[v.name][inputs])
+        return _over(measured, references, variant, inputs, lambda v: measured.timed.times[v.name][inputs])
 
     # the reference is always timed
     by_input = {inputs: over(measured.references, inputs)[1] for inputs in measured.timed.times[variant.name]}

@@ -57,11 +57,12 @@ def compared(
     result = {"agreement": agreement(kind, a, b, owners, parts), "scores": None, "mcnemar": None, "lengths": groups}
     if truth is None:
         return result | {"classes": classes(kind, a, b, owners, None, names)}
+    alone = parts is None or len(np.unique(parts[chosen])) == chosen.sum()
     a, b, owners, truth, parts = a[chosen], b[chosen], owners[chosen], truth[chosen], _of(parts, chosen)
     of_a, of_b = (each[chosen] for each in judged)
     correct = [right(wanted[:1], kind.same, {("", ""): (each, truth)}) for each in (of_a, of_b)]
     result["scores"] = scores(wanted, of_a, of_b, truth, parts)
-    if correct[0] is not None and correct[1] is not None and parts is None:
+    if correct[0] is not None and correct[1] is not None and alone:
         result["mcnemar"] = mcnemar(correct[0], correct[1])
     return result | {"classes": classes(kind, a, b, owners, truth, names)}
 

@@ -291,7 +291,7 @@ class Statistics(Record, frozen=True):
     chance: Scores | UnsetType = UNSET
     """The scores of the best constant predictors."""
     near_chance: list[Text] | UnsetType = UNSET
-    """Tasks on which the interval of the teacher's score includes chance."""
+    """Tasks on which the interval of the teacher's score does not lie above chance."""
     tests: list[Test] | UnsetType = UNSET
     detectable: dict[str, Amount | None] | UnsetType = UNSET
     """Task -> smallest difference in points that its rows can show; None where it is not known."""

@@ -172,18 +172,27 @@ def speedup(reference_times: Sequence[float], times: Sequence[float]) -> dict[st
     return {"median": middle, "ci95": [middle * math.exp(-half), middle * math.exp(half)]}
 
 
-def ratio_of_medians(reference_times: Sequence[float], times: Sequence[float], seed: int = 0) -> dict[str, Any]:
+def ratio_of_medians(
+    reference_times: Sequence[float], times: Sequence[float], distinct: int | None = None, seed: int = 0
+) -> dict[str, Any]:
     """Ratio of the reference's median time to the median of these, in the form of `speedup`.
 
     Both lists have one time for each text, in the same order. The interval is from 1000 bootstrap resamples of the
-    texts, each with both of its times.
+    texts, each with all of its times.
+
+    Args:
+        distinct: number of different texts, which are repeated in their order; None for all.
 
     Raises:
         ValueError: for lists of different lengths.
     """
     reference, own = _paired(reference_times, times)
-    drawn = np.random.default_rng(seed).integers(0, len(own), (1000, len(own)))
-    ratios = np.median(reference[drawn], axis=1) / np.median(own[drawn], axis=1)
+    texts = min(distinct or len(own), len(own))
+    drawn = np.random.default_rng(seed).integers(0, texts, (1000, texts))
+    # Of the last repetition, which may have fewer texts, none counts here.
+    whole = np.arange(len(own) // texts)[:, None] * texts
+    places = (drawn[:, None, :] + whole).reshape(1000, -1)
+    ratios = np.median(reference[places], axis=1) / np.median(own[places], axis=1)
     low, high = np.percentile(ratios, [2.5, 97.5])
     return {"median": float(np.median(reference) / np.median(own)), "ci95": [float(low), float(high)]}
 

@@ -62,7 +62,8 @@ def model_card(
     scored = next((m for m in students if m.scores), students[0])
     models = "one encoder for all tasks" if results.heads else "one fine-tuned model for each task"
     stages = [stage.name for stage in results.stages if stage.target in (None, target)]
-    only = f"It was evaluated on the validation rows of {task} only, not on other texts or languages."
+    split = _dataset(results, task).get("split", "validation").partition("_")[0]
+    only = f"It was evaluated on the {split} rows of {task} only, not on other texts or languages."
     teacher = results.teacher_name or "the teacher of the run"
     made = "made" if results.untaught is True else "distilled"
     parts: list[Block] = [

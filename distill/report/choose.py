@@ -110,7 +110,7 @@ def _meets(variant: Variant, name: str, ask: Ask) -> bool:
     value = variant.judged(ask.above)
     limits = ((ask.ms, variant.ms.get(name)), (ask.mib, variant.mib))
     within = all(most is None or (number is not None and number <= most) for most, number in limits)
-    return value is not None and value.value >= ask.least and within
+    return value is not None and (not ask.least or value.value >= ask.least) and within
 
 
 def choice(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: Ask) -> dict[str, Any]:
@@ -181,7 +181,10 @@ def _where(runs: Sequence[Run], variant: Variant, group: Group) -> str:
     """The run that a variant is from, where there are several."""
     folder = runs[variant.best].folder
     if len(variant.runs) > 1:
-        return f" (mean of {len(variant.runs)} seeds; {folder} retains the most)"
+        scored = sum(headline.retained(model) is not None for model in variant.models)
+        failed = "" if scored == len(variant.runs) else f" of {len(variant.runs)}, in the others it failed"
+        mean = f"mean of {scored} seeds" if scored > 1 else "1 seed"
+        return f" ({mean}{failed}; {folder} retains the most)"
     return f" ({folder})" if len(group.runs) > 1 else ""
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from msgspec import UNSET
 
 from distill.data.task import about
-from distill.evaluation.results import Coverage, Pruned, Results
+from distill.evaluation.results import Coverage, Pruned, Results, known
 from distill.report.averages import GLUE, average_name, evaluated, glue_tasks, published
 from distill.report.headline import LEARNED, counted, task_names, variant
 
@@ -16,7 +16,8 @@ def coverage(results: Results) -> list[str]:
     """Sentences on what the average covers, and what it does not."""
     tasks = evaluated(results)
     rows = results.coverage
-    reported = "test" if any(row.split == "test" for row in rows) else "validation"
+    tested = {row.task for row in rows if row.split == "test"}
+    reported = " and ".join(dict.fromkeys("test" if task in tested else "validation" for task in tasks)) or "validation"
     several = f"the macro score: the mean over {', '.join(tasks) or 'no task'} of the mean of each task's metrics"
     single = f"the macro score: the mean of {' and '.join(_metrics(results))}"
     sentences = [f"{average_name(results)} is {single if len(tasks) == 1 else several} on its {reported} splits."]
@@ -129,6 +130,13 @@ def shared_heads(results: Results) -> list[str]:
     ]
 
 
+def _different(results: Results) -> str:
+    """How many single texts were different, and how often each was answered."""
+    requests = [each for m in results.models if (each := known(m.requests)) is not None]
+    few = [each.distinct for each in requests if each.distinct is not UNSET and each.distinct < each.count]
+    return f"{few[0]} different ones, each answered several times" if few else "different ones, each answered once"
+
+
 def timing(results: Results) -> str:
     """How latency was measured, and on which machine."""
     facts = results.environment
@@ -140,7 +148,7 @@ def timing(results: Results) -> str:
     device = f" and {results.gpu}" if results.gpu else ""
     fast = any(m.scheme.startswith("fp32_medium") for m in results.models)
     single = (
-        " Single texts are different ones, each answered once by every variant, in the same order: their speedup is "
+        f" Single texts are {_different(results)} by every variant, in the same order: their speedup is "
         "the ratio of the medians over texts, with an interval over texts. The tokenizers were timed in "
         "the same rounds, on the same texts."
         if any(m.from_text for m in results.models)

@@ -187,6 +187,8 @@ def headline(results: Results) -> str:
         return " ".join(_several(results))
     target = every[0] if every else None
     model = chosen(results, target)
+    if model is None and (scored := [m for m in of_role(results, "student") if m.scores and not m.failed]):
+        return _without_share(results, scored[0])
     if model is None:
         reasons = [f"{variant(m)}: {m.failed}" for m in of_role(results, "student") if m.failed]
         return " ".join([NO_STUDENT, *reasons])
@@ -195,6 +197,27 @@ def headline(results: Results) -> str:
     against = [_against(results, model, role) for role in controls]
     missing = [] if BASELINE in controls else [missing_baseline(results)]
     return " ".join([_quality_and_speed(results, model), *missing, *against, *kept])
+
+
+def _without_share(results: Results, student: Model) -> str:
+    """The result where no share of the teacher's score is defined."""
+    teacher = reference_teacher(results)
+    ours, theirs = (
+        f"{m.macro:.1f}" if m is not None and m.macro is not None else "unknown" for m in (student, teacher)
+    )
+    times = speedup(student)
+    speed = "" if times is None else f", at {times:.2f}x the speed of {reference(results)}"
+    return (
+        f"The teacher's {macro_score(results)} is {theirs}, and not above 0, so that no share of it is defined. The "
+        f"{student.scheme} student ({student.backend}) has {ours}{speed}."
+    )
+
+
+def _without_ratio(results: Results) -> str:
+    """` without TASK`, for tasks of the headline in which the teacher's score is not above 0; else an empty text."""
+    left = {task for m in results.models if m.retained for task in known(m.retained.left_out) or ()}
+    tasks = [task for task in task_names(results) if task in left and task not in outside(results)]
+    return f" without {' and '.join(tasks)}, where that is not above 0" if tasks else ""
 
 
 def _several(results: Results) -> Iterator[str]:
@@ -209,7 +232,8 @@ def _several(results: Results) -> Iterator[str]:
         for t, m in students.items()
     ]
     yield (
-        f"{counted(len(students), 'student')}, as retained % of the teacher's {macro_score(results)} at speedup over "
+        f"{counted(len(students), 'student')}, as retained % of the teacher's {macro_score(results)}"
+        f"{_without_ratio(results)} at speedup over "
         f"{reference(results)}{_at_shape(results)}: {'; '.join(numbers)}."
     )
     if (least := results.least_retained) is not UNSET:
@@ -294,7 +318,7 @@ def _fastest(results: Results, least: float) -> str:
 def _quality_and_speed(results: Results, model: Model) -> str:
     percent = f"{retained(model):.1f}%{kept.between(interval(model, 'retained'), 1)}"
     text = f"The {model.scheme} student ({model.backend}{where(results, model)}) retains {percent}"
-    text += f" of the teacher's {macro_score(results)}"
+    text += f" of the teacher's {macro_score(results)}{_without_ratio(results)}"
     times = speedup(model)
     if times is None:
         return f"{text}; its speed was not measured."
@@ -348,6 +372,9 @@ def difference(results: Results, student: Model, control: Model) -> str:
     test = verdict.between(results, student, control)
     if test is not None and not test.distinguishable:
         return "the two are not distinguishable" if verdict.tied(test) else "whether the two differ is undecided"
+    if test is not None and _without_ratio(results):  # the test has all tasks, and the shares have not
+        more = "higher" if test.difference > 0 else "lower"
+        return f"over all tasks, the student's score is {abs(test.difference):.1f} points {more}"
     return _verdict((retained(student) or 0.0) - (retained(control) or 0.0), control.role)
 
 

@@ -33,7 +33,7 @@ def chance_table(results: Results) -> Table | None:
         "of two models, in points, that a test at the 5% level finds with a power of 80%."
     ]
     if near:
-        notes.append(f"The teacher's 95% interval includes chance: {', '.join(near)}.")
+        notes.append(f"The teacher's 95% interval does not lie above chance: {', '.join(near)}.")
     constant = [f"{named(m)} ({', '.join(m.near_constant)})" for m in results.models if m.near_constant]
     if constant:
         notes.append(f"At least 99% of the outputs are one and the same: {'; '.join(constant)}.")

@@ -165,15 +165,17 @@ def timed(models: Sequence[Model], rows: Rows, lengths: np.ndarray) -> list[dict
     texts = [first for first, _ in texts] if models[0].kind.separate else texts
     every = np.fromiter(texts, object, len(texts))  # `np.array` would make a table of pairs, or of lists of words
     keyed: dict[latency.Key, dict[str, list[Batch]]] = {}
-    for size in BATCHES:
-        batches: list[Batch] = [{"texts": every[first : first + size]} for first in range(0, len(every), size)]
+    sizes = list(dict.fromkeys(min(size, len(every)) for size in BATCHES))
+    for size in sizes:
+        whole = range(0, len(every) - size + 1, size)  # a part of a batch takes another time
+        batches: list[Batch] = [{"texts": every[first : first + size]} for first in whole]
         keyed[str(size)] = dict.fromkeys("ab", batches)
     runners = [_runner(name, model) for name, model in zip("ab", models, strict=True)]
     times, result = latency.measure(runners, keyed, repeats=ROUNDS, least_ms=latency.LEAST_MS), []
-    for size in BATCHES:
+    for size in sizes:
         count = len(keyed[str(size)]["a"])
         a, b = ([ms / count for ms in times[name, str(size)]] for name in "ab")
-        row = {"batch": size, "rows": len(every), "a": latency.summary(a), "b": latency.summary(b)}
+        row = {"batch": size, "rows": count * size, "a": latency.summary(a), "b": latency.summary(b)}
         result.append(row | {"speedup": latency.speedup(a, b)})
     return result
 

@@ -103,6 +103,18 @@ def _groups(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(3))
+def test_a_correlation_of_ranks_is_that_of_rows_as_often_as_they_were_drawn(seed: int) -> None:
+    """Rows that are drawn together make resamples of other numbers of rows."""
+    random = np.random.default_rng(seed)
+    predicted, labels = random.integers(0, 9, 40).astype(float), random.normal(size=40)
+    counts = random.integers(0, 4, (6, 40)) * random.integers(1, 3, (6, 1))
+    columns = METRICS["spearman"].columns(predicted, labels)
+    found = METRICS["spearman"].value(METRICS["spearman"].sums(counts.astype(float), [columns])[0])
+    each = [stats.spearmanr(np.repeat(predicted, row), np.repeat(labels, row)).statistic for row in counts]
+    np.testing.assert_allclose(found, each, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_rankings_equal_scikit_learn_by_query(seed: int) -> None:
     scores, labels = _groups(seed)
     gains, ranks, precisions = [], [], []

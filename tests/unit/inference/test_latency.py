@@ -148,6 +148,17 @@ def test_percentiles_are_numpys() -> None:
     }  # fmt: skip
 
 
+def test_a_text_that_is_timed_several_times_is_one_text() -> None:
+    """Of 40 texts, each timed five times without noise, the interval is that of 40 texts."""
+    random = np.random.default_rng(0)
+    reference, own = random.gamma(2, 3, 40), random.gamma(2, 1, 40)
+    once = latency.ratio_of_medians(list(reference), list(own))
+    several = latency.ratio_of_medians(list(np.tile(reference, 5)), list(np.tile(own, 5)), 40)
+    assert several["ci95"] == pytest.approx(once["ci95"])
+    taken_for_different = latency.ratio_of_medians(list(np.tile(reference, 5)), list(np.tile(own, 5)))
+    assert np.ptp(taken_for_different["ci95"]) < 0.7 * np.ptp(once["ci95"])
+
+
 def test_the_ratio_of_medians_is_paired_by_text() -> None:
     """All texts twice as fast: whatever texts are drawn, the ratio is 2. Of unpaired draws it would vary."""
     reference = np.random.default_rng(0).gamma(2, 3, 200)

@@ -103,7 +103,7 @@ def test_tables_show_what_is_known(tested: Results) -> None:
     assert chance.rows[0][:3] == ("rte", "accuracy", "52.7")
     assert chance.rows[0][3].endswith("[50.0, 60.0]")
     assert [row[-1] for row in chance.rows] == ["5.2", "-"]
-    assert any(note.endswith("includes chance: rte.") for note in chance.notes)
+    assert any(note.endswith("does not lie above chance: rte.") for note in chance.notes)
     assert any("student int8 onnxruntime (rte)" in note for note in chance.notes)
     assert tests is not None
     assert [(row[0], row[3]) for row in tests.rows] == [

@@ -55,6 +55,43 @@ def test_loss_against_the_baseline(results: Results) -> None:
     assert "gained" not in text
 
 
+def test_a_task_without_a_ratio_is_named_and_the_sign_is_that_of_the_test(results: Results) -> None:
+    """The shares leave out a task in which the teacher has no skill; the test of the macro scores has all tasks."""
+    task = headline.task_names(decoded(results))[0]
+    for model in results["models"]:
+        if model.get("retained"):
+            model["retained"]["left_out"] = [task]
+    compared = headline.pair(decoded(results))
+    assert compared is not None
+    ends = {
+        side: {"name": each.name, "scheme": each.scheme, "backend": each.backend}
+        for side, each in zip("ab", compared, strict=True)
+    }
+    test = {"scope": None, "test": "bootstrap", "difference": -25.7, "ci95": [-30.0, -21.4], "p": 1e-4}
+    results["tests"] = [ends | test | {"p_corrected": 2e-4, "distinguishable": True}]
+    text = headline.headline(decoded(results))
+    assert f" without {task}, where that is not above 0" in text
+    assert "over all tasks, the student's score is 25.7 points lower." in text
+    assert "gained" not in text
+
+
+def test_scores_without_a_share_are_still_a_result(results: Results) -> None:
+    for model in results["models"]:
+        if model.get("retained"):
+            model["retained"] |= {"headline": None, "ci95": None}
+    text = headline.headline(decoded(results))
+    assert "so that no share of it is defined. The " in text
+    assert "No student was scored" not in text
+
+
+def test_the_splits_of_all_tasks_are_named(results: Results) -> None:
+    first = headline.task_names(decoded(results))[0]
+    for row in results["coverage"]:
+        if row["task"] == first and row["split"].startswith("validation"):
+            row["split"] = "test"
+    assert "on its test and validation splits." in footnotes.coverage(decoded(results))[0]
+
+
 def test_overlap_of_intervals(results: Results) -> None:
     models(results, "baseline", "int8")[0]["retained"] |= {"headline": 92.5, "ci95": [91.5, 93.5]}
     assert headline.headline(decoded(results)).endswith("gained 0.6 percentage points. The two 95% intervals overlap.")
