@@ -17,7 +17,7 @@ from distill.compression.pruning.importance import fisher
 from distill.compression.pruning.prune import check_width
 from distill.compression.pruning.search import Shape
 from distill.compression.pruning.sensitivity import cut_to, measured
-from distill.compression.pruning.target import PARTS, candidates, shape_of
+from distill.compression.pruning.target import PARTS, candidates, check_sizes, shape_of
 from distill.compression.quantization.quantize import MAKE, floats_of
 from distill.config import Target
 from distill.config.schemes import ONNX
@@ -31,6 +31,7 @@ from distill.inference.artifact import (
     Model,
     batches_of,
     by_length,
+    check_timed,
     config_of,
     in_eval_mode,
     rows_in,
@@ -41,7 +42,7 @@ from distill.inference.timing import TASK_BATCH
 from distill.models import families
 from distill.models.compatible import misfit
 from distill.models.student import from_teacher
-from distill.models.student.shape import evenly
+from distill.models.student.shape import numbers_of
 from distill.models.teacher.load import load_tokenizer
 from distill.report.rows import Rows
 from distill.runtime.machine import cores
@@ -86,8 +87,11 @@ def student(
     _check_model("teacher", teacher)
     depth = int(teacher.config.num_hidden_layers)
     sizes = {"hidden_size": hidden, "intermediate_size": ffn, "num_attention_heads": heads}
+    for name, value in (("hidden", hidden), ("ffn", ffn), ("heads", heads)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name}: got {value}; must be 1 or more; correct it")
     with _in_arguments("student"):
-        kept = _layers(depth, max(depth // 2, 1) if layers is None else layers)
+        kept = numbers_of(depth, max(depth // 2, 1) if layers is None else layers)
         return from_teacher(teacher, kept, init=init, seed=seed, dropout=dropout, family=family, sizes=sizes)
 
 
@@ -153,9 +157,9 @@ def prune(
             "hidden and ffn, or else some of speedup, latency_ms and size_mib"
         )
     collated, full = list(calibration), shape_of(model.config)
-    if hidden is not None and not (
-        0 < hidden <= full.hidden and hidden % (head := full.hidden // families.heads(model)) == 0
-    ):
+    check_sizes(full.ffn, ffn, dimensions)
+    head = full.hidden // families.heads(model)
+    if hidden is not None and not (0 < hidden <= full.hidden and hidden % head == 0):
         raise ConfigError(
             f"hidden: got {hidden}; must be a multiple of {head}, the size of a head, up to {full.hidden}"
         )
@@ -163,15 +167,15 @@ def prune(
         check_width(model.config)
     with _in_arguments("student"):
         batches, loss = with_loss(model, collated)
-        kept = _layers(full.layers, layers) if isinstance(layers, Sequence) else None
-        count = len(_layers(full.layers, full.layers if layers is None else layers))
+        kept = numbers_of(full.layers, layers) if isinstance(layers, Sequence) else None
+        count = len(numbers_of(full.layers, full.layers if layers is None else layers))
     half = (len(batches) + 1) // 2 if searches else len(batches)
     shapes = (
         candidates(model.config, dimensions, PARTS)
         if searches
         else [Shape(count, hidden or full.hidden, ffn or full.ffn * (hidden or full.hidden) // full.hidden)]
     )
-    training = model.training
+    training, modes = model.training, {module: module.training for module in model.modules()}
     try:
         found = measured(
             model.eval(),
@@ -194,7 +198,8 @@ def prune(
         with _in_arguments("student"):
             small = cut_to(model, found, shape, batches[:half])
     finally:
-        model.train(training)
+        for module, mode in modes.items():  # a part may be frozen in another mode
+            module.training = mode
     return small.train(training)
 
 
@@ -228,11 +233,15 @@ def quantize(
     """
     chosen = scheme_named(scheme)
     config = config_of(model)
+    if isinstance(keep, str):
+        raise ConfigError(f"keep: got {keep!r}; must be a list of names of modules; write [{keep!r}]")
     rows = list(rows_in(batches_of(calibration, config.pad_token_id or 0))) if calibration else []
     if chosen.calibrated and not rows:
         raise ConfigError(f"calibration: got none; must be batches for {scheme}, which measures activations; pass some")
     with atomic.writing(Path(out)) as folder, tempfile.TemporaryDirectory() as temporary:
         own = loaded(Path(model), torch.float32) if isinstance(model, str | Path) else copy.deepcopy(model).float()
+        if unknown := [name for name in keep if name not in dict(own.named_modules())]:
+            raise ConfigError(f"keep: got {unknown[0]}; must be the name of a module of the model; correct it")
         own.cpu().eval().save_pretrained(folder)
         if tokenizer is None and isinstance(model, str | Path):
             tokenizer = load_tokenizer(model)
@@ -282,6 +291,8 @@ def benchmark(
     Raises:
         ConfigError: for no model, for nothing to time, and for texts without a tokenizer.
     """
+    check_timed(texts, repeats, threads)
+    texts = list(texts)
     if not models or not (shapes or texts):
         raise ConfigError("benchmark: got nothing to time; must be at least one model and one of shapes and texts")
     if texts and tokenizer is None:
@@ -305,7 +316,8 @@ def benchmark(
             summary, ratio = latency.summary(own), latency.speedup(first, own)
             row = {"model": runner.name, "backend": runner.backend, "scheme": runner.scheme, "input": key}
             row |= {"ms": summary["median"], "p90_ms": summary["p90"]}
-            rows.append(row | {"speedup": ratio["median"], "ci95": ratio["ci95"]})
+            # One round does not show how much times vary.
+            rows.append(row | {"speedup": ratio["median"], "ci95": ratio["ci95"] if repeats > 1 else None})
     return rows
 
 
@@ -373,15 +385,6 @@ def _check_model(name: str, model: Any) -> None:
             f"{name}: got a {type(model).__name__}; must be a model of transformers with a head; load a folder "
             "with from_pretrained"
         )
-
-
-def _layers(depth: int, layers: int | Sequence[int]) -> list[int]:
-    """Numbers of layers: `layers` of `depth` evenly spaced, or those given. ConfigError for a count out of range."""
-    if not isinstance(layers, int):
-        return list(layers)
-    if not 1 <= layers <= depth:
-        raise ConfigError(f"layers: got {layers}; must be from 1 to {depth}, the number that the model has; set fewer")
-    return evenly(depth, layers)
 
 
 _ARGUMENTS = {"num_attention_heads": "heads", "hidden_size": "hidden", "intermediate_size": "ffn"}

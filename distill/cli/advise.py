@@ -80,7 +80,8 @@ def settings(teacher: str, file: Path | None, speedups: Sequence[float], load: s
     """The settings of a run of RECIPE with these arguments. Raises ConfigError if they are wrong."""
     config = load_config([f"recipe={RECIPE}"])
     timed = {"load": load} if file else {"shape": [*SHAPES[load]]}
-    target = replace(config.target, speedup=[*speedups], **timed)
+    wanted = list(dict.fromkeys(speedups))
+    target = replace(config.target, speedup=wanted if len(wanted) > 1 else wanted[0], **timed)
     given = replace(config.teacher, kind="hub", name=teacher)
     tasks = config.tasks if file is None else replace(config.tasks, train=str(file), **columns)
     config = implied(replace(config, teacher=given, target=target, tasks=tasks), [])

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from distill.models.token_types import typed
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -76,7 +78,7 @@ def types_of(tokenizer: PreTrainedTokenizerBase, ids: Any, types: Any) -> Any:
     Args:
         ids, types: token ids and types of one text, or of several.
     """
-    if "token_type_ids" in tokenizer.model_input_names:
+    if typed(tokenizer):
         return types
     return [[0] * len(own) for own in ids] if ids and isinstance(ids[0], list) else [0] * len(ids)
 

@@ -92,14 +92,15 @@ def runner_of(name: str, model: Model, *, device: str, threads: int) -> Runner:
 @contextmanager
 def in_eval_mode(models: Iterable[Model]) -> Iterator[None]:
     """Put model objects into eval mode within the block, so that a training that goes on after it has its dropout."""
-    training = [model for model in models if getattr(model, "training", False)]
-    for model in training:
-        model.eval()
+    modules = [module for model in models if hasattr(model, "modules") for module in model.modules()]
+    training = [module for module in modules if module.training]  # a part of a model may be frozen in eval mode
+    for module in training:
+        module.training = False
     try:
         yield
     finally:
-        for model in training:
-            model.train()
+        for module in training:
+            module.training = True
 
 
 def scheme_named(name: str) -> Any:
@@ -122,7 +123,16 @@ def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8)
     """
     batches: list[Batch] = []
     rows: list[dict[str, np.ndarray]] = []
+    if isinstance(dataset, Mapping) or hasattr(dataset, "iterrows"):
+        raise DataError(
+            f"dataset: got a {type(dataset).__name__}; must be rows, or batches; put a single batch into a list, and "
+            "name a split of several"
+        )
     for entry in dataset:
+        if not isinstance(entry, Mapping):
+            raise DataError(
+                f"dataset: got a {type(entry).__name__} as a row; must be a mapping with input_ids; tokenize the texts"
+            )
         arrays = {name: _array(entry[name]) for name in (*INPUTS, *LABELS) if entry.get(name) is not None}
         if "input_ids" not in arrays:
             raise DataError(
@@ -193,3 +203,12 @@ def inputs_in(batch: Batch) -> Batch:
 def count(batch: Batch) -> int:
     """Number of texts in a batch; each choice of multiple choice counts as one."""
     return math.prod(batch["input_ids"].shape[:-1])
+
+
+def check_timed(texts: Any, repeats: int, threads: int | None) -> None:
+    """ConfigError for a text in place of a list of them, and for numbers below 1."""
+    if isinstance(texts, str):
+        raise ConfigError(f"texts: got {texts!r}; must be a list of texts; write [{texts!r}]")
+    for name, value in (("repeats", repeats), ("threads", threads)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name}: got {value}; must be 1 or more; correct it")

@@ -88,6 +88,8 @@ def batch_of(kind: TaskType | None, outputs: int, batch: Mapping[str, Tensor]) -
     Raises:
         DataError: for tensors of other shapes or types.
     """
+    if "label" in batch and "labels" not in batch:
+        batch = {"labels" if name == "label" else name: values for name, values in batch.items()}
     if "input_ids" not in batch:
         raise DataError("batch: got no input_ids; must have them; pass what a collator of transformers returns")
     ids = batch["input_ids"]
@@ -129,11 +131,18 @@ def _classes(batch: Mapping[str, Tensor], outputs: int) -> Tensor:
 def _numbers(batch: Mapping[str, Tensor], outputs: int) -> Tensor:
     given = batch.get("labels")
     column = {} if given is None else {"labels": given.squeeze(-1) if given.ndim == 2 else given}
-    return _labels({**batch, **column}, (len(batch["input_ids"]),), torch.nan).float()
+    found = _labels({**batch, **column}, (len(batch["input_ids"]),), torch.nan).float()
+    return found.masked_fill(found == MISSING, torch.nan)
 
 
 def _flags(batch: Mapping[str, Tensor], outputs: int) -> Tensor:
-    return _labels(batch, (len(batch["input_ids"]), outputs), MISSING).long()
+    labels = _labels(batch, (len(batch["input_ids"]), outputs), MISSING)
+    if labels.is_floating_point() and bool((labels != labels.round()).any()):
+        raise DataError(
+            "labels: got numbers with a fraction; must be 0 or 1 for each label; pass soft labels as teacher_logits, "
+            "their log-odds"
+        )
+    return labels.long()
 
 
 _OF_PROBLEM = {REGRESSION: _numbers, SEVERAL: _flags}

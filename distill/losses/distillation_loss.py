@@ -90,6 +90,9 @@ class DistillationLoss(nn.Module):
                 f"teacher: got None; must be a model for the term {self._learns[0]}; pass one, or put teacher_logits "
                 "into the batch"
             )
+        for teacher in self.objective.teachers:
+            if teacher.training:  # since it was given
+                teacher.eval()
         student: Any = self.objective.student
         prepared = batch_of(self._kind, getattr(student.config, "num_labels", 0), batch)
         sums = self.objective(prepared)

@@ -17,7 +17,11 @@ def compared_layers(
 ) -> dict[str, list[tuple[int, int]]]:
     """Pairs of layers that each term compares. Raises ConfigError for terms that cannot compare these two models."""
     depths = families.depth(student), families.depth(teacher)
-    assert kept is None or (len(kept) == depths[0] and max(kept) < depths[1]), (kept, depths)
+    if kept is not None and not (len(kept) == depths[0] and all(0 <= each < depths[1] for each in kept)):
+        raise ConfigError(
+            f"layer_map: got {[*kept]}; must be {depths[0]} numbers of layers from 0 to {depths[1] - 1}, one for each "
+            "layer of the student; correct it"
+        )
     pairs = {name: term.pairs(*depths, kept) for name, term in terms.items() if term.kind.inside}
     errors = [e for name in pairs for e in _problems(f"terms.{name}", terms[name], pairs[name], student, teacher)]
     if errors:

@@ -6,6 +6,7 @@ its own as `loss`. The defaults are those of `conf/term/`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -230,10 +231,29 @@ def _by_function(terms: Sequence[Term | Loss]) -> dict[str, Term | Loss]:
     return by_name
 
 
+def _check(term: Term) -> None:
+    """ConfigError for values that a term of a recipe cannot have."""
+    pairs = term.layers
+    if pairs not in ("last", "uniform") and (
+        isinstance(pairs, str) or not all(isinstance(each, Sequence) and len(each) == 2 for each in pairs)
+    ):
+        raise ConfigError(f"layers: got {pairs!r}; must be last, uniform or pairs such as [[0, 1]]; correct it")
+    temperature = getattr(term.loss, "keywords", {}).get("temperature", 1.0)
+    for name, value, right, must in (
+        ("positions", term.positions, term.positions in ("masked", "all"), "masked or all"),
+        ("weight", term.weight, 0 < term.weight < math.inf, "a number above 0"),
+        ("temperature", temperature, 0 < temperature < math.inf, "a number above 0"),
+        ("teacher_layer", term.teacher_layer, (term.teacher_layer or 0) >= 0, "counted from 0"),
+    ):
+        if not right:
+            raise ConfigError(f"{name}: got {value!r}; must be {must}; correct it")
+
+
 def _term(term: Any) -> Term:
     if isinstance(term, Term) and (term.kind.segments or term.kind is REPLACED):
         raise ConfigError(f"terms: got {term.features}; must be of a stage on a corpus; leave it out")
     if isinstance(term, Term):
+        _check(term)
         return term
     if callable(term):
         return Logits(term)

@@ -11,9 +11,11 @@ from typing import Any
 from torch import Tensor
 
 from distill.models import families
+from distill.models.token_types import typed
 from distill.runtime.storage import atomic, run_folder, structs
 from distill.runtime.storage.structs import Stored
 
+_TEMPLATE = "chat_template"
 _CODE = ("auto_map", "custom_pipelines")
 _ASKED = "should_save_on_this_rank"
 """Method of transformers' models. Earlier versions do not have it, and write in any process."""
@@ -37,9 +39,9 @@ def write_model(
     """
     tokenizer = copy.copy(tokenizer)
     # The saved tokenizer then outputs exactly the inputs that the model was trained with.
-    own, model_inputs = tokenizer.model_input_names, families.input_names(model.config)
-    tokenizer.model_input_names = [name for name in model_inputs if name != "token_type_ids" or name in own]
-    tokenizer.chat_template = None  # no encoder reads one, and its names become names of files
+    with_types, names = typed(tokenizer), families.input_names(model.config)
+    tokenizer.model_input_names = [name for name in names if name != "token_type_ids" or with_types]
+    setattr(tokenizer, _TEMPLATE, None)  # no encoder reads one, and its names become names of files
     # A teacher's references to Python code, which a user's transformers would offer to run.
     tokenizer.init_kwargs = {name: value for name, value in tokenizer.init_kwargs.items() if name not in _CODE}
     for name in _CODE:

@@ -47,7 +47,8 @@ def run(*settings: str) -> dict[str, Any] | None:
         UserError: for every error that the user can correct, a ConfigError for wrong settings. `messages` has one line
             per problem.
     """
-    recipe = next((word.partition("=")[2] for word in settings if word.startswith("recipe=")), None)
+    named = [word.partition("=")[2] for word in settings if word.startswith("recipe=")]
+    recipe = named[-1] if named else None  # as Hydra chooses
     refuse(command_line.problems(settings))
     overrides = words(settings)
     try:

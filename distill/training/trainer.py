@@ -48,6 +48,12 @@ class DistillationTrainer(Trainer):
                 f"Trainer: got {max(self.args.world_size, self.args.n_gpu)} processes or GPUs; must be one; "
                 "put distill.DistillationLoss into a loop of your own with accelerate, or use python -m distill"
             )
+        for name, given in (
+            ("label_smoothing_factor", self.args.label_smoothing_factor),
+            ("compute_loss_func", self.compute_loss_func),
+        ):
+            if given:
+                raise ConfigError(f"{name}: got {given}; must be left out, as the loss is that of the terms; remove it")
         self.loss_fn = loss_fn.to(self.args.device)
         self.model_accepts_loss_kwargs = False  # the loss is a mean over the rows of its batch
         self._sums: dict[str, Tensor] = {}

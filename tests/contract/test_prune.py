@@ -213,13 +213,16 @@ def test_layers_of_different_widths_are_zeros_in_the_checkpoint_and_gone_from_on
     ("given", "line"),
     [
         (["target.speedup=null"], "target.speedup: got null; must be a number, or a size must be given; "),
-        (["target.speedup=[2]"], "target.speedup: got [2]; must be one number, or a list of several; "),
-        (["target.speedup=[2,2]"], "target.speedup: got [2, 2]; must be one number, or a list of several; "),
+        (["target.speedup=[2]"], "target.speedup: got [2]; must be one number, or a list of different ones; "),
+        (["target.speedup=[2,2]"], "target.speedup: got [2, 2]; must be one number, or a list of different ones; "),
         (["target.speedup=[0.5,2]"], "target.speedup: got 0.5; must be > 1; "),
         (["target.speedup=[2,3]", "target.size_mib=[20,10]"], "target.size_mib: got a list, as target.speedup; "),
-        (["target.speedup=[2,2.0]"], "target.speedup: got [2, 2.0]; must be one number, or a list of several; "),
-        (["target.speedup=[2,null]"], "target.speedup: got [2, None]; must be one number, or a list of several; "),
-        (["target.speedup=true"], "target.speedup: got True; must be one number, or a list of several; "),
+        (["target.speedup=[2,2.0]"], "target.speedup: got [2, 2.0]; must be one number, or a list of different ones; "),
+        (
+            ["target.speedup=[2,null]"],
+            "target.speedup: got [2, None]; must be one number, or a list of different ones; ",
+        ),
+        (["target.speedup=true"], "target.speedup: got True; must be one number, or a list of different ones; "),
         (["target.speedup={a:1}"], "target.speedup: got "),
         (
             ["+term@stages.recover.terms.scores=attention"],

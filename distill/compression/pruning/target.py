@@ -34,7 +34,7 @@ from distill.compression.pruning.times import (
 )
 from distill.config import Student, Target
 from distill.config.schemes import Form
-from distill.errors import reason
+from distill.errors import ConfigError, reason
 from distill.inference.cost import size_mib_of
 from distill.inference.runners import Runner
 from distill.models import families, student
@@ -321,3 +321,16 @@ def _used(target: Target, speed: Speed) -> float:
 def _missed(target: Target, speed: Speed) -> float:
     """Share by which a shape's speed misses a target; 0 up to NEAR, which is within the noise of timings."""
     return missed if (missed := _used(target, speed) - 1) > NEAR else 0.0
+
+
+DIMENSIONS = ("layers", "hidden", "ffn")
+"""What may be cut for a target."""
+
+
+def check_sizes(full: int, ffn: int | None, dimensions: Sequence[str] = ()) -> None:
+    """ConfigError for a width of the feed-forward part that the model cannot have, and for unknown dimensions."""
+    if ffn is not None and not 1 <= ffn <= full:
+        raise ConfigError(f"ffn: got {ffn}; must be from 1 to {full}, the model's own; correct it")
+    if isinstance(dimensions, str) or (unknown := [name for name in dimensions if name not in DIMENSIONS]):
+        got = dimensions if isinstance(dimensions, str) else ", ".join(map(str, unknown))
+        raise ConfigError(f"dimensions: got {got}; must be a list of {', '.join(DIMENSIONS)}; correct it")

@@ -179,7 +179,8 @@ def located(folder: str | Path) -> Path:
     if not path.is_dir():
         raise ConfigError(f"folder: got {folder}; must be a local folder; check the path (from {Path.cwd()})")
     check_adapter(path)
-    if any((path / name).exists() for name in (FILE, "config.json")):
+    of_run = (path / atomic.CLAIM).exists()  # whose own config.json has its settings
+    if any((path / name).exists() for name in (FILE, "config.json")) and not of_run:
         return path
     found = {file.parent for pattern in ("*", "*/*") for file in path.glob(f"{pattern}/{FILE}")}
     inside = sorted(folder for folder in found if folder.parent not in found)  # without single heads
@@ -187,7 +188,8 @@ def located(folder: str | Path) -> Path:
         return inside[0]
     wanted = "must be one exported folder, or a folder that transformers loads"
     if not inside:
-        raise ConfigError(f"folder: got {folder}, which has no config.json; {wanted}; choose another")
+        got = "a run folder without an export" if of_run else "which has no config.json"
+        raise ConfigError(f"folder: got {folder}, {got}; {wanted}; choose another")
     raise ConfigError(f"folder: got {folder}, with several exported folders; {wanted}; choose {_one_of(inside)}")
 
 

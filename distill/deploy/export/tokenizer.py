@@ -18,6 +18,7 @@ from distill.data.task_types.words import words_of
 from distill.deploy.export.record import Tokens
 from distill.deploy.serve import tokens, whole
 from distill.errors import UserError
+from distill.models.token_types import typed
 
 ODD = (
     *("", " ", "a", "\n\t a\u00a0b \r\n", "\u200b\ufeff", "\x00\x07", "don't re-do it: 3.50 \u20ac, 1e-5%!?"),
@@ -57,7 +58,7 @@ def proved(folder: Path, rows: Sequence[Sequence[str]], longest: int) -> Tokens 
         reference.truncation_side == "left",
         int(most),
         tokens.content(folder),
-        "token_type_ids" in reference.model_input_names,
+        typed(reference),
     )
     added = sorted({*reference.all_special_tokens, *reference.get_added_vocab()})
     odd = [*ODD, *(f"a {token} b{token}" for token in added)]

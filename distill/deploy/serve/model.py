@@ -87,6 +87,8 @@ class Model:
         return [layout.divide(row) for row in checked]
 
     def _outputs(self, rows: list[Parts], batch_size: int) -> np.ndarray:
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise ConfigError(f"batch_size: got {batch_size!r}; must be a number of texts, 1 or more; correct it")
         layout = self.kind.layout
         if not rows:
             return np.zeros((0, len(self.labels) or layout.width or 1), np.float32)

@@ -189,3 +189,15 @@ def _of_another_family(teacher: Any, record: families.Family, sizes: Mapping[str
 
 def _has(config: Any, name: str) -> bool:
     return hasattr(config, families.family_of(config).settings.get(name, name))
+
+
+def numbers_of(depth: int, layers: int | Sequence[int]) -> list[int]:
+    """Numbers of layers: `layers` of `depth` evenly spaced, or those given. ConfigError for a count out of range."""
+    if isinstance(layers, Sequence):
+        if not layers:
+            raise ConfigError("layers: got none; must be one layer or more; name them")
+        return list(layers)
+    layers = int(layers)
+    if not 1 <= layers <= depth:
+        raise ConfigError(f"layers: got {layers}; must be from 1 to {depth}, the number that the model has; set fewer")
+    return evenly(depth, layers)

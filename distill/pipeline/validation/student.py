@@ -43,7 +43,7 @@ def _lists(plan: Plan, targets: dict[str, Any]) -> Iterator[Line]:
         numbers = [number for number in (value if isinstance(value, list) else [value]) if type(number) in (int, float)]
         several = len(numbers) >= 2 and len({f"{number:g}" for number in numbers}) == len(value)
         if not (several if isinstance(value, list) else numbers):
-            yield Problem(key, value, "be one number, or a list of several", f"e.g. {key}=[2,4,8]")
+            yield Problem(key, value, "be one number, or a list of different ones", f"e.g. {key}=[2,4,8]")
     prunes = list(dict.fromkeys(step.stage for step in plan.pruners))
     if lists and len(prunes) > 1:
         yield Problem(next(iter(lists)), "a list", f"be one number where {' and '.join(prunes)} prune", "give one")

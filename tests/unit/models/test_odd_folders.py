@@ -8,12 +8,14 @@ import os
 import runpy
 import shutil
 import time
+import types
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.numpy import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
@@ -24,6 +26,7 @@ from distill.errors import DataError, UserError
 from distill.models import teacher
 from distill.models.families.head import stored_head
 from distill.models.families.record import TEXTS
+from distill.models.token_types import typed
 from distill.models.write import write_model
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
@@ -102,6 +105,16 @@ def test_token_types_are_given_where_the_tokenizer_outputs_them(names: list[str]
         "token_type_ids" in names
     )
     np.testing.assert_allclose(serve.load(tmp_path / "written").outputs(pairs), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "AlbertTokenizer", "XLNetTokenizer"])
+def test_token_types_of_a_class_that_had_them_before_are_kept(name: str) -> None:
+    """In transformers 5 these output none unless their files say so; in 4, in which models were trained, they did."""
+    class_ = getattr(transformers, name)
+    stated = types.SimpleNamespace(model_input_names=["input_ids"], init_kwargs={"model_input_names": ["input_ids"]})
+    unstated = type(name, (), {"model_input_names": class_.model_input_names, "init_kwargs": {}})()
+    assert not typed(stated)
+    assert typed(unstated)
 
 
 def test_a_token_beyond_the_embeddings_is_refused_before_a_text_has_it(tmp_path: Path) -> None:
