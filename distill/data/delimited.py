@@ -165,7 +165,8 @@ def _header(record: list[str], name: str) -> list[str]:
 def _without_header(records: Iterable[list[str]], header: list[str], name: str) -> Iterator[list[str]]:
     """The same records. Raises DataError for one that is the header again, as where files were joined."""
     for row, record in enumerate(records, 1):
-        if len(header) > 1 and [value.strip("\ufeff ") for value in record] == header:
+        same = len(header) > 1 and record[0].strip("\ufeff ") == header[0]  # first, as there may be millions
+        if same and [value.strip("\ufeff ") for value in record] == header:
             raise DataError(
                 f"{name}, row {row}: got the names of the columns again, as where files were joined; must be a row; "
                 "remove the line"
