@@ -286,10 +286,10 @@ def benchmark(
 
     Returns:
         Rows with `model`, `backend`, `scheme`, `input`, `ms` (median milliseconds of the input), `p90_ms`, `speedup`
-        and its 95% interval `ci95`.
+        and its 95% interval `ci95`, which one round does not have.
 
     Raises:
-        ConfigError: for no model, for nothing to time, and for texts without a tokenizer.
+        ConfigError: for no model, for nothing to time, for texts without a tokenizer, and for numbers below 1.
     """
     check_timed(texts, repeats, threads)
     texts = list(texts)

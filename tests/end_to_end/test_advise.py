@@ -28,6 +28,11 @@ ERRORS = [
 ]
 
 
+@pytest.mark.parametrize(("asked", "speedup"), [([8.0], 8.0), ([2.0, 2.0], 2.0), ([2.0, 4.0], [2.0, 4.0])])
+def test_one_speedup_is_a_number_and_several_are_a_list(asked: list[float], speedup: Any, classifier: Any) -> None:
+    assert advise.settings(str(classifier()), None, asked, "batch", {}).target.speedup == speedup
+
+
 @pytest.mark.parametrize(("arguments", "message"), ERRORS)
 def test_bad_input_is_one_message(
     arguments: list[str], message: str, classifier: Any, capsys: pytest.CaptureFixture[str]

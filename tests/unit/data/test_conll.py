@@ -214,6 +214,11 @@ def test_letters_alone_are_prefixes_of_a_single_type(name: str, tmp_path: Path) 
     assert lists(table) == [["B", "I", "O", "O"], ["O", "B", "O"]]
 
 
+def test_a_word_that_looks_like_a_comment_keeps_its_letter(tmp_path: Path) -> None:
+    (tmp_path / "f.conll").write_text("#\tB\nLind\tI\nsings\tO\n\n" + LETTERS)
+    assert lists(load(tmp_path / "f.conll"), "tokens")[0] == ["#", "Lind", "sings"]
+
+
 @pytest.mark.parametrize("letters", ["OBI", "OBIES", "OBILU"])
 def test_spans_of_letters_alone_are_those_of_tags_with_a_type(letters: str) -> None:
     typed = [letter if letter == "O" else f"{letter}-_" for letter in letters]

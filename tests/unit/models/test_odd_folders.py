@@ -21,13 +21,14 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from distill.data.task import task_of_model
 from distill.deploy import serve
-from distill.deploy.export.record import Entry, of_task, write
-from distill.errors import DataError, UserError
+from distill.deploy.export.record import Entry, located, of_task, write
+from distill.errors import ConfigError, DataError, UserError
 from distill.models import teacher
 from distill.models.families.head import stored_head
 from distill.models.families.record import TEXTS
 from distill.models.token_types import typed
 from distill.models.write import write_model
+from distill.runtime.storage.atomic import CLAIM
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 SENTENCES: list[str] = TINY["SENTENCES"]
@@ -226,6 +227,19 @@ def test_labels_that_were_changed_in_one_place_are_refused(exported: Path) -> No
         serve.load(exported)
     change(exported / "distill.json", labels=["x", "y"])
     serve.load(exported)
+
+
+@pytest.mark.parametrize("below", ["export/rows", "export/4x/rows"])
+def test_a_run_folder_stands_for_its_export(below: str, exported: Path, tmp_path: Path) -> None:
+    """Its own config.json has the settings of the run."""
+    run = tmp_path / "run"
+    shutil.copytree(exported, run / below)
+    (run / CLAIM).touch()
+    (run / "config.json").write_text("{}")
+    assert located(run) == run / below
+    shutil.rmtree(run / "export")
+    with pytest.raises(ConfigError, match="a run folder without an export"):
+        located(run)
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
