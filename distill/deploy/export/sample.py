@@ -16,6 +16,8 @@ MOST = 100_000_000
 def sampled(folder: Path) -> str | None:
     """Hash of the header and of the beginning of each tensor of a folder's weights; None without a whole file."""
     digest = hashlib.blake2b(digest_size=16)
+    if not (folder / WEIGHTS).is_file():  # a pipe would be waited for
+        return None
     try:
         with (folder / WEIGHTS).open("rb") as file:
             size = int.from_bytes(file.read(8), "little")

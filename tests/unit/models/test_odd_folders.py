@@ -22,6 +22,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 from distill.data.task import task_of_model
 from distill.deploy import serve
 from distill.deploy.export.record import Entry, located, of_task, write
+from distill.deploy.export.sample import sampled
 from distill.errors import ConfigError, DataError, UserError
 from distill.models import teacher
 from distill.models.families.head import stored_head
@@ -227,6 +228,13 @@ def test_labels_that_were_changed_in_one_place_are_refused(exported: Path) -> No
         serve.load(exported)
     change(exported / "distill.json", labels=["x", "y"])
     serve.load(exported)
+
+
+def test_a_pipe_in_place_of_the_weights_is_not_waited_for(exported: Path) -> None:
+    (exported / "model.safetensors").unlink()
+    os.mkfifo(exported / "model.safetensors")
+    assert sampled(exported) is None
+    assert serve.load(exported).backend == "onnxruntime"
 
 
 @pytest.mark.parametrize("below", ["export/rows", "export/4x/rows"])
