@@ -16,6 +16,7 @@ from distill.models import teacher
 from distill.pipeline import validation
 from distill.pipeline.context.given import SMOKE_LAYERS
 from distill.runtime.storage import atomic, run_folder
+from tests import scored
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 ALIGN = runpy.run_path(str(Path(__file__).parents[1] / "unit" / "data" / "test_align.py"))
@@ -68,8 +69,7 @@ def test_teachers_of_two_families_and_tokenizers_teach_as_one(run: Any, tmp_path
     assert together["parameters"] == sum(model["parameters"] for model in alone)
     assert all(model["role"] == "member" and model["retained"]["macro"] for model in alone)
     for task, of_task in shares.items():
-        with np.load(out / "evaluate" / f"{task}.npz") as stored:
-            said = [stored[f"{name} torch {best}|validation"] for name in ("teacher", "member 1", "member 2")]
+        said = [scored.logits(out, task, f"{name} torch {best}") for name in ("teacher", "member 1", "member 2")]
         if task == "overlap":
             wanted = of_task[0] * said[1] + of_task[1] * said[2]
             np.testing.assert_allclose(said[0], wanted, rtol=1e-4, atol=1e-5)
@@ -236,8 +236,7 @@ def test_a_teacher_reads_a_long_text_in_windows(name: str, run: Any, tmp_path: P
     settings = config.load_config(["tasks.names=[package]", "limit=smoke"])
     loaded = sets.load_tasks(settings.tasks, settings.limit, 0).tasks
     rows = loaded["package"].reported["validation"]["text"]
-    with np.load(out / "evaluate" / "package.npz") as stored:
-        found = stored[next(key for key in stored if key.startswith("teacher torch fp32"))]
+    found = scored.logits(out, "package", "teacher torch fp32")
     specials = words("")["input_ids"]
     before = 0 if name == "xlnet" else 1
     long = 0

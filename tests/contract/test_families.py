@@ -13,6 +13,7 @@ import pytest
 from distill.models import families, teacher
 from distill.models.families.record import TEXTS
 from distill.runtime.storage import atomic, checksums, run_folder
+from tests import scored
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SAME = TINY["SAME"]
@@ -197,8 +198,7 @@ def answers_alone(out: Path, model: Any, form: str, stage: str = "finetune_teach
     settings = config.load_config(["tasks.names=[order]", "limit=smoke"])
     loaded = tasks.load_tasks(settings.tasks, settings.limit, 0).tasks
     rows = loaded["order"].reported["validation"]
-    with np.load(out / "evaluate" / "order.npz") as stored:
-        found = stored[f"{form}|validation"]
+    found = scored.logits(out, "order", form)
     assert len(found) == len(rows)
     for row, logits in zip(rows, found, strict=True):
         batch = words(row["sentence1"], row["sentence2"], truncation=True, max_length=128, return_tensors="pt")

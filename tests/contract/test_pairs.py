@@ -17,6 +17,7 @@ from distill.data import tasks
 from distill.deploy.export.proof import plain_logits
 from distill.models import teacher
 from distill.runtime.storage import atomic, run_folder
+from tests import scored
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
@@ -67,9 +68,8 @@ def test_a_student_is_cut_from_the_first_of_several_teachers_that_read_windows(r
     data = tasks.load_tasks(settings.tasks, settings.limit, settings.seed).tasks["order"]
     ((split, rows),) = data.reported.items()
     texts = [[row[column] for column in data.task.columns] for row in rows]
-    with np.load(out / "evaluate" / "order.npz") as stored:
-        key = f"student torch fp32|{split}"
-        np.testing.assert_allclose(stored[key], plain_logits(out / "recover" / "order", texts, 128), atol=1e-3)
+    found = scored.logits(out, "order", "student torch fp32", split)
+    np.testing.assert_allclose(found, plain_logits(out / "recover" / "order", texts, 128), atol=1e-3)
 
 
 @pytest.mark.slow

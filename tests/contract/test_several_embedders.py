@@ -32,6 +32,7 @@ from distill.pipeline.train_steps.learned_vectors import in_own_space, projectio
 from distill.pipeline.train_steps.teacher_logits import teacher_logits
 from distill.runtime.machine import Machine
 from distill.runtime.storage import atomic, run_folder
+from tests import scored
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 VECTORS = runpy.run_path(str(Path(__file__).with_name("test_teacher_vectors.py")))
@@ -245,9 +246,8 @@ def test_from_a_file_to_the_report_and_the_export(
     monkeypatch.chdir(tmp_path)
     ((split, rows),) = context().tasks["texts"].reported.items()
     best = next(m["scheme"] for m in results["models"] if m["name"] == "member 1")
-    with np.load(out / "evaluate" / "texts.npz") as stored:
-        end = f" torch {best}|{split}"
-        said = {key.removesuffix(end): stored[key] for key in stored if key.endswith(end)}
+    names = ("teacher", "member 1", "member 2", "student", "baseline")
+    said = {name: scored.logits(out, "texts", f"{name} torch {best}", split) for name in names}
     together = concatenated([said["member 1"], said["member 2"]], WEIGHTS)
     np.testing.assert_allclose(said["teacher"], together, rtol=1e-4, atol=1e-5)
     for number, name in enumerate(("one", "two"), 1):  # scored in 16 bits where the processor has them

@@ -15,6 +15,7 @@ from distill.deploy.export.proof import plain_logits
 from distill.models import teacher
 from distill.pipeline import validation
 from distill.runtime.storage import atomic, run_folder
+from tests import scored
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TASK = ["limit=smoke", "limit.steps=1", "tasks.names=[order]", "output=out", "stages.evaluate.shapes=[[1,16]]"]
@@ -48,9 +49,8 @@ def test_the_smaller_vocabulary_is_read_by_all_that_comes_of_it(name: str, run: 
     data = tasks.load_tasks(settings.tasks, settings.limit, settings.seed).tasks["order"]
     ((split, rows),) = data.reported.items()
     texts = [[row[column] for column in data.task.columns] for row in rows]
-    with np.load(root / "evaluate" / "order.npz") as stored:
-        key = f"student torch fp32|{split}"
-        np.testing.assert_allclose(stored[key], plain_logits(root / "recover" / "order", texts, 128), atol=1e-3)
+    said = scored.logits(root, "order", "student torch fp32", split)
+    np.testing.assert_allclose(said, plain_logits(root / "recover" / "order", texts, 128), atol=1e-3)
     (note,) = (note for note in found["notes"] if note.startswith("The vocabulary has"))
     assert note.startswith(
         f"The vocabulary has {after:,} of its original {before:,} tokens. They cover 100.00% of the token"
