@@ -177,6 +177,13 @@ def timed(
     return Timed(found, of_variants, distinct, joules, None)
 
 
+def named(timed: Timed, of: Mapping[str, str]) -> Timed:
+    """The times under other names. `of`: name -> the variant whose times it gets."""
+    times, tokenizer = ({name: each[own] for name, own in of.items()} for each in (timed.times, timed.tokenizer))
+    energy = {name: timed.energy[own] for name, own in of.items() if own in timed.energy}
+    return replace(timed, times=times, tokenizer=tokenizer, energy=energy)
+
+
 def _joules(meter: Meter, runner: Runner, batches: Sequence[Batch]) -> float:
     """Mean joules of a runner's call on one of the batches, after one that is not counted."""
 

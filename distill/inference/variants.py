@@ -92,7 +92,8 @@ def variants(
     """All variants to compare. Of variants with the same arithmetic, only one is scored; all are timed.
 
     The teacher, the students and their controls are in every scheme that the students are quantized to; the teacher
-    and the students also in all that the machine supports.
+    and the students also in all that the machine supports. Where the teacher itself is the only student, it is
+    quantized once, as the student.
 
     Args:
         members: number of teachers.
@@ -102,7 +103,8 @@ def variants(
     def of_references(quantized: Step | None) -> Sequence[str]:
         return schemes_of(quantized) if references else ()
 
-    schemes = list(dict.fromkeys(name for each in compared for name in of_references(each.quantized)))
+    others = [each for each in compared if each.student != teacher]
+    schemes = list(dict.fromkeys(name for each in others for name in of_references(each.quantized)))
     whole = Variant("teacher", "torch", "fp32", teacher)
     quantized = replace(whole, made="teacher")
     return [

@@ -112,6 +112,7 @@ def test_a_family_is_quantized_and_served(name: str, given: Given, tmp_path: Pat
         assert weight_types(out, given.onnx, given.keep) == {"FLOAT"}
 
 
+@pytest.mark.slow
 def test_a_family_is_run_in_bf16_unless_its_code_mixes_float32_into_it(given: Given) -> None:
     runner = runners.load("x", given.folder, backend="torch", scheme="bf16", device="cpu", threads=1)
     if given.family == "deberta":

@@ -252,6 +252,7 @@ def test_a_teacher_reads_a_long_text_in_windows(name: str, run: Any, tmp_path: P
     assert long
 
 
+@pytest.mark.slow
 def test_weights_that_are_given_count(run: Any, tmp_path: Path) -> None:
     from distill.inference.mixture import average
 

@@ -326,6 +326,19 @@ def test_runs_to_valid_results(finished: Finished) -> None:
     assert [(stage["name"], stage["target"], stage["kind"]) for stage in written["stages"]] == steps
 
 
+def test_a_student_in_float32_that_is_the_teacher_is_measured_once(finished: Finished) -> None:
+    if finished.recipe != "quantize":
+        pytest.skip("its student is not its teacher")
+    rows = {(model["role"], model["backend"], model["scheme"]): model for model in finished.results["models"]}
+    same = [form for role, *form in rows if role == "teacher"]
+    assert ["torch", "fp32"] in same
+    for form in same:
+        teacher, student = rows["teacher", *form], rows["student", *form]
+        assert teacher["latency_ms"] == student["latency_ms"]
+        assert teacher["requests"] == student["requests"]
+    assert ("student", "onnxruntime", "int8") in rows
+
+
 def test_the_report_states_what_the_baseline_starts_from(finished: Finished) -> None:
     notes, steps = " ".join(finished.results["notes"]), finished.plan.of(Train)
     baseline = any(step.settings.role == "baseline" for step in steps)

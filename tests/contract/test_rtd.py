@@ -25,6 +25,7 @@ def terms(home: Path, stage: str) -> set[str]:
     return set(atomic.read_json(home / "out" / stage / run_folder.MANIFEST)["log"][-1]["terms"])
 
 
+@pytest.mark.slow
 def test_a_discriminator_keeps_its_objective_and_its_head(run: Any, tmp_path: Path) -> None:
     given = folder(tmp_path, "electra", "PreTraining")
     pipeline = ["adapt", "pretrain", "pretrain_baseline", "finetune_teacher", "finetune"]
@@ -113,6 +114,7 @@ def test_models_without_the_head_are_refused_before_any_training(
     assert not (tmp_path / "out" / "adapt").exists()
 
 
+@pytest.mark.slow
 def test_a_teacher_without_a_language_model_head_is_no_teacher_of_logits(run: Any, tmp_path: Path) -> None:
     """Its head would be random, and nothing would say so."""
     given = folder(tmp_path, "bert", "")

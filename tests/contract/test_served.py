@@ -64,7 +64,7 @@ def param(form: Form) -> Any:
     )
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("form", [param(form) for form in EVERY])
 def test_a_model_is_built_in_every_form(form: Form) -> None:
     config = TINY["config"]("bert", hidden_size=32, num_attention_heads=2, num_labels=3)

@@ -105,6 +105,7 @@ def test_the_exported_folder_is_loaded_to_predict(cwd: Path, task: str, kind: st
         distill.load(cwd / "run" / "export")
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_no_exported_folder(run: Any, cwd: Path, small_disk: Any) -> None:
     folder = cwd / "run" / "export"
     whole = content(folder / "order")

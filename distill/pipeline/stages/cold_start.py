@@ -26,13 +26,17 @@ def served(loader: Loader, variants: Sequence[Variant]) -> dict[str, dict[str, A
         return stored
     wanted = [variant for variant in variants if _is_served(loader, variant)]
     wanted = wanted[:1] if loader.runtime.limit.smoke else wanted
+    firsts = loader.firsts(wanted)
+    different = [variant for variant in wanted if firsts[variant.name] == variant.name]
     if wanted:
-        loader.runtime.machine.log(f"evaluate: cold start and memory of {len(wanted)} variants, each in a new process")
+        processes = f"{len(different)} variants, each in a new process"
+        loader.runtime.machine.log(f"evaluate: cold start and memory of {processes}")
     found = {}
-    with progress.counted("starting processes", len(wanted)) as done:
-        for variant in wanted:
+    with progress.counted("starting processes", len(different)) as done:
+        for variant in different:
             found[variant.name] = _in_new_process(loader, variant)
             done(1)
+    found |= {name: found[first] for name, first in firsts.items()}
     atomic.write_json(file, found)
     return found
 

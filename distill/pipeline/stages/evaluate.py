@@ -120,8 +120,12 @@ def _measured(
         lengths |= {(task, split): encoded[split].whole_lengths for split in data.reported}
     shapes = timing.shapes(settings.shapes, inputs.shape)
     working = [variant for variant in all_variants if variant.name not in failed]
-    timed = _times(loader, inputs.tokenizers, settings, shapes, working, failed)
+    firsts = loader.firsts(working)
+    different = [variant for variant in working if firsts[variant.name] == variant.name]
+    timed = _times(loader, inputs.tokenizers, settings, shapes, different, failed)
+    failed |= {name: failed[first] for name, first in firsts.items() if first in failed}
     working = [variant for variant in working if variant.name not in failed]
+    timed = timing.named(timed, {variant.name: firsts[variant.name] for variant in working})
     served, cuda = cold_start.served(loader, working), runtime.machine.device.type == "cuda"
     measured = Measured(tasks, working, outputs, timed, served, cuda, inputs.load, development, lengths)
     rows = []

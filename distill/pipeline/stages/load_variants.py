@@ -163,6 +163,19 @@ class Loader:
             return self.models.quantized[variant.quantized]
         return None if variant.made is None else self._own_files[variant.made]
 
+    def firsts(self, among: Sequence[Variant]) -> dict[str, str]:
+        """Name of each of these variants -> the first of them that runs the same file in the same way, which is often
+        itself: a student in float32 that is the teacher itself is measured once."""
+        found: dict[Any, str] = {}
+
+        def first(variant: Variant) -> str:
+            if variant.key in SCHEMES:  # limits on the loss are the student's
+                return variant.name
+            read = (self.window(variant), len(self.tokenizers(variant)), variant.member)
+            return found.setdefault((variant.step, variant.backend, variant.scheme, read), variant.name)
+
+        return {variant.name: first(variant) for variant in among}
+
     def failures(self) -> Iterator[tuple[str, str]]:
         """(name, reason) of each variant whose file could not be made."""
         for variant in self.variants:

@@ -59,14 +59,28 @@ def predictions(
     Args:
         failed: variant -> why it failed; variants that fail here are added.
     """
-    scored = [variant for variant in loader.variants if variant.scored and variant.name not in failed]
     found = {}
-    for variant in scored:
+    for variant in (firsts := _scored(loader, failed)):
         with failing(variant, failed):
             found[variant.name] = _stored(loader, variant, of_task)
-    for name, logits in found.items():
-        for split, labels in of_task.labels.items():
-            yield name, split, logits[split], labels
+    for variant, names in firsts.items():
+        for name in names:
+            if variant.name in failed:
+                failed[name] = failed[variant.name]
+                continue
+            for split, labels in of_task.labels.items():
+                yield name, split, found[variant.name][split], labels
+
+
+def _scored(loader: Loader, failed: Mapping[str, str]) -> dict[Variant, list[str]]:
+    """Variants that are scored -> the names of all that run the same file, which have the same logits."""
+    every = [variant for variant in loader.variants if variant.scored and variant.name not in failed]
+    firsts = loader.firsts(every)
+    return {
+        variant: [name for name, first in firsts.items() if first == variant.name]
+        for variant in every
+        if firsts[variant.name] == variant.name
+    }
 
 
 def score_share(loader: Loader, of_tasks: Sequence[Scoring], failed: Mapping[str, str]) -> None:
@@ -82,8 +96,7 @@ def score_share(loader: Loader, of_tasks: Sequence[Scoring], failed: Mapping[str
     jobs = {
         (number, variant): float(sum(map(len, of_task.splits.values())))
         for number, of_task in enumerate(of_tasks)
-        for variant in loader.variants
-        if variant.scored and variant.name not in failed
+        for variant in _scored(loader, failed)
     }
     for number, variant in divided(jobs, accelerator.num_processes)[accelerator.process_index]:
         with failing(variant, {}):

@@ -229,6 +229,7 @@ def test_the_score_and_each_label_have_a_limit(score: float, recall: float, rows
     assert Limits().exceeded(before, after) is None
 
 
+@pytest.mark.slow
 def test_files_of_a_failed_scheme_are_removed(
     machine: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,8 +16,10 @@ CPU = Supported(
 SCHEMES = ("onnxruntime", "openvino", "torchao")
 
 
-def of(schemes: tuple[str, ...], machine: Supported = CPU, references: bool = True) -> list[Variant]:
-    steps = resolve(load_config(["recipe=distilbert"])).steps
+def of(
+    schemes: tuple[str, ...], machine: Supported = CPU, references: bool = True, recipe: str = "distilbert"
+) -> list[Variant]:
+    steps = resolve(load_config([f"recipe={recipe}"])).steps
     step = next(step for step in steps if step.kind == "evaluate")
     return variants(
         step.teacher, compared(step), lambda _: schemes, members=1, supported=machine, references=references
@@ -52,6 +54,14 @@ def test_floats_do_not_depend_on_what_the_student_uses() -> None:
     assert floats < schemes_of(of(("bitsandbytes",)), "teacher")
     assert schemes_of(of(SCHEMES, references=False), "teacher") == floats
     assert schemes_of(of(SCHEMES, references=False), "student") == schemes_of(of(SCHEMES), "student")
+
+
+def test_a_teacher_that_is_the_student_is_quantized_once() -> None:
+    found = of(SCHEMES, recipe="quantize")
+    floats = schemes_of(of((), recipe="quantize"), "teacher")
+    assert schemes_of(found, "teacher") == floats
+    assert schemes_of(found, "student") == schemes_of(of(SCHEMES), "student")
+    assert {variant.role for variant in found} == {"teacher", "student"}
 
 
 def test_only_one_of_the_same_arithmetic_is_scored_unless_the_student_has_it_for_every_task() -> None:
