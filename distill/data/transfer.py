@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import chain, compress, islice, repeat
+from itertools import chain, compress, count, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,8 @@ Span = tuple[int, int, int]
 """Start, end and type of a part of a text, in words of a text in words, else in characters."""
 
 NEAREST = 8
-"""Texts among which one that is similar to another is drawn."""
+"""Texts among which one that is similar to another is drawn. For sentences of a corpus they become more when as many
+were drawn as there are such pairs of texts, because most of those were drawn by then."""
 
 NEAR = 0.5
 """Share of new pairs whose texts are similar. The others are drawn at random, and seldom have anything in common."""
@@ -120,12 +121,12 @@ def key(row: Row) -> Row:
 def made(
     pool: Pool,
     shares: Mapping[str, float],
-    count: int,
+    most: int,
     held_out: HeldOut,
     random: np.random.Generator,
     done: Callable[[int], object] = lambda _: None,
 ) -> Made:
-    """At most `count` rows, all different and not in `pool.own`.
+    """At most `most` rows, all different and not in `pool.own`.
 
     A source that has fewer rows than its share leaves the rest to the sources after it in `SOURCES`, of which the last
     make as many rows as are wanted.
@@ -139,7 +140,7 @@ def made(
     counts, dropped = dict.fromkeys(SOURCES, 0), 0
     for number, source in enumerate(SOURCES):
         rest = sum(shares.get(name, 0) for name in list(SOURCES)[number:])
-        wanted = round((count - len(rows)) * shares.get(source, 0) / rest) if rest else 0
+        wanted = round((most - len(rows)) * shares.get(source, 0) / rest) if rest else 0
         for part in _batches(islice(SOURCES[source](pool, random), TRIES * wanted)):
             if counts[source] >= wanted:
                 break
@@ -195,9 +196,11 @@ def _corpus(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
     if not sentences or not pool.own:
         return
     firsts, index = [texts_of(row)[0] for row in pool.own], Index(sentences)
-    while True:
-        drawn = [firsts[n] for n in random.integers(len(firsts), size=_AT_ONCE)]
-        found = [sentences[n] for n in _one_of(index.nearest(drawn, NEAREST), random)]
+    size = min(_AT_ONCE, NEAREST * len(firsts))
+    for before in count(0, size):
+        nearest = max(NEAREST, before // len(firsts))
+        drawn = [firsts[n] for n in random.integers(len(firsts), size=size)]
+        found = [sentences[n] for n in _one_of(index.nearest(drawn, nearest), random)]
         yield from (
             _paired(found, sentences, index, random)
             if len(pool.own[0]) == 2
@@ -245,10 +248,10 @@ def _mixed(own: Sequence[Row], random: np.random.Generator) -> Iterator[Row]:
                 yield (*texts, mixed)
 
 
-def _some(count: int, random: np.random.Generator) -> np.ndarray:
-    """[count] flags, of which a share `CHANGED`, but at least one, is true."""
-    flags = random.random(count) < CHANGED
-    flags[random.integers(count)] = True
+def _some(number: int, random: np.random.Generator) -> np.ndarray:
+    """[number] flags, of which a share `CHANGED`, but at least one, is true."""
+    flags = random.random(number) < CHANGED
+    flags[random.integers(number)] = True
     return flags
 
 

@@ -183,6 +183,15 @@ def test_shares_are_kept_and_a_source_that_runs_out_leaves_its_share_to_the_othe
     assert run({}, 10).rows == []
 
 
+def test_few_rows_of_ones_own_do_not_exhaust_a_corpus() -> None:
+    few = Pool(own=[(row[0],) for row in OWN[:4]], corpus=SENTENCES)
+    found = made(few, {"corpus": 1.0}, 300, NOTHING, np.random.default_rng(0))
+    assert found.counts["corpus"] > 200  # of 24 that are nearest to any of them
+    nearest = {SENTENCES[n] for n in Index(SENTENCES).nearest([text for (text,) in few.own], 8).ravel()}
+    (first,) = made(few, {"corpus": 1.0}, 1, NOTHING, np.random.default_rng(0)).rows
+    assert first[0] in nearest
+
+
 def test_rows_depend_on_the_seed_alone_and_are_mixed() -> None:
     shares = dict.fromkeys(SOURCES, 1.0)
     assert run(shares, 50).rows == run(shares, 50).rows != run(shares, 50, seed=1).rows
