@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,20 +55,49 @@ def soft_outputs(
             f"{key}.labels: got nothing; must be the labels in the order of the probabilities in {name}; set, in "
             f"that order, {quoting.setting(f'{key}.labels', list(labels.names))}"
         )
-    numbers = {label: number for names in (labels.spelled, labels.names) for number, label in enumerate(names)}
-    found = kind.soft(column, numbers, table.where, name)
+    found = kind.soft(column, _numbers(labels, column, name, key), table.where, name)
     if kind.soft_fits is not None:
         kind.soft_fits(found, prepared.rows, columns.text, table.where, name)
     return found
 
 
+def _numbers(labels: Labels, column: pa.ChunkedArray, name: str, key: str) -> dict[str, int]:
+    """Label, by its name or as files spell it, -> its number. Raises ConfigError for labels of two meanings."""
+    spelled, names = ({label: n for n, label in enumerate(each)} for each in (labels.spelled, labels.names))
+    both = names | spelled
+    if all(both[label] == number for label, number in names.items()):
+        return both
+    given = {*_keys(column.to_pylist())}
+    for numbers in (spelled, names):
+        if given <= {*numbers}:
+            return numbers
+    raise ConfigError(
+        f"{key}.soft_label: got {', '.join(sorted(given))} in {name}, where {', '.join(labels.spelled)} of the files "
+        f"are {', '.join(labels.names)}; must be one of these spellings; rename the labels in {name}"
+    )
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """The labels in values of a column of soft labels."""
+    if isinstance(value, str) and value.strip()[:1] in ("{", "["):
+        with suppress(ValueError):  # refused with its row later
+            value = json.loads(value)
+    if isinstance(value, dict):
+        yield from (str(label).strip() for label, given in value.items() if given is not None)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _keys(part)
+    elif isinstance(value, tuple) and value:  # of a map of Arrow
+        yield str(value[0]).strip()
+
+
 def _has_lists(column: pa.ChunkedArray, *, inside: bool) -> bool:
     """Whether the probabilities are lists. `inside`: of the words in each list."""
     if is_text(column.type):
-        pattern = r"[\[,]\s*\[" if inside else r"^\s*\["
+        pattern = r"[\[,]\s*\[" if inside else r"^\s*\[\s*[^\s{\]]"
         return bool(pc.any(pc.match_substring_regex(column, pattern)).as_py())
     if not inside or not is_list(column.type):
-        return is_list(column.type)
+        return is_list(column.type) and not pa.types.is_struct(column.type.value_type)
     return _has_lists(pa.chunked_array([one_array(column).flatten()]), inside=False)
 
 

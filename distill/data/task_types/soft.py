@@ -12,12 +12,16 @@ import numpy as np
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
 from distill.data.task_types.task_type import Where, is_list, one_array
+from distill.data.task_types.written import spelled_alike
 from distill.errors import DataError
 from distill.models.families.record import ABSENT
 
 SUM_TOLERANCE = 1e-3
 """By how much the sum of a row's probabilities may differ from 1: probabilities may be rounded."""
 
+
+_SCORED = {"label", "score"}
+"""Keys of an output of transformers' pipelines."""
 
 OTHER_KIND = ", or choose the kind multi_label if labels do not exclude each other"
 
@@ -39,7 +43,7 @@ def log_probabilities(
     Raises:
         DataError: for the first row with other values, with numbers that are no probabilities, or with another sum.
     """
-    values = _probabilities(column, numbers, where, name)
+    values = _probabilities(column, numbers, where, name, needed=True)
     sums = values.sum(axis=1, keepdims=True)
     bad = np.abs(sums[:, 0] - 1) > SUM_TOLERANCE  # false for NaN
     if bad.any():
@@ -53,8 +57,8 @@ def log_probabilities(
 
 def log_odds(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
     """[n, labels] log(p / (1 - p)) of the probability p of each label, float32, whose sigmoid is p: see
-    `log_probabilities`. Rows need not sum to 1."""
-    values = _probabilities(column, numbers, where, name)
+    `log_probabilities`. Rows need not sum to 1, and an object without a label has 0 for each."""
+    values = _probabilities(column, numbers, where, name, needed=False)
     return (logarithms(values) - logarithms(1 - values)).astype(np.float32)
 
 
@@ -65,15 +69,17 @@ def logarithms(values: np.ndarray) -> np.ndarray:
     return logarithms
 
 
-def _probabilities(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
-    """[n, labels] numbers from 0 to 1, float64; NaN in rows without any."""
-    outputs = max(numbers.values()) + 1
+def _probabilities(
+    column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str, *, needed: bool
+) -> np.ndarray:
+    """[n, labels] numbers from 0 to 1, float64; NaN in rows without any. `needed`: a row of labels has one above 0."""
+    outputs, numbers = max(numbers.values()) + 1, _Spelled(numbers)
     if (whole := _at_once(column, numbers, outputs)) is not None:
         return whole
     result = np.full((len(column), outputs), np.nan)
     for row, value in enumerate(column):
         given = _parsed(value.as_py(), f"{where(row)}: got", name)
-        if given is None:
+        if given is None or given == [] or (needed and given == {}):
             continue
         if isinstance(given, list) and len(given) != outputs:
             raise DataError(
@@ -88,6 +94,11 @@ def _probabilities(column: pa.ChunkedArray, numbers: Mapping[str, int], where: W
                     "row"
                 )
             pairs = [(numbers[label], probability) for label, probability in given.items()]
+            if len(dict(pairs)) < len(pairs):
+                raise DataError(
+                    f"{where(row)}: got {', '.join(map(repr, given))} in {name}, two of them of one label; must name "
+                    "each label once; correct the row"
+                )
         else:
             pairs = [*enumerate(given)]
         for number, probability in pairs:
@@ -96,8 +107,22 @@ def _probabilities(column: pa.ChunkedArray, numbers: Mapping[str, int], where: W
                     f"{where(row)}: got probability {probability!r} in {name}; must be a number from 0 to 1; correct "
                     "the row"
                 )
-            result[row, number] += min(float(probability), 1.0)
+            result[row, number] = min(float(probability), 1.0)
     return result
+
+
+class _Spelled(dict[str, int]):
+    """Name of a label -> its number, also where it is spelled in another case, or with `_` or `-` between words."""
+
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        super().__init__(numbers)
+        self._alike = {spelled_alike(name): number for name, number in [*numbers.items()][::-1]}
+
+    def __missing__(self, name: str) -> int:
+        return self._alike[spelled_alike(name)]
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and spelled_alike(name) in self._alike)
 
 
 def _at_once(column: pa.ChunkedArray, numbers: Mapping[str, int], outputs: int) -> np.ndarray | None:
@@ -109,7 +134,7 @@ def _at_once(column: pa.ChunkedArray, numbers: Mapping[str, int], outputs: int) 
     if not pa.types.is_struct(column.type):
         return None
     names = [field.name.strip() for field in column.type]
-    if len({*names}) < len(names) or any(name not in numbers for name in names):
+    if any(name not in numbers for name in names) or len({numbers[name] for name in names}) < len(names):
         return None
     given = pc.is_valid(column).to_numpy()
     result = np.full((len(column), outputs), np.nan)
@@ -121,7 +146,7 @@ def _at_once(column: pa.ChunkedArray, numbers: Mapping[str, int], outputs: int) 
         found = values.to_numpy()[given]
         if not ((found >= 0) & (found <= 1 + SUM_TOLERANCE)).all():  # NaN is neither
             return None
-        result[given, numbers[name]] += np.minimum(found, 1.0)
+        result[given, numbers[name]] = np.minimum(found, 1.0)
     return result
 
 
@@ -139,8 +164,8 @@ def _lists_at_once(column: pa.ChunkedArray, outputs: int) -> np.ndarray | None:
 
 
 def _parsed(value: Any, start: str, name: str) -> list[Any] | dict[str, Any] | None:
-    """The list or object of a row; None for null and for an empty text. Keys of an object that the row lacks are left
-    out."""
+    """The list or object of a row; None for null, for an empty text, and for an object whose values are all null. Keys
+    of an object that the row lacks are left out. A list of labels with scores, as from a pipeline, is an object."""
     if isinstance(value, str):
         try:
             value = json.loads(value) if value.strip() else None
@@ -148,9 +173,13 @@ def _parsed(value: Any, start: str, name: str) -> list[Any] | dict[str, Any] | N
             pass  # refused below
     if isinstance(value, list) and value and all(isinstance(entry, tuple) for entry in value):
         value = dict(value)  # a map of Arrow
+    if isinstance(value, list) and value and all(isinstance(entry, dict) and {*entry} == _SCORED for entry in value):
+        value = {entry["label"]: entry["score"] for entry in value}
     if value is None or isinstance(value, list):
         return value
     if isinstance(value, dict):
+        if value and all(probability is None for probability in value.values()):
+            return None
         return {str(label).strip(): probability for label, probability in value.items() if probability is not None}
     raise DataError(
         f"{start} {value!r}"[:300] + f" in {name}; must be a list of probabilities, or an object with the probability "

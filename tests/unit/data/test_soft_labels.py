@@ -13,7 +13,10 @@ import torch
 from scipy.special import expit, rel_entr, softmax
 
 from distill import config, losses
-from distill.data.task_types import TASK_TYPES, soft
+from distill.data.files import Table
+from distill.data.labels import Labels
+from distill.data.soft_labels import soft_outputs
+from distill.data.task_types import TASK_TYPES, Columns, soft
 from distill.data.tasks import load_tasks, soft_outputs_of
 from distill.errors import ConfigError, DataError, UserError
 from distill.pipeline.train_steps import teacher_logits
@@ -88,7 +91,7 @@ def test_objects_are_read_at_once_as_they_are_row_by_row(names: tuple[str, ...])
     at_once = soft._at_once(whole, numbers, 3)
     assert at_once is not None
     text = pa.chunked_array([[None if row is None else json.dumps(row) for row in whole.to_pylist()]])
-    by_row = soft._probabilities(text, numbers, str, "soft")
+    by_row = soft._probabilities(text, numbers, str, "soft", needed=False)
     np.testing.assert_array_equal(at_once, by_row)
     assert np.isnan(at_once).all(axis=1).tolist() == [False, True, False, False, False]
 
@@ -102,8 +105,23 @@ def test_two_fields_of_one_label_are_read_row_by_row() -> None:
     np.testing.assert_allclose(np.exp(outputs("classification", null_inside)), [[1, 0, 0], [0.5, 0.5, 0]], atol=1e-6)
 
 
+@pytest.mark.parametrize("form", [column, lambda rows: column([json.dumps(row) for row in rows])])
+def test_labels_are_named_as_labels_of_files_are(form: Any) -> None:
+    """In another case, with other marks between words, and as transformers' pipelines return them."""
+    numbers = {"not_safe": 0, "safe": 1}
+    for rows in (
+        [{"Not Safe": 0.25, "SAFE": 0.75}, {"Not Safe": 1.0, "SAFE": 0.0}],
+        [
+            [{"label": "safe", "score": 0.75}, {"label": "not-safe", "score": 0.25}],
+            [{"label": "not_safe", "score": 1.0}],
+        ],
+    ):
+        found = soft.log_probabilities(form(rows), numbers, str, "soft")
+        np.testing.assert_allclose(np.exp(found), [[0.25, 0.75], [1.0, 0.0]], atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["classification", "multi_label"])
-@pytest.mark.parametrize("empty", [None, "", "  ", "null"])
+@pytest.mark.parametrize("empty", [None, "", "  ", "null", "[]", '{"fraud": null}'])
 def test_rows_without_a_soft_label_are_unknown(kind: str, empty: str | None) -> None:
     found = outputs(kind, column([json.dumps(ROWS[0]), empty]))
     assert np.isnan(found).tolist() == [[False] * 3, [True] * 3]
@@ -126,7 +144,7 @@ def test_soft_targets_compare_with_the_probabilities(temperature: float) -> None
 
 WRONG: dict[str, tuple[str, list[Any], str]] = {
     "a sum": ("classification", [ROWS[0], [0.7, 0.2, 0.2]], "row 2: got probabilities in soft that sum to 1.1"),
-    "nothing": ("classification", [{"billing": None}, {"billing": 1.0}], "row 1: got probabilities in soft that"),
+    "one label twice": ("classification", ['{"Fraud": 0.5, "fraud": 0.5}'], "row 1: got 'Fraud', 'fraud' in soft, two"),
     "negative": ("classification", [[1.2, -0.2, 0.0]], "row 1: got probability 1.2 in soft; must be a number from"),
     "below 0": ("multi_label", [[0.2, -0.2, 0.0]], "row 1: got probability -0.2 in soft; must be a number from"),
     "above 1": ("multi_label", [[0.2, 1.01, 0.0]], "row 1: got probability 1.01 in soft; must be a number from"),
@@ -201,6 +219,31 @@ def test_what_soft_labels_do_not_give_is_the_teachers(tmp_path: Path, monkeypatc
     whole, _ = load(tmp_path, soft=[row or {"other": 1.0} for row in SOFT])
     monkeypatch.delattr(teacher_logits, "teacher_logits")  # no teacher is asked
     assert not np.isnan(teacher_logits.learned_outputs(given, whole, none, none)).any()
+
+
+def test_an_object_without_a_label_says_that_none_is_true_or_nothing() -> None:
+    assert np.isnan(outputs("classification", column(["{}"]))).all()
+    np.testing.assert_array_equal(expit(outputs("multi_label", column(["{}"]))), [[0, 0, 0]])
+    every = pa.chunked_array([pa.array([{"billing": None, "fraud": None}, {"billing": 1.0, "fraud": 0.0}])])
+    assert np.isnan(outputs("multi_label", every)).tolist() == [[True] * 3, [False] * 3]
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_numbers_are_read_as_the_labels_of_the_file_are_or_as_the_teachers(start: int) -> None:
+    """The teacher counts its stars from 1, and the file from 0."""
+    stars = Labels(("1", "2", "3"), ("0", "1", "2"))
+    given = [{str(start + n): p for n, p in enumerate(row)} for row in ROWS]
+    settings, kind = config.Task(soft_label="soft"), TASK_TYPES["classification"]
+    for values in (given, [json.dumps(row) for row in given], [[*row.items()] for row in given]):
+        kinds = pa.map_(pa.string(), pa.float64()) if isinstance(values[0], list) else None
+        table = Table(pa.table({"soft": column(values, kinds)}), ("t.jsonl",), (0,))
+        found = soft_outputs(settings, Columns(("text",), ("label",), kind), stars, table, table, "tasks")
+        np.testing.assert_allclose(softmax(found, axis=1), ROWS, atol=1e-6)
+    mixed = Table(pa.table({"soft": [json.dumps({"0": 0.5, "3": 0.5})]}), ("t.jsonl",), (0,))
+    with pytest.raises(
+        ConfigError, match=r"^tasks.soft_label: got 0, 3 in soft, where 0, 1, 2 of the files are 1, 2, 3"
+    ):
+        soft_outputs(settings, Columns(("text",), ("label",), kind), stars, mixed, mixed, "tasks")
 
 
 def test_lists_are_in_the_order_of_the_labels(tmp_path: Path) -> None:
