@@ -35,8 +35,16 @@ _FLAGS = re.compile(
 )
 """Names of columns that are true for such rows, such as Label Studio's `was_cancelled`."""
 
+_FINISHED = "annotation_id"
+"""Name of a column that has a number where somebody has annotated a row, as Label Studio writes it."""
+
 _APPROVED = re.compile(r"_?((is|was)[_ -]?)?(approved|confirmed|reviewed)", re.IGNORECASE)
 """Names of columns that are false for rows that nobody has checked yet, such as doccano's `is_approved`."""
+
+
+def is_about_a_row(name: str) -> bool:
+    """Whether a column with this name may state that somebody has finished, rejected or approved a row."""
+    return name.lower() == _FINISHED or any(each.fullmatch(name) for each in (_NAMES, _MAYBE, _FLAGS, _APPROVED))
 
 
 def rejected(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
@@ -50,7 +58,7 @@ def rejected(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
 def checked(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray | None:
     """[n] whether a column states that somebody has finished a row: that it is accepted, or by an annotation's number;
     None for a column about anything else."""
-    if name.lower() == "annotation_id":
+    if name.lower() == _FINISHED:
         return pc.is_valid(column)
     values = _words(column) if _NAMES.fullmatch(name) else None
     if values is None or not {*distinct(values)} <= REJECTED | ACCEPTED | OPEN:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,7 @@ from functools import partial
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +50,11 @@ _MENDS = {
     ".spacy": "write its texts and spans as JSON Lines",
 }  # fmt: skip
 """Extension -> what to do with a file that is not read."""
+
+
+_PARTITION = re.compile(r"([^=]+)=([^=]*)")
+_NOTHING = "__HIVE_DEFAULT_PARTITION__"
+"""Value of a column that is null, in the name of a folder."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,26 @@ def read(
     tables = [_table(file, key, separator, keys) for file in files]
     starts = (0, *accumulate(table.num_rows for table in tables))[:-1]
     told = tuple(about(table.schema) for table in tables)
-    return Table(joined(files, tables).replace_schema_metadata(None), tuple(files), starts, told)
+    whole = Table(joined(files, tables).replace_schema_metadata(None), tuple(files), starts, told)
+    named = [name for name in partitions(files)[0] if name not in whole.rows.column_names]
+    for name in named:
+        parts = [constant(each[name], table.num_rows) for each, table in zip(partitions(files), tables, strict=True)]
+        whole = replace(whole, rows=whole.rows.append_column(name, pa.chunked_array(parts)))
+    return whole.noted(f"{' and '.join(named)} is from the names of the folders") if named else whole
+
+
+def partitions(files: Sequence[str]) -> list[dict[str, str | None]]:
+    """For each file, the values of the columns that the names of its folders state, as `label=spam/0.parquet` does:
+    those in which the files differ. Hive, Spark and pandas write such folders."""
+    parts = [[_PARTITION.fullmatch(part) for part in re.split(r"[/\\]", file)[:-1]] for file in files]
+    found = [{part[1]: unquote(part[2]) for part in each if part is not None} for each in parts]
+    names = [name for name in dict.fromkeys(chain(*found)) if len({each.get(name) for each in found}) > 1]
+    return [{name: None if (value := each.get(name)) == _NOTHING else value for name in names} for each in found]
+
+
+def constant(value: str | None, rows: int) -> pa.Array:
+    """A column [rows] of text with one value."""
+    return pa.repeat(pa.scalar(value, pa.string()), rows)
 
 
 def _matches(path: str, key: str) -> list[str]:

@@ -3,7 +3,7 @@ that divide the rows into splits. Without torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.data.columns import ANSWERS, CHOICES, FOUND, LABELS, TAGS, TEXTS, WORD_LISTS, named_columns
-from distill.data.decisions import doubtful, rejected, statements, unapproved
+from distill.data.decisions import doubtful, is_about_a_row, rejected, statements, unapproved
 from distill.data.files import Table
 from distill.data.listed import listed, of_choices, unwrapped
-from distill.data.stated_beside import with_empty_spans, with_names
+from distill.data.stated_beside import name_columns, with_empty_spans, with_names
 from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task_types.task_type import is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
@@ -55,6 +55,12 @@ def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table]) -> M
     read = {split: with_empty_spans(table, notes, f"{name} {split}") for split, table in read.items()}
     read = with_names(settings, read, notes, name)
     return Meant(read, frozenset(lists), tuple(notes))
+
+
+def stating(names: Iterable[str], label: str) -> list[str]:
+    """Of the names of columns, those by which `as_meant` may read the rows or the column `label` otherwise."""
+    known = {*DIVIDING, *name_columns(label)}
+    return [name for name in names if name.lower() in known or is_about_a_row(name)]
 
 
 def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table, set[str]]:

@@ -23,6 +23,11 @@ NAMES = ("text", "name", "names", "str", "string")
 MOST_CLASSES = 1000
 
 
+def name_columns(label: str) -> list[str]:
+    """Names, in lower case, of a column with the names of the numbers in a column of labels."""
+    return [f"{label.lower()}{mark}{end}" for end in NAMES for mark in "_ -"]
+
+
 def with_names(settings: config.Task, tables: Mapping[str, Table], notes: list[str], name: str) -> dict[str, Table]:
     """The tables with names in place of the numbers of classes, if the first one has another column with the names."""
     first = next(iter(tables.values()))
@@ -41,7 +46,7 @@ def _names_beside(settings: config.Task, rows: pa.Table) -> tuple[str, str, tupl
     if label is None or not (is_text(rows[label].type) or is_number(rows[label].type)):
         return None
     lower = {name.lower(): name for name in rows.column_names}
-    others = (lower.get(f"{label.lower()}{mark}{end}") for end in NAMES for mark in "_ -")
+    others = map(lower.get, name_columns(label))
     other = next((each for each in others if each is not None and is_text(rows[each].type)), None)
     if other is None or other in (settings.text, settings.text_pair):
         return None

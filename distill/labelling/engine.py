@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from distill import config
-from distill.data import files
+from distill.data import files, meant
 from distill.data.columns import LABELS, LABELS_OF, texts_of
 from distill.data.files import Table
 from distill.data.task_types.question_answering import START
@@ -152,10 +155,11 @@ def _plan(
     first = rows.head(names[0], options.separator)
     text, choices = _texts(teacher, options, model, first, log)
     columns = Columns(text, options.label or "", options.soft_label, choices)
-    sources = tuple(_source(name, columns, options, model, stored, log) for name in names)
-    columns = replace(columns, label=_label(options, model, sources, columns, log))
-    if model.kind.extractive and columns.label != START and any(START in source.names for source in sources):
-        columns = replace(columns, more=(START,))
+    sources = tuple(
+        _in_folders(_source(name, columns, options, model, stored, log), known)
+        for name, known in zip(names, files.partitions(names), strict=True)
+    )
+    columns = _copied(replace(columns, label=_label(options, model, sources, columns, log)), sources, model)
     _check_names(columns)
     return Plan(
         plans.of_teacher(teacher),
@@ -170,6 +174,34 @@ def _plan(
         sources,
         options.separator,
     )
+
+
+def _in_folders(source: Source, known: Mapping[str, str | None]) -> Source:
+    """A file with the columns that the names of its folders state and it lacks."""
+    more = {name: value for name, value in known.items() if name not in source.names}
+    names, kinds = (*source.names, *more), (*source.kinds, *[str(pa.string())] * len(more))
+    return replace(source, names=names, kinds=kinds, folders=tuple(more.items()))
+
+
+def _copied(columns: Columns, sources: Sequence[Source], model: Model) -> Columns:
+    """The columns with those that a run reads beside the label.
+
+    Raises:
+        ConfigError: for labels of types that a run could not read.
+    """
+    given = [dict(zip(source.names, source.kinds, strict=True)) for source in sources]
+    names = [name for name in dict.fromkeys(chain(*given)) if name not in (*columns.copied, columns.soft)]
+    labelled = [each[columns.label] for each in given if columns.label in each]
+    more = (START,) if model.kind.extractive and START in names and labelled else ()
+    stating = tuple(name for name in meant.stating(names, columns.label) if name not in more)
+    kinds = {kind for kind in labelled if kind != "null"}
+    lists = {kind for kind in kinds if "list" in kind}
+    if lists and kinds != lists:
+        raise ConfigError(
+            f"label.label: got {columns.label}, which is {' and '.join(sorted(kinds))} in different files; must be "
+            "lists in all files, or in none; write them alike, or label the files into different folders"
+        )
+    return replace(columns, more=more, stating=stating, as_text=len(kinds) > 1 and "string" in kinds)
 
 
 def _outside(names: Sequence[str], out: Path, log: Log) -> list[str]:
@@ -196,7 +228,7 @@ def _texts(
         text=options.text, text_pair=options.text_pair, choices=list(options.choices) if options.choices else None
     )
     stated = tuple(filter(None, (options.text, options.text_pair)))
-    table = rows.as_lists(first, stated or model.columns, kind)
+    table = rows.as_lists(first, stated or model.columns, options.label or "", kind)
     expected = () if kind.choices and not known else model.columns
     text, choices, guessed = texts_of(settings, table.rows, expected, known, kind.architecture, "label", first.files[0])
     if model.columns and len(text) != len(model.columns):

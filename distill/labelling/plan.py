@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from distill.data.task_types import written
+from distill.data.task_types.task_type import is_list
 from distill.errors import ConfigError, UserError
 from distill.runtime.storage import atomic, file_hashes, locks
 from distill.runtime.storage.strict_json import read_json
@@ -19,7 +21,7 @@ from distill.runtime.storage.strict_json import read_json
 INSIDE = ".distill-label"
 """Folder, in that of the labels, with what processes tell each other."""
 _FILE = "plan.json"
-SCHEMA = 2
+SCHEMA = 3
 
 Part = tuple[int, int, int]
 """Number of rows of a unit, and where they stand: row group and rows of it before them; first byte and end of their
@@ -62,20 +64,31 @@ class Columns:
     """One column with the choices of each row, or several with one each."""
     more: tuple[str, ...] = ()
     """Columns that belong to the label."""
+    stating: tuple[str, ...] = ()
+    """Columns that state something about a row or its label, by which a run reads it. They are written as text."""
+    as_text: bool = False
+    """Whether labels are written as text, because they are of different types in different files."""
 
     def of(self, rows: pa.Table) -> pa.Table:
         """The columns of a file that are copied. A column that the file lacks is null."""
         names, nothing = rows.column_names, pa.nulls(rows.num_rows)
-        return pa.table({name: rows[name] if name in names else nothing for name in self.copied})
+        texts = [*self.stating, *([self.label] if self.as_text else [])]
+        found = {name: rows[name] if name in names else nothing for name in self.copied}
+        return pa.table(found | {name: _text(found[name]) for name in texts})
 
     @property
     def copied(self) -> list[str]:
-        return [*self.text, *self.choices, self.label, *self.more]
+        return [*self.text, *self.choices, self.label, *self.more, *self.stating]
 
     @property
     def names(self) -> list[str]:
         """Of all that is written."""
         return [*self.copied, self.soft]
+
+
+def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of single values as text. Lists stay lists."""
+    return column if is_list(column.type) else written.names(column)
 
 
 @dataclass(frozen=True)
@@ -89,11 +102,15 @@ class Source:
     """How rows are read, of `rows`."""
     names: tuple[str, ...]
     """Of all its columns."""
+    kinds: tuple[str, ...]
+    """Their types, as Arrow names them."""
     units: tuple[Part, ...]
     types: str = ""
     """Of the columns of lines, which some of the lines do not show: an Arrow schema, in base64."""
     readers: str = ""
     """Of a file that is parsed as a whole: hash of the code that decides how, and thus which rows a unit has."""
+    folders: tuple[tuple[str, str | None], ...] = ()
+    """The columns that the names of its folders state, each with its value."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +193,11 @@ def _decoded(found: dict[str, Any]) -> Plan:
         "labels": tuple(found["labels"]),
         "columns": Columns(**columns),
         "sources": tuple(
-            Source(**each | {"names": tuple(each["names"]), "units": tuple(map(tuple, each["units"]))})
+            Source(
+                **each
+                | {name: tuple(each[name]) for name in ("names", "kinds")}
+                | {name: tuple(map(tuple, each[name])) for name in ("units", "folders")}
+            )
             for each in found["sources"]
         ),
     }

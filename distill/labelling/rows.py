@@ -23,6 +23,7 @@ from distill.data.files import Table
 from distill.data.labelled import usable_rows
 from distill.data.lines import decoded
 from distill.data.meant import with_lists
+from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task_types import TaskType, multiple_choice
 from distill.data.task_types.task_type import check_texts
 from distill.data.task_types.token_classification import is_words
@@ -52,11 +53,15 @@ def readers(way: str) -> str:
     return fingerprint(files.readers()) if way == TABLE else ""
 
 
-def as_lists(table: Table, text: Sequence[str], kind: TaskType) -> Table:
-    """The table as a run reads it: with lists in place of the text of lists, for kinds that take lists."""
+def as_lists(table: Table, text: Sequence[str], label: str, kind: TaskType) -> Table:
+    """The table as a run reads it: with lists in place of the text of lists, and of words that have a row each, for
+    kinds that take lists. `label`: column of given labels; empty for one with a usual name."""
     if not (kind.per_token or kind.choices):
         return table
-    settings = config.Task(text=text[0] if text else None, text_pair=text[1] if len(text) > 1 else None)
+    one, other = (*text, None, None)[:2]
+    settings = config.Task(text=one, text_pair=other, label=label or None)
+    if kind.per_token:
+        table = with_lists_of_words(settings, table, [], "")
     return with_lists(settings, table, kind.per_token)[0]
 
 
@@ -78,13 +83,17 @@ def scan(
             schema, total = _through(opened, file, columns, kind, separator, log)
             types = base64.b64encode(schema.serialize()).decode() if way == LINES else ""
             if (parts := _PARTS[way](opened, total, most)) is not None:
-                return Source(file, content, way, tuple(schema.names), tuple(parts), types)
-        table = as_lists(files.read([file], KEY, separator), columns.text, kind)
+                return Source(file, content, way, *_described(schema), tuple(parts), types)
+        table = as_lists(files.read([file], KEY, separator), columns.text, columns.label, kind)
         for note in table.notes:
             log(note)
         _check(table, columns, kind, file)
         units = tuple((size, 0, 0) for size in _sizes(table.rows.num_rows, most))
-        return Source(file, content, TABLE, tuple(table.rows.column_names), units, readers=readers(TABLE))
+        return Source(file, content, TABLE, *_described(table.rows.schema), units, readers=readers(TABLE))
+
+
+def _described(schema: pa.Schema) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return tuple(schema.names), tuple(map(str, schema.types))
 
 
 def _way(opened: _Opened, file: str, columns: Columns, kind: TaskType, separator: str | None) -> str:
@@ -92,7 +101,7 @@ def _way(opened: _Opened, file: str, columns: Columns, kind: TaskType, separator
     if way is None:
         return TABLE
     first = _head(opened, file, separator)
-    read = as_lists(first, columns.text, kind)
+    read = as_lists(first, columns.text, columns.label, kind)
     return way if read is first else TABLE  # whether text is lists depends on all of its rows
 
 
@@ -227,6 +236,8 @@ class Reader:
             self.close()  # it was changed, or touched, while it was read
         if rows.num_rows != unit.rows:
             raise DataError(f"{unit.place}: got {rows.num_rows} rows; must be {unit.rows}; write the file again")
+        for name, value in source.folders:
+            rows = rows.append_column(name, files.constant(value, rows.num_rows))
         return self._columns.of(rows)
 
     def _open(self, source: Source) -> None:
@@ -269,7 +280,7 @@ class Reader:
             return _of_lines(self._opened, unit, source.types)
         if self._table is None:
             table = files.read([source.name], KEY, self._separator)
-            self._table = as_lists(table, self._columns.text, self._kind)
+            self._table = as_lists(table, self._columns.text, self._columns.label, self._kind)
         return self._table.rows.slice(unit.start, unit.rows)
 
 

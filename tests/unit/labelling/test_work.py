@@ -20,7 +20,7 @@ from distill.runtime.storage.leases import Leases
 
 def work_of(folder: Path, tries: int = 3, units: int = 6) -> works.Work:
     """Units of invented rows, without a model."""
-    source = plans.Source("t.csv", "hash", "table", ("t",), ((5, 0, 0),) * units)
+    source = plans.Source("t.csv", "hash", "table", ("t",), ("string",), ((5, 0, 0),) * units)
     columns = plans.Columns(("t",), "label", "soft")
     plan = plans.Plan("teacher", "torch", "fp32", 32, "regression", (), tries, 5, columns, (source,))
     assert plans.begun(folder, plan, print) is plan

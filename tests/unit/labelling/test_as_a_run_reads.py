@@ -1,0 +1,142 @@
+"""A run reads what was labelled as it reads the files themselves: the same rows and labels in each split."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distill import config, labelling
+from distill.data.soft_labels import of_column
+from distill.data.task_types.task_type import SOFT
+from distill.data.tasks import load_tasks, targets_of
+from distill.errors import ConfigError
+from distill.models.families.head import stored_head
+
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+COUNT = 60
+CLASSES, TAGS = ("anger", "joy", "sadness"), ("O", "B-LOC", "I-LOC")
+TEXTS = [f"{TINY['SENTENCES'][n % 8]} day{n}" for n in range(COUNT)]
+
+
+def teacher(folder: Path, tags: bool) -> Path:
+    names = TAGS if tags else CLASSES
+    labels = {
+        "num_labels": 3,
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: n for n, name in enumerate(names)},
+    }
+    return TINY["save"](folder / "model", "bert", "TokenClassification" if tags else "SequenceClassification", **labels)
+
+
+def lines(file: Path, rows: list[dict[str, Any]]) -> str:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+def numbers_beside_names(folder: Path) -> str:
+    order = ("sadness", "joy", "anger")  # not the teacher's
+    rows = [{"text": text, "label": n % 3, "label_text": order[n % 3]} for n, text in enumerate(TEXTS)]
+    return lines(folder / "t.jsonl", rows)
+
+
+def rejected(folder: Path) -> str:
+    rows = [
+        {"text": t, "label": CLASSES[n % 3], "answer": "accept" if n % 5 else "reject"} for n, t in enumerate(TEXTS)
+    ]
+    return lines(folder / "t.jsonl", rows)
+
+
+def divided(folder: Path) -> str:
+    rows = {"text": TEXTS, "label": [CLASSES[n % 3] for n in range(COUNT)], "split": ["train"] * 40 + ["test"] * 20}
+    pd.DataFrame(rows).to_csv(folder / "t.csv", index=False)
+    return str(folder / "t.csv")
+
+
+def in_folders(folder: Path) -> str:
+    rows = {"text": TEXTS, "label": [CLASSES[n % 3] for n in range(COUNT)], "source": ["a", "b"] * (COUNT // 2)}
+    pd.DataFrame(rows).to_parquet(folder / "t", partition_cols=["label"])
+    return str(folder / "t" / "**" / "*.parquet")
+
+
+def of_two_types(folder: Path) -> str:
+    numbers = [n % 3 for n in range(COUNT)]
+    pq.write_table(pa.table({"text": TEXTS[:40], "label": numbers[:40]}), folder / "a.parquet")
+    lines(folder / "b.jsonl", [{"text": t, "label": str(n)} for t, n in zip(TEXTS[40:], numbers[40:], strict=True)])
+    return str(folder / "[ab].*")
+
+
+def checked_without_spans(folder: Path) -> str:
+    spans = [[{"start": 0, "end": len(text.split()[0]), "labels": ["LOC"]}] for text in TEXTS]
+    rows = [{"text": t, "label": spans[n] if n % 2 else None, "annotation_id": n} for n, t in enumerate(TEXTS)]
+    return lines(folder / "t.jsonl", rows)
+
+
+def words() -> list[tuple[list[str], list[str]]]:
+    every = [["U.S.", *text.split()] for text in TEXTS]
+    return [(each, ["B-LOC", *["O"] * (len(each) - 1)]) for each in every]
+
+
+def a_word_in_each_row(folder: Path) -> str:
+    rows = [(n, *pair) for n, each in enumerate(words()) for pair in zip(*each, strict=True)]
+    pd.DataFrame(rows, columns=["sentence_id", "words", "labels"]).to_csv(folder / "t.csv", index=False)
+    return str(folder / "t.csv")
+
+
+def words_in_a_cell(folder: Path) -> str:
+    cells = [(" ".join(text), " ".join(tags)) for text, tags in words()]
+    pd.DataFrame(cells, columns=["text", "labels"]).to_csv(folder / "t.csv", index=False)
+    return str(folder / "t.csv")
+
+
+FORMS = {form: False for form in (numbers_beside_names, rejected, divided, in_folders)}
+FORMS |= {form: True for form in (checked_without_spans, a_word_in_each_row, words_in_a_cell)}
+
+
+def splits(settings: dict[str, Any], model: Path) -> dict[str, dict[str, Any]]:
+    """Split -> text -> targets."""
+    (data,) = load_tasks(config.Tasks(**settings), config.Limit(), 0, stored_head(model)).tasks.values()
+    every = {"train": data.train, **data.development, **data.reported}
+    (column,) = data.task.columns
+    found = {}
+    for split, rows in every.items():
+        targets = [np.asarray(target).tolist() for target in targets_of(rows)]
+        found[split] = dict(zip(rows[column], targets, strict=True))
+    values = data.train.with_format("arrow")[SOFT][:] if SOFT in data.train.column_names else None
+    if values is not None:
+        assert not any(np.isnan(each).any() for each in of_column(values))
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
+def test_the_rows_and_labels_of_each_split_are_those_of_the_files(form: Any, tmp_path: Path) -> None:
+    model, files = teacher(tmp_path, FORMS[form]), form(tmp_path)
+    found = labelling.label(model, files, tmp_path / "out", labelling.Options(threads=1, rows=25))
+    after = {key.removeprefix("tasks."): value for key, value in found.settings.items()}
+    stated = {"label": "label"} if form is in_folders else {}
+    assert splits(after, model) == splits({"train": files, "kind": after["kind"], **stated}, model)
+    assert found.rows == COUNT
+
+
+def test_labels_of_two_types_are_written_as_text(tmp_path: Path) -> None:
+    model, files = teacher(tmp_path, False), of_two_types(tmp_path)
+    found = labelling.label(model, files, tmp_path / "out", labelling.Options(threads=1))
+    after = {key.removeprefix("tasks."): value for key, value in found.settings.items()}
+    every = {text: label for rows in splits(after, model).values() for text, label in rows.items()}
+    assert every == {text: n % 3 for n, text in enumerate(TEXTS)}
+
+
+def test_lists_of_labels_beside_single_ones_are_refused_before_the_work(tmp_path: Path) -> None:
+    model = teacher(tmp_path, False)
+    lines(tmp_path / "a.jsonl", [{"text": "the boat", "label": ["joy"]}])
+    lines(tmp_path / "b.jsonl", [{"text": "the snow", "label": "joy"}])
+    with pytest.raises(ConfigError, match=r"^label.label: got label, which is list<.*> and string in different files"):
+        labelling.label(model, [str(tmp_path / f"{n}.jsonl") for n in "ab"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
