@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from distill.data import docstring_corpus, docstrings, documents
 from distill.data.hub import newest, parted
 from distill.errors import ConfigError, DataError
 from distill.runtime.storage import file_hashes
+
+_TRAINING = re.compile(r"(?<![^\W\d_])train(?![^\W\d_])", re.IGNORECASE)
 
 SMOKE_DOCUMENTS = 200
 """Maximum number of documents under `limit.smoke`."""
@@ -74,7 +77,8 @@ def _revision(name: str) -> str | None:
 
 
 def files(corpus: config.Corpus) -> list[Path]:
-    """`corpus.path` if it is a file; else the folder's files with `train` in their names, or all of them if none has.
+    """`corpus.path` if it is a file; else the folder's files with the word `train` in their names, or all of them if
+    none has it.
 
     Raises ConfigError without a file.
     """
@@ -88,7 +92,7 @@ def files(corpus: config.Corpus) -> list[Path]:
             f"corpus.path: got {corpus.path or 'null'}; must be a .{suffix} file or a folder of "
             "them; set corpus.path=PATH"
         )
-    return [file for file in in_folder if "train" in file.name] or in_folder
+    return [file for file in in_folder if _TRAINING.search(file.stem)] or in_folder
 
 
 def _from_hub(names: list[str], limit: config.Limit, seed: int) -> Sequence[str]:

@@ -95,9 +95,10 @@ def _lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, int]]:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise DataError(f"{path}, row {row}: got {error.reason}; must be UTF-8; convert it") from error
-        if body := text.strip():
-            before = text[: len(text) - len(text.lstrip())]
+            raise DataError(f"{path}, line {row + 1}: got {error.reason}; must be UTF-8; convert it") from error
+        rest = text.lstrip().removeprefix("\ufeff").lstrip()  # a mark of the encoding begins some files
+        if body := rest.rstrip():
+            before = text[: len(text) - len(rest)]
             first = start + len(before.encode("utf-8"))
             yield first, first + len(body.encode("utf-8"))
         start += len(line)
@@ -121,10 +122,13 @@ def _texts(path: Path) -> Iterator[str]:
             if "text" not in names:
                 raise DataError(f"{path}: got columns {names}; must have ['text']; add ['text']")
             for batch in source.iter_batches(columns=["text"]):
-                check_texts(batch, ["text"], path)
-                for text in batch["text"].to_pylist():
+                column = batch["text"]
+                if pa.types.is_dictionary(column.type) or pa.types.is_string_view(column.type):
+                    column = column.cast(pa.string())
+                check_texts(pa.table({"text": column}), ["text"], path)
+                for text in column.to_pylist():
                     if text is None:
-                        raise DataError(f"{path}, row {row}: got null in text; must be text; remove the row")
+                        raise DataError(f"{path}, row {row + 1}: got null in text; must be text; remove the row")
                     yield text
                     row += 1
     except (pa.ArrowException, OSError) as error:

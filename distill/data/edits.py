@@ -8,16 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from distill.data.task_types.words import MARKS, UNSPACED
+
 EDITED, REPLACED, DROPPED = 0.15, 0.6, 0.2
 """Share of the words of a text that are edited; of these, shares that are replaced and dropped. The rest are swapped
 with the next word."""
 
 Predicted = Callable[[Sequence[tuple[str, Sequence[int]]]], Sequence[Mapping[int, Sequence[str]]]]
-"""(texts, each with the numbers of the words to replace among its words of `str.split`) -> for each text, number of a
+"""(texts, each with the numbers of the words to replace among its words, as in `places`) -> for each text, number of a
 word -> the words that a masked language model predicts in its place. Words without predictions are left out."""
 
+_DIVIDED = re.compile(rf"[{UNSPACED}][{MARKS}]*|[^\s{UNSPACED}]+")
+"""A word of a text between spaces, or a letter of a script without spaces between words."""
+
 _WORD = re.compile(r"(\W*)(.*?)(\W*)")
-"""A word of `str.split`, between the punctuation around it."""
+"""A word between spaces, between the punctuation around it."""
 
 
 def edited(text: str, replace: Callable[[int, str], str], random: np.random.Generator) -> str:
@@ -26,9 +31,12 @@ def edited(text: str, replace: Callable[[int, str], str], random: np.random.Gene
     Args:
         replace: (number of a word in the text, the word) -> the word that replaces it.
     """
-    words = text.split()
-    if not words:
+    found = [*_DIVIDED.finditer(text)]
+    if not found:
         return text
+    words = [each[0] for each in found]
+    ends = [0, *(each.end() for each in found)]
+    spaces = [" " * (0 < end < each.start()) for each, end in zip(found, ends, strict=False)]
     chosen = random.random(len(words)) < EDITED
     chosen[random.integers(len(words))] = True
     order: list[int | None] = [*range(len(words))]
@@ -41,7 +49,8 @@ def edited(text: str, replace: Callable[[int, str], str], random: np.random.Gene
             order[place] = None
         elif place + 1 < len(words):
             order[place], order[place + 1] = order[place + 1], order[place]
-    return " ".join(words[number] for number in order if number is not None) or text
+    kept = [number for number in order if number is not None]
+    return "".join(spaces[number] + words[number] for number in kept).lstrip() or text
 
 
 def replaced(
@@ -56,7 +65,7 @@ def replaced(
     before, core, after = _parts(word)
     others = predicted or similar.get(core) or similar.get(core.lower())
     if not others:
-        return vocabulary[int(random.integers(len(vocabulary)))] if vocabulary else word
+        return f"{before}{vocabulary[int(random.integers(len(vocabulary)))]}{after}" if vocabulary else word
     other = others[int(random.integers(len(others)))]
     return f"{before}{other.capitalize() if core[:1].isupper() and other.islower() else other}{after}"
 
@@ -68,9 +77,9 @@ def _parts(word: str) -> tuple[str, ...]:
 
 
 def places(text: str) -> list[tuple[int, int]]:
-    """First character and end of each word of `str.split`, without the punctuation around it."""
+    """First character and end of each word, as `edited` divides a text, without the punctuation around it."""
     found = []
-    for word in re.finditer(r"\S+", text):
+    for word in _DIVIDED.finditer(text):
         before, _, after = _parts(word[0])
         found.append((word.start() + len(before), word.end() - len(after)))
     return found

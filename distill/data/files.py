@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from functools import partial
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,9 @@ from distill.data.about import About, about
 from distill.data.joined import joined
 from distill.data.jsonl import Wider
 from distill.data.lines import EXPANSION, too_large
+from distill.data.partitions import with_partitions
 from distill.data.separators import NAMES
+from distill.data.unfinished import unfinished
 from distill.errors import ConfigError, DataError, UserError, reason
 from distill.runtime import outside, quoting
 from distill.runtime.storage import cache, disk_errors, file_hashes, store
@@ -50,11 +52,6 @@ _MENDS = {
     ".spacy": "write its texts and spans as JSON Lines",
 }  # fmt: skip
 """Extension -> what to do with a file that is not read."""
-
-
-_PARTITION = re.compile(r"([^=]+)=([^=]*)")
-_NOTHING = "__HIVE_DEFAULT_PARTITION__"
-"""Value of a column that is null, in the name of a folder."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +96,10 @@ class Table:
         about = zip(self.files, self.about, strict=False)
         return tuple(f"{file}: {note}" for file, each in about for note in each.notes)
 
-    def noted(self, note: str) -> Table:
-        """The table with another line on how its first file was read."""
+    def noted(self, *notes: str) -> Table:
+        """The table with other lines on how its first file was read."""
         first, *others = self.about or [About()] * len(self.files)
-        return replace(self, about=(replace(first, notes=(*first.notes, note)), *others))
+        return replace(self, about=(replace(first, notes=(*first.notes, *notes)), *others))
 
     def classes(self, column: str) -> tuple[str, ...]:
         """The names of a column's classes in the order of their numbers; empty unless all files state the same."""
@@ -144,26 +141,10 @@ def read(
     tables = [_table(file, key, separator, keys) for file in files]
     starts = (0, *accumulate(table.num_rows for table in tables))[:-1]
     told = tuple(about(table.schema) for table in tables)
-    whole = Table(joined(files, tables).replace_schema_metadata(None), tuple(files), starts, told)
-    named = [name for name in partitions(files)[0] if name not in whole.rows.column_names]
-    for name in named:
-        parts = [constant(each[name], table.num_rows) for each, table in zip(partitions(files), tables, strict=True)]
-        whole = replace(whole, rows=whole.rows.append_column(name, pa.chunked_array(parts)))
-    return whole.noted(f"{' and '.join(named)} is from the names of the folders") if named else whole
-
-
-def partitions(files: Sequence[str]) -> list[dict[str, str | None]]:
-    """For each file, the values of the columns that the names of its folders state, as `label=spam/0.parquet` does:
-    those in which the files differ. Hive, Spark and pandas write such folders."""
-    parts = [[_PARTITION.fullmatch(part) for part in re.split(r"[/\\]", file)[:-1]] for file in files]
-    found = [{part[1]: unquote(part[2]) for part in each if part is not None} for each in parts]
-    names = [name for name in dict.fromkeys(chain(*found)) if len({each.get(name) for each in found}) > 1]
-    return [{name: None if (value := each.get(name)) == _NOTHING else value for name in names} for each in found]
-
-
-def constant(value: str | None, rows: int) -> pa.Array:
-    """A column [rows] of text with one value."""
-    return pa.repeat(pa.scalar(value, pa.string()), rows)
+    rows, named = with_partitions(joined(files, tables), files, [table.num_rows for table in tables])
+    whole = Table(rows.replace_schema_metadata(None), tuple(files), starts, told)
+    notes = [f"{' and '.join(named)} is from the names of the folders"] * bool(named)
+    return whole.noted(*notes, *unfinished(files))
 
 
 def _matches(path: str, key: str) -> list[str]:
@@ -175,16 +156,26 @@ def _local_matches(path: str, key: str) -> list[str]:
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):
-        inside = quoting.setting(key, os.path.join(path, "*.csv"))
-        raise ConfigError(f"{key}: got the folder {path}; must be files; set {inside}")
+        raise ConfigError(f"{key}: got the folder {path}; must be files; set {inside(path, key)}")
     if os.path.exists(path):
         raise ConfigError(f"{key}: got {path}, a device or a pipe; must be a file; write its rows to a file")
     if not _MAGIC & set(path):
         home = " (~ is not expanded)" if path.startswith("~") else ""
         raise ConfigError(f"{key}: got {path}, which does not exist{home}; {wanted}")
-    if files := sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file)):
+    files = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+    if files := [file for file in files if not os.path.basename(file).startswith("_") or _is_readable(file)]:
         return files
     raise ConfigError(f"{key}: got {path}, which matches no file; {wanted}")
+
+
+def inside(folder: str, key: str) -> str:
+    """How a setting names the files of a folder: those with the ending that most of them have."""
+    endings = Counter(Path(file).suffix for file in os.listdir(folder) if _is_readable(file))
+    return quoting.setting(key, os.path.join(folder, f"*{max(endings, key=endings.__getitem__, default='.csv')}"))
+
+
+def _is_readable(file: str) -> bool:
+    return extension(file)[0] in {*formats.TEXT, *formats.BINARY}
 
 
 def _file_system(url: str, key: str) -> tuple[Any, str]:
@@ -241,7 +232,7 @@ def extension(file: str) -> tuple[str, bool]:
 def _check_extension(file: str, key: str) -> None:
     suffix, compressed = extension(file)
     wanted = f"must end with {', '.join(_PLAIN)} or .csv.gz"
-    if suffix not in {*formats.TEXT, *formats.BINARY}:
+    if not _is_readable(file):
         mend = _MENDS.get(suffix, "export it as CSV, or rename it")
         raise ConfigError(f"{key}: got {file}; {wanted}; {mend}")
     if compressed and suffix in formats.BINARY:

@@ -51,8 +51,7 @@ def read(paths: Sequence[str], split: str, key: str, settings: config.Task) -> d
     for path in paths:
         if os.path.isdir(path):
             wanted = "one folder alone, or files" if len(paths) > 1 else "files, or a folder of BEIR or save_to_disk"
-            inside = quoting.setting(key, os.path.join(path, "*.csv"))
-            raise ConfigError(f"{key}: got the folder {path}; must be {wanted}; set {inside}")
+            raise ConfigError(f"{key}: got the folder {path}; must be {wanted}; set {files.inside(path, key)}")
     return {split: files.read(paths, key, settings.separator)}
 
 

@@ -96,10 +96,38 @@ def _part(train: Split, columns: Columns, share: float, most: int, salt: str = "
     limit = min(share, most / max(1, int(can.sum()))) * 2.0**64
     choices = [columns.text[1:]] * task_type.extractive + [columns.text[:1] if task_type.grouped else columns.content]
     for texts in choices:
-        part: np.ndarray = can & (copy_hashes(train, texts, salt) < limit)
+        codes = copy_hashes(train, texts, salt)
+        part: np.ndarray = can & (codes < limit)
         # Of few contexts, none or most of the rows may be in the part.
         if FEWEST["validation"] <= part.sum() <= can.sum() / 2:
             break
+    if task_type.grouped or task_type.extractive or task_type.choices:
+        return part
+    return _with_every_label(_without_heavy(part, codes, share), codes, share, targets_of(train))
+
+
+def _without_heavy(part: np.ndarray, codes: np.ndarray, share: float) -> np.ndarray:
+    """A part [rows] without the texts of which each alone has more than this share of the rows."""
+    texts, counts = np.unique(codes, return_counts=True)
+    heavy = texts[counts > max(1, share * len(codes))]
+    return part & ~np.isin(codes, heavy) if len(heavy) else part
+
+
+def _with_every_label(part: np.ndarray, codes: np.ndarray, share: float, targets: np.ndarray) -> np.ndarray:
+    """A part [rows] that also has this share of the texts of each label of which it has none, or all. Of a label with
+    too few texts it has none."""
+    if targets.dtype.kind != "i":
+        return part
+    columns = targets.T == 1 if targets.ndim == 2 else None
+    can = labelled(targets)
+    numbers = range(len(columns)) if columns is not None else np.unique(targets[can]).tolist()
+    for number in numbers:
+        rows = can & (targets == number if columns is None else columns[number])
+        if 0 < (part & rows).sum() < rows.sum():
+            continue
+        texts = np.unique(codes[rows])  # in the order of their hashes
+        chosen = np.isin(codes, texts[: int(share * len(texts))])
+        part = (part & ~rows) | (chosen & can)
     return part
 
 

@@ -27,6 +27,7 @@ from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.soft_labels import of_column
 from distill.data.splits import DEVELOPMENT, Split
+from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task import Task, chosen, ignorable, is_own, renamed
 from distill.data.task_types import TASK_TYPES, WORDS, flat, labelled, targets_in
 from distill.data.task_types.layout import Parts
@@ -238,7 +239,11 @@ def read_unlabelled(settings: config.Config) -> Table | None:
     """The rows of `transfer.files`; None without."""
     if settings.transfer.files is None or settings.transfer.times == 0:
         return None
-    return files.read(settings.transfer.files, "transfer.files", settings.tasks.separator)
+    paths, key = as_list(settings.transfer.files), "transfer.files"
+    if len(paths) == 1 and folders.is_known(str(paths[0])):
+        return folders.of_role(str(paths[0]), "train", key)
+    table = files.read([*map(str, paths)], key, settings.tasks.separator)
+    return with_lists_of_words(config.Task(), table, [], "")
 
 
 def read_task(

@@ -20,6 +20,7 @@ import numpy as np
 from distill.data.edits import Predicted, edited, replaced
 from distill.data.near import NearCopies, normalized
 from distill.data.similar import Index
+from distill.data.task_types.words import MARKS, UNSPACED
 
 Row = tuple[Any, ...]
 """Parts of a row, as in `Making`: one text, the words of one, two texts, or one text or two and their choices."""
@@ -42,6 +43,9 @@ CHANGED = 0.5
 
 MOST_CHOICES = 50_000
 """Choices that others are exchanged for, drawn at random from more."""
+
+VOCABULARY = re.compile(rf"[{UNSPACED}][{MARKS}]*|[^\W{UNSPACED}]+")
+"""A word that may replace another: letters and digits, or a letter of a script without spaces between words."""
 
 _AT_ONCE = 512
 
@@ -279,7 +283,7 @@ def _one_of(numbers: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 def _edits(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
     """The task's rows with words replaced, dropped and swapped, in one of their parts or in both."""
-    vocabulary = [word for row in pool.own for text in pieces(row) for word in re.findall(r"\w+", text)]
+    vocabulary = [word for row in pool.own for text in pieces(row) for word in VOCABULARY.findall(text)]
     if not vocabulary:
         return
     any_word = vocabulary if pool.predicted is None else ()  # TinyBERT puts no word at random

@@ -14,6 +14,7 @@ from distill import config
 from distill.data import files, meant
 from distill.data.columns import LABELS, LABELS_OF, texts_of
 from distill.data.files import Table
+from distill.data.partitions import partitions
 from distill.data.task_types.question_answering import START
 from distill.data.task_types.soft_written import unnamed
 from distill.deploy.export.record import Heads, located, read_any
@@ -157,7 +158,7 @@ def _plan(
     columns = Columns(text, options.label or "", options.soft_label, choices)
     sources = tuple(
         _in_folders(_source(name, columns, options, model, stored, log), known)
-        for name, known in zip(names, files.partitions(names), strict=True)
+        for name, known in zip(names, partitions(names), strict=True)
     )
     columns = _copied(replace(columns, label=_label(options, model, sources, columns, log)), sources, model)
     _check_names(columns)

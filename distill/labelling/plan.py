@@ -14,13 +14,11 @@ import pyarrow as pa
 
 from distill.data.task_types import written
 from distill.data.task_types.task_type import is_list
+from distill.data.unfinished import INSIDE, PLAN
 from distill.errors import ConfigError, UserError
 from distill.runtime.storage import atomic, file_hashes, locks
 from distill.runtime.storage.strict_json import read_json
 
-INSIDE = ".distill-label"
-"""Folder, in that of the labels, with what processes tell each other."""
-_FILE = "plan.json"
 SCHEMA = 3
 
 Part = tuple[int, int, int]
@@ -169,7 +167,7 @@ def stored(folder: Path) -> Plan | None:
     Raises:
         ConfigError: for a folder with other files, and for one of another version.
     """
-    file = folder / INSIDE / _FILE
+    file = folder / INSIDE / PLAN
     if not file.is_file():
         if folder.exists() and (not folder.is_dir() or any(path.name != INSIDE for path in folder.iterdir())):
             raise ConfigError(
@@ -215,14 +213,14 @@ def begun(folder: Path, plan: Plan, say: Callable[[str], object]) -> Plan:
     with locks.held(inside / "lock", wait):
         if (known := stored(folder)) is not None:
             return known
-        atomic.write_text(inside / _FILE, plan.text)
+        atomic.write_text(inside / PLAN, plan.text)
         return plan
 
 
 def stamp(folder: Path) -> str | None:
     """Hash of the plan by which a folder of labels was begun; None if it is gone."""
     try:
-        return _hash((folder / INSIDE / _FILE).read_bytes())
+        return _hash((folder / INSIDE / PLAN).read_bytes())
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
             return None

@@ -23,6 +23,7 @@ from distill.data.files import Table
 from distill.data.labelled import usable_rows
 from distill.data.lines import decoded
 from distill.data.meant import with_lists
+from distill.data.partitions import constant
 from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task_types import TaskType, multiple_choice
 from distill.data.task_types.task_type import check_texts
@@ -237,7 +238,7 @@ class Reader:
         if rows.num_rows != unit.rows:
             raise DataError(f"{unit.place}: got {rows.num_rows} rows; must be {unit.rows}; write the file again")
         for name, value in source.folders:
-            rows = rows.append_column(name, files.constant(value, rows.num_rows))
+            rows = rows.append_column(name, constant(value, rows.num_rows))
         return self._columns.of(rows)
 
     def _open(self, source: Source) -> None:

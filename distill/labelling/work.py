@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from distill.data.unfinished import INSIDE
 from distill.errors import UserError, reason
 from distill.labelling import plan as plans
-from distill.labelling.plan import INSIDE, Changed, Plan, Unit
+from distill.labelling.plan import Changed, Plan, Unit
 from distill.runtime.storage import atomic, disk_errors
 from distill.runtime.storage.leases import Leases
 

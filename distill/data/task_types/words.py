@@ -16,13 +16,13 @@ UNSPACED = (
 )
 """Letters of scripts that have no spaces between words: Chinese, Japanese, Thai, Lao, Tibetan, Burmese and Khmer."""
 
-_MARKS = (
+MARKS = (
     "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u0f71-\u0f84\u102b-\u103e\u1056-\u1059\u17b4-\u17d3"
     "\u17dd\u3099\u309a\uff9e\uff9f"
 )
 """Vowels and tones of these scripts that belong to the letter before them."""
 
-WORD = re.compile(rf"[{UNSPACED}][{_MARKS}]*|[^\W{UNSPACED}]+|[^\w\s]")
+WORD = re.compile(rf"[{UNSPACED}][{MARKS}]*|[^\W{UNSPACED}]+|[^\w\s]")
 """A word of a text that is not divided into words by the file: letters and digits, a letter of a script without spaces
 between words, or one other character."""
 

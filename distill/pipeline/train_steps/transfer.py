@@ -15,12 +15,14 @@ import pyarrow as pa
 from distill.config import Transfer
 from distill.data.files import Table
 from distill.data.held_out import Apart, parts_of
+from distill.data.listed import listed
 from distill.data.near import NearCopies, normalized
 from distill.data.similar import similar_words
 from distill.data.task_model import load_for
 from distill.data.task_types import MISSING, TaskType
 from distill.data.task_types.layout import Making
 from distill.data.task_types.task_type import SOFT
+from distill.data.task_types.words import UNSPACED
 from distill.data.tasks import TaskData, targets_of
 from distill.data.transfer import HeldOut, Pool, Row, made, pieces, texts_of
 from distill.inference.masked_lm import MaskedLm
@@ -47,6 +49,9 @@ MOST_WORDS = 20_000
 
 SIMILAR = 8
 """Number of similar words for each word."""
+
+_SIMILAR = re.compile(rf"[{UNSPACED}]|[^\W\d_{UNSPACED}]{{2,}}")
+"""A word that has similar ones: letters, or one letter of a script without spaces between words."""
 
 ROWS = "rows.json"
 
@@ -254,7 +259,10 @@ def _of_files(table: Table | None, columns: tuple[str, ...], making: Making, own
             return making.part(text, own)
         return tuple(text) if making.spans is not None and _in_words(text) else None
 
-    values = zip(*(table.rows[name].to_pylist() for name in names), strict=True)
+    columns_of = (table.rows[name] for name in names)
+    if making.spans is not None:  # lists of words may be written as text
+        columns_of = (column if (lists := listed(column)) is None else lists for column in columns_of)
+    values = zip(*(column.to_pylist() for column in columns_of), strict=True)
     rows = [row for row in (tuple(map(part, row)) for row in values) if None not in row]
     if len(names) == len(columns):
         return rows
@@ -280,7 +288,7 @@ def _sentences(texts: Iterable[str]) -> list[str]:
 
 def _words(given: str, tokenizer: Any, data: TaskData, own: list[Row]) -> dict[str, list[str]]:
     """Word of the task -> words of the task with similar embeddings in the teacher; only words of a single token."""
-    counted = Counter(word for row in own for text in pieces(row) for word in re.findall(r"[^\W\d_]{2,}", text))
+    counted = Counter(word for row in own for text in pieces(row) for word in _SIMILAR.findall(text))
     words = [word for word, _ in counted.most_common(MOST_WORDS)]
     # With the space before a word, byte-level tokenizers encode it as inside a text.
     ids = tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]
