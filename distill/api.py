@@ -29,6 +29,7 @@ from distill.inference import latency
 from distill.inference.artifact import (
     Artifact,
     Model,
+    batches_for,
     batches_of,
     by_length,
     check_timed,
@@ -157,12 +158,7 @@ def prune(
             "hidden and ffn, or else some of speedup, latency_ms and size_mib"
         )
     collated, full = list(calibration), shape_of(model.config)
-    check_sizes(full.ffn, ffn, dimensions)
-    head = full.hidden // families.heads(model)
-    if hidden is not None and not (0 < hidden <= full.hidden and hidden % head == 0):
-        raise ConfigError(
-            f"hidden: got {hidden}; must be a multiple of {head}, the size of a head, up to {full.hidden}"
-        )
+    check_sizes(model.config, hidden, ffn, dimensions)
     if ("hidden" in dimensions) if searches else (hidden or full.hidden) < full.hidden:
         check_width(model.config)
     with _in_arguments("student"):
@@ -170,11 +166,9 @@ def prune(
         kept = numbers_of(full.layers, layers) if isinstance(layers, Sequence) else None
         count = len(numbers_of(full.layers, full.layers if layers is None else layers))
     half = (len(batches) + 1) // 2 if searches else len(batches)
-    shapes = (
-        candidates(model.config, dimensions, PARTS)
-        if searches
-        else [Shape(count, hidden or full.hidden, ffn or full.ffn * (hidden or full.hidden) // full.hidden)]
-    )
+    shapes = [Shape(count, hidden or full.hidden, ffn or full.ffn * (hidden or full.hidden) // full.hidden)]
+    if searches:
+        shapes = candidates(model.config, dimensions, PARTS)
     training, modes = model.training, {module: module.training for module in model.modules()}
     try:
         found = measured(
@@ -232,10 +226,13 @@ def quantize(
         UserError: for a folder `out` with files, and for an ONNX file that outputs something else than the model.
     """
     chosen = scheme_named(scheme)
+    if not isinstance(model, str | Path):
+        _check_model("model", model)
     config = config_of(model)
     if isinstance(keep, str):
         raise ConfigError(f"keep: got {keep!r}; must be a list of names of modules; write [{keep!r}]")
-    rows = list(rows_in(batches_of(calibration, config.pad_token_id or 0))) if calibration else []
+    none = isinstance(calibration, tuple | list) and not calibration
+    rows = [] if none else list(rows_in(batches_for(config, calibration)))
     if chosen.calibrated and not rows:
         raise ConfigError(f"calibration: got none; must be batches for {scheme}, which measures activations; pass some")
     with atomic.writing(Path(out)) as folder, tempfile.TemporaryDirectory() as temporary:
@@ -357,7 +354,7 @@ def evaluate(
         raise ConfigError("models: got none; must be at least one; pass {name: model}")
     first = next(iter(models.values()))
     task = task_of(first, metrics)
-    batches = batches_of(dataset, config_of(first).pad_token_id or 0)
+    batches = batches_for(config_of(first), dataset)
     truth = truth_of(task.kind, task.labels, batches)
     for name, model in models.items():
         if (other := task_of(model, metrics)).kind is not task.kind or len(other.labels) != len(task.labels):
@@ -379,7 +376,12 @@ def evaluate(
 
 
 def _check_model(name: str, model: Any) -> None:
-    """ConfigError for what is no model of transformers, such as a folder or a SentenceTransformer."""
+    """ConfigError for what is no model of transformers, such as a folder or a SentenceTransformer, and for adapters."""
+    if hasattr(model, "merge_and_unload"):
+        raise ConfigError(
+            f"{name}: got a {type(model).__name__}; must be a model without adapters; merge them with "
+            "model.merge_and_unload()"
+        )
     if not hasattr(getattr(model, "config", None), "model_type"):
         raise ConfigError(
             f"{name}: got a {type(model).__name__}; must be a model of transformers with a head; load a folder "

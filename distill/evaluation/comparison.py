@@ -34,7 +34,7 @@ def task_of(model: Model, metrics: Sequence[str] | None) -> Task:
     if architecture not in (TEXTS, TOKENS, CHOICES):
         wanted = "use python -m distill.compare" if architecture == ANSWERS else "load it with a head of such a task"
         raise ConfigError(
-            f"models: got a {' '.join(class_names_of(model)) or 'model without a class'}; must be a model for sequence "
+            f"models: got a {(class_names_of(model) or ['model without a class'])[0]}; must be a model for sequence "
             f"classification, token classification or multiple choice; {wanted}"
         )
     task = task_of_model("dataset", config, architecture)
@@ -68,6 +68,11 @@ def truth_of(kind: TaskType, labels: Sequence[str], batches: Sequence[Batch]) ->
 def _check(labels: np.ndarray, count: int) -> None:
     if not len(labels):
         raise DataError("dataset: got no row with a label; must have at least one")
+    if labels.dtype.kind not in "biuf":
+        raise DataError(
+            f"dataset: got the label {str(labels.flat[0])!r}; must be a whole number from 0 to {count - 1}; use the "
+            "numbers of the model's config.id2label"
+        )
     wrong = labels[(labels < 0) | (labels >= count) | (labels != np.floor(labels))]
     if wrong.size:
         raise DataError(

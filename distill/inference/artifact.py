@@ -16,6 +16,8 @@ from distill.config.schemes import SCHEMES
 from distill.data.task_types import MISSING
 from distill.errors import ConfigError, DataError
 from distill.inference.runners import Batch, Runner, load, torch_run
+from distill.models import families
+from distill.models.families.head import names_of_class
 from distill.models.teacher.load import read_config
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -56,10 +58,10 @@ def config_of(model: Model) -> Any:
 
 
 def class_names_of(model: Model) -> list[str]:
-    """Names of a model's class, or of the classes that its config states."""
+    """Names of a model's class and of those that it extends, or of the classes that its config states."""
     if isinstance(model, str | Path | Artifact):
         return list(getattr(config_of(model), "architectures", None) or ())
-    return [type(model).__name__]
+    return names_of_class(model)
 
 
 def runner_of(name: str, model: Model, *, device: str, threads: int) -> Runner:
@@ -110,13 +112,19 @@ def scheme_named(name: str) -> Any:
     return SCHEMES[name]
 
 
-def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8) -> list[Batch]:
+def batches_for(config: Any, dataset: Iterable[Mapping[str, Any]]) -> list[Batch]:
+    """`batches_of` with rows padded as a model with this config reads them."""
+    return batches_of(dataset, config.pad_token_id or 0, left=families.family_of(config).pads_left)
+
+
+def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8, *, left: bool = False) -> list[Batch]:
     """A data set as batches of numpy arrays, in its order: `input_ids` [B, L], `attention_mask`, labels and so on.
 
     Args:
         dataset: batches, e.g. a DataLoader, or tokenized rows, which are padded.
         pad_id: token with which rows are padded.
         size: rows of a batch.
+        left: whether rows are padded before their texts.
 
     Raises:
         DataError: for a data set without rows, or without `input_ids`.
@@ -146,10 +154,10 @@ def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8)
             continue
         rows.append(arrays)
         if len(rows) == size:
-            batches.append(_padded(rows, pad_id))
+            batches.append(_padded(rows, pad_id, left))
             rows = []
     if rows:
-        batches.append(_padded(rows, pad_id))
+        batches.append(_padded(rows, pad_id, left))
     if not batches:
         raise DataError("dataset: got no rows; must have at least one")
     return batches
@@ -161,7 +169,7 @@ def _array(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
-def _padded(rows: Sequence[Mapping[str, np.ndarray]], pad_id: int) -> Batch:
+def _padded(rows: Sequence[Mapping[str, np.ndarray]], pad_id: int, left: bool) -> Batch:
     fill = {"input_ids": pad_id, "labels": MISSING}
     rows = [{"attention_mask": np.ones_like(row["input_ids"])} | dict(row) for row in rows]
     most = max(len(row["input_ids"]) for row in rows)
@@ -170,7 +178,9 @@ def _padded(rows: Sequence[Mapping[str, np.ndarray]], pad_id: int) -> Batch:
         values = [row[name] for row in rows]
         of_tokens = values[0].ndim == 1 and all(len(row[name]) == len(row["input_ids"]) for row in rows)
         if of_tokens:
-            values = [np.pad(v, (0, most - len(v)), constant_values=fill.get(name, 0)) for v in values]
+            values = [
+                np.pad(v, (most - len(v), 0)[:: 1 if left else -1], constant_values=fill.get(name, 0)) for v in values
+            ]
         return np.stack(values)
 
     return {name: stacked(name) for name in rows[0]}
@@ -184,12 +194,14 @@ def rows_in(batches: Iterable[Batch]) -> Iterator[Batch]:
             yield {name: values[row : row + 1, real] for name, values in inputs.items()}
 
 
-def by_length(batches: Iterable[Batch], pad_id: int, size: int = 8, most: int | None = None) -> list[Batch]:
+def by_length(
+    batches: Iterable[Batch], pad_id: int, size: int = 8, most: int | None = None, *, left: bool = False
+) -> list[Batch]:
     """The inputs of the rows of all batches, or of the first `most`, in batches of `size` rows of similar length."""
     rows = list(islice(rows_in(batches), most))
     rows.sort(key=lambda row: row["input_ids"].shape[1])
     flat = [{name: values[0] for name, values in row.items()} for row in rows]
-    return [_padded(flat[start : start + size], pad_id) for start in range(0, len(flat), size)]
+    return [_padded(flat[start : start + size], pad_id, left) for start in range(0, len(flat), size)]
 
 
 def inputs_in(batch: Batch) -> Batch:

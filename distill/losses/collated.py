@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from distill.data.task_types import MISSING, TASK_TYPES, TaskType, kind_of_model
 from distill.errors import ConfigError, DataError
 from distill.models import families
-from distill.models.families.head import REGRESSION, SEVERAL, architecture_of
+from distill.models.families.head import REGRESSION, SEVERAL, architecture_of, names_of_class
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS
 
 Batch = dict[str, Tensor]
@@ -35,7 +35,7 @@ def kind_of(model: nn.Module, name: str = "student") -> TaskType | None:
     Raises:
         ConfigError: for a model with another head, or without one.
     """
-    architecture = architecture_of([type(model).__name__])
+    architecture = architecture_of(names_of_class(model))
     if architecture in _DIMENSIONS:
         config: Any = model.config
         return kind_of_model(config.problem_type, config.num_labels, architecture)

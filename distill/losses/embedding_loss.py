@@ -36,11 +36,17 @@ class EmbeddingLoss(nn.Module):
 
     def __init__(self, student: Any, teacher: Any, terms: Mapping[str, Term | Loss] | Sequence[Term | Loss]) -> None:
         super().__init__()
-        self.student, self.terms = student, named(terms)
+        self.terms = named(terms)
+        self.model = student  # by this name a trainer finds it, to put the model of all processes into its place
         wrong = [n for n, t in self.terms.items() if t.kind not in (LOGITS, VECTORS) or t.compare_with != "teacher"]
         if wrong:
             raise ConfigError(
                 f"terms: got {wrong[0]}; must be Vectors, SoftTargets or Logits between embedders; choose one"
+            )
+        if (token := _other_token(student, teacher)) is not None:
+            raise ConfigError(
+                f"teacher: got a tokenizer in which {token!r} has another number than in the student's; must be the "
+                "same tokenizer; choose another teacher, or use python -m distill"
             )
         widths = [model.get_embedding_dimension() for model in (student, teacher)]
         if widths[0] != widths[1] and any(term.kind is VECTORS for term in self.terms.values()):
@@ -51,6 +57,10 @@ class EmbeddingLoss(nn.Module):
         # A tuple, so that the teacher is no submodule.
         self._teacher = (teacher.eval(),)
 
+    @property
+    def student(self) -> Any:
+        return self.model
+
     def forward(self, sentence_features: Iterable[Mapping[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         """The loss [] of a batch.
 
@@ -59,8 +69,10 @@ class EmbeddingLoss(nn.Module):
             labels: not used.
         """
         columns = [dict(features) for features in sentence_features]
-        ours = [self.student(dict(column))["sentence_embedding"] for column in columns]
+        ours = [self.model(dict(column))["sentence_embedding"] for column in columns]
         (teacher,) = self._teacher
+        if teacher.training:
+            teacher.eval()
         with torch.no_grad():
             teacher.to(ours[0].device)
             theirs = [teacher(dict(column))["sentence_embedding"] for column in columns]
@@ -72,3 +84,10 @@ class EmbeddingLoss(nn.Module):
                 values = term.loss(similarity_rows(ours), similarity_rows(theirs)).mean()
                 total = total + term.weight * EMBEDDING.teacher_weight * values
         return total
+
+
+def _other_token(student: Any, teacher: Any) -> str | None:
+    """A token that has another number in the teacher's tokenizer; None without one, or where they are unknown."""
+    tokenizers = (getattr(model, "tokenizer", None) for model in (student, teacher))
+    ours, theirs = (dict[str, int](getattr(each, "get_vocab", dict)()) for each in tokenizers)
+    return next((token for token, number in ours.items() if theirs.get(token, number) != number), None)

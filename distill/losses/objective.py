@@ -27,7 +27,7 @@ from distill.losses.feature_rows import ROWS, Part, margins
 from distill.losses.layers import compared_layers, projections
 from distill.losses.replaced import replaced
 from distill.losses.span_boundary import SpanBoundary
-from distill.losses.terms import Term
+from distill.losses.terms import Term, check_rows
 from distill.models import families
 from distill.models.hooks import Features, capture, outputs_of
 from distill.runtime.precision import working
@@ -364,6 +364,7 @@ def _on_labels(term: Term, rows: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
     """Sum of a term over rows [R, C] and their labels, or over those that have a label, with the labels' weights."""
     part, weights = batch.get("labelled", slice(None)), batch.get("label_weights")
     values = term.loss(rows[part], batch["labels"][part])
+    check_rows(values, rows[part], term.loss)
     values = values if weights is None else values * weights[part]
     valid = batch.get("labelled_valid", batch.get("labels_valid"))
     return (values if valid is None else values.where(valid, 0)).sum()

@@ -26,7 +26,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 Layers = str | Sequence[Sequence[int]]
 """`last`; `uniform`, which is every layer of the student with the teacher's layer that it was copied from or, if that
-is not known, with the one at the same relative depth; or pairs [student's layer, teacher's layer], counted from 0."""
+is not known, with the one at the same relative depth; or pairs [student's layer, teacher's layer], counted from 0.
+-1 are the embeddings, not the last layer."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Term:
         values = self.loss(student, other)
         if self.of_batch:
             return values.sum() * (rows / max(len(values), 1))
+        check_rows(values, student, self.loss)
         return (values if valid is None else values.where(valid, 0)).sum()
 
     def pairs(self, student: int, teacher: int, kept: Sequence[int] | None = None) -> list[tuple[int, int]]:
@@ -72,6 +74,17 @@ class Term:
         if self.layers == "uniform":
             return list(enumerate(kept or [round((m + 1) * teacher / student) - 1 for m in range(student)]))
         return [(student - 1, teacher - 1 if self.teacher_layer is None else self.teacher_layer)]
+
+
+def check_rows(values: Tensor, student: Tensor, loss: Loss) -> None:
+    """Raise ConfigError unless a loss returned one value for each row of the student."""
+    if values.shape != student.shape[:1]:
+        function: Any = getattr(loss, "func", loss)
+        name = getattr(function, "__name__", type(function).__name__)
+        raise ConfigError(
+            f"terms: got {name}, which returned the shape {[*values.shape]} for {len(student)} rows; must return one "
+            "value for each row; use reduction='none' and, of what it returns, .mean(-1)"
+        )
 
 
 def bound(settings: Mapping[str, Settings], task: TaskType | None = None) -> dict[str, Term]:
@@ -234,10 +247,11 @@ def _by_function(terms: Sequence[Term | Loss]) -> dict[str, Term | Loss]:
 def _check(term: Term) -> None:
     """ConfigError for values that a term of a recipe cannot have."""
     pairs = term.layers
-    if pairs not in ("last", "uniform") and (
-        isinstance(pairs, str) or not all(isinstance(each, Sequence) and len(each) == 2 for each in pairs)
-    ):
-        raise ConfigError(f"layers: got {pairs!r}; must be last, uniform or pairs such as [[0, 1]]; correct it")
+    if pairs not in ("last", "uniform") and (isinstance(pairs, str) or not all(map(_is_pair, pairs))):
+        raise ConfigError(
+            f"layers: got {pairs!r}; must be last, uniform or pairs such as [[0, 1]], counted from 0, where -1 are the "
+            "embeddings; correct it"
+        )
     temperature = getattr(term.loss, "keywords", {}).get("temperature", 1.0)
     for name, value, right, must in (
         ("positions", term.positions, term.positions in ("masked", "all"), "masked or all"),
@@ -247,6 +261,11 @@ def _check(term: Term) -> None:
     ):
         if not right:
             raise ConfigError(f"{name}: got {value!r}; must be {must}; correct it")
+
+
+def _is_pair(layers: object) -> bool:
+    whole = isinstance(layers, Sequence) and len(layers) == 2
+    return whole and all(isinstance(layer, int) and not isinstance(layer, bool) and layer >= -1 for layer in layers)  # type: ignore[attr-defined]
 
 
 def _term(term: Any) -> Term:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from distill.errors import ConfigError
 from distill.models import families
 from distill.models.families.record import ABSENT, Arguments
 from distill.runtime.precision import working
@@ -95,9 +96,16 @@ def _attention(
     record = families.family_of(model)
     assert record.layer is not None
     paths = (record.layer.query, record.layer.key, record.layer.value)
-    attention = families.layers(model)[number].get_submodule(record.layer.attention)
+    layer = families.layers(model)[number]
+    attention = layer.get_submodule(record.layer.attention)
     heads: int = model.config.num_attention_heads  # type: ignore[union-attr, assignment]
     q, k, v = (call.projections[path] for path in paths)
+    trained = any(p.requires_grad for path in paths for p in layer.get_submodule(path).parameters())
+    if trained and torch.is_grad_enabled() and not (q.requires_grad or k.requires_grad or v.requires_grad):
+        raise ConfigError(
+            "gradient_checkpointing: got use_reentrant=True; must be False where terms compare attention, which would "
+            'have no gradient; set gradient_checkpointing_kwargs={"use_reentrant": False}'
+        )
     query, key, value = record.qkv(attention, q, k, v, heads)
     for name, tensor in (("queries", query), ("keys", key), ("values", value)):
         if number in needs.get(name, ()):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,9 @@ FORMAT = 4
 """Number of the form of what is in run folders, which is raised when files of another form are written."""
 
 
+_COMPILED = "TORCHINDUCTOR_CACHE_DIR"
+
+
 def run(*settings: str) -> dict[str, Any] | None:
     """Run a recipe as `python -m distill` does with the same settings: `run("recipe=distilbert", "seed=1")`.
 
@@ -47,6 +51,11 @@ def run(*settings: str) -> dict[str, Any] | None:
         UserError: for every error that the user can correct, a ConfigError for wrong settings. `messages` has one line
             per problem.
     """
+    if wrong := [given for given in settings if not isinstance(given, str)]:
+        raise ConfigError(
+            f"run: got a {type(wrong[0]).__name__}; must be texts such as 'seed=1', one for each setting; write "
+            "run(*settings) for a list of them"
+        )
     named = [word.partition("=")[2] for word in settings if word.startswith("recipe=")]
     recipe = named[-1] if named else None  # as Hydra chooses
     refuse(command_line.problems(settings))
@@ -61,12 +70,33 @@ def run(*settings: str) -> dict[str, Any] | None:
     refuse(validation.settings(config, recipe))
     assert recipe is not None
     try:
-        measured = run_pipeline(config, recipe, overrides)
+        with _unchanged():
+            measured = run_pipeline(config, recipe, overrides)
         return None if measured is None else {"schema": measured.schema} | structs.plain(measured)
     except OSError as error:
         if (line := disk_errors.problem(error)) is None:
             raise
         raise UserError(line) from error
+
+
+@contextmanager
+def _unchanged() -> Iterator[None]:
+    """Put back what a run sets for its whole process: threads and arithmetic of torch, and messages of transformers."""
+    import torch
+    from transformers.utils import logging
+
+    from distill.runtime.machine import arithmetic
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    folder = os.environ.get(_COMPILED)
+    try:
+        with arithmetic(torch.get_float32_matmul_precision(), torch.get_num_threads()):
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        (logging.enable_progress_bar if bars else logging.disable_progress_bar)()
+        if folder is None:
+            os.environ.pop(_COMPILED, None)
 
 
 def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results | None:

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from distill.compression.pruning.importance import Batch, Loss
 from distill.compression.pruning.sensitivity import row_loss
 from distill.errors import DataError
+from distill.inference.artifact import batches_for
 from distill.losses import mlm
 from distill.losses.collated import batch_of, kind_of
 from distill.models import families
@@ -24,6 +26,10 @@ def with_loss(model: Any, collated: Sequence[Mapping[str, Tensor]]) -> tuple[lis
         DataError: without a batch, and for a batch with a row that has no label.
     """
     kind = kind_of(model, "model")
+    if any(getattr(each.get("input_ids"), "ndim", 1) == 1 for each in collated):  # rows, which are padded here
+        padded = batches_for(model.config, collated)
+        device = next(model.parameters()).device
+        collated = [{k: torch.from_numpy(v).to(device) for k, v in batch.items()} for batch in padded]
     batches = [batch_of(kind, getattr(model.config, "num_labels", 0), batch) for batch in collated]
     if not batches:
         raise DataError("calibration: got no batch; must be batches with labels; pass what a DataLoader returns")

@@ -81,13 +81,16 @@ def candidates(config: Any, dimensions: Collection[str], parts: int) -> list[Sha
     full, head = shape_of(config), config.hidden_size // config.num_attention_heads
     smaller = {name: name in dimensions for name in ("layers", "hidden", "ffn")}
 
-    def expressible(shape: Shape) -> bool:
-        return projects(config_of(config, shape)) == projects(config)
-
     widths = {
-        shape.hidden: expressible(shape) for shape in grid(full, head, parts, layers=False, hidden=True, ffn=False)
+        shape.hidden: _is_expressible(config, shape)
+        for shape in grid(full, head, parts, layers=False, hidden=True, ffn=False)
     }
     return [shape for shape in grid(full, head, parts, **smaller) if widths.get(shape.hidden, True)]
+
+
+def _is_expressible(config: Any, shape: Shape) -> bool:
+    """Whether a config of this shape has a projection after its embeddings if the given one has."""
+    return projects(config_of(config, shape)) == projects(config)
 
 
 @dataclass(frozen=True)
@@ -327,10 +330,20 @@ DIMENSIONS = ("layers", "hidden", "ffn")
 """What may be cut for a target."""
 
 
-def check_sizes(full: int, ffn: int | None, dimensions: Sequence[str] = ()) -> None:
-    """ConfigError for a width of the feed-forward part that the model cannot have, and for unknown dimensions."""
-    if ffn is not None and not 1 <= ffn <= full:
-        raise ConfigError(f"ffn: got {ffn}; must be from 1 to {full}, the model's own; correct it")
+def check_sizes(config: Any, hidden: int | None, ffn: int | None, dimensions: Sequence[str] = ()) -> None:
+    """ConfigError for widths that a model with this config cannot have, and for unknown dimensions."""
+    full, head = shape_of(config), config.hidden_size // config.num_attention_heads
+    if ffn is not None and not 1 <= ffn <= full.ffn:
+        raise ConfigError(f"ffn: got {ffn}; must be from 1 to {full.ffn}, the model's own; correct it")
+    if hidden is not None and not (0 < hidden <= full.hidden and hidden % head == 0):
+        raise ConfigError(
+            f"hidden: got {hidden}; must be a multiple of {head}, the size of a head, up to {full.hidden}"
+        )
+    if hidden is not None and not _is_expressible(config, Shape(full.layers, hidden, full.ffn)):
+        raise ConfigError(
+            f"hidden: got {hidden}, the width of the embeddings, at which {config.model_type} has no projection after "
+            "them; must be another width; choose one"
+        )
     if isinstance(dimensions, str) or (unknown := [name for name in dimensions if name not in DIMENSIONS]):
         got = dimensions if isinstance(dimensions, str) else ", ".join(map(str, unknown))
         raise ConfigError(f"dimensions: got {got}; must be a list of {', '.join(DIMENSIONS)}; correct it")

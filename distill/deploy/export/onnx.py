@@ -14,7 +14,7 @@ from distill.deploy.export import graphs
 from distill.errors import UserError
 from distill.inference.runners import LOGITS, Batch, Run, onnx_runner, torch_runner
 from distill.models.families import auto_class, input_names, max_length
-from distill.models.families.head import architecture_of
+from distill.models.families.head import architecture_of, names_of_class
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, VECTORS
 from distill.models.teacher.load import read_config
 from distill.models.teacher.whole import load_whole
@@ -59,7 +59,7 @@ def export_onnx(folder: Path, path: Path) -> None:
 
     model = squeezed(loaded(folder, torch.float32))
     example = _example((2, 16), model.config, padded=True)
-    architecture = architecture_of([type(model).__name__]) or TEXTS
+    architecture = architecture_of(names_of_class(model)) or TEXTS
     choices = architecture == CHOICES
     rank = 3 if choices else 2
     tensors = {key: torch.from_numpy(value) for key, value in example.items()}

@@ -17,7 +17,7 @@ from distill.deploy.export.sample import sampled
 from distill.errors import ConfigError, DataError
 from distill.models.families import max_length
 from distill.models.families.foreign import check_adapter
-from distill.models.families.head import architecture_of
+from distill.models.families.head import architecture_of, names_of_class
 from distill.models.families.record import TEXTS, TOKENS
 from distill.runtime.storage import atomic
 from distill.runtime.storage.strict_json import read_json
@@ -160,7 +160,7 @@ def write_quantized(folder: Path, name: str, model: Any, tokenizer: Any, scheme:
     """
     from distill.data.task import task_of_model
 
-    architecture = architecture_of([type(model).__name__])
+    architecture = architecture_of(names_of_class(model))
     if architecture not in (TEXTS, TOKENS):
         return
     entries = (Entry("torch", "fp32", "."), Entry(scheme.backend, scheme.scheme, scheme.file))

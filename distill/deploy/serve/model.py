@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -83,11 +83,11 @@ class Model:
     def _rows(self, texts: Texts) -> list[Parts]:
         """The parts of each row. Raises DataError for texts of another form."""
         layout = self.kind.layout
-        checked = _CHECKED.get(layout.architecture, texts_in)(texts, layout.asked or len(self.columns))
+        checked = _CHECKED.get(layout.architecture, texts_in)(_listed(texts), layout.asked or len(self.columns))
         return [layout.divide(row) for row in checked]
 
     def _outputs(self, rows: list[Parts], batch_size: int) -> np.ndarray:
-        if not isinstance(batch_size, int) or batch_size < 1:
+        if not hasattr(batch_size, "__index__") or batch_size < 1:
             raise ConfigError(f"batch_size: got {batch_size!r}; must be a number of texts, 1 or more; correct it")
         layout = self.kind.layout
         if not rows:
@@ -139,7 +139,7 @@ class Model:
         """
         detected = self._detected(detect)
         if self.prompt:
-            texts = [self.prompt + text for (text,) in texts_in(texts, 1)]
+            texts = [self.prompt + text for (text,) in texts_in(_listed(texts), 1)]
         rows = self._rows(texts)
         own = self._outputs(rows, batch_size)
         outputs, threshold = scaled(own, self.threshold, self.temperature)
@@ -190,6 +190,18 @@ def scaled(outputs: np.ndarray, threshold: float, temperature: float) -> tuple[n
     if temperature == 1:
         return outputs, threshold
     return outputs / temperature, float(1 / (1 + np.exp(-np.log(threshold / (1 - threshold)) / temperature)))
+
+
+def _listed(texts: Any) -> Any:
+    """What may be iterated once as a list. Raises DataError for what is iterated otherwise than row by row in order."""
+    if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
+        return texts  # refused by what each kind takes
+    if isinstance(texts, Mapping | Set) or hasattr(texts, "columns"):
+        raise DataError(
+            f"texts: got a {type(texts).__name__}; must be a list of texts; pass those of one column, such as "
+            "df['text'].tolist()"
+        )
+    return list(texts)
 
 
 def _words_in(texts: Texts, wanted: int) -> Texts:

@@ -98,6 +98,11 @@ def architecture_of(names: Sequence[Any] | None) -> str | None:
     return exact or next((head for name in listed for head in OF_TASKS if head.removeprefix("For") in name), None)
 
 
+def names_of_class(model: Any) -> list[str]:
+    """Names of a model's class and of those that it extends, which `architecture_of` takes."""
+    return [each.__name__ for each in type(model).__mro__]
+
+
 def architecture_in(folder: str | Path) -> str | None:
     """The architecture of the head in a folder, also of one that cannot be used; None without a head.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distill.errors import ConfigError
-from distill.models.families.head import HEADS, architecture_of
+from distill.models.families.head import HEADS, architecture_of, names_of_class
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, UNBOUNDED, VECTORS
 from distill.models.families.records import family_of
 from distill.models.families.vectors import KEY, embeds
@@ -77,7 +77,7 @@ def logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     a question with its context [B, L, 2], start and end of the answer."""
     import torch
 
-    architecture, given = architecture_of([type(model).__name__]), inputs(model, batch)
+    architecture, given = architecture_of(names_of_class(model)), inputs(model, batch)
     if architecture == CHOICES:  # [B, choices, L], of which each text is the only choice
         given = {name: values.unsqueeze(1) for name, values in given.items()}
     if family_of(model).name in ENDED and (parts := _by_ends(model, given)) is not None:
@@ -195,7 +195,7 @@ def trained_length(config: Any) -> int:
 
 def head_of(model: nn.Module) -> str:
     """Path of the last linear module of a fine-tuned model. An embedder without a linear layer has no module there."""
-    architecture = architecture_of([type(model).__name__]) or TEXTS
+    architecture = architecture_of(names_of_class(model)) or TEXTS
     if architecture == TEXTS:
         return family_of(model).head
     return next((name for name in HEADS[architecture] if hasattr(model, name)), HEADS[architecture][0])

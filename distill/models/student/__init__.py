@@ -10,7 +10,7 @@ from torch import nn
 
 from distill.errors import ConfigError
 from distill.models import families
-from distill.models.families.head import architecture_of
+from distill.models.families.head import architecture_of, names_of_class
 from distill.models.families.record import TEXTS, VECTORS
 from distill.models.student.shape import (
     SIZES,
@@ -182,10 +182,11 @@ def _misfits(teacher: Any, student: Any) -> Iterator[str]:
         )
     if projects(teacher):
         if not projects(student):
+            family = quoting.setting("student.family", teacher.model_type)
+            mend = "another width" if student.model_type == teacher.model_type else family
             yield (
                 f"student.family: got {student.model_type} with embeddings as wide as its layers; must have a "
-                f"projection after its embeddings, as the teacher has; set "
-                f"{quoting.setting('student.family', teacher.model_type)}"
+                f"projection after its embeddings, as the teacher has; set {mend}"
             )
         elif student.embedding_size != teacher.embedding_size:
             yield (
@@ -203,7 +204,7 @@ def _class(model: Any, config: Any) -> Any:
     """The student's class: the teacher's, or in another family the class with the same kind of head."""
     from transformers.models.auto import modeling_auto
 
-    architecture = architecture_of([type(model).__name__]) or TEXTS
+    architecture = architecture_of(names_of_class(model)) or TEXTS
     if config.model_type == model.config.model_type or architecture == VECTORS:
         return type(model)
     if families.has_mlm_head(model):

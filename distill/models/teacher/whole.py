@@ -14,7 +14,7 @@ import torch
 
 from distill.errors import DataError
 from distill.models import families
-from distill.models.families.head import HEADS, OF_TASKS, architecture_of
+from distill.models.families.head import HEADS, OF_TASKS, architecture_of, names_of_class
 from distill.models.families.names import check_names, one_name, without_outer
 from distill.models.families.record import TEXTS, VECTORS
 from distill.models.families.settings import quantizer_of
@@ -68,7 +68,7 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
     model.config.return_dict = True  # tuples have no names
     missing, unused = set(info["missing_keys"]), set(info["unexpected_keys"])
     # transformers loads the encoder alone of an embedder.
-    part = model.encoder if architecture_of([type(model).__name__]) == VECTORS else model
+    part = model.encoder if architecture_of(names_of_class(model)) == VECTORS else model
     shape = families.family_of(model).bert_like
     if shape is not None and shape.mlm_bias in missing:
         with torch.no_grad():  # transformers leaves data2vec's as the memory was
@@ -126,7 +126,7 @@ def _part(model: Any, name: str) -> str:
         return pooler
     if name.startswith(base):
         return ""
-    last = next((last for last in HEADS[architecture_of([type(model).__name__]) or TEXTS] if name in _both(last)), None)
+    last = next((last for last in HEADS[architecture_of(names_of_class(model)) or TEXTS] if name in _both(last)), None)
     return last or name.partition(".")[0]
 
 
