@@ -25,13 +25,13 @@ def health() -> dict[str, str]:
 
 
 class Request(BaseModel):
-    texts: list[str]
+    texts: list[str | list[Any]]
 
 
 @app.post("/predict")
 def predict(request: Request) -> list[dict[str, Any]]:
     """The prediction for each text. FastAPI calls it in a thread, and the runtimes compute without Python's lock."""
     try:
-        return model.predict(request.texts)
+        return model.predict([tuple(text) if isinstance(text, list) else text for text in request.texts])
     except DataError as error:
         raise HTTPException(422, error.messages) from error

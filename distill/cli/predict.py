@@ -26,7 +26,7 @@ PROG = "python -m distill.predict"
 FORMS = ("jsonl", "csv")
 OPTIONS = ("text", "text_pair", "choices", "separator", "file")
 """Settings in messages of distill.data, which are options here."""
-OTHERS = (".tsv", ".parquet", ".xlsx", ".xls", ".ods", ".gz", ".arrow", ".feather")
+OTHERS = (".json", ".tsv", ".parquet", ".xlsx", ".xls", ".ods", ".gz", ".arrow", ".feather")
 """Endings of files that this command does not write."""
 _NUMBER = re.compile(r"^texts, number (\d+):")
 

@@ -79,12 +79,16 @@ def _without_file(options: argparse.Namespace, record: Record | None, kind: Task
         if (value := getattr(options, name)) is not None:
             option = f"--{name.replace('_', '-')}"
             raise ConfigError(f"{option}: got {value}; must be used with --file; add --file FILE")
+    from distill.models.families.sentence import of_cross_encoder
+
     if kind.choices:
         raise ConfigError(
             "TEXT: got single texts; must be questions with choices for this model; write them to a file with a "
             "column of lists or a column for each choice, and set --file FILE"
         )
-    columns = record.columns if record is not None else ("question", "context") if kind.extractive else ()
+    columns = record.columns if record is not None else ()
+    if not columns and (kind.extractive or of_cross_encoder(options.folder)):
+        columns = ("question", "context") if kind.extractive else ("text", "its pair")
     if len(columns) == 2:
         raise ConfigError(
             f"TEXT: got single texts; must be pairs for this model ({', '.join(columns)}); write them to a "

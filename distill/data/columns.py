@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
+from distill.data.flag_columns import flag_of, flags_of
 from distill.data.kind_of import kind_of, stated_of
-from distill.data.task_types import TASK_TYPES, Columns, TaskType
+from distill.data.task_types import TASK_TYPES, Columns
 from distill.data.task_types.multiple_choice import MULTIPLE_CHOICE, first_of, fits, is_choices, numbered, sizes_of
 from distill.data.task_types.question_answering import QUESTION_ANSWERING, is_answers, is_extractive
-from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
+from distill.data.task_types.task_type import as_list, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
 from distill.data.task_types.written import names as label_names
 from distill.data.text_pairs import READING, pair_of
@@ -97,6 +98,8 @@ def columns_of(
         DataError: for a text column that contains no text.
     """
     sample = table.slice(0, SAMPLE)
+    if settings.label is None and (flags := flags_of(head, sample)):
+        settings = replace(settings, label=flags)
     if settings.soft_label in sample.column_names:  # probabilities are neither texts nor labels
         sample = sample.drop_columns([settings.soft_label])
     if (reading := _reading(settings, sample, head, key, file)) is not None:
@@ -121,17 +124,8 @@ def columns_of(
     return Columns(text, label, task_type, flag=flag_of(sample, label, task_type, head))
 
 
-def flag_of(table: pa.Table, label: Sequence[str], task_type: TaskType, head: Head | None) -> str:
-    """The only label of a head with one output that is a probability, if the label column tells by 0 and 1 which rows
-    have it; else nothing."""
-    problem = TASK_TYPES["multi_label"].problem
-    if head is None or (head.outputs, head.problem, task_type.name, len(label)) != (1, problem, "multi_label", 1):
-        return ""
-    column = table[label[0]]
-    if not TASK_TYPES["classification"].accepts(column.type):
-        return ""
-    found = {value.lower() for value in distinct(label_names(column))}
-    return (head.labels or ("LABEL_0",))[0] if found and found <= {"0", "1", "true", "false"} else ""
+class NoHeader(ConfigError):
+    """A file may lack its line of names."""
 
 
 def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> Columns | None:
@@ -297,7 +291,7 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
 def _check_header(name: str, table: pa.Table, key: str, file: str) -> None:
     """Raise ConfigError for a column with the name of one of its labels, because the header may be the first row."""
     if is_text(table[name].type) and pc.index(label_names(table[name]), name).as_py() >= 0:
-        raise ConfigError(
+        raise NoHeader(
             f"{file}: got {name!r} as the name of a column and as a label in it; must begin with a line of names; if "
             "the first line is a row, put a line of names before it; if it has the names, set "
             f"{setting(f'{key}.label', name)}"

@@ -156,8 +156,8 @@ def _widened(known: pa.DataType, value: Any, place: str, column: str) -> pa.Data
     except _INVALID as error:
         problem = str(error).splitlines()[0]
         raise DataError(
-            f"{place}: got a value of column {column!r} that cannot be stored ({problem}); must be text, a number, or "
-            "a list of one type; correct the row"
+            f"{place}: got a value of column {column!r} that cannot be stored ({problem}); must be text, a number "
+            "from -2^63 to 2^63 - 1, or a list of one type; correct the row, or write the column as text"
         ) from error
     try:
         wider = _merged(known, data_type)

@@ -330,7 +330,7 @@ class Origin(Record, frozen=True):
     smoke: bool | UnsetType = UNSET
     """Whether `limit=smoke` was set: then no number means anything."""
     untaught: bool | UnsetType = UNSET
-    """The student itself learned from labels alone, and from no teacher."""
+    """What is exported learned from labels alone, or was not trained by the run: from no teacher."""
 
 
 class Results(Origin, frozen=True, kw_only=True):

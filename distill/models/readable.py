@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from distill.errors import DataError, UserError
 
 SAVED = "a folder that transformers loads; save model and tokenizer into it with save_pretrained"
 """Rule and advice of the errors on files that cannot be loaded."""
+
+_POINTER = b"version https://git-lfs"
+"""With which a file begins that Git LFS puts into the place of a large one."""
 
 PANIC = "PanicException"
 """Name of the class, which is no subclass of Exception, of an error in the Rust code of tokenizers."""
@@ -31,5 +34,17 @@ def readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != PANIC:
             raise
+        check_pointer(path)
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise DataError(f"{path}: got files that cannot be loaded ({reason}); must be {needed}") from error
+
+
+def check_pointer(path: str | Path) -> None:
+    """Raise DataError for a file of Git LFS in the place of a model's, also in a folder."""
+    files = [path] if Path(path).is_file() else [*Path(path).glob("*.safetensors"), *Path(path).glob("*.json")]
+    for file in map(Path, files):
+        with suppress(OSError), file.open("rb") as content:
+            if content.read(len(_POINTER)) == _POINTER:
+                raise DataError(
+                    f"{file}: got a pointer of Git LFS; must be the file itself; run git lfs pull in its clone"
+                )

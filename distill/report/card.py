@@ -66,8 +66,11 @@ def model_card(
     only = f"It was evaluated on the {split} rows of {task} only, not on other texts or languages."
     teacher = results.teacher_name or "the teacher of the run"
     made = "made" if results.untaught is True else "distilled"
+    what = f"A student {made} from {teacher} and fine-tuned on {task}{_with(results, task)}."
+    if scored.step in {model.step for model in results.models if model.role == "teacher"}:
+        what = f"{teacher}, fine-tuned on {task}{_with(results, task)}, and quantized forms of it. It has no student."
     parts: list[Block] = [
-        Paragraph(f"A student {made} from {teacher} and fine-tuned on {task}{_with(results, task)}."),
+        Paragraph(what),
         Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),
         _models(results),
         *(block for table in gain_tables(results) for block in section(table)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distill import __version__, config
-from distill.cli.compare.models import columns_of, common, kinds_of, lengths_of, loaded, outputs_of, timed
+from distill.cli.compare.models import columns_of, common, in_order, kinds_of, lengths_of, loaded, outputs_of, timed
 from distill.cli.compare.result import sentences
 from distill.cli.compare.rows import Rows, Targets, read_rows, targets
 from distill.cli.texts import check_width
@@ -74,7 +74,8 @@ def compare(
         for model in models:
             check_cosines(model.folder)
     head, order = common(kinds, (models[0].labels, models[1].labels))
-    given = targets(rows, settings, kind, head)
+    given = targets(rows, settings, kind, head, order)
+    unnamed = in_order(kinds, (models[0].labels, models[1].labels))
     label_from = f", the label from {', '.join(given.label)}" if given.label else ""
     log(f"{file}: the text is from {' and '.join([*rows.text, *rows.choices])}{label_from}")
     lengths, outputs = lengths_of(models[0], rows), []
@@ -107,6 +108,7 @@ def compare(
         "notes": [
             *rows.notes,
             *given.notes,
+            *unnamed,
             *shared_texts(parts, tested=kind.same is not None),
             *([IN_WINDOWS] if windows else []),
         ],

@@ -109,6 +109,15 @@ def common(
     return head, order
 
 
+def in_order(kinds: tuple[TaskType, TaskType], labels: tuple[Sequence[str], Sequence[str]]) -> list[str]:
+    """A sentence where one model names its outputs and the other does not."""
+    named = [_head(kind, own, other).labels for kind, own, other in zip(kinds, labels, labels[::-1], strict=True)]
+    if bool(named[0]) == bool(named[1]):
+        return []
+    without, names = ("A", named[1]) if named[1] else ("B", named[0])
+    return [f"{without} does not name its outputs: they are compared in the other's order, {', '.join(names[:20])}."]
+
+
 def _head(kind: TaskType, labels: Sequence[str], others: Sequence[str]) -> Head:
     """The outputs of a model. They have no names where they are numbered, unless the other model has the same names."""
     numbered = set(labels) != set(others) and list(labels) == [str(number) for number in range(len(labels))]

@@ -15,7 +15,7 @@ from distill import config
 from distill.cli.options import as_options
 from distill.data import columns as usual
 from distill.data.asked import asked
-from distill.data.columns import columns_of, label_columns, texts_of
+from distill.data.columns import NoHeader, columns_of, label_columns, texts_of
 from distill.data.files import Table, read
 from distill.data.labelled import label_column, prepared, read_labels, usable_rows
 from distill.data.labels import labels_of
@@ -136,8 +136,10 @@ def _joined(table: Table, column: str) -> Table:
 
 
 @options()
-def targets(rows: Rows, settings: config.Task, kind: TaskType, head: Head) -> Targets:
-    """The targets of the rows, for outputs in the order of `head`.
+def targets(
+    rows: Rows, settings: config.Task, kind: TaskType, head: Head, order: Sequence[int] | None = None
+) -> Targets:
+    """The targets of the rows, for outputs in the order of `head`. `order`: for each of them, its output of B.
 
     A column that is neither set nor named as a label is used only if it contains labels of the models.
 
@@ -150,8 +152,8 @@ def targets(rows: Rows, settings: config.Task, kind: TaskType, head: Head) -> Ta
     known = config.Task(kind=kind.name, text=rows.text[0], text_pair=pair, choices=list(rows.choices) or None)
     try:
         columns = columns_of(replace(known, label=settings.label), table.rows, head, KEY, file, table.classes)
-    except ConfigError:
-        if settings.label is not None:
+    except ConfigError as error:
+        if settings.label is not None or isinstance(error, NoHeader):
             raise
         return none
     names = columns.label
@@ -159,7 +161,7 @@ def targets(rows: Rows, settings: config.Task, kind: TaskType, head: Head) -> Ta
     if kind.choices and not stated:
         return none
     try:
-        return Targets(names, *_encoded(table, columns, head))
+        return Targets(names, *_encoded(table, columns, head, order))
     except UserError:
         if stated:
             raise
@@ -167,7 +169,9 @@ def targets(rows: Rows, settings: config.Task, kind: TaskType, head: Head) -> Ta
         return Targets(notes=(f"{names[0]} is not used as the label, {why}.",))
 
 
-def _encoded(table: Table, columns: Columns, head: Head) -> tuple[np.ndarray, tuple[str, ...]]:
+def _encoded(
+    table: Table, columns: Columns, head: Head, order: Sequence[int] | None
+) -> tuple[np.ndarray, tuple[str, ...]]:
     """The targets of the rows, and how their labels were read."""
     kind, label, given = columns.kind, ", ".join(columns.label), label_column(table, columns)
     if kind.prepare is not None and not kind.accepts(given.type):
@@ -183,7 +187,7 @@ def _encoded(table: Table, columns: Columns, head: Head) -> tuple[np.ndarray, tu
     numbered, classes = tuple(map(str, range(head.outputs))), table.classes(columns.label[0])
     try:
         named = replace(head, labels=head.labels or (classes if len(classes) == head.outputs else numbered))
-        spelled = labels_of(config.Task(), kind, read_as, named, KEY).spelled
+        labels = labels_of(config.Task(), kind, read_as, named, KEY)
     except ConfigError as error:
         got = error.messages[0].partition(": ")[2].partition(";")[0]
         names = ", ".join(head.labels[:20]) or f"{', '.join(numbered[:20])}, because neither model names its outputs"
@@ -191,4 +195,11 @@ def _encoded(table: Table, columns: Columns, head: Head) -> tuple[np.ndarray, tu
             f"{KEY}.label: {got} in column {label}; must be labels of the models: {names}; rename them in the file, or "
             f"set {KEY}.label=COLUMN"
         ) from error
-    return kind.encode(read_as["train"], spelled, table.where, f"{KEY}.label"), (*marked, *remarks)
+    numbers = [note.replace("the teacher's", "A's") for note in labels.notes]
+    if numbers and order is not None and [*order] != sorted(order):
+        raise DataError(
+            f"{KEY}.label: got numbers in column {label}, which A and B have for different labels ({numbers[0]}); must "
+            "be names; write the names of the labels in the file"
+        )
+    encoded = kind.encode(read_as["train"], labels.spelled, table.where, f"{KEY}.label")
+    return encoded, (*marked, *remarks, *numbers)

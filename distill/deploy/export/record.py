@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from distill.models.families import max_length
 from distill.models.families.foreign import check_adapter
 from distill.models.families.head import architecture_of, names_of_class
 from distill.models.families.record import TEXTS, TOKENS
+from distill.models.families.sentence import of_cross_encoder
 from distill.runtime.storage import atomic
 from distill.runtime.storage.strict_json import read_json
 
@@ -165,7 +166,11 @@ def write_quantized(folder: Path, name: str, model: Any, tokenizer: Any, scheme:
         return
     entries = (Entry("torch", "fp32", "."), Entry(scheme.backend, scheme.scheme, scheme.file))
     longest = min(tokenizer.model_max_length, max_length(model.config), LONGEST)
-    write(folder, of_task(task_of_model(name, model.config, architecture, ("text",)), longest, entries))
+    task = task_of_model(name, model.config, architecture, ("text",))
+    if architecture == TEXTS:  # of one text or two: the model does not tell
+        kind = TASK_TYPES["reranking"] if task.kind.name == "regression" and of_cross_encoder(folder) else task.kind
+        task = replace(task, columns=(), kind=kind)
+    write(folder, of_task(task, longest, entries))
 
 
 def located(folder: str | Path) -> Path:
@@ -269,7 +274,7 @@ def _record(content: Any) -> Record:
     _check(
         "labels", labels, _texts(labels) and bool(labels) == TASK_TYPES[kind].named and len(set(labels)) == len(labels)
     )
-    _check("columns", content["columns"], _texts(content["columns"]) and len(content["columns"]) in (1, 2))
+    _check("columns", content["columns"], _texts(content["columns"]) and len(content["columns"]) <= 2)
     _check("max_length", longest, type(longest) is int and longest > 0)
     below = _number(threshold) and (threshold < 1 or TASK_TYPES[kind].extractive)  # 1: every question has an answer
     _check("threshold", threshold, below and 0 < threshold <= 1)

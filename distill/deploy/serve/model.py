@@ -27,6 +27,7 @@ Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]] | Se
 """Texts, pairs of texts (for question answering a question and its context), for token classification also lists of the
 words of each text, or for multiple choice texts with a list of choices."""
 _MEND_CHOICES = "pass a list such as [('a question', ['a choice', 'another'])]"
+_MENDS = {1: "pass a list such as ['a text', 'another']", 2: "pass a list such as [('a text', 'its pair')]"}
 _MEND = "pass a list such as ['a text'] or [('a text', 'its pair')]"
 
 
@@ -247,7 +248,8 @@ def texts_in(texts: Texts, wanted: int = 0) -> list[tuple[str, ...]]:
     for number, row in enumerate(rows, 1):
         if not (isinstance(row, tuple | list) and len(row) == width in (1, 2) and all(isinstance(t, str) for t in row)):
             shown = repr(row[0] if isinstance(row, tuple) and len(row) == 1 else row)[:80]
-            raise DataError(f"texts, number {number}: got {shown}; must be {form}, as the others; {_MEND}")
+            mend = _MENDS.get(wanted, _MEND)
+            raise DataError(f"texts, number {number}: got {shown}; must be {form}, as the others; {mend}")
     _check([all(map(_unicode, row)) for row in rows], "a lone surrogate", "Unicode text, decoded from its own encoding")
     return list(map(tuple, rows))
 

@@ -12,6 +12,7 @@ from typing import Any
 from distill.errors import DataError
 from distill.models.families.foreign import check_adapter, check_formats
 from distill.models.families.settings import check_settings
+from distill.models.readable import check_pointer
 from distill.runtime import quoting
 
 CONFIG = "config.json"
@@ -154,6 +155,7 @@ def opened(file: Path, framework: str = "np") -> Iterator[Any]:
         with safe_open(file, framework=framework) as tensors:
             yield tensors
     except (SafetensorError, OSError) as error:
+        check_pointer(file)
         raise DataError(f"{file}: got a damaged file ({error}); must be whole; copy or download it again") from error
 
 
