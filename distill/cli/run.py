@@ -17,9 +17,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from distill import config, errors
+from distill import __version__, config, errors
 from distill.cli import commands, help_text
-from distill.config import bounds, hydra_hooks
+from distill.config import bounds, hydra_hooks, typed
 from distill.pipeline import sweep, validation
 from distill.pipeline.validation import hydra_errors
 from distill.pipeline.validation import words as command_line
@@ -142,6 +142,11 @@ def _usage() -> int:
     return 0
 
 
+def _version() -> int:
+    print(f"distill {__version__}")
+    return 0
+
+
 _typed = sys.argv[1:]
 """The words of the command line before `main` wrote them in Hydra's grammar."""
 
@@ -149,8 +154,8 @@ _typed = sys.argv[1:]
 def main() -> None:
     """Run the command line. Exit code 2 after errors that the user can correct, 1 after others; 130 after Ctrl-C, 143
     after SIGTERM, and 128 + its number after SIGHUP and SIGUSR1."""
-    if {"-h", "--help"} & {*sys.argv[1:]}:
-        if code := streams.printed(_usage):
+    if {"-h", "--help", "--version"} & {*sys.argv[1:]}:
+        if code := streams.printed(_version if "--version" in sys.argv else _usage):
             sys.exit(code)
         return
     streams.steady()
@@ -161,7 +166,7 @@ def main() -> None:
     _typed[:] = sys.argv[1:]
     if problems := list(command_line.problems(_typed)):
         sys.exit(_print_errors([errors.printable(errors.discreet(line)) for line in problems], 2))
-    sys.argv[1:] = config.words(_typed)
+    sys.argv[1:] = typed.options_first(config.words(_typed))
     failed: list[sweep.Failure] = []
     try:
         with _raising(), _checked(), sweep.failures(sys.argv) as failed:

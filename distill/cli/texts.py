@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distill.errors import ConfigError, DataError
-from distill.runtime import streams
+from distill.runtime import quoting, streams
 from distill.runtime.cells import plain
 
 if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
@@ -94,6 +95,9 @@ def _without_file(options: argparse.Namespace, record: Record | None, kind: Task
             f"TEXT: got single texts; must be pairs for this model ({', '.join(columns)}); write them to a "
             "file of two columns, and set --file FILE"
         )
+    if options.texts and os.path.isfile(options.texts[0]):
+        name = options.texts[0]
+        raise ConfigError(f"TEXT: got {name}, which is a file; must be texts; set --file {quoting.path(name)}")
     if options.texts:
         rows = [Row(text, (text,)) for text in options.texts]
         return Source(("text",), rows, len(rows), lambda row: f"texts, number {row + 1}")

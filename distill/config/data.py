@@ -182,4 +182,5 @@ class Limit:
     repeats: int | None = field(default=None, metadata=_LIMIT)
     """Maximum timing rounds."""
     smoke: bool = False
-    """Use a tiny random teacher and small stand-ins for every download. The numbers of such a run mean nothing."""
+    """Use few rows and steps, a tiny random teacher unless one is in a folder, and small stand-ins for every download.
+    The numbers of such a run mean nothing."""

@@ -112,7 +112,7 @@ class Target:
     """Whether the models of several targets form a chain: each is pruned from the student that recovered for the slower
     target before it. With `budget.minutes` they always do. Otherwise each is pruned from the unpruned model."""
     retained: float | None = field(
-        default=None, metadata=above(0, "it is a percentage of the teacher's macro score", below=100)
+        default=None, metadata=above(1, "it is a percentage of the teacher's macro score, such as 97", below=100)
     )
     """Percent of the teacher's macro score. The report names the fastest student that keeps it."""
     scheme: str | None = None

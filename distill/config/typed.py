@@ -43,6 +43,14 @@ _CALL = re.compile(r"[A-Za-z_]\w*\s*\(.*\)", re.ASCII | re.DOTALL)
 """A function of Hydra's grammar, such as `range(3)` or `glob(*)`."""
 
 
+def options_first(words: Sequence[str]) -> list[str]:
+    """The words of a command line with Hydra's options before the settings: it takes none between them."""
+    options, settings = list[str](), list[str]()
+    for before, word in zip(["", *words], words, strict=False):
+        (options if word.startswith("-") or before in FLAGS_WITH_VALUE else settings).append(word)
+    return [*options, *settings]
+
+
 def words(typed: Sequence[str], schema: type) -> list[str]:
     """The words of a command line, with each setting changed so that Hydra reads it as it was meant. A second call
     changes nothing."""

@@ -3,6 +3,7 @@ torch."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -35,8 +36,9 @@ def edited(text: str, replace: Callable[[int, str], str], random: np.random.Gene
     if not found:
         return text
     words = [each[0] for each in found]
-    ends = [0, *(each.end() for each in found)]
-    spaces = [" " * (0 < end < each.start()) for each, end in zip(found, ends, strict=False)]
+    # The first word is joined as the second is, because it may come after it.
+    joined = [one.end() == other.start() for one, other in itertools.pairwise(found)]
+    spaces = ["" if each else " " for each in [*joined[:1], *joined] or [False]]
     chosen = random.random(len(words)) < EDITED
     chosen[random.integers(len(words))] = True
     order: list[int | None] = [*range(len(words))]
@@ -50,7 +52,7 @@ def edited(text: str, replace: Callable[[int, str], str], random: np.random.Gene
         elif place + 1 < len(words):
             order[place], order[place + 1] = order[place + 1], order[place]
     kept = [number for number in order if number is not None]
-    return "".join(spaces[number] + words[number] for number in kept).lstrip() or text
+    return "".join(spaces[number] + words[number] for number in kept).removeprefix(" ") or text
 
 
 def replaced(

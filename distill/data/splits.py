@@ -86,7 +86,7 @@ def developed(splits: dict[str, Split], columns: Columns, notes: list[str], name
             "that are reported"
         )
         return splits
-    notes.append(f"{name}: choices are made on {counted}, on which no model is trained{left_out}")
+    notes.append(f"{name}: choices are made on {counted}, on which this run trains no model{left_out}")
     return splits | {"train": rest, DEVELOPMENT: part}
 
 

@@ -156,7 +156,7 @@ def load_tasks(
     coverage: list[dict[str, Any]] = []
     notes = list(filter(None, [renamed(tasks)]))
     for name, settings in wanted(tasks).items():
-        stand_in = limit.smoke and not (settings.train is not None and (tasks.path or is_own(tasks)))
+        stand_in = limit.smoke and (settings.train is None or _is_on_hub(settings, tasks))
         rows = read_task(name, settings, tasks, head, stand_in=stand_in)
         parts = {} if rows is None else _parts(rows)
         kept = {split: _limited(part, split, limit, seed) for split, part in parts.items()}

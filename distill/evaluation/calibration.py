@@ -50,12 +50,15 @@ def error_of(diagram: list[Bin]) -> float:
     return sum(rows * abs(confidence - accuracy) for confidence, accuracy, rows in diagram) / total
 
 
-def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+def temperature(logits: np.ndarray, labels: np.ndarray) -> float | None:
     """The temperature, from `LOWEST` to `HIGHEST`, at which labels `[N]` have the least mean negative log-likelihood.
+    None where the model makes no error: then no confidence would be too high.
 
     The logits `[N, C]` are divided by it. The calibration must be reported on other rows than these.
     """
     rows = np.arange(len(labels))
+    if (logits.argmax(axis=1) == labels).all():
+        return None
 
     def loss(inverse: float) -> float:  # convex in the inverse, of which the logits are a multiple
         return -float(log_probabilities(logits * inverse)[rows, labels].mean())

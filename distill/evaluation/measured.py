@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_variant
 from typing import Any
@@ -41,6 +41,14 @@ class Measured:
     """Variant -> outputs and labels of rows that are not reported, on which its temperatures are chosen."""
     lengths: Mapping[tuple[str, str], np.ndarray] = field(default_factory=dict)
     """(task, split) -> [n] tokens of each row."""
+
+    seen: Set[tuple[str, str]] = frozenset()
+    """(variant, task) whose development rows the model may have been trained on, before this run."""
+
+    def unseen(self, name: str) -> Outputs:
+        """The outputs of a variant on development rows by which its temperature and thresholds may be chosen."""
+        given = self.development.get(name, {})
+        return {(task, split): each for (task, split), each in given.items() if (name, task) not in self.seen}
 
     @property
     def input(self) -> str:

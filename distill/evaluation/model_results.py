@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ def of_kinds(name: str, measured: Measured) -> dict[str, Any]:
     for (task, _), (predicted, labels) in own.items():
         if (of := measured.tasks[task].task).kind.per_token and task not in spans:
             spans[task] = entities(predicted, labels, of.labels)
-    told = (_told(outputs, measured.tasks) for outputs in (measured.outputs[name], measured.development.get(name, {})))
+    told = (_told(outputs, measured.tasks) for outputs in (measured.outputs[name], measured.unseen(name)))
     return {
         "beside": retained.scores({key: each for key, each in own.items() if others[key[0]]}, others),
         "detection": detection.every(*told),
@@ -174,7 +175,7 @@ def _calibrated(outputs: Outputs, tasks: dict[str, TaskData]) -> dict[str, tuple
 def _calibration(name: str, measured: Measured) -> dict[str, Calibration]:
     """Task -> calibration of a variant, with the temperature that fits its development rows best."""
     own = _calibrated(measured.outputs[name], measured.tasks)
-    other = _calibrated(measured.development.get(name, {}), measured.tasks)
+    other = _calibrated(measured.unseen(name), measured.tasks)
     chosen = {task: calibration.temperature(*other[task]) for task in own if task in other}
     return {task: calibration.described(*each, chosen.get(task)) for task, each in own.items()}
 
@@ -210,12 +211,25 @@ def _retained(name: str, measured: Measured) -> Retained:
     return replace(
         retained.retained(ours, theirs, headline),
         ci95=ratio,
-        at_least=retained.at_least(measured.drawn[name], measured.drawn[REFERENCE], theirs, headline),
+        at_least=_at_least(
+            retained.at_least(measured.drawn[name], measured.drawn[REFERENCE], theirs, headline), measured
+        ),
         above_chance=retained.above_chance(ours, theirs, floor, headline),
         above_chance_ci95=above,
         development=on_development(name, measured),
         development_above_chance=on_development(name, measured, above=True),
     )
+
+
+def _at_least(end: float | None, measured: Measured) -> float | None:
+    """The lower end of an interval, no higher than rows can show that never differ: of n rows without a difference, a
+    share of up to 1 - 0.05^(1/n) may differ (the exact one-sided 95% bound), and resamples of them do not show it."""
+    rows: Counter[str] = Counter()
+    for (task, split), (_, labels) in measured.outputs[REFERENCE].items():
+        parts = measured.clusters.get((task, split))
+        rows[task] += len(labels) if parts is None else int(parts.max()) + 1
+    fewest = min((count for task, count in rows.items() if task in measured.headline), default=0)
+    return None if end is None or not fewest else min(end, 100 * 0.05 ** (1 / fewest))
 
 
 def compared(measured: Measured) -> Statistics:

@@ -165,9 +165,14 @@ class Ladder:
         trainings = [step for step in self.targets[label] if isinstance(step.settings, Train)]
         trained = self.store("estimated", label, lambda: sum(map(self.seconds, trainings)))
         stored = self.stored
-        made = [name for name in stored["shares"] if name != label]
+        made = [name for name in stored["shares"] if name != label and not self._reused(name)]
         ratios = [stored["took"][name] / (stored["estimated"][name] * stored["shares"][name]) for name in made]
         return float(trained) * (fmean(ratios) if ratios else OVERHEAD)
+
+    def _reused(self, label: str) -> bool:
+        """Whether another run made a model of a target, so that its time says nothing about the next one."""
+        records = map(self.folder.record, self.targets[label])
+        return any(record is not None and record.reused for record in records)
 
     def share(self, label: str) -> float:
         """The share of its epochs with which a target's model is trained; 0 if there is no time for it."""

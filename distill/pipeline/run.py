@@ -130,7 +130,8 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
         ctx.machine.log(f"run folder: {folder}")
         if config.limit.smoke:
             ctx.machine.log(
-                "limit=smoke: a tiny random teacher, to test that everything runs. The results mean nothing."
+                "limit=smoke: few rows and steps, and tiny random models in place of downloads, to test that all "
+                "runs. The results mean nothing."
             )
         with progress.shown_on(ctx.machine.console if ctx.machine.main else None):
             if config.budget.minutes is None:

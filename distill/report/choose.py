@@ -53,6 +53,8 @@ def parsed(words: Sequence[str]) -> Ask:
         if key in GOALS and GOALS[key][0] == value:
             goals.append(key)
         elif key in ("retained", "above_chance", "ms", "mib") and re.fullmatch(r"\d+(\.\d+)?", value):
+            if key in ("retained", "above_chance") and 0 < float(value) <= 1:
+                _refuse(word, f"a percentage, above 1, such as {key}=97")
             found[key] = value if key not in found else _refuse(word, "given once")
         elif key == "load" and value in LOADS:
             loads.append(value)
@@ -103,7 +105,17 @@ def offered(variants: Sequence[Variant], group: Group, ask: Ask) -> list[Variant
     if group.input is None:
         return []
     best_first = ranked(variants, group.input, ask)
-    return [variant for variant in best_first if variant.first.role in CHOSEN and _meets(variant, group.input, ask)]
+    return [
+        variant
+        for variant in best_first
+        if variant.first.role in CHOSEN and _meets(variant, group.input, ask) and _gains(variant, group.input, ask)
+    ]
+
+
+def _gains(variant: Variant, name: str, ask: Ask) -> bool:
+    """Whether a teacher that is quantized is faster than in float32, which is why a reader would take it."""
+    of_speed = ask.goal == "speedup" and ask.mib is None
+    return variant.first.role != "teacher" or not of_speed or variant.speedup[name].value > 1
 
 
 def _meets(variant: Variant, name: str, ask: Ask) -> bool:

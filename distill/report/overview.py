@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from distill.config.free import FREE
 from distill.config.schemes import packages
 from distill.evaluation.record import Interval
 from distill.evaluation.results import Model, Results, known
@@ -55,7 +56,7 @@ def versioned() -> tuple[str, ...]:
 
 
 def settings(results: Results) -> str:
-    """Recipe and overrides, without the seed, the output folder and the purpose."""
+    """Recipe and overrides, without the seed and settings that do not change what is trained."""
     return _text(results, _overrides(results))
 
 
@@ -70,8 +71,9 @@ def _overrides(results: Results) -> list[str]:
         words = shlex.split(results.command)
     except ValueError:  # a quote that is not closed
         words = [word.strip("'\"") for word in results.command.split()]
-    left_out = ("recipe=", "seed=", "output=", "hydra.", "report.purpose=")
-    return sorted(word for word in words if "=" in word and not word.startswith((*left_out, "-")))
+    left_out = ("recipe", "seed", *FREE)
+    named = [word.lstrip("+") for word in words if "=" in word and not word.startswith("-")]
+    return sorted(word for word in named if word.partition("=")[0] not in left_out and not word.startswith("hydra."))
 
 
 def _text(results: Results, overrides: Sequence[str]) -> str:

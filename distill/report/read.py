@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +18,41 @@ from distill.runtime.storage.strict_json import read_json
 
 
 def read_paths(folder: Path) -> dict[Path, Results]:
-    """Path of each distinct results.json below `folder` -> its results. Raises DataError without a file, or if some are
-    not valid."""
+    """Path of each distinct results.json below `folder` -> its results. Files of other
+    programs and of other versions are left out with a line on standard error. Raises DataError without another one, and
+    for one that is damaged."""
     paths = [path for path in sorted(folder.rglob("results.json")) if not _hidden(path.relative_to(folder))]
     if not paths:
         raise DataError(
             f"{folder}: got a folder without any results.json; must contain finished runs; run a recipe first"
         )
     runs: dict[bytes, tuple[Path, Results]] = {}
-    errors: list[str] = []
+    errors, others = list[str](), list[str]()
     for path in paths:
         try:
             results = read_one(path)
         except DataError as error:
-            errors += error.messages
+            (others if _is_of_others(path) else errors).extend(error.messages)
         else:
             key = encode(results, order="deterministic")
             # The folder of an evaluate stage has the results of its run once more: the run's own folder is meant.
             known = runs.get(key, (path, results))[0]
             runs[key] = (min(path, known, key=lambda p: len(p.parts)), results)
-    if errors:
-        raise DataError(errors)
+    if errors or not runs:
+        raise DataError(errors or others)
+    for line in others:
+        sys.stderr.write(f"left out: {line}\n")
     return dict(runs.values())
+
+
+def _is_of_others(path: Path) -> bool:
+    """Whether a file that is not valid is none of this version's: of another program, or of another schema."""
+    try:
+        document = _read(path)
+    except DataError:
+        return False
+    schema = document.get("schema", 0) if isinstance(document, dict) and document else VERSION
+    return type(schema) is int and schema != VERSION
 
 
 def read_one(path: Path) -> Results:

@@ -20,7 +20,7 @@ from msgspec import UnsetType
 
 from distill.config.loads import SINGLE_TEXTS
 from distill.evaluation.record import Interval
-from distill.evaluation.results import Disagreement, Model, Results
+from distill.evaluation.results import Disagreement, Model, Results, known
 from distill.report import headline, kept, overview
 from distill.report.timed import median, milliseconds, reported_input, shapes
 
@@ -126,9 +126,30 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     found: dict[str, list[int]] = {}
     for index, run in enumerate(runs):
         found.setdefault(json.dumps(_comparable(run.results)), []).append(index)
-    made = [_group([runs[i] for i in members], members) for members in found.values()]
+    apart = [part for members in found.values() for part in _of_same_rows(runs, members)]
+    made = [_group([runs[i] for i in members], members) for members in apart]
     current = [not run.results.older_rules for run in runs]
     return sorted(made, key=lambda group: (not any(current[i] for i in group.runs), -len(group.runs)))
+
+
+def _of_same_rows(runs: Sequence[Run], members: Sequence[int]) -> list[list[int]]:
+    """Runs whose reported rows and given teacher have the same hashes. Runs of older versions do not state them: with
+    one of these, all stay together."""
+    hashes = [_hashes(runs[number].results) for number in members]
+    if None in hashes:
+        return [list(members)]
+    found: dict[str | None, list[int]] = {}
+    for number, each in zip(members, hashes, strict=True):
+        found.setdefault(each, []).append(number)
+    return list(found.values())
+
+
+def _hashes(results: Results) -> str | None:
+    """The hashes of a run's reported rows, and of its given teacher; None if they are not known."""
+    openings = known(results.openings) or []
+    rows = {f"{opening.task} {opening.split}": opening.fingerprint for opening in openings}
+    teacher = (results.fingerprints or {}).get("teacher")
+    return json.dumps([rows, teacher], sort_keys=True) if rows and teacher else None
 
 
 def _comparable(results: Results) -> list[Any]:

@@ -164,7 +164,8 @@ def write_quantized(folder: Path, name: str, model: Any, tokenizer: Any, scheme:
     architecture = architecture_of(names_of_class(model))
     if architecture not in (TEXTS, TOKENS):
         return
-    entries = (Entry("torch", "fp32", "."), Entry(scheme.backend, scheme.scheme, scheme.file))
+    # The first is loaded by default where none was timed.
+    entries = (Entry(scheme.backend, scheme.scheme, scheme.file), Entry("torch", "fp32", "."))
     longest = min(tokenizer.model_max_length, max_length(model.config), LONGEST)
     task = task_of_model(name, model.config, architecture, ("text",))
     if architecture == TEXTS:  # of one text or two: the model does not tell

@@ -45,8 +45,8 @@ def config_of(folder: str | Path) -> dict[str, Any]:
     check_adapter(Path(folder))
     if not file.is_file():
         raise DataError(
-            f"{folder}: got no {CONFIG}; must be a folder that transformers loads; save model and tokenizer into it "
-            "with save_pretrained"
+            f"{folder}: got no {CONFIG}; must be a folder that transformers loads; {_checkpoint(Path(folder))}save "
+            "model and tokenizer into it with save_pretrained"
         )
     check_links(folder)
     try:
@@ -174,3 +174,10 @@ def tensors_of(folder: str | Path) -> dict[str, Tensor]:
                     )
                 found[name] = Tensor(file, tuple(part.get_shape()), part.get_dtype())
     return found
+
+
+def _checkpoint(folder: Path) -> str:
+    """Advice to take the last checkpoint of a training by transformers, if the folder has one."""
+    names = (path.parent.name for path in folder.glob(f"checkpoint-*/{CONFIG}"))
+    numbers = [int(name.partition("-")[2]) for name in names if name.partition("-")[2].isdigit()]
+    return f"take its last checkpoint, {folder}/checkpoint-{max(numbers)}, or " if numbers else ""

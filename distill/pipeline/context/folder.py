@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from distill.compression.pruning.importance import SCORES
 from distill.config.plan import Step
-from distill.pipeline.artefacts import Artefact, Key, Record
+from distill.pipeline.artefacts import Artefact, Key, Record, TaskModel
 from distill.runtime.storage import atomic, checksums, file_hashes, run_folder, structs
 from distill.runtime.storage.run_folder import STATE
 from distill.runtime.storage.structs import Stored
@@ -82,6 +82,11 @@ class RunFolder:
             FileNotFoundError: if the stage has not handed over anything.
         """
         return structs.read(self.of(step) / run_folder.MANIFEST, kind)
+
+    def model(self, step: Step, task: str) -> TaskModel | None:
+        """How a train step made the model of a task; None for several models, and for one with the heads of all."""
+        file = self.of(step) / task / run_folder.MANIFEST
+        return structs.read(file, TaskModel) if file.is_file() else None
 
     def common(self, step: Step) -> Recorded:
         """What a step hands over as far as it is common to all kinds.

@@ -31,7 +31,7 @@ NAMES = {
 """Name of a given model or data set -> its name in messages."""
 _OF_NO_STAGE = (
     *("stages", "pipeline", "temperature", "report", "budget", "cache"),
-    *("output", "threads", "device", "precision", "push", "push_private", "push_dry_run", "tracker"),
+    *("output", "threads", "device", "precision", "push", "push_private", "push_dry_run", "tracker", "log"),
 )
 """Settings that are left out of the key of a trained stage. Training does not read them, or the key already includes
 them as settings of the stage or as `arithmetic`."""

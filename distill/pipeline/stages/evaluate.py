@@ -127,7 +127,8 @@ def _measured(
     working = [variant for variant in working if variant.name not in failed]
     timed = timing.named(timed, {variant.name: firsts[variant.name] for variant in working})
     served, cuda = cold_start.served(loader, working), runtime.machine.device.type == "cuda"
-    measured = Measured(tasks, working, outputs, timed, served, cuda, inputs.load, development, lengths)
+    seen = _seen(inputs.models, working, runtime)
+    measured = Measured(tasks, working, outputs, timed, served, cuda, inputs.load, development, lengths, seen)
     rows = []
     for variant in all_variants:
         if variant.name in failed:
@@ -150,6 +151,17 @@ def _measured(
     found = structs.plain(list(_disagreements(measured, evaluated)))
     atomic.write_json(runtime.folder / run_folder.DISAGREEMENTS, found)
     return evaluated
+
+
+def _seen(models: Models, compared: list[Variant], runtime: Runtime) -> frozenset[tuple[str, str]]:
+    """(variant, task) of the given teacher where it may have been trained on the development rows."""
+    for task in sorted(models.seen):
+        runtime.machine.log(
+            f"{task}: no temperature and no threshold is chosen for the given model, which may have been trained on "
+            "the development rows; set tasks.development to rows that it has not seen"
+        )
+    own = [variant.name for variant in compared if variant.step == models.reference]
+    return frozenset((name, task) for name in own for task in models.seen)
 
 
 def _disagreements(measured: Measured, evaluated: Evaluated) -> Iterator[Disagreement]:

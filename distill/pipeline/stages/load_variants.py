@@ -15,7 +15,8 @@ from distill.config.backends import BACKENDS
 from distill.config.plan import SHARED_HEADS, Compared, Step, compared
 from distill.config.schemes import FLOAT, ONNX, SCHEMES
 from distill.data.members import read_by
-from distill.data.tasks import TaskData
+from distill.data.splits import DEVELOPMENT
+from distill.data.tasks import TaskData, wanted
 from distill.deploy.export.quantized import FLOAT32, development_file, development_key
 from distill.inference import runners, variants
 from distill.inference.predict import in_windows
@@ -50,6 +51,9 @@ class Models:
     """Task -> its columns among the outputs of all heads of a student with one encoder."""
     window: int | None
     """Number of tokens of the windows in which teachers read long texts; None if they read whole texts."""
+    seen: frozenset[str] = frozenset()
+    """The tasks for which the teacher is a given model that was not trained here, and whose development rows are of the
+    file with the training rows: it may have been trained on them."""
 
 
 def models(ctx: Context, step: Step) -> Models:
@@ -71,7 +75,16 @@ def models(ctx: Context, step: Step) -> Models:
         shared=ctx.shared,
         columns={task: ctx.columns(task) for task in ctx.tasks},
         window=ctx.config.teacher.window,
+        seen=frozenset(_seen(ctx, reference)),
     )
+
+
+def _seen(ctx: Context, reference: Step) -> Iterator[str]:
+    """As in `Models.seen`."""
+    for task, settings in wanted(ctx.config.tasks).items():
+        aside = DEVELOPMENT in ctx.tasks[task].development and settings.development is None
+        if aside and (made := ctx.folder.model(reference, task)) is not None and made.steps == 0:
+            yield task
 
 
 def variants_of(models: Models, tasks: int, runtime: Runtime) -> list[Variant]:

@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+import re
+
 from distill.config import Config, recipes
 from distill.config.plan import resolve
 from distill.errors import Line, Problem
@@ -25,7 +27,8 @@ _START = "start with recipe=auto teacher.name=MODEL tasks.train=FILE, or see pyt
 
 def settings(config: Config, recipe: str | None) -> list[str]:
     """All problems of the config, one line each, of the form `KEY: got X; must be Y; do Z`."""
-    errors: list[Line] = [*unknown(config, ""), *broken(config), *sources(config)]
+    wrong = list(broken(config))
+    errors: list[Line] = [*unknown(config, ""), *wrong, *sources(config)]
     if recipe is None:
         names = ", ".join(recipes())
         errors.insert(0, Problem("recipe", "nothing", f"be one of {names}", _START))
@@ -33,4 +36,9 @@ def settings(config: Config, recipe: str | None) -> list[str]:
         plan = resolve(config)
         errors += [*pipeline(config, plan), *student(config, plan), *shared(config, plan), *refused(config, plan)]
         errors += targets(config)
-    return list(dict.fromkeys(map(str, errors)))
+    # What follows from a wrong value is not what the user meant.
+    keys = {str(line).partition(":")[0] for line in wrong}
+    known = {*map(str, wrong)}
+    named = re.compile("|".join(rf"(?<![\w.]){re.escape(key)}(?![\w.])" for key in keys) or "(?!)")
+    lines = [line for line in map(str, errors) if line in known or not named.search(line)]
+    return list(dict.fromkeys(lines))

@@ -11,13 +11,8 @@ from typing import Any
 from distill.config import Baseline, Config
 from distill.config.allowed import ruled
 from distill.config.baselines import SHARED
+from distill.config.free import FREE
 from distill.errors import Line, Problem
-
-FREE = (
-    *("output", "cache.dir", "cache.max_gib", "threads", "device", "push", "push_private", "push_dry_run"),
-    *("tracker", "log", "report.hourly_rate", "report.purpose"),
-)
-"""Settings that may differ when a run is resumed, because they do not change what is trained."""
 
 
 def existing(key: str, value: str | None, rule: str) -> Iterator[Line]:

@@ -18,6 +18,7 @@ def problems(command: Sequence[str]) -> Iterator[str]:
     if found := list(bounds.of_words(command)):
         yield from found
         return
+    yield from _one_folder(command)
     before = ""
     for number, (word, meant) in enumerate(zip(command, words(command), strict=True)):
         if before not in typed.FLAGS_WITH_VALUE and not word.startswith("-"):
@@ -27,7 +28,25 @@ def problems(command: Sequence[str]) -> Iterator[str]:
                     yield _no_setting(word, command[:number])
             elif typed.parsed(meant) is None:
                 yield _unreadable(word)
+        elif word.startswith("--") and "=" in word and word.partition("=")[0] not in typed.FLAGS_WITH_VALUE:
+            key, _, value = word[2:].partition("=")
+            yield f"command line: got {word}; must be KEY=VALUE; set {quoting.setting(key, value)}"
         before = word
+
+
+def _one_folder(command: Sequence[str]) -> Iterator[str]:
+    """A line for a sweep whose runs would all have one folder: the second would be refused when the first has ended."""
+    if not {"-m", "--multirun"} & {*command}:
+        return
+    output = next((word for word in command if word.startswith("output=") and "${" not in word), None)
+    swept = [word.partition("=")[0] for word in command if not word.startswith("-") and _values(word) > 1]
+    if output is not None and swept:
+        place = quoting.command([f"{output}/${{{swept[0].lstrip('+')}}}"])
+        yield f"output: got {output[7:]} for several runs; must differ between them; leave it out, or set {place}"
+
+
+def _values(word: str) -> int:
+    return len(typed.elements(word.partition("=")[2])) if "=" in word else 0
 
 
 def _no_setting(word: str, before: Sequence[str]) -> str:

@@ -44,7 +44,8 @@ def test_rows_without_a_gold_label_have_no_target(tmp_path: Path) -> None:
     given = targets(rows, config.Task(), TASK_TYPES["classification"], CLASSES)
     assert given.values is not None
     assert np.array_equal(given.values, [0, 1, 2, MISSING] * 3)
-    assert given.notes == ("3 rows whose label is -1 have no label",)
+    numbers = "the labels in the files are A's outputs: 0 is entailment, 1 is neutral, 2 is contradiction"
+    assert given.notes == ("3 rows whose label is -1 have no label", numbers)
 
 
 def test_what_could_be_two_things_is_refused_without_an_option_that_does_not_exist(tmp_path: Path) -> None:
