@@ -114,8 +114,7 @@ def offered(variants: Sequence[Variant], group: Group, ask: Ask) -> list[Variant
 
 def _gains(variant: Variant, name: str, ask: Ask) -> bool:
     """Whether a teacher that is quantized is faster than in float32, which is why a reader would take it."""
-    of_speed = ask.goal == "speedup" and ask.mib is None
-    return variant.first.role != "teacher" or not of_speed or variant.speedup[name].value > 1
+    return variant.first.role != "teacher" or ask.goal != "speedup" or variant.speedup[name].value > 1
 
 
 def _meets(variant: Variant, name: str, ask: Ask) -> bool:

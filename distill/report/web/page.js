@@ -61,6 +61,7 @@ const members = () => cached.members;
 const kept = (variant) => (state.above ? variant.above : variant.raw);
 const judged = (variant) => (state.above ? variant.developmentAbove : variant.development) || kept(variant); // choices are made by it
 const speed = (variant) => variant.speedup[state.input] || null;
+const offered = (variant) => variant.offered && (variant.role !== "teacher" || speed(variant)[0] > 1); // else float32 is faster
 const taken = (variant) => variant.ms[state.input] ?? null;
 const label = (variant) => `${variant.name}, ${variant.scheme} ${variant.backend}`;
 const where = (variant) => RUNS[variant.runs[0]].folder + (variant.runs.length > 1 ? ` and ${variant.runs.length - 1} more` : "");
@@ -74,7 +75,7 @@ const asked = () => CONDITIONS.filter(([key]) => state[key] !== null);
 function filter() {
   const order = group().ranked[state.above ? "above" : "raw"][state.input] || [];
   cached.placed = order.map((id) => VARIANTS[id]);
-  cached.eligible = cached.placed.filter((variant) => variant.offered && asked().every(([key, holds]) => holds(variant, state[key])));
+  cached.eligible = cached.placed.filter((variant) => offered(variant) && asked().every(([key, holds]) => holds(variant, state[key])));
   cached.fitting = new Set(cached.eligible);
   cached.best = cached.eligible[0] || null;
   cached.line = frontier(cached.eligible);
@@ -178,7 +179,7 @@ function numbers(variant) {
 function choice() {
   const { best, eligible, placed } = cached, next = eligible[1], conditions = asked();
   if (!best) {
-    const all = placed.filter((variant) => variant.offered);
+    const all = placed.filter(offered);
     const counts = conditions.map(([key, holds, text]) => `; that ${text(state[key])}: ${all.filter((variant) => holds(variant, state[key])).length}`);
     return [el("p", { class: "what" }, "No variant meets all conditions."),
       el("p", {}, `Students and teachers with a speed${state.input ? ` (${state.input})` : ""} and a retained share: ${all.length}${counts.join("")}.`)];

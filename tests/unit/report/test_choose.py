@@ -80,7 +80,7 @@ def brute_force(results: Results, ask: Ask, name: str) -> list[tuple[str, str, s
             continue
         if (ask.ms is not None and times[0] > ask.ms) or (ask.mib is not None and model["size_mib"] > ask.mib):
             continue
-        if model["role"] == "teacher" and ask.goal == "speedup" and ask.mib is None and speed <= 1:
+        if model["role"] == "teacher" and ask.goal == "speedup" and speed <= 1:
             continue  # in float32 it would be faster
         size = -model["size_mib"]
         keys = {
