@@ -97,7 +97,7 @@ def _without_file(options: argparse.Namespace, record: Record | None, kind: Task
         )
     if options.texts and os.path.isfile(options.texts[0]):
         name = options.texts[0]
-        raise ConfigError(f"TEXT: got {name}, which is a file; must be texts; set --file {quoting.path(name)}")
+        raise ConfigError(f"TEXT: got {name}, which is a file; must be texts; set {quoting.command(['--file', name])}")
     if options.texts:
         rows = [Row(text, (text,)) for text in options.texts]
         return Source(("text",), rows, len(rows), lambda row: f"texts, number {row + 1}")

@@ -68,7 +68,7 @@ SAMPLE = 10_000
 
 _ASIDE = re.compile(
     r"unnamed: ?\d+|index|idx|no|nr|(.*[_ -])?(id|ids|uuid|guid|url|hash)|(?-i:[a-z]+I[dD])|.*_(at|time|date)|date|"
-    r"timestamp|split|fold|subset|partition|annotators?|lead_time|_[a-z_]+|file_?names?",
+    r"timestamp|split|fold|subset|partition|annotators?|lead_time|_[a-z_]+|__index_level_\d+__|file_?names?",
     re.IGNORECASE,
 )
 """Names of columns about a row, which are neither its text nor its label unless settings name them."""

@@ -110,7 +110,8 @@ def _without_heavy(part: np.ndarray, codes: np.ndarray, share: float) -> np.ndar
     """A part [rows] without the texts of which each alone has more than this share of the rows."""
     texts, counts = np.unique(codes, return_counts=True)
     heavy = texts[counts > max(1, share * len(codes))]
-    return part & ~np.isin(codes, heavy) if len(heavy) else part
+    rest = part & ~np.isin(codes, heavy)
+    return rest if rest.sum() >= FEWEST["validation"] else part
 
 
 def _with_every_label(part: np.ndarray, codes: np.ndarray, share: float, targets: np.ndarray) -> np.ndarray:

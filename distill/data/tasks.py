@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from distill import config
-from distill.data import docstrings, files, folders
+from distill.data import docstrings, folders
 from distill.data.about import About
 from distill.data.asked import Asked
 from distill.data.class_names import classes_of, named
@@ -27,11 +27,11 @@ from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.soft_labels import of_column
 from distill.data.splits import DEVELOPMENT, Split
-from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task import Task, chosen, ignorable, is_own, renamed
 from distill.data.task_types import TASK_TYPES, WORDS, flat, labelled, targets_in
 from distill.data.task_types.layout import Parts
 from distill.data.task_types.task_type import SOFT, as_list
+from distill.data.transfer_files import read_unlabelled
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
 
@@ -233,17 +233,6 @@ def check_files(settings: config.Config, head: Head | None) -> None:
                 f"{', '.join(unlabelled.files)}: got columns {', '.join(got)}; must have the text columns of a task "
                 f"({' or '.join(', '.join(map(str, names)) for names in columns.values())}); rename them"
             )
-
-
-def read_unlabelled(settings: config.Config) -> Table | None:
-    """The rows of `transfer.files`; None without."""
-    if settings.transfer.files is None or settings.transfer.times == 0:
-        return None
-    paths, key = as_list(settings.transfer.files), "transfer.files"
-    if len(paths) == 1 and folders.is_known(str(paths[0])):
-        return folders.of_role(str(paths[0]), "train", key)
-    table = files.read([*map(str, paths)], key, settings.tasks.separator)
-    return with_lists_of_words(config.Task(), table, [], "")
 
 
 def read_task(

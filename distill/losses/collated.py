@@ -23,6 +23,9 @@ Batch = dict[str, Tensor]
 _DIMENSIONS = {TEXTS: 2, TOKENS: 2, ANSWERS: 2, CHOICES: 3}
 """Architecture -> number of dimensions of `input_ids`."""
 
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+"""Inputs of models that the loss passes on."""
+
 _OTHERS = ("inputs_embeds", "position_ids", "decoder_input_ids", "decoder_attention_mask")
 """Inputs of models that the loss does not pass on."""
 
@@ -101,8 +104,7 @@ def batch_of(kind: TaskType | None, outputs: int, batch: Mapping[str, Tensor]) -
         )
     if ignored := [name for name in _OTHERS if name in batch]:
         raise DataError(f"batch: got {ignored[0]}; must be left out, as it would not be used; pass input_ids alone")
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    inputs = {name: _shaped(name, batch[name], ids.shape) for name in names if name in batch}
+    inputs = {name: _shaped(name, batch[name], ids.shape) for name in INPUTS if name in batch}
     inputs.setdefault("attention_mask", torch.ones_like(ids))
     inputs = {name: values.reshape(-1, ids.shape[-1]) for name, values in inputs.items()}
     inputs["real"] = inputs["attention_mask"].flatten().nonzero().squeeze(1)

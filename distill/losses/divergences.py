@@ -21,6 +21,9 @@ from distill.runtime.precision import working
 _NONE = -1e9
 """A logit of probability 0."""
 
+LEAST = 1e-6
+"""Least probability of the teacher in `reverse_kl`, which has no bound where one is 0."""
+
 Divergence = Callable[..., Tensor]
 """(log p_s, log p_t, settings) [N, C] -> [N]."""
 
@@ -55,9 +58,9 @@ def reverse_kl(student: Tensor, teacher: Tensor, *, temperature: float) -> Tenso
     that the teacher finds likely.
 
     Gu et al. 2024, MiniLLM, arXiv 2306.08543, section 2.1. Deviation: of classes or masked tokens, not of texts that
-    the student wrote.
+    the student wrote; and a probability of the teacher counts as `LEAST` at least, because soft labels may be 0.
     """
-    return _kl(student, teacher)
+    return _kl(student, teacher.clamp(min=math.log(LEAST)))
 
 
 @_of_logits

@@ -80,7 +80,7 @@ class Remaining:
         if self.end is not None or not self.ctx.machine.main:
             return
         known = [self._expected(step) for step in self.steps]
-        yield f"plan: {len(every)} steps, {time_left(known)}"
+        yield f"plan: {len(every)} step{'s' * (len(every) != 1)}, {time_left(known)}"
         seconds = dict(zip(self.steps, known, strict=True))
         for number, step in enumerate(every, 1):
             last = None if step not in seconds else seconds[step]

@@ -71,7 +71,7 @@ def _overrides(results: Results) -> list[str]:
         words = shlex.split(results.command)
     except ValueError:  # a quote that is not closed
         words = [word.strip("'\"") for word in results.command.split()]
-    left_out = ("recipe", "seed", *FREE)
+    left_out = {"recipe", "seed", *FREE} - {"threads"}  # on which times depend
     named = [word.lstrip("+") for word in words if "=" in word and not word.startswith("-")]
     return sorted(word for word in named if word.partition("=")[0] not in left_out and not word.startswith("hydra."))
 

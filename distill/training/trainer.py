@@ -13,7 +13,7 @@ from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from distill.errors import ConfigError
-from distill.inference.artifact import INPUTS
+from distill.losses.collated import INPUTS
 from distill.losses.distillation_loss import DistillationLoss
 from distill.losses.terms import Loss, Term
 

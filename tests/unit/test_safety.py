@@ -64,6 +64,7 @@ UNDER_WRITING = {
         "models/families/embedding.py",
         "save_pretrained",
     ): "into the temporary folder of `write_model`, as a transformers model",
+    ("training/trainer.py", "_save_checkpoint"): "into a checkpoint that the Trainer has just written",
     ("inference/memory.py", "peak"): "a switch of the kernel, not a file",
     ("deploy/export/huggingface.py", "copied"): "into the temporary folder of `export_folder`, or of the export stage",
     ("deploy/export/graphs.py", "program"): "into the temporary folder of an entry",

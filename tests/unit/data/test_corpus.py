@@ -60,7 +60,7 @@ def test_texts_are_those_of_the_files_whatever_their_characters(kind: str, tmp_p
 def test_a_text_in_a_later_part_of_a_file_is_named_by_its_row(tmp_path: Path) -> None:
     texts = [*(str(number) for number in range(70_000)), None]
     parquet(tmp_path / "x.parquet", texts)
-    with pytest.raises(DataError, match=r"x.parquet, row 70000: got null in text"):
+    with pytest.raises(DataError, match=r"x.parquet, row 70001: got null in text"):
         load_corpus(Corpus(kind="parquet", path=str(tmp_path)), Limit(), 0)
 
 
@@ -85,7 +85,7 @@ def test_bad_files_are_refused_with_file_and_row(tmp_path: Path) -> None:
     file = tmp_path / "x.parquet"
     settings = Corpus(kind="parquet", path=str(file))
     parquet(file, ["Rain fell.", None])
-    with pytest.raises(DataError, match=r"x.parquet, row 1: got null in text"):
+    with pytest.raises(DataError, match=r"x.parquet, row 2: got null in text"):
         load_corpus(settings, Limit(), 0)
     parquet(file, [" ", ""])
     with pytest.raises(DataError, match=r"got no text"):
@@ -95,7 +95,7 @@ def test_bad_files_are_refused_with_file_and_row(tmp_path: Path) -> None:
         load_corpus(settings, Limit(), 0)
     line = tmp_path / "x.txt"
     line.write_bytes(b"Rain fell.\n\xff\xfe\n")
-    with pytest.raises(DataError, match=r"x.txt, row 1: got invalid start byte; must be UTF-8"):
+    with pytest.raises(DataError, match=r"x.txt, line 2: got invalid start byte; must be UTF-8"):
         load_corpus(Corpus(kind="text", path=str(line)), Limit(), 0)
 
 
