@@ -194,14 +194,12 @@ def rows_in(batches: Iterable[Batch]) -> Iterator[Batch]:
             yield {name: values[row : row + 1, real] for name, values in inputs.items()}
 
 
-def by_length(
-    batches: Iterable[Batch], pad_id: int, size: int = 8, most: int | None = None, *, left: bool = False
-) -> list[Batch]:
+def by_length(batches: Iterable[Batch], pad_id: int, size: int = 8, most: int | None = None) -> list[Batch]:
     """The inputs of the rows of all batches, or of the first `most`, in batches of `size` rows of similar length."""
     rows = list(islice(rows_in(batches), most))
     rows.sort(key=lambda row: row["input_ids"].shape[1])
     flat = [{name: values[0] for name, values in row.items()} for row in rows]
-    return [_padded(flat[start : start + size], pad_id, left) for start in range(0, len(flat), size)]
+    return [_padded(flat[start : start + size], pad_id, False) for start in range(0, len(flat), size)]
 
 
 def inputs_in(batch: Batch) -> Batch:

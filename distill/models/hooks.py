@@ -100,8 +100,8 @@ def _attention(
     attention = layer.get_submodule(record.layer.attention)
     heads: int = model.config.num_attention_heads  # type: ignore[union-attr, assignment]
     q, k, v = (call.projections[path] for path in paths)
-    trained = any(p.requires_grad for path in paths for p in layer.get_submodule(path).parameters())
-    if trained and torch.is_grad_enabled() and not (q.requires_grad or k.requires_grad or v.requires_grad):
+    lost = torch.is_grad_enabled() and not (q.requires_grad or k.requires_grad or v.requires_grad)
+    if lost and any(p.requires_grad for path in paths for p in layer.get_submodule(path).parameters()):
         raise ConfigError(
             "gradient_checkpointing: got use_reentrant=True; must be False where terms compare attention, which would "
             'have no gradient; set gradient_checkpointing_kwargs={"use_reentrant": False}'

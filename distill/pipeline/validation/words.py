@@ -41,8 +41,10 @@ def _one_folder(command: Sequence[str]) -> Iterator[str]:
     output = next((word for word in command if word.startswith("output=") and "${" not in word), None)
     swept = [word.partition("=")[0] for word in command if not word.startswith("-") and _values(word) > 1]
     if output is not None and swept:
-        place = quoting.command([f"{output}/${{{swept[0].lstrip('+')}}}"])
-        yield f"output: got {output[7:]} for several runs; must differ between them; leave it out, or set {place}"
+        # A choice of a group, such as a recipe, is no value that a path can have.
+        values = [key.lstrip("+") for key in swept if key == "seed" or "." in key]
+        place = f", or set {quoting.command([f'{output}/${{{values[0]}}}'])}" if len(values) == len(swept) == 1 else ""
+        yield f"output: got {output[7:]} for several runs; must differ between them; leave it out{place}"
 
 
 def _values(word: str) -> int:

@@ -43,7 +43,10 @@ def test_options_may_stand_anywhere(typed: list[str], wanted: list[str]) -> None
             ["-m", "seed=0,1", "output=o"],
             "output: got o for several runs; must differ between them; leave it out, or set",
         ),
-        (["-m", "recipe=prune,task", "output=o"], "output: got o for several runs"),
+        (
+            ["-m", "recipe=prune,task", "output=o"],
+            "output: got o for several runs; must differ between them; leave it out",
+        ),
     ],
 )
 def test_words_that_do_not_do_what_they_say(typed: list[str], line: str) -> None:
