@@ -267,14 +267,17 @@ def test_a_run_leaves_the_process_as_it_was(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.csv").write_text("text,label\n")
     verbosity, bars, threads = logging.get_verbosity(), logging.is_progress_bar_enabled(), torch.get_num_threads()
+    precision = torch.get_float32_matmul_precision()
     torch.set_num_threads(3)
+    torch.set_float32_matmul_precision("high")  # as no run on a CPU sets it
     try:
         with pytest.raises((ConfigError, DataError)):
             distill.run("recipe=quantize", "tasks.train=t.csv", "limit=smoke", "threads=1", "device=cpu")
-        assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (3, "highest")
+        assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (3, "high")
         assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == (verbosity, bars)
     finally:
         torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
 
 
 def test_a_trainer_of_sentence_transformers_puts_its_model_into_the_loss() -> None:

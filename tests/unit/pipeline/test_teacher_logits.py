@@ -133,7 +133,7 @@ def test_a_run_that_differs_in_one_part_gets_its_own(change: str, home: Path) ->
     ctx = context(home, "second", *settings, precision="bf16" if "bf16" in CHANGES[change] else "fp32")
     found = logits(ctx)
     assert (found == computed(ctx)).all()
-    assert not (found == of_first_run(home)).all()
+    assert not np.array_equal(found, of_first_run(home))  # of another column, other rows repeat
     assert len(list((home / "shared" / "logits").iterdir())) == 2
 
 
