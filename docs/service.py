@@ -14,7 +14,9 @@ from pydantic import BaseModel
 import distill
 from distill.errors import DataError
 
-model = distill.load(os.environ["FOLDER"], threads=int(os.environ.get("THREADS", "1")))
+if not (folder := os.environ.get("FOLDER")):
+    raise SystemExit("FOLDER: got nothing; must be a folder that a run exported; set FOLDER=outputs/NAME/export/NAME")
+model = distill.load(folder, threads=int(os.environ.get("THREADS", "1")))
 app = FastAPI(title=f"{model.backend} {model.scheme}")
 
 

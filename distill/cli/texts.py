@@ -167,7 +167,7 @@ def _columns(
     """The text columns and those of the choices: those of the options, those of the task, or the most likely ones; and
     whether they are guessed. All rows are checked."""
     from distill import config
-    from distill.data.columns import texts_of
+    from distill.data.columns import check_header, texts_of
     from distill.data.task_types.multiple_choice import check, choices_of
     from distill.data.task_types.task_type import check_texts
     from distill.data.task_types.token_classification import is_words
@@ -177,6 +177,8 @@ def _columns(
     settings = config.Task(text=options.text, text_pair=options.text_pair, choices=listed)
     known = record.choices if record else ()
     text, choices, guessed = texts_of(settings, table.rows, expected, known, kind.architecture, "tasks", file)
+    if guessed:
+        check_header(text, table.rows, "tasks", file)
     check_width(text, expected, "this model")
     if not kind.per_token or not is_words(table.rows[text[0]].type):
         check_texts(table.rows, text, file)

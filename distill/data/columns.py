@@ -279,7 +279,7 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
     others = [name for name in table.column_names if name not in text and not _ASIDE.fullmatch(name)]
     likely = [name for name in others if _few_values(table[name])]
     if len(likely) == 1:
-        _check_header(likely[0], table, key, file)
+        _check_header(likely[0], table, f"{key}.label", likely[0], file)
         return (likely[0],)
     guesses = " or ".join(setting(f"{key}.label", name) for name in likely[:3]) or f"{key}.label=COLUMN"
     raise ConfigError(
@@ -288,13 +288,24 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
     )
 
 
-def _check_header(name: str, table: pa.Table, key: str, file: str) -> None:
-    """Raise ConfigError for a column with the name of one of its labels, because the header may be the first row."""
+def check_header(text: Sequence[str], table: pa.Table, key: str, file: str) -> None:
+    """Raise NoHeader for a column beside guessed text columns that has one of its few values as its name."""
+    for name in table.column_names:
+        if name not in text and _few_values(table[name]):
+            _check_header(name, table, f"{key}.text", text[0], file)
+
+
+def _check_header(name: str, table: pa.Table, key: str, chosen: str, file: str) -> None:
+    """Raise NoHeader for a column with the name of one of its labels, because the header may be the first row.
+
+    Args:
+        key, chosen: the setting and its value by which the user states that there is a header.
+    """
     if is_text(table[name].type) and pc.index(label_names(table[name]), name).as_py() >= 0:
         raise NoHeader(
             f"{file}: got {name!r} as the name of a column and as a label in it; must begin with a line of names; if "
             "the first line is a row, put a line of names before it; if it has the names, set "
-            f"{setting(f'{key}.label', name)}"
+            f"{setting(key, chosen)}"
         )
 
 

@@ -17,7 +17,7 @@ import yaml
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
-from distill.config import Config, folder, load_config, recipes, words
+from distill.config import Config, Train, folder, load_config, recipes, words
 from distill.errors import UserError, discreet, printable
 from distill.pipeline.validation import likely, settings
 from distill.pipeline.validation.rules import flatten, nearest, of_student
@@ -165,7 +165,7 @@ def _anywhere(text: str, others: list[str]) -> str | None:
     full = re.search(r"full_key: (\S+)", text)
     key = full.group(1) if full else ""
     if missing := re.search(r"Interpolation key '([^']+)' not found", text):
-        return f"{key}: got ${{{missing.group(1)}}}; must be a setting that exists; {_near(missing.group(1), others)}"
+        return f"{key}: got ${{{missing.group(1)}}}; must be a setting that exists; {_near(missing.group(1), '', others)}"
     if unset := re.search(r"[Mm]issing mandatory value: (\S+)", text):
         unset_key = key or unset.group(1)
         return f"{unset_key}: got nothing; must be set; add {unset_key}=VALUE"
@@ -179,7 +179,7 @@ def _anywhere(text: str, others: list[str]) -> str | None:
         if recipe or file.group(1).startswith(f"{key}/"):
             name = f"recipe/{recipe}" if recipe else file.group(1)
             return f"{name}.yaml: got no package; must begin with '# @package _global_'; add that line"
-        return f"{key}: got this key in {file.group(1)}.yaml; must be a setting that exists; {_near(key, others)}"
+        return f"{key}: got this key in {file.group(1)}.yaml; must be a setting that exists; {_near(key, '', others)}"
     return None
 
 
@@ -204,8 +204,9 @@ def _name(text: str, cause: str, others: list[str]) -> str:
         return f"{key}: got {value}; must be a choice that exists; {nearest(value, options)}"
     if (advice := likely.value(key, value)) is not None:  # a list, which OmegaConf merges as if it were a group
         return f"{key}: got {value}; must be {_RULES['Cannot assign ']}; {advice}"
-    meant = likely.name(key, value) if "=" in cause else None
-    return f"{key}: got {value}; must be a setting that exists; {meant or _near(key, others)}"
+    given = cause.partition("=")[2]
+    meant = likely.name(key, given) if given else None
+    return f"{key}: got {value}; must be a setting that exists; {meant or _near(key, given, others)}"
 
 
 def _chain(error: BaseException | None) -> str:
@@ -217,16 +218,24 @@ def _chain(error: BaseException | None) -> str:
     return "\n".join(lines)
 
 
-def _near(key: str, overrides: list[str]) -> str:
+def _trained(config: Config) -> list[str]:
+    """The stages of the pipeline that train with settings of their own."""
+    return [name for name in config.pipeline if type(config.stages.get(name)) is Train]
+
+
+def _near(key: str, value: str, overrides: list[str]) -> str:
     """Advice with names like `key` among the settings that the overrides, or else their recipe or `USUAL`, compose to.
 
-    For a setting that a baseline stage shares with its student, the student's setting.
+    For a setting that a baseline stage shares with its student, the student's setting; for one that each stage that
+    trains has, those of the stages.
     """
     group, name, setting = (*key.split(".", 2), "", "")[:3]
     for candidate in (overrides, [a for a in overrides if _key(a) == "recipe"], [f"recipe={USUAL}"]):
         config = _composed(*candidate)
         if isinstance(config, Config):
             advice = of_student(config.stages.get(name), setting) if group == "stages" else None
+            if key in likely.OF_STAGES and value and (trained := _trained(config)):
+                return likely.of_stages(key, value, trained)
             return advice or nearest(key, ["recipe", *_names(config)])
     return "see python -m distill --help"
 

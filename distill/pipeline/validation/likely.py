@@ -34,6 +34,15 @@ _SETTINGS = {
 }
 _OTHER_NAMES = {name: key for key, names in _SETTINGS.items() for name in names.split()}
 """Name that other programs have for a setting -> the setting."""
+_OF_STAGES = {
+    "base_lr": "lr learning_rate",
+    "epochs": "epochs num_epochs num_train_epochs",
+    "batch.examples": "batch_size per_device_train_batch_size train_batch_size",
+}
+OF_STAGES = {name: key for key, names in _OF_STAGES.items() for name in names.split()}
+"""Name that other programs have for a setting of each stage that trains -> the setting."""
+_PRECISIONS = ("bf16", "fp16", "tf32")
+"""Names of flags of the `Trainer` that are values of `precision` here."""
 
 
 def choice(group: str, name: str, options: list[str]) -> str:
@@ -77,7 +86,15 @@ def value(group: str, given: str) -> str | None:
 
 def name(key: str, given: str) -> str | None:
     """Advice for a setting under the name that other programs have for it; None for other names."""
+    if key in _PRECISIONS and given.lower() == "true":
+        return f"set precision={key}"
     return f"set {command([f'{_OTHER_NAMES[key]}={given}'])}" if key in _OTHER_NAMES else None
+
+
+def of_stages(key: str, given: str, stages: Iterable[str]) -> str:
+    """Advice for a name of `OF_STAGES`. `stages`: names of the stages that train."""
+    meant = (command([f"stages.{stage}.{OF_STAGES[key]}={given}"]) for stage in stages)
+    return f"set {' or '.join(meant)}"
 
 
 def words(given: Iterable[str]) -> dict[str, str]:

@@ -205,6 +205,17 @@ def test_what_is_guessed_is_said(call: Call) -> None:
     assert lines(output)[0]["label"] == "('x', 'y')"
 
 
+def test_a_first_row_in_place_of_names_is_not_lost(call: Call) -> None:
+    rows = [f"{name} goats,{'few' if number % 2 else 'many'}" for number, name in enumerate(("two", "red", "old") * 3)]
+    Path("in.csv").write_text("\n".join(f"{row}" if n == 0 else f"{n} {row}" for n, row in enumerate(rows)))
+    code, output, errors = call("--file", "in.csv")
+    assert (code, output) == (2, "")
+    assert "got 'many' as the name of a column and as a label in it; must begin with a line of names" in errors
+    assert errors.endswith("if it has the names, set --text 'two goats'\n")
+    code, output, _ = call("--file", "in.csv", "--text", "two goats")
+    assert (code, len(lines(output))) == (0, 8)
+
+
 STDIN: list[tuple[bytes, list[str]]] = [
     (b"", []),
     (b"a\rb\nc\r\nd", ["a\rb", "c", "d"]),

@@ -90,6 +90,22 @@ def test_every_name_of_other_programs_stands_for_a_setting_and_is_none() -> None
         assert name not in config
 
 
+@pytest.mark.parametrize(("name", "value"), [("learning_rate", "1e-4"), ("batch_size", "16"), ("num_epochs", "2")])
+def test_a_setting_of_every_training_is_advised_for_each_stage_that_has_it(name: str, value: str) -> None:
+    (line,) = refused("recipe=task", f"{name}={value}")
+    given = line.rpartition("; set ")[2].split(" or ")
+    assert [word.split(".")[1] for word in given] == ["finetune_teacher", "finetune"]
+    config = load_config(["recipe=task", *given])
+    for stage in ("finetune_teacher", "finetune"):
+        found = OmegaConf.select(OmegaConf.structured(config.stages[stage]), likely.OF_STAGES[name])
+        assert found == float(value)
+
+
+def test_a_precision_as_a_flag_is_a_value_of_the_setting() -> None:
+    (line,) = refused("fp16=true")
+    assert line == "fp16: got true; must be a setting that exists; set precision=fp16"
+
+
 def test_a_word_may_be_a_file_or_a_part_of_the_value_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my-bert").mkdir()
