@@ -11,7 +11,6 @@ from __future__ import annotations
 import glob
 import os
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -19,13 +18,13 @@ from functools import partial
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
 
 from distill.data import formats
 from distill.data.about import About, about
+from distill.data.inside import extension, inside, is_readable
 from distill.data.joined import joined
 from distill.data.jsonl import Wider
 from distill.data.lines import EXPANSION, too_large
@@ -163,19 +162,9 @@ def _local_matches(path: str, key: str) -> list[str]:
         home = " (~ is not expanded)" if path.startswith("~") else ""
         raise ConfigError(f"{key}: got {path}, which does not exist{home}; {wanted}")
     files = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
-    if files := [file for file in files if not os.path.basename(file).startswith("_") or _is_readable(file)]:
+    if files := [file for file in files if not os.path.basename(file).startswith("_") or is_readable(file)]:
         return files
     raise ConfigError(f"{key}: got {path}, which matches no file; {wanted}")
-
-
-def inside(folder: str, key: str) -> str:
-    """How a setting names the files of a folder: those with the ending that most of them have."""
-    endings = Counter(Path(file).suffix for file in os.listdir(folder) if _is_readable(file))
-    return quoting.setting(key, os.path.join(folder, f"*{max(endings, key=endings.__getitem__, default='.csv')}"))
-
-
-def _is_readable(file: str) -> bool:
-    return extension(file)[0] in {*formats.TEXT, *formats.BINARY}
 
 
 def _file_system(url: str, key: str) -> tuple[Any, str]:
@@ -224,15 +213,10 @@ def _checked_separator(separator: str | None) -> str | None:
     return character
 
 
-def extension(file: str) -> tuple[str, bool]:
-    """As from `formats.extension`, of a path or a URL."""
-    return formats.extension(urlsplit(file).path if "://" in file else file)
-
-
 def _check_extension(file: str, key: str) -> None:
     suffix, compressed = extension(file)
     wanted = f"must end with {', '.join(_PLAIN)} or .csv.gz"
-    if not _is_readable(file):
+    if not is_readable(file):
         mend = _MENDS.get(suffix, "export it as CSV, or rename it")
         raise ConfigError(f"{key}: got {file}; {wanted}; {mend}")
     if compressed and suffix in formats.BINARY:

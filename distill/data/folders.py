@@ -11,8 +11,10 @@ from typing import Any
 from distill import config
 from distill.data import beir, files
 from distill.data.files import Table
+from distill.data.inside import inside as inside_of
+from distill.data.inside import settings_of
 from distill.data.lines import NoRows, no_rows
-from distill.data.meant import SPLITS
+from distill.data.split_names import SPLITS, by_split
 from distill.errors import ConfigError, DataError
 from distill.runtime import quoting
 
@@ -51,8 +53,23 @@ def read(paths: Sequence[str], split: str, key: str, settings: config.Task) -> d
     for path in paths:
         if os.path.isdir(path):
             wanted = "one folder alone, or files" if len(paths) > 1 else "files, or a folder of BEIR or save_to_disk"
-            raise ConfigError(f"{key}: got the folder {path}; must be {wanted}; set {files.inside(path, key)}")
-    return {split: files.read(paths, key, settings.separator)}
+            raise ConfigError(f"{key}: got the folder {path}; must be {wanted}; set {inside_of(path, key)}")
+    table = files.read(paths, key, settings.separator)
+    return {split: _one_split(table, paths, key) if key.endswith(".train") else table}
+
+
+def _one_split(table: Table, paths: Sequence[str], key: str) -> Table:
+    """The training rows. Raises ConfigError for a glob that matches files of several splits, which a list may name."""
+    if not (several := by_split(table.files)):
+        return table
+    if all(file in paths for file in table.files):
+        named = " and ".join(os.path.basename(file) for names in several.values() for file in names[:1])
+        return table.noted(f"all rows of its files are training rows, also of those that are named as {named}")
+    others = [os.path.basename(names[0]) for split, names in several.items() if split != "train"]
+    raise ConfigError(
+        f"{key}: got {' and '.join(paths)}, which matches {' and '.join(others)} too; must be training rows alone; set "
+        f"{settings_of(several, key)}"
+    )
 
 
 def tables(path: str, key: str, wanted: Collection[str] | None = None) -> dict[str, Table]:

@@ -16,6 +16,7 @@ from distill.data import class_weights
 from distill.data.chosen import described, written_as_text
 from distill.data.columns import columns_of
 from distill.data.files import Table
+from distill.data.hidden import check_hidden, with_any_label
 from distill.data.kind_of import stated_of
 from distill.data.labels import labels_of
 from distill.data.marked import with_places
@@ -32,6 +33,7 @@ from distill.data.splits import (
     with_labels,
     without_leaks,
 )
+from distill.data.stated_beside import check_numbers
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES, Columns, TaskType, flat, labelled
 from distill.data.task_types.question_answering import ALWAYS, answerable
@@ -115,6 +117,7 @@ def labelled_rows(
     joined, remarks = read_labels(settings, tables, columns, head, key)
     numbered = () if columns.flagged else first.classes(columns.label[0])
     labels = labels_of(settings, columns.kind, joined, head, key, columns.flagged, numbered)
+    check_numbers(first.rows, columns, labels, key)
     if columns.kind.named and settings.labels is None and head is None:
         _check_labels(labels.names, columns, first, key, [*meant.notes, *remarks])
     splits, softened = dict[str, Split](), list[str]()
@@ -135,7 +138,9 @@ def labelled_rows(
     chosen = described(name, settings, columns, labels, first.rows)
     left_out = [f"{name}: tasks.{each} is not used, as {columns.kind.name} has none" for each in unused]
     notes = [*meant.notes, *chosen, *prompted, *remarks, *labels.notes, *softened, *left_out]
-    splits = _with_any_label(splits, settings, notes, name)
+    splits = with_any_label(splits, settings, columns.kind, labels.names, notes, name)
+    if not settings.rows:
+        check_hidden(splits, tables, columns.kind, labels.names, key)
     splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     given_splits, splits = splits, _apart(splits, columns, settings, tables, notes, name)
     if head is not None and splits.keys() - given_splits.keys() - {DEVELOPMENT}:
@@ -166,14 +171,6 @@ def labelled_rows(
     reported = {"test": splits["test"]} if "test" in splits else validation
     development = {DEVELOPMENT: splits[DEVELOPMENT]} if DEVELOPMENT in splits else validation or reported
     return Labelled(task, splits.get("train"), development, reported, tuple(notes))
-
-
-def _with_any_label(splits: dict[str, Split], settings: config.Task, notes: list[str], name: str) -> dict[str, Split]:
-    """The splits, without those of a folder that have no label at all, as the test splits of benchmarks."""
-    named = {"train", DEVELOPMENT, *(s for s in splits if settings.rows or getattr(settings, s, None) is not None)}
-    empty = [s for s, part in splits.items() if s not in named and not labelled(targets_of(part)).any()]
-    notes += [f"{name}: the split {split} has no labels, and is left out" for split in empty]
-    return {split: part for split, part in splits.items() if split not in empty}
 
 
 def _apart(

@@ -25,10 +25,11 @@ def with_places(rows: pa.Table, columns: Columns, where: Where) -> tuple[pa.Tabl
         return rows, []
     texts = [text or "" for text in rows[columns.text[0]].to_pylist()]
     marked = [
-        None if spans is None else [plain(span, where(row)) for span in spans]
-        for row, spans in enumerate(rows[label].to_pylist())
+        None if spans is None else [plain(span, where(row), text) for span in spans]
+        for row, (text, spans) in enumerate(zip(texts, rows[label].to_pylist(), strict=True))
     ]
-    unit, remarks = _unit(texts, marked, where), list[str]()
+    marked, remarks = _ended(texts, marked, label)
+    unit = _unit(texts, marked, where)
     found = [None if spans is None else moved(text, spans, unit) for text, spans in zip(texts, marked, strict=True)]
     if unit != "characters":
         remarks.append(f"the places of spans in {label} count {unit}, in which all spans have their words")
@@ -38,6 +39,17 @@ def with_places(rows: pa.Table, columns: Columns, where: Where) -> tuple[pa.Tabl
         remarks.append(f"{cut:,} spans in {label} begin or end with spaces, which are cut off")
     place = rows.column_names.index(label)
     return rows.set_column(place, label, pa.chunked_array([pa.array(found, _SPANS)])), remarks
+
+
+def _ended(texts: list[str], marked: list[list[Span] | None], label: str) -> tuple[list[list[Span] | None], list[str]]:
+    """The spans with ends behind their last characters, and a remark if their ends are these: all spans state their
+    words, and have them so alone."""
+    if not all(span["text"] is not None for spans in marked for span in spans or ()) or counted(texts, marked, _edges):
+        return marked, []
+    longer = [None if spans is None else [{**span, "end": span["end"] + 1} for span in spans] for spans in marked]
+    if not counted(texts, longer, _edges):
+        return marked, []
+    return longer, [f"the ends of spans in {label} are their last characters, with which all spans have their words"]
 
 
 def _unit(texts: list[str], marked: list[list[Span] | None], where: Where) -> str:

@@ -3,7 +3,7 @@ that divide the rows into splits. Without torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,20 +15,22 @@ from distill.data.columns import ANSWERS, CHOICES, FOUND, LABELS, TAGS, TEXTS, W
 from distill.data.decisions import doubtful, is_about_a_row, rejected, statements, unapproved
 from distill.data.files import Table
 from distill.data.listed import listed, of_choices, unwrapped
+from distill.data.split_names import split_of
 from distill.data.stated_beside import name_columns, with_empty_spans, with_names
 from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task_types.task_type import is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
 from distill.errors import DataError
 
-SPLITS = {
-    **dict.fromkeys(("train", "training", "trn"), "train"),
-    **dict.fromkeys(("validation", "valid", "val", "dev", "devel", "development"), "validation"),
-    **dict.fromkeys(("test", "testing", "tst"), "test"),
-}
-"""Value in a column of splits, in any case -> split."""
 DIVIDING = ("split", "set", "subset", "partition", "fold", "usage", "data_split", "dataset_split", "_split")
-"""Usual names of such a column."""
+"""Usual names of a column of splits."""
+FLAGS = {
+    **dict.fromkeys(("is_valid", "is_validation", "is_val", "is_dev", "is_eval"), "validation"),
+    **dict.fromkeys(("is_test", "is_heldout", "is_holdout"), "test"),
+}
+"""Usual name of a column that says of each row whether it is in this split."""
+UNLABELLED = ("", "unlabeled", "unlabelled", "unsup", "unsupervised", "none")
+"""Values in a column of splits for rows without labels."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table]) -> M
 
 def stating(names: Iterable[str], label: str) -> list[str]:
     """Of the names of columns, those by which `as_meant` may read the rows or the column `label` otherwise."""
-    known = {*DIVIDING, *name_columns(label)}
+    known = {*DIVIDING, *FLAGS, *name_columns(label)}
     return [name for name in names if name.lower() in known or is_about_a_row(name)]
 
 
@@ -143,10 +145,10 @@ def _labelled_beside(settings: config.Task, rows: pa.Table, column: str) -> bool
 def _divided(settings: config.Task, tables: dict[str, Table], notes: list[str], name: str) -> dict[str, Table]:
     """The tables, with `train` divided by a column that states the split of each row, if there is no other file."""
     train = tables.get("train")
-    column = None if train is None else _dividing(settings, train.rows)
-    if train is None or column is None:
+    found = None if train is None else _dividing(settings, train)
+    if train is None or found is None:
         return tables
-    splits = _splits(train.rows[column])
+    column, splits = found
     parts = {
         split: np.asarray(pc.fill_null(pc.equal(splits, split), False)) for split in ("train", "validation", "test")
     }
@@ -161,21 +163,51 @@ def _divided(settings: config.Task, tables: dict[str, Table], notes: list[str], 
     return {split: train.only(flags) for split, flags in parts.items() if flags.any()}
 
 
-def _dividing(settings: config.Task, rows: pa.Table) -> str | None:
-    """The column that states the split of each row, of which some are training rows and others are not."""
+def _dividing(settings: config.Task, table: Table) -> tuple[str, pa.Array] | None:
+    """The column that states the split of each row, of which some are training rows and others are not, and the splits
+    [rows]; null for a row of another one.
+
+    Raises:
+        DataError: for a column with training rows and with others of which nothing is known.
+    """
+    rows, named = table.rows, named_columns(settings)
     for column in rows.column_names:
-        if column.lower() not in DIVIDING or column in named_columns(settings) or not is_text(rows[column].type):
+        if column in named or column.lower() not in {*DIVIDING, *FLAGS}:
             continue
-        splits = _splits(rows[column])
-        found = {*pc.unique(splits).to_pylist()} - {None}
+        splits = _flagged(rows[column], FLAGS[column.lower()]) if column.lower() in FLAGS else _splits(rows[column])
+        found = set() if splits is None else {*pc.unique(splits).to_pylist()} - {None}
+        if splits is None or "train" not in found:
+            continue
         # A few other values, such as `unlabeled`, are splits of which nothing is known.
-        if "train" in found and len(found) > 1 and 2 * splits.null_count < len(splits):
-            return column
+        if len(found) > 1 and 2 * splits.null_count < len(splits):
+            return column, splits
+        others = {*pc.unique(rows[column].filter(pc.is_null(splits))).to_pylist()} - {None}
+        if other := sorted(other for other in others if other.strip().lower() not in UNLABELLED):
+            raise DataError(
+                f"{', '.join(table.files)}: got train and {' and '.join(map(repr, other[:5]))} in column {column}, "
+                f"which seems to divide the rows; must be train, validation or test; rename {other[0]!r}, or remove "
+                "the column to train on all rows"
+            )
     return None
 
 
-def _splits(column: pa.ChunkedArray) -> pa.Array:
-    names: Sequence[str] = [*SPLITS]
-    values = pc.utf8_lower(pc.utf8_trim_whitespace(column.cast(pa.string())))
-    numbers = pc.index_in(values, value_set=pa.array(names))
-    return pc.take(pa.array([*SPLITS.values()]), pa.concat_arrays(numbers.chunks))
+def _flagged(column: pa.ChunkedArray, split: str) -> pa.Array | None:
+    """[rows] this split where a column says so by 1 or true, and `train` elsewhere; None for other values."""
+    if pa.types.is_nested(column.type):
+        return None
+    values = pc.utf8_lower(pc.fill_null(pc.cast(column, pa.string()), ""))
+    known = {"1": split, "1.0": split, "true": split, "0": "train", "0.0": "train", "false": "train"}
+    numbers = pc.index_in(values, value_set=pa.array([*known])).combine_chunks()
+    return None if numbers.null_count else pc.take(pa.array([*known.values()]), numbers)
+
+
+def _splits(column: pa.ChunkedArray) -> pa.Array | None:
+    """[rows] the split that a text names or, as `validation_matched`, begins with; null for other texts. None for a
+    column without texts."""
+    if not is_text(column.type):
+        return None
+    words = pc.utf8_lower(pc.utf8_trim_whitespace(column.cast(pa.string())))
+    whole = {value: split_of(value) for value in pc.unique(words).to_pylist() if value is not None}
+    names = [value for value, split in whole.items() if split is not None]
+    numbers = pc.index_in(words, value_set=pa.array(names, pa.string())).combine_chunks()
+    return pc.take(pa.array([whole[value] for value in names], pa.string()), numbers)

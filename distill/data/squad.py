@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distill.data.lines import Malformed
+from distill.data.task_types.question_answering import IMPOSSIBLE
 
 
 def questions(content: Any) -> Iterator[tuple[dict[str, Any], int]]:
@@ -33,4 +34,5 @@ def _row(article: dict[str, Any], paragraph: dict[str, Any], question: dict[str,
         "context": paragraph["context"],
         "question": question["question"],
         "answers": answers,
+        **({IMPOSSIBLE: question[IMPOSSIBLE]} if IMPOSSIBLE in question else {}),
     }

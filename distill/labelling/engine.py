@@ -15,7 +15,7 @@ from distill.data import files, meant
 from distill.data.columns import LABELS, LABELS_OF, texts_of
 from distill.data.files import Table
 from distill.data.partitions import partitions
-from distill.data.task_types.question_answering import START
+from distill.data.task_types.question_answering import IMPOSSIBLE, START
 from distill.data.task_types.soft_written import unnamed
 from distill.deploy.export.record import Heads, located, read_any
 from distill.deploy.serve.model import Model
@@ -193,7 +193,7 @@ def _copied(columns: Columns, sources: Sequence[Source], model: Model) -> Column
     given = [dict(zip(source.names, source.kinds, strict=True)) for source in sources]
     names = [name for name in dict.fromkeys(chain(*given)) if name not in (*columns.copied, columns.soft)]
     labelled = [each[columns.label] for each in given if columns.label in each]
-    more = (START,) if model.kind.extractive and START in names and labelled else ()
+    more = tuple(n for n in (START, IMPOSSIBLE) if model.kind.extractive and n in names and labelled)
     stating = tuple(name for name in meant.stating(names, columns.label) if name not in more)
     kinds = {kind for kind in labelled if kind != "null"}
     lists = {kind for kind in kinds if "list" in kind}

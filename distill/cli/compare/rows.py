@@ -161,7 +161,11 @@ def targets(
     if kind.choices and not stated:
         return none
     try:
-        return Targets(names, *_encoded(table, columns, head, order))
+        encoded, remarks = _encoded(table, columns, head, order)
+        if encoded.dtype.kind == "f" and (encoded == -1).all():
+            why = "because it is -1 in each row, which seems to stand for hidden labels"
+            return Targets(notes=(f"{names[0]} is not used as the label, {why}.",))
+        return Targets(names, encoded, remarks)
     except UserError:
         if stated:
             raise

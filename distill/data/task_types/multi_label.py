@@ -152,4 +152,6 @@ MULTI_LABEL = TaskType(
     soft=log_odds,
     soft_column=sigmoid,
     read=read_sets,
+    nothing=lambda targets, labels: (targets == 0).all(axis=1),
+    nothing_is="no label",
 )

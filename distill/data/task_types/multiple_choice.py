@@ -171,7 +171,7 @@ def _positions(
     in_words = any(name is not None and not _POSITION.fullmatch(name) for name in names)
     positions = np.full(len(names), MISSING, np.int64)
     for row, name in enumerate(names):
-        if name is None:
+        if name is None or (name == "-1" and name not in (given[row] or ())):
             continue
         texts = [str(text).strip() for text in given[row] or ()]
         position = _position(name, first)

@@ -111,18 +111,19 @@ def _either(values: Sequence[str], mark: str) -> list[str]:
 
 
 def _check_negative(columns: Given, stated: Stated) -> None:
-    """Raise ConfigError for -1 as the only number below 0, which may stand for no label."""
+    """Raise ConfigError for -1, -9, -99 or the like as the only number below 0, which may stand for no label."""
     counted = counts_of(columns)
     try:
         numbers = {float(value): count for value, count in counted.items()}
     except ValueError:
         return  # refused with its row
     below = [number for number in numbers if number < 0]
-    if below == [-1.0] and numbers[-1.0] > 1 and len(numbers) > 3 and max(numbers) > 1:
-        high = max(numbers)
+    low, high = (below or [0.0])[0], max(numbers, default=0.0)
+    alone = len(below) == 1 and numbers[low] > 1 and len(numbers) > 3
+    if alone and re.fullmatch(r"-(1|9+)\.0", str(low)) and high > 1 and (low == -1 or -low > high):
         raise stated.ambiguous(
-            f"-1 in {numbers[-1.0]:,} rows, and no other number below 0",
+            f"{low:g} in {numbers[low]:,} rows, and no other number below 0",
             "it may be a number, or stand for rows without a label; leave it empty in rows without a label, or state "
             "that it is a number",
-            f"set {setting(f'{stated.key}.range', [-1.0, high])}",
+            f"set {setting(f'{stated.key}.range', [low, high])}",
         )

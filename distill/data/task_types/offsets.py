@@ -20,6 +20,8 @@ TYPES = ("label", "labels", "type", "entity", "tag", "entity_group", "category",
 TEXTS = ("text", "value", "surface_form", "mention", "quote")
 """Names of the first character, the end, the type and the words of a span, in the order in which they are tried. Tools
 that write `labels` may write what they are beside it, such as `"type": "labels"`."""
+_PERHAPS = ("word", "entity", "name", "span", "content", "phrase", "covered_text", "exact", "string", "surface")
+"""Names under which there may be the words, or something else, so that only a part of the text counts."""
 
 UNITS: dict[str, Callable[[str], int]] = {
     "characters": lambda character: 1,
@@ -43,9 +45,12 @@ def first_of(span: Span, names: Sequence[str]) -> Any:
     return next((span[name] for name in names if span.get(name) is not None), None)
 
 
-def plain(span: Span | None, where: str) -> Span:
-    """`start`, `end`, `label` and, if it is stated, `text` of a span. Raises DataError unless it has the first
-    three."""
+def plain(span: Span | None, where: str, text: str = "") -> Span:
+    """`start`, `end`, `label` and, if it is stated, `text` of a span of a text.
+
+    Raises:
+        DataError: unless it has the first three.
+    """
     given = span or {}
     start, end = (_whole(first_of(given, names)) for names in (STARTS, ENDS))
     types = as_list(first_of({name: given.get(name) or None for name in TYPES}, TYPES))
@@ -54,8 +59,11 @@ def plain(span: Span | None, where: str) -> Span:
     label = types[0] if types else None
     if start is None or end is None or not isinstance(label, str):
         raise DataError(f"{where}: got span {span}; must have start, end and label; correct the row")
-    text = first_of(given, TEXTS)
-    return {"start": start, "end": end, "label": label, "text": text if isinstance(text, str) else None}
+    stated = first_of(given, TEXTS)
+    if stated is None:
+        parts = (given.get(name) for name in _PERHAPS)
+        stated = next((part for part in parts if isinstance(part, str) and part != label and part in text), None)
+    return {"start": start, "end": end, "label": label, "text": stated if isinstance(stated, str) else None}
 
 
 def _whole(value: Any) -> int | None:

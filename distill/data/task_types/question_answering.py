@@ -31,6 +31,9 @@ from distill.errors import DataError
 from distill.models.families.record import ANSWERS
 from distill.runtime.quoting import short
 
+IMPOSSIBLE = "is_impossible"
+"""Column, or key of a question, by which SQuAD 2 states that its context has no answer."""
+
 START = "answer_start"
 """Column, or key of an answer, with the first character of the answer in the context."""
 
@@ -43,6 +46,7 @@ ALWAYS = 1.0
 SAMPLE = 100
 """Rows by which a column of answers is recognized."""
 
+_YES = ("true", "1", "1.0", "yes")
 _AT_ONCE = 1024
 """Rows whose texts are in memory at once."""
 
@@ -144,7 +148,8 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
     label = columns.label[0]
     check_texts(rows, columns.text, where(0))
     starts = START if START in rows.column_names and START != label else None
-    wanted = list(dict.fromkeys((question, context, label, *([starts] if starts else []))))
+    impossible = IMPOSSIBLE if IMPOSSIBLE in rows.column_names and IMPOSSIBLE not in (*columns.text, label) else None
+    wanted = list(dict.fromkeys((question, context, label, *filter(None, (starts, impossible)))))
     targets: list[list[int]] = []
     for batch in rows.select(wanted).to_batches(max_chunksize=_AT_ONCE):
         for each in batch.to_pylist():
@@ -152,6 +157,9 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
             for name in columns.text:
                 if each[name] is None or not each[name].strip():
                     raise DataError(f"{place}: got no text in {name}; must be text; remove the row")
+            if impossible and str(each[impossible]).strip().lower() in _YES:
+                targets.append([*UNANSWERABLE])  # some files have plausible answers beside
+                continue
             start = each[starts] if starts else None
             spans = spans_of(each[label], None if start == "" else start, each[context], place)
             targets.append([] if spans is None else [place for span in spans or [UNANSWERABLE] for place in span])
@@ -180,6 +188,10 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
 def answerable(targets: np.ndarray) -> np.ndarray:
     """[n] whether a row has an answer."""
     return np.array([len(row) > 0 and bool(row[0] != NONE) for row in targets], np.bool_)
+
+
+def _nothing(targets: np.ndarray, labels: Sequence[str]) -> np.ndarray:
+    return ~answerable(targets)
 
 
 def _rows(outputs: Any) -> Any:
@@ -282,4 +294,6 @@ QUESTION_ANSWERING = TaskType(
     pipeline="question-answering",
     prepare=_prepare,
     grade=grades,
+    nothing=_nothing,
+    nothing_is="no answer",
 )

@@ -97,5 +97,7 @@ REGRESSION = TaskType(
     settings=("range", "soft_label"),
     soft=_soft,
     soft_column=soft_written.numbers,
+    nothing=lambda targets, labels: targets == -1,
+    nothing_is="the label -1",
     read=read_numbers,
 )

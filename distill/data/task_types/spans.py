@@ -29,16 +29,18 @@ class Scheme:
 
     pattern: re.Pattern[str]
     form: str
+    lower: bool = False
+    """Whether the letters are small, and so is that of `O`."""
 
     def part(self, tag: str) -> tuple[str, str]:
         """(prefix, type) of a tag; ("", "") outside of spans."""
         if tag == OUTSIDE:
             return "", ""
         match = self.pattern.fullmatch(tag)
-        return (match["prefix"], match["type"] or NAMELESS) if match else ("I", tag)
+        return (match["prefix"].upper(), match["type"] or NAMELESS) if match else ("I", tag)
 
     def tag(self, prefix: str, kind: str) -> str:
-        return self.form.format(prefix=prefix, type=kind)
+        return self.form.format(prefix=prefix.lower() if self.lower else prefix, type=kind)
 
 
 NAMELESS = "_"
@@ -46,12 +48,17 @@ NAMELESS = "_"
 PREFIXES = Scheme(re.compile(r"(?P<prefix>[BIESLU])-(?P<type>.+)"), "{prefix}-{type}")
 OTHERS = (
     Scheme(re.compile(r"(?P<prefix>[BIMESW])-(?P<type>.+)"), "{prefix}-{type}"),
-    *(Scheme(re.compile(rf"(?P<type>.+){re.escape(m)}(?P<prefix>[BIMESLUW])"), f"{{type}}{m}{{prefix}}") for m in "-_"),
+    *(
+        Scheme(re.compile(rf"(?P<type>.+){re.escape(m)}(?P<prefix>[BIMESLUW])"), f"{{type}}{m}{{prefix}}")
+        for m in "-_.:/|"
+    ),
     *(
         Scheme(re.compile(rf"(?P<prefix>[BIMESLUW]){re.escape(m)}(?P<type>.+)"), f"{{prefix}}{m}{{type}}")
-        for m in "_.:/"
+        for m in "_.:/| \u2013\u2014"
     ),
+    Scheme(re.compile(r"(?P<type>.+)\((?P<prefix>[BIMESLUW])\)"), "{type}({prefix})"),
     Scheme(re.compile("(?P<prefix>[BIMESLUW])(?P<type>)"), "{prefix}"),
+    Scheme(re.compile("(?P<prefix>[bimesluw])-(?P<type>.+)"), "{prefix}-{type}", lower=True),
 )
 """Schemes that tags are in only if all of them fit, some of them begin a span, and others continue it or are of another
 type."""
@@ -65,9 +72,29 @@ def scheme_of(labels: Sequence[str]) -> Scheme:
     return next((scheme for scheme in OTHERS if _fits(scheme, tags)), PREFIXES)
 
 
+_PARTS = re.compile(r"(?P<prefix>[A-Za-z]+)\W(?P<type>.+)")
+_PREFIX_WORDS = frozenset(
+    "b i e s l u m w begin beginning start inside in intermediate middle end last single unit continue".split()
+)
+
+
+def half_read(labels: Sequence[str]) -> list[str]:
+    """Of tags, those that are no type of a span as they are read: tags without a prefix among others with one, and tags
+    that seem to have a prefix, in a scheme that is not read. Empty for tags that are read as they are meant."""
+    tags = sorted({*labels} - {OUTSIDE})
+    scheme = scheme_of(tags)
+    without = [tag for tag in tags if not scheme.pattern.fullmatch(tag)]
+    types = [scheme.part(tag)[1] for tag in tags if tag not in without]
+    if without and (len(without) < len(types) or len({*types}) < len(types)):  # a type has several prefixes
+        return without
+    found = [_PARTS.fullmatch(tag) for tag in tags]
+    words = {match["prefix"].lower() for match in found if match is not None}
+    return tags if without and all(found) and 1 < len(words) and words <= _PREFIX_WORDS else []
+
+
 def _fits(scheme: Scheme, tags: set[str]) -> bool:
     matches = [scheme.pattern.fullmatch(tag) for tag in tags]
-    found = {(match["prefix"], match["type"]) for match in matches if match is not None}
+    found = {(match["prefix"].upper(), match["type"]) for match in matches if match is not None}
     return len(found) == len(tags) > 1 and not {prefix for prefix, _ in found}.isdisjoint("BSUW")
 
 

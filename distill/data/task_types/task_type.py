@@ -181,6 +181,11 @@ class TaskType:
     labels that could be read in two ways. None for kinds that `prepare` their labels."""
     pipeline: str = "text-classification"
     """Name of what a model of this kind does on the Hugging Face hub."""
+    nothing: Callable[[np.ndarray, Sequence[str]], np.ndarray] | None = None
+    """(targets of rows with a label, labels) -> [n] whether the label is what benchmarks write in place of hidden ones.
+    None for kinds in which it is refused, or is read as no label."""
+    nothing_is: str = ""
+    """That label, in a few words."""
     prepare: Callable[[pa.Table, Columns, Where], pa.Table] | None = None
     """(table, its columns, where) -> a table with the text columns, the label as `encode` takes it, and the columns
     in `Layout.hidden`. None for kinds that use the columns of the file as they are."""

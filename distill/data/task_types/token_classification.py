@@ -23,6 +23,7 @@ from distill.data.task_types.spans import (
     PREFIXES,
     TAGGED,
     codes,
+    half_read,
     matched,
     scheme_of,
     spans,
@@ -157,6 +158,11 @@ def _of_spans(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
         numbers += [-1 if tag is None else names.setdefault(tag, len(names)) for tag in tags]
         places += [place for word in words for place in word]
         sizes.append(len(words))
+    if (types := types_of([*names])) and all(PREFIXES.pattern.fullmatch(each) for each in types):
+        raise DataError(
+            f"{where(0)}: got spans with the types {', '.join(types[:8])} in {label}; must be a span for each entity, "
+            "with a type without a prefix; join the words of each, as pipeline(..., aggregation_strategy='simple') does"
+        )
     counted = np.array(sizes, np.int64)
     tags = _tags(np.array(numbers, np.int64), counted, pa.array(list(names), pa.string()))
     return pa.table({text: rows[text], label: tags, WORDS: _lists(np.array(places, np.int64), 2 * counted)})
@@ -185,6 +191,7 @@ def _tags(numbers: np.ndarray, sizes: np.ndarray, names: pa.Array) -> pa.Array:
 def _read(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
     """The columns, and which scheme their tags are in if it is not the usual one."""
     columns, remarks = _with_outside(columns, stated)
+    _check_tags(columns, stated)
     every = sorted(set().union(*map(_names, columns.values())) - {OUTSIDE})
     scheme = scheme_of([*every, *stated.known])
     if scheme is not PREFIXES and every:
@@ -204,21 +211,49 @@ def _read(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
     return columns, remarks
 
 
+_FOR_OUTSIDE = ("0", "o", "_")
+"""Tags that stand for `O` where all other tags have prefixes; `-` stands for a word without a tag there."""
+_WITHOUT_TYPE = ("none", "null", "outside", "no_entity")
+"""Tags, in any case, that stand for `O` where no tag is `O`, and none has a prefix."""
+
+
 def _with_outside(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
-    """The columns with `O` in place of a 0 or o, which stands for it where all other tags have prefixes."""
+    """The columns with `O` in place of another tag for it, and without a tag where a hyphen stands for none."""
     every = set().union(*map(_names, columns.values()))
-    wrong = every & {"0", "o"} - {*stated.known}
-    others = every - wrong - {OUTSIDE}
-    if not wrong or not others or not all(PREFIXES.pattern.fullmatch(tag) for tag in others):
+    wrong, missing = every & {*_FOR_OUTSIDE} - {*stated.known}, every & {"-"} - {*stated.known}
+    others = every - wrong - missing - {OUTSIDE}
+    scheme = scheme_of(sorted(others))
+    if not others or not all(scheme.pattern.fullmatch(tag) for tag in others):
+        named = {tag for tag in every if tag.lower() in _WITHOUT_TYPE} - {*stated.known}
+        plain = not any(PREFIXES.pattern.fullmatch(tag) for tag in every)
+        wrong, missing = (named if OUTSIDE not in every and plain and len(named) < len(every) else set()), set()
+    if not wrong and not missing:
         return columns, []
     read = {}
     for split, column in columns.items():
         lists = _list(column)
         tags = lists.flatten()
-        names = pa.array([OUTSIDE if name in wrong else name for name in tags.dictionary.to_pylist()], pa.string())
+        given = tags.dictionary.to_pylist()
+        names = pa.array([OUTSIDE if name in wrong else name for name in given], pa.string())
         numbers = np.asarray(pc.fill_null(tags.indices, -1)).astype(np.int64)
+        numbers[np.isin(numbers, [number for number, name in enumerate(given) if name in missing])] = -1
         read[split] = pa.chunked_array([_with_nulls(_tags(numbers, _sizes(lists), names), lists)])
-    return read, [f"the tag {' or '.join(sorted(wrong))} in {stated.column} is read as {OUTSIDE}, outside of spans"]
+    remarks = [f"the tag {' or '.join(sorted(wrong))} in {stated.column} is read as {OUTSIDE}, outside of spans"]
+    return read, remarks * bool(wrong) + [f"words whose tag in {stated.column} is - have no tag"] * bool(missing)
+
+
+def _check_tags(columns: Given, stated: Stated) -> None:
+    """Raise ConfigError for tags that would be read as types of spans, and seem to be something else."""
+    every = set().union(*map(_names, columns.values())) - {OUTSIDE}
+    if every <= {*stated.known}:
+        return
+    if wrong := half_read(sorted(every)):
+        others = ", ".join(sorted(every - {*wrong})[:5])
+        raise stated.ambiguous(
+            f"the tags {', '.join(wrong[:8])}{others and f' beside {others}'}",
+            "must be O, or each have a prefix and a type, as B-PER and I-PER",
+            "write O or a tag with a prefix in their place",
+        )
 
 
 def _with_nulls(made: pa.Array, lists: pa.Array) -> pa.Array:
@@ -309,6 +344,11 @@ def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
     return equal
 
 
+def _nothing(targets: np.ndarray, labels: Sequence[str]) -> np.ndarray:
+    spans = [number for number, label in enumerate(labels) if label != OUTSIDE]
+    return np.array([not np.isin(words, spans).any() for words in targets], np.bool_)
+
+
 def _recalled(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, np.ndarray]:
     """Type -> [texts, 2] its spans of each text in prediction and truth, and in the truth; for types that occur."""
     types, (texts, text) = types_of(labels), np.unique(truth["group"], return_inverse=True)
@@ -356,4 +396,6 @@ TOKEN_CLASSIFICATION = TaskType(
     pipeline="token-classification",
     prepare=_prepare,
     read=_read,
+    nothing=_nothing,
+    nothing_is="no span",
 )

@@ -165,7 +165,9 @@ def _anywhere(text: str, others: list[str]) -> str | None:
     full = re.search(r"full_key: (\S+)", text)
     key = full.group(1) if full else ""
     if missing := re.search(r"Interpolation key '([^']+)' not found", text):
-        return f"{key}: got ${{{missing.group(1)}}}; must be a setting that exists; {_near(missing.group(1), '', others)}"
+        return (
+            f"{key}: got ${{{missing.group(1)}}}; must be a setting that exists; {_near(missing.group(1), '', others)}"
+        )
     if unset := re.search(r"[Mm]issing mandatory value: (\S+)", text):
         unset_key = key or unset.group(1)
         return f"{unset_key}: got nothing; must be set; add {unset_key}=VALUE"

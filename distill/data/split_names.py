@@ -1,0 +1,43 @@
+"""Splits by the names that people give to them: in columns, in folders, and at the beginning of file names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+SPLITS = {
+    **dict.fromkeys(("train", "training", "trn"), "train"),
+    **dict.fromkeys(
+        ("validation", "valid", "val", "dev", "devel", "development", "eval", "evaluation", "validate"), "validation"
+    ),
+    **dict.fromkeys(("test", "testing", "tst", "heldout", "holdout", "held_out", "hold_out"), "test"),
+}
+"""Name of a split, in any case -> split."""
+
+
+def split_of(name: str) -> str | None:
+    """The split of this name, in any case, or of one that a longer name begins with; None for other names."""
+    given = name.strip().lower()
+    return SPLITS.get(given) or SPLITS.get(re.split(r"[\s_.-]", given, maxsplit=1)[0])
+
+
+def of_file(file: str) -> str | None:
+    """The split that the name of a file, or of its folder, begins with; None without."""
+    folder, name = os.path.split(file)
+    for part in (name, os.path.basename(folder)):
+        word = re.match("[a-z]*", part.lower())
+        if word is not None and word[0] in SPLITS:
+            return SPLITS[word[0]]
+    return None
+
+
+def by_split(files: Iterable[str]) -> dict[str, list[str]]:
+    """Split -> files that are named as it, in the order of `SPLITS`; empty unless some are for training, and others are
+    not."""
+    found: dict[str, list[str]] = {}
+    for file in files:
+        if (split := of_file(file)) is not None:
+            found.setdefault(split, []).append(file)
+    ordered = {split: found[split] for split in dict.fromkeys(SPLITS.values()) if split in found}
+    return ordered if "train" in ordered and len(ordered) > 1 else {}
