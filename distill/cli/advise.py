@@ -313,7 +313,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
 def _divided(words: Sequence[str]) -> tuple[Sequence[str], Path | None]:
     """The teachers, and the file, which is the last of several words: it is one, or is written as one."""
     from distill.data import folders, formats
-    from distill.data.files import extension
+    from distill.data.inside import extension
 
     last = words[-1]
     written = "://" in last or "*" in last or extension(last)[0] in {*formats.TEXT, *formats.BINARY}

@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from unicodedata import normalize
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
 from distill.data.flag_columns import flag_of, flags_of
+from distill.data.header import check_name
 from distill.data.kind_of import kind_of, stated_of
 from distill.data.task_types import TASK_TYPES, Columns
 from distill.data.task_types.multiple_choice import MULTIPLE_CHOICE, first_of, fits, is_choices, numbered, sizes_of
 from distill.data.task_types.question_answering import QUESTION_ANSWERING, is_answers, is_extractive
 from distill.data.task_types.task_type import as_list, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
-from distill.data.task_types.written import names as label_names
 from distill.data.text_pairs import READING, pair_of
 from distill.errors import ConfigError, DataError
 from distill.models.families import record
@@ -62,6 +63,9 @@ TEXTS = (
     "abstract", "article", "question", "query", "title",
 )  # fmt: skip
 """Usual names of text columns."""
+
+USUAL = frozenset((*LABELS, *TEXTS, *CHOICES, *ANSWERS, *TAGS, *FOUND, *READING, *WORD_LISTS))
+"""Usual names of columns."""
 
 SAMPLE = 10_000
 """Rows by which columns and kind are chosen."""
@@ -122,10 +126,6 @@ def columns_of(
             f"(of {', '.join(table.column_names)})"
         )
     return Columns(text, label, task_type, flag=flag_of(sample, label, task_type, head))
-
-
-class NoHeader(ConfigError):
-    """A file may lack its line of names."""
 
 
 def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> Columns | None:
@@ -279,7 +279,7 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
     others = [name for name in table.column_names if name not in text and not _ASIDE.fullmatch(name)]
     likely = [name for name in others if _few_values(table[name])]
     if len(likely) == 1:
-        _check_header(likely[0], table, f"{key}.label", likely[0], file)
+        check_name(likely[0], table, f"{key}.label", likely[0], file)
         return (likely[0],)
     guesses = " or ".join(setting(f"{key}.label", name) for name in likely[:3]) or f"{key}.label=COLUMN"
     raise ConfigError(
@@ -292,21 +292,7 @@ def check_header(text: Sequence[str], table: pa.Table, key: str, file: str) -> N
     """Raise NoHeader for a column beside guessed text columns that has one of its few values as its name."""
     for name in table.column_names:
         if name not in text and _few_values(table[name]):
-            _check_header(name, table, f"{key}.text", text[0], file)
-
-
-def _check_header(name: str, table: pa.Table, key: str, chosen: str, file: str) -> None:
-    """Raise NoHeader for a column with the name of one of its labels, because the header may be the first row.
-
-    Args:
-        key, chosen: the setting and its value by which the user states that there is a header.
-    """
-    if is_text(table[name].type) and pc.index(label_names(table[name]), name).as_py() >= 0:
-        raise NoHeader(
-            f"{file}: got {name!r} as the name of a column and as a label in it; must begin with a line of names; if "
-            "the first line is a row, put a line of names before it; if it has the names, set "
-            f"{setting(key, chosen)}"
-        )
+            check_name(name, table, f"{key}.text", text[0], file)
 
 
 def _few_values(column: pa.ChunkedArray) -> bool:
@@ -347,7 +333,7 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
             f"{', '.join(table.column_names)}; set {setting(f'{key}.text', texts[0])}"
         )
     texts = likely
-    return (max(texts, key=lambda name: pc.sum(pc.utf8_length(table[name])).as_py() or 0),)
+    return (max(texts, key=lambda name: pc.sum(pc.utf8_length(pc.unique(table[name]))).as_py() or 0),)
 
 
 def _labels(table: pa.Table, label: Sequence[str]) -> int:
@@ -374,6 +360,9 @@ def _share(flags: pa.ChunkedArray) -> float:
 
 def _present(name: str, table: pa.Table, key: str, file: str) -> str:
     if name not in table.column_names:
+        same = [each for each in table.column_names if normalize("NFC", each) == normalize("NFC", name)]
+        if len(same) == 1:  # the same letters, composed otherwise
+            return same[0]
         raise ConfigError(
             f"{key}: got {name}; must be a column of {file}, which has {', '.join(table.column_names)}; correct it"
         )

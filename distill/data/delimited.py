@@ -30,6 +30,9 @@ _NUMBERED = f"column 1 has no name and numbers the rows; it is named {INDEX}"
 COLUMNS = 10_000
 """Maximum number of columns. A file with more does not hold texts and labels."""
 
+_RULE = re.compile("[-=]{2,}")
+"""A value in the line below the names that some databases write."""
+
 _CSV = (
     ("unexpected end of data", "got a quote that is not closed; must be closed; close it, or write it as two quotes"),
     ("expected after", "got text after a closing quote; must be a separator or a new line; write a quote in a value as "
@@ -67,6 +70,8 @@ def batches(text: io.TextIOWrapper, name: str, usual: str | None, given: str | N
         records: Iterator[list[str]] = _records(text, name, dialect)
         header, notes = _header(next(records, []), name), dialect.notes
         first = next(records, [])
+        if len(first) > 1 and all(_RULE.fullmatch(value.strip()) for value in first):
+            first = next(records, [])
         records = chain([first] * bool(first), records)
         if len(first) == len(header) + 1 and header[0] and re.fullmatch("[0-9]{1,9}", first[0]):
             header = ["", *header]  # of R, whose column of row names has none
@@ -84,10 +89,15 @@ def batches(text: io.TextIOWrapper, name: str, usual: str | None, given: str | N
         schema = with_about(pa.schema([(column, pa.string()) for column in header]), About(notes))
         empty = True
         for rows in chunks(rest, _size):
-            yield pa.record_batch([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], schema=schema)
+            columns = [_without_na(c) if n in dialect.bare else c for n, c in enumerate(zip(*rows, strict=True))]
+            yield pa.record_batch([pa.array(column, pa.string()) for column in columns], schema=schema)
             empty = False
     if empty:
         raise no_rows(name)
+
+
+def _without_na(values: Sequence[str]) -> list[str | None]:
+    return [None if value == "NA" else value for value in values]
 
 
 def _size(record: Sequence[str]) -> int:

@@ -27,7 +27,7 @@ from distill.data.about import About, about
 from distill.data.inside import extension, inside, is_readable
 from distill.data.joined import joined
 from distill.data.jsonl import Wider
-from distill.data.lines import EXPANSION, too_large
+from distill.data.lines import EXPANSION, NoRows, too_large
 from distill.data.partitions import with_partitions
 from distill.data.separators import NAMES
 from distill.data.unfinished import unfinished
@@ -49,6 +49,7 @@ _MENDS = {
     ".ods": "export its sheet as CSV",
     ".conllu": "it is a treebank: write its words and their tags as the two columns of a .conll file",
     ".spacy": "write its texts and spans as JSON Lines",
+    **dict.fromkeys((".bz2", ".xz", ".zst", ".lz4", ".zip", ".tar", ".tgz", ".7z", ".rar"), "decompress it"),
 }  # fmt: skip
 """Extension -> what to do with a file that is not read."""
 
@@ -137,13 +138,26 @@ def read(
     files = expand(paths, key)
     for file in files:
         _check_extension(file, key)
-    tables = [_table(file, key, separator, keys) for file in files]
+    files, tables, empty = _with_rows(files, lambda file: _table(file, key, separator, keys))
     starts = (0, *accumulate(table.num_rows for table in tables))[:-1]
     told = tuple(about(table.schema) for table in tables)
     rows, named = with_partitions(joined(files, tables), files, [table.num_rows for table in tables])
     whole = Table(rows.replace_schema_metadata(None), tuple(files), starts, told)
     notes = [f"{' and '.join(named)} is from the names of the folders"] * bool(named)
+    notes += [f"{empty:,} files without rows beside it are left out"] * bool(empty)
     return whole.noted(*notes, *unfinished(files))
+
+
+def _with_rows(files: list[str], read: Callable[[str], pa.Table]) -> tuple[list[str], list[pa.Table], int]:
+    """The files with rows, these, and the number of other files. Raises NoRows if there are only others."""
+    found: dict[str, pa.Table] = {}
+    for file in files:
+        try:
+            found[file] = read(file)
+        except NoRows:
+            if len(files) == 1 or (file == files[-1] and not found):
+                raise
+    return [*found], [*found.values()], len(files) - len(found)
 
 
 def _matches(path: str, key: str) -> list[str]:

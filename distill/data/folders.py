@@ -179,20 +179,12 @@ def _saved(whole: Path, name: str, key: str) -> Table | None:
             "Dataset.flatten_indices().save_to_disk"
         )
     paths = [str(folder / str(name)) for name in shards]
-    # Shards may be empty, where there are more of them than rows.
-    if not (given := [path for path in paths if _has_rows(path, key)]):
+    if not paths:
         return None
-    table = files.read(given, key)
-    empty = len(paths) - len(given)
-    return table.noted(f"{empty:,} files without rows beside it are left out") if empty else table
-
-
-def _has_rows(file: str, key: str) -> bool:
     try:
-        files.read(file, key)  # which keeps the rows
+        return files.read(paths, key)  # without shards that are empty, where there are more of them than rows
     except NoRows:
-        return False
-    return True
+        return None
 
 
 def _json(file: Path, name: str, kind: type) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,10 +13,12 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data import class_weights
 from distill.data.chosen import described, written_as_text
-from distill.data.columns import columns_of
+from distill.data.columns import USUAL, columns_of
 from distill.data.files import Table
+from distill.data.header import check_first_row
 from distill.data.hidden import check_hidden, with_any_label
 from distill.data.kind_of import stated_of
+from distill.data.label_names import check_labels
 from distill.data.labels import labels_of
 from distill.data.marked import with_places
 from distill.data.meant import as_meant
@@ -47,14 +48,8 @@ from distill.models.families.head import Head
 from distill.models.families.record import VECTORS
 from distill.runtime import quoting
 
-_JSON = re.compile(r"""\[.*['"{,].*\]|\{.*['":].*\}|array\(.*\)""", re.DOTALL)
-"""A list or an object that stands in the place of a name."""
-
 LONGEST = 1_000_000
 """Maximum characters of a text. A longer one is most likely several rows, joined by a missing quote."""
-
-MOST_LABELS, SHARE = 20, 0.5
-"""Unless they are listed, labels of more rows than the first number may be no more than this share of the rows."""
 
 _AT_ONCE = 8192
 """Rows whose texts are in memory at once."""
@@ -98,6 +93,7 @@ def labelled_rows(
     first = next(iter(meant.tables.values()))
     known, tables, paired = completed(settings, meant.tables, head, key)
     columns = known or columns_of(settings, first.rows, head, key, first.files[0], first.classes)
+    check_first_row(first.rows, USUAL, first.files[0])
     prompts = tuple(settings.prompts or ()) or prompts_of(columns.kind, head)
     prompted = said(name, columns.text, prompts, settings.prompts is not None)
     head = None if head is None or head.architecture == VECTORS else head  # an embedder has no labels
@@ -119,7 +115,7 @@ def labelled_rows(
     labels = labels_of(settings, columns.kind, joined, head, key, columns.flagged, numbered)
     check_numbers(first.rows, columns, labels, key)
     if columns.kind.named and settings.labels is None and head is None:
-        _check_labels(labels.names, columns, first, key, [*meant.notes, *remarks])
+        check_labels(labels.names, columns, first, key, [*meant.notes, *remarks])
     splits, softened = dict[str, Split](), list[str]()
     for split, table in tables.items():
         targets = columns.kind.encode(joined[split], labels.spelled, table.where, f"{key}.label")
@@ -212,35 +208,6 @@ def _check_settings(settings: config.Task, task_type: TaskType, key: str) -> Non
                 f"{key}.{name}: got {getattr(settings, name)}; must be left out for {task_type.name}; leave it out, or "
                 f"set {quoting.setting(f'{key}.kind', other)}"
             )
-
-
-def _check_labels(names: Sequence[str], columns: Columns, table: Table, key: str, notes: Sequence[str]) -> None:
-    """Raise ConfigError or DataError for a column whose values are not labels. `notes`: the values that were left out
-    of it."""
-    label, file, rows = ", ".join(columns.label), table.files[0], table.rows.num_rows
-    cell = next((name for name in names if _JSON.fullmatch(name)), None)
-    if cell is not None:
-        raise DataError(
-            f"{file}: got {cell[:80]!r} as a label in {label}; must be names of labels, and not lists or objects that "
-            "are written as text among other values; write the rows as JSON Lines with lists, or as one name a row"
-        )
-    fraction = next((name for name in names if re.fullmatch(r"[+-]?\d*\.\d+", name)), None)
-    if fraction is not None and columns.kind.name == "multi_label":
-        raise ConfigError(
-            f"{key}.kind: got multi_label, and {fraction} in {label} of {file}; must be regression for numbers, or "
-            f"list its labels in {key}.labels; set {key}.kind=regression"
-        )
-    if len(names) < 2:
-        raise DataError(
-            f"{file}: got {f'only the label {names[0]!r}' if names else 'no label'} in {label}"
-            f"{''.join(f' ({note})' for note in notes)}; must be two labels or more; add rows, or set "
-            f"{key}.label=COLUMN"
-        )
-    if len(names) > max(MOST_LABELS, SHARE * rows):
-        raise ConfigError(
-            f"{key}.label: got {label}, with {len(names):,} different labels in {rows:,} rows of {file}; must be a "
-            f"column of labels or numbers; set {key}.label=COLUMN (of {', '.join(table.rows.column_names)})"
-        )
 
 
 def _check_columns(table: Table, columns: Columns, key: str, alone: bool = False) -> None:

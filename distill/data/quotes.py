@@ -40,6 +40,10 @@ class _Evidence:
     """Column -> number of values in quotes."""
     others: set[int] = field(default_factory=set)
     """Columns with values that are not in quotes."""
+    bare: dict[int, set[str]] = field(default_factory=dict)
+    """Column -> two of its values that are not in quotes."""
+    na: set[int] = field(default_factory=set)
+    """Columns with `NA` in quotes."""
     values: dict[int, set[str]] = field(default_factory=dict)
     """Column with few values -> these."""
     spans: list[tuple[int, list[list[str]]]] = field(default_factory=list)
@@ -59,7 +63,9 @@ def quoted(text: io.TextIOWrapper, name: str, dialect: Dialect) -> Dialect:
         found = _evidence(text, dialect)
     except (Malformed, csv.Error):
         return dialect  # refused later, with its row
-    return _judged(found, name, dialect)
+    judged = _judged(found, name, dialect)
+    missing = (column for column, values in found.bare.items() if values == {"NA"} and found.enclosed[column] > 1)
+    return replace(judged, bare=frozenset(missing) - found.na) if judged.quoting else judged
 
 
 def _has_quotes(text: io.TextIOWrapper) -> bool:
@@ -107,6 +113,10 @@ def _count(found: _Evidence, values: Sequence[str]) -> None:
         found.text |= '"' in value and not enclosed
         if value and not enclosed:
             found.others.add(column)
+            if len(known := found.bare.setdefault(column, set())) < 2:
+                known.add(value)
+        elif value == '"NA"':
+            found.na.add(column)
 
 
 def _consider(found: _Evidence, row: int, record: Sequence[str], written: Sequence[str], separator: str) -> None:

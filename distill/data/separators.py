@@ -10,7 +10,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
@@ -37,6 +37,10 @@ class Dialect:
     """Whether the first line states the separator, and is not the header."""
     notes: tuple[str, ...] = ()
     """Lines for the user on what was chosen."""
+    spaced: bool = False
+    """Whether a space stands before quotes that enclose a value."""
+    bare: frozenset[int] = frozenset()
+    """Columns in which `NA` without quotes stands for no value, as R writes it beside texts in quotes."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def records(text: Iterator[str], dialect: Dialect) -> Iterator[list[str]]:
     if dialect.stated:
         next((line for line in text if not line.isspace()), None)
     if dialect.quoting:
-        return csv.reader(text, delimiter=dialect.separator, strict=True)
+        return csv.reader(text, delimiter=dialect.separator, strict=True, skipinitialspace=dialect.spaced)
     return csv.reader(text, delimiter=dialect.separator, quoting=csv.QUOTE_NONE)
 
 
@@ -74,6 +78,18 @@ def separated(text: io.TextIOWrapper, name: str, usual: str | None, given: str |
         DataError: for a header that could be read in two ways.
     """
     start = _start(text)
+    found = _separated(start, name, usual, given)
+    return replace(found, spaced=_spaced(start[found.stated :], found.separator))
+
+
+def _spaced(start: Sequence[str], separator: str) -> bool:
+    """Whether the quotes that enclose values stand behind a space, as in `"a", "b"`."""
+    mark = re.compile(rf'{re.escape(separator)} +"[^"]*"\s*({re.escape(separator)}|$)')
+    lines = [line for line in start if mark.search(line)]
+    return 2 * len(lines) > len(start) and _parsed(start, separator, csv.QUOTE_MINIMAL, spaced=True).share == 1
+
+
+def _separated(start: list[str], name: str, usual: str | None, given: str | None) -> Dialect:
     stated = _STATED.fullmatch(start[0]) if len(start) > 1 else None
     if stated is not None:
         note = f"its first line, {start[0].strip()}, states the separator"
@@ -102,10 +118,11 @@ def _reading(start: Sequence[str], separator: str) -> _Reading:
     return max(readings, key=lambda reading: reading.share)
 
 
-def _parsed(start: Sequence[str], separator: str, quoting: Literal[0, 3]) -> _Reading:
+def _parsed(start: Sequence[str], separator: str, quoting: Literal[0, 3], spaced: bool = False) -> _Reading:
     rows = list[list[str]]()
     try:
-        rows += (row for row in csv.reader(start, delimiter=separator, quoting=quoting) if row)
+        read = csv.reader(start, delimiter=separator, quoting=quoting, skipinitialspace=spaced)
+        rows += (row for row in read if row)
     except csv.Error:
         pass  # refused later, with its row
     header = tuple(rows[0]) if rows else ()

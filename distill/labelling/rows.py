@@ -20,6 +20,7 @@ from distill import config
 from distill.data import files, jsonl, parquet
 from distill.data.about import about
 from distill.data.files import Table
+from distill.data.inside import extension
 from distill.data.labelled import usable_rows
 from distill.data.lines import decoded
 from distill.data.meant import with_lists
@@ -98,7 +99,7 @@ def _described(schema: pa.Schema) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _way(opened: _Opened, file: str, columns: Columns, kind: TaskType, separator: str | None) -> str:
-    way = {(".parquet", False): GROUPS, (".jsonl", False): LINES, (".ndjson", False): LINES}.get(files.extension(file))
+    way = {(".parquet", False): GROUPS, (".jsonl", False): LINES, (".ndjson", False): LINES}.get(extension(file))
     if way is None:
         return TABLE
     first = _head(opened, file, separator)

@@ -15,8 +15,9 @@ from distill import config
 from distill.cli.options import as_options
 from distill.data import columns as usual
 from distill.data.asked import asked
-from distill.data.columns import NoHeader, columns_of, label_columns, texts_of
+from distill.data.columns import columns_of, label_columns, texts_of
 from distill.data.files import Table, read
+from distill.data.header import NoHeader
 from distill.data.labelled import label_column, prepared, read_labels, usable_rows
 from distill.data.labels import labels_of
 from distill.data.meant import accepted, with_lists

@@ -28,12 +28,12 @@ from distill.data.task_types.task_type import (
     total_variation,
 )
 from distill.data.task_types.written import names as names_in
-from distill.data.task_types.written import read_names
+from distill.data.task_types.written import read_names, spelled_alike
 from distill.errors import DataError
 
 
 def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
-    names = names_in(column)
+    names = _in_spelling(names_in(column), labels)
     numbers = pc.index_in(names, value_set=pa.array(labels, pa.string()))
     unknown = pc.and_(pc.is_valid(names), pc.is_null(numbers))
     if pc.any(unknown).as_py():
@@ -44,6 +44,16 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
         )
     encoded: np.ndarray = pc.fill_null(numbers, MISSING).to_numpy().astype(np.int64)
     return encoded
+
+
+def _in_spelling(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.ChunkedArray:
+    """The labels [rows], as `labels` spell those that differ from one of these in case or spaces alone."""
+    alike = {spelled_alike(label): label for label in labels}
+    others = {name: alike.get(spelled_alike(name), name) for name in {*distinct(names)} - {*labels}}
+    if len(alike) < len(labels) or all(name == label for name, label in others.items()):
+        return names
+    places = pc.index_in(names, value_set=pa.array([*others], pa.string()))
+    return pc.coalesce(pc.take(pa.array([*others.values()], pa.string()), places), names.cast(pa.string()))
 
 
 def _names(column: pa.ChunkedArray) -> set[str]:

@@ -29,7 +29,7 @@ from distill.data.task_types.task_type import (
 )
 from distill.errors import DataError
 
-SEPARATORS = re.compile(r"\s*[|;,]\s*")
+SEPARATORS = re.compile(r"\s*[|;,\n]\s*")
 """What separates labels where a row has them in one text, as in `billing|urgent`."""
 
 

@@ -111,7 +111,9 @@ def _without_end(row: list[Any]) -> list[Any]:
 
 
 def _given_names(rows: pa.Table, choices: Sequence[str]) -> list[list[str]] | None:
-    """The file's own names of the choices of each row, as in ARC; None without."""
+    """The file's own names of the choices of each row: as in ARC, or those of their columns; None without."""
+    if len(choices) > 1:
+        return [["" if _POSITION.fullmatch(name) else name for name in choices]] * rows.num_rows
     data_type = rows[choices[0]].type
     if not pa.types.is_struct(data_type) or data_type.get_field_index("label") < 0:
         return None

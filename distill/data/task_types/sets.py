@@ -14,7 +14,7 @@ from distill.data.task_types.task_type import Given, Stated, distinct, is_list, 
 from distill.data.task_types.written import names, spelled_alike, without_labels
 from distill.runtime.quoting import setting
 
-SEPARATORS = "|;#,"
+SEPARATORS = "|;#,\n"
 """What may separate labels where a row has them in one text, as in `billing|urgent`."""
 
 
@@ -52,14 +52,15 @@ def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
     if any(joins(values, separator) for separator in "|;#"):
         return True
     _check_hash(values, stated)
-    joined = {value for value in values if "," in value}
+    joined = {value for value in values if "," in value or "\n" in value}
     alone = values - joined
-    every = [part for value in joined for part in parts(value, ",")]
-    fewer = len({*every} | alone) < len(values) and len(every) > 1.5 * len({*every})
-    if len(joined) > 1 and (fewer or all({*parts(value, ",")} <= alone for value in joined)):
+    every = [part for value in joined for part in parts(value, ",\n")]
+    fewer = len(joined) > 1 and len({*every} | alone) < len(values) and len(every) > 1.5 * len({*every})
+    if joined and (fewer or all({*parts(value, ",\n")} <= alone for value in joined)):
+        labels = " and ".join(parts(min(joined), ",\n"))
         raise stated.ambiguous(
             repr(min(joined)),
-            f"it may be one label, or the labels {' and '.join(parts(min(joined), ','))}, which other rows have too",
+            f"it may be one label, or the labels {labels}, which other rows have too",
             f"set {setting(f'{stated.key}.kind', 'multi_label')}, or {setting(f'{stated.key}.kind', 'classification')}",
         )
     return False
@@ -105,7 +106,7 @@ def _taken_apart(columns: Given, stated: Stated, notes: list[str]) -> Given:
         return columns
     separator = _separator(values, stated)
     if separator is not None:
-        notes.append(f"the labels in {stated.column} are separated by {separator}")
+        notes.append(f"the labels in {stated.column} are separated by {separator.replace(chr(10), 'line breaks')}")
     lists = {
         split: pa.chunked_array(
             [pa.array([None if v is None else parts(v, separator) for v in text.to_pylist()], pa.list_(pa.string()))]

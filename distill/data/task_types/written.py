@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping
 
@@ -16,7 +17,10 @@ from distill.runtime.quoting import setting
 WITHOUT = ("-", "no gold label", "no_gold_label", "no label", "unlabeled", "unlabelled", "not labeled")
 """Texts that stand for a missing label, unless the settings list them as labels, or the teacher outputs them."""
 
-NOT_A_NUMBER = ("nan", "none", "null", "n/a", "#n/a", "na", "<na>")
+ERRORS = ("#n/a", "#name?", "#ref!", "#value!", "#div/0!", "#null!", "#num!", "#error!", "#spill!", "#calc!")
+"""Values of formulas that failed in a spreadsheet. They stand for a missing label."""
+
+NOT_A_NUMBER = ("nan", "none", "null", "n/a", "na", "<na>", ".")
 """Texts that stand for a missing label where all other labels are numbers. Databases write `\\N` for any."""
 
 PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
@@ -25,27 +29,40 @@ PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 MINORITY = 0.5
 """-1 beside 0, 1, 2 ... stands for no label if it is rarer than this share of the rarest of these."""
 
+AROUND = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\u200b\u200c\u200d\u2060\ufeff"
+"""White space, and characters of no width, which are no part of a label at its edges."""
+
 WHOLE = r"^([+-]?\d+)\.0+$"
 """A whole number that is written with a fraction."""
 
 
 def names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The labels of a column [rows] as text, without surrounding spaces; null for a row without a label (NaN too).
+    """The labels of a column [rows] as text, in the form NFC, without spaces and characters of no width around it; null
+    for a row without a label (NaN too).
 
     As numbers, 1 and 1.0 are the same label: pandas writes whole numbers with a fraction where a row has no label. As
     texts they are not, because `401` and `401.0` are different codes.
     """
-    floats = pa.types.is_floating(column.type)
-    if floats:
+    floats = pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
+    if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-    text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
+    text = pc.utf8_trim(composed(pc.cast(column, pa.string())), characters=AROUND)
     text = whole(text) if floats else text
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
 
 
+def composed(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts [rows] in the form NFC. pyarrow 25's own function for it decomposes them."""
+    if pc.all(pc.string_is_ascii(text)).as_py() is not False:
+        return text
+    given = pc.unique(text).drop_null()
+    forms = pa.array([unicodedata.normalize("NFC", value) for value in given.to_pylist()], pa.string())
+    return pc.take(forms, pc.index_in(text, value_set=given))
+
+
 def spelled_alike(name: str) -> str:
     """A label without its case and with one space between words: labels that are equal after this are the same."""
-    return re.sub(r"[\s_-]+", " ", name.strip()).casefold()
+    return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFC", name).strip(AROUND)).casefold()
 
 
 def whole(text: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -119,7 +136,7 @@ def without_labels(columns: Given, stated: Stated, notes: list[str]) -> Given:
     nothing = [name for name in WITHOUT if name not in known]
     if any(len(value) == 1 and not value.isalnum() and value != "-" for value in counted):
         nothing = [name for name in nothing if name != "-"]  # + and - are labels
-    nothing += [r"\n"] * (r"\n" not in known)
+    nothing += [name for name in (r"\n", *ERRORS) if name not in known]
     given = [value for value in counted if value.casefold() not in (*NOT_A_NUMBER, *nothing)]
     if given and all(re.fullmatch(PLAIN, value) for value in given):
         nothing += [name for name in NOT_A_NUMBER if name not in known]

@@ -86,7 +86,7 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
         (("query", "passage"), ("label",), "classification"),
     ),
     "a bar in one name": ({"text": SUBJECTS, "topic": cycle("a|b", "c")}, (("text",), ("topic",), "classification")),
-    "commas": ({"text": SUBJECTS, "topic": cycle("a, b", "a", "b")}, (("text",), ("topic",), "classification")),
+    "commas": ({"text": SUBJECTS, "topic": cycle("a, b", "a", "c")}, (("text",), ("topic",), "classification")),
     "unlabelled rows": (
         {"text": SUBJECTS, "label": cycle("a", "b", "", "")}, (("text",), ("label",), "classification"),
     ),

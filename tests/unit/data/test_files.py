@@ -179,7 +179,7 @@ SETTINGS: dict[str, tuple[str, str | None, str]] = {
     "glob": ("no*.csv", None, "matches no file"),
     "glob of a folder": ("fold*", None, "matches no file"),
     "workbook": ("f.xlsx", None, "export its sheet as CSV"),
-    "zip": ("f.zip", None, "export it as CSV"),
+    "zip": ("f.zip", None, "; decompress it"),
     "no extension": ("plain", None, "must end with .csv"),
     "compressed parquet": ("f.parquet.gz", None, "decompress it"),
     "unknown protocol": ("nosuch://a/b.csv", None, "Protocol not known"),
