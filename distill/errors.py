@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,9 +34,11 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-_USER = re.compile(r"""(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://[^/\s'"]*@""")
+_USER = re.compile(r"""(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://[^/\s'"]{0,1000}@""")
 """User and password; in Azure's addresses the name of a container stands there."""
-_QUERY = re.compile(r"""(://[^\s?'"]*\?)(?=[\w.~%-]+=)(?:(?!,\w[\w+.-]*://)(?![,;:.)\]]+(?:\s|$))[^\s'"])*""")
+_QUERY = re.compile(
+    r"""(://(?:(?!://)[^\s?'"]){0,4000}\?)(?=[\w.~%-]+=)(?:(?!,\w[\w+.-]*://)(?![,;:.)\]]+(?:\s|$))[^\s'"])*"""
+)
 """What follows the `?` of an address, such as a signature, up to the next address or the end of the sentence. A `?`
 without a name and `=` may be part of a pattern of file names."""
 
@@ -144,6 +147,21 @@ def listen() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, interrupt)
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """As `listen` within the block, in the main thread; others get no signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    listen()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
 def reason(error: BaseException) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 from collections.abc import Callable, Collection, Iterator
 from typing import NoReturn
 
-from distill.errors import ConfigError, UserError, discreet, printable
+from distill.errors import ConfigError, UserError, discreet, listening, printable
 from distill.runtime import quoting
 
 
@@ -33,14 +34,15 @@ def say(*lines: str) -> None:
 
 
 def exit_code(command: Callable[[], object], shown: Callable[[str], str] = str, stopped: str = "stopped") -> int:
-    """Run a command. 0, 2 after an error that the user can correct, 130 after Ctrl-C.
+    """Run a command. 0, 2 after an error that the user can correct, 130 after Ctrl-C, 143 after SIGTERM.
 
     Args:
         shown: what is printed of the message of an error.
         stopped: what is printed after Ctrl-C.
     """
     try:
-        command()
+        with listening():
+            command()
     except UserError as error:
         say(*map(shown, error.messages))
         return 2
@@ -49,9 +51,9 @@ def exit_code(command: Callable[[], object], shown: Callable[[str], str] = str, 
             raise
         say(f"distill: got no package {error.name}; must be installed for this command; run {quoting.install()}")
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         say(stopped)
-        return 130
+        return 128 + getattr(error, "number", signal.SIGINT)
     return 0
 
 

@@ -197,8 +197,8 @@ def _tokens(
     """The tokens of consecutive parts of the rows; each part is one list of texts, or two for pairs."""
     with cutting(tokenizer):
         for texts in parts:
-            if len(texts) == 2 and not separates(tokenizer):
-                texts = [texts[0], [f"\n{text}" for text in texts[1]]]
+            if len(texts) == 2 and (between := separator_of(tokenizer)):
+                texts = [texts[0], [between + text for text in texts[1]]]
             out = tokenizer(
                 *texts, truncation=True, max_length=max_length, return_attention_mask=False, return_token_type_ids=True
             )
@@ -268,6 +268,9 @@ def _labels(dataset: Dataset) -> NDArray[Any] | None:
     return values.astype(np.float32 if values.dtype.kind == "f" else np.int64)
 
 
+PAIR_SEPARATOR = "distill_pair_separator"
+"""Setting of a tokenizer that puts no special token between the texts of a pair, of models that this project trained:
+without it the texts would run into one another. A model that others trained has read them so."""
 _separates: WeakKeyDictionary[Any, dict[tuple[int, int], bool]] = WeakKeyDictionary()
 """Tokenizer -> numbers of special tokens around a text and around a pair -> whether some are between the texts."""
 
@@ -284,6 +287,11 @@ def separates(tokenizer: PreTrainedTokenizerBase) -> bool:
         text = [index for index, flag in enumerate(special) if not flag]
         found[numbers] = not text or any(special[text[0] : text[-1] + 1])
     return found[numbers]
+
+
+def separator_of(tokenizer: PreTrainedTokenizerBase) -> str:
+    """The text between the texts of a pair, which is kept with the tokenizer of a model that was trained with it."""
+    return str(getattr(tokenizer, "init_kwargs", {}).get(PAIR_SEPARATOR, ""))
 
 
 def offsets_of(lengths: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -315,7 +315,8 @@ def stored(made_from: list[Any], make: Callable[[Path], None]) -> pa.Table:
     except OSError as error:
         raise UserError(
             f"{error.filename or 'cache.dir'}: got {error.strerror or error}; must be writable, on a disk with "
-            "free space; free some, or set cache.dir=FOLDER"
+            "free space, and within the limit of ulimit -f; free some, or set cache.dir=FOLDER in a run, and "
+            "XDG_CACHE_HOME=FOLDER before other commands"
         ) from error
     return pa.ipc.open_file(pa.memory_map(str(entry / _ROWS))).read_all()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distill.data.encode import Encoded, Spans, flattened, separates
+from distill.data.encode import Encoded, Spans, flattened, separator_of
 from distill.data.task_types import MISSING
 from distill.data.task_types.answers import NONE
 from distill.data.tokens import cutting, types_of
@@ -40,8 +40,7 @@ def encode_questions(
     parts, labels = list[tuple[Any, ...]](), list[NDArray[np.int64]]()
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
     most, stride = max(1, room // 2), max(0, min(max_length // OVERLAP, room - room // 2 - 1))
-    # Without a separator the texts would run into one another.
-    lead = "" if separates(tokenizer) else "\n"
+    lead = separator_of(tokenizer)
     with cutting(tokenizer):
         for start in range(0, len(questions), _AT_ONCE):
             rows = slice(start, start + _AT_ONCE)

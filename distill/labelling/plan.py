@@ -20,6 +20,8 @@ from distill.runtime.storage import atomic, file_hashes, locks
 from distill.runtime.storage.strict_json import read_json
 
 SCHEMA = 3
+LARGEST = 1 << 31
+"""Bytes of a plan: that of a billion rows of text in small units has a quarter of it."""
 
 Part = tuple[int, int, int]
 """Number of rows of a unit, and where they stand: row group and rows of it before them; first byte and end of their
@@ -133,7 +135,7 @@ class Plan:
     @property
     def text(self) -> str:
         """As it is stored."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2)
+        return json.dumps({"schema": SCHEMA, **asdict(self)})
 
     @property
     def units(self) -> list[Unit]:
@@ -175,7 +177,15 @@ def stored(folder: Path) -> Plan | None:
                 "another"
             )
         return None
-    found = read_json(file)
+    try:
+        found = read_json(file, LARGEST)
+        if not isinstance(found, dict):
+            raise ValueError(f"a {type(found).__name__}")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"label.out: got {file}, which cannot be read ({str(error)[:100]}); must be as it was written; remove the "
+            "folder, or choose another"
+        ) from error
     if found.pop("schema", None) != SCHEMA:
         raise ConfigError(
             f"label.out: got {folder}, which another version of distill has begun; must be a new folder; choose another"

@@ -11,6 +11,8 @@ from distill.errors import DataError, UserError
 SAVED = "a folder that transformers loads; save model and tokenizer into it with save_pretrained"
 """Rule and advice of the errors on files that cannot be loaded."""
 
+LARGEST = 2**28
+"""Bytes of a file of settings, or of a vocabulary. A file with holes may be large without space on a disk."""
 _POINTER = b"version https://git-lfs"
 """With which a file begins that Git LFS puts into the place of a large one."""
 
@@ -37,6 +39,16 @@ def readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
         check_pointer(path)
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise DataError(f"{path}: got files that cannot be loaded ({reason}); must be {needed}") from error
+
+
+def check_size(file: Path) -> None:
+    """Raise DataError for a file of more than `LARGEST` bytes, which would be read into memory as a whole."""
+    with suppress(OSError):
+        if (size := file.stat().st_size) > LARGEST:
+            raise DataError(
+                f"{file}: got {size >> 20:,} MiB; must be at most {LARGEST >> 20} MiB, as every file of settings and "
+                "every vocabulary is; copy or download the folder again"
+            )
 
 
 def check_pointer(path: str | Path) -> None:

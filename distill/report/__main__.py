@@ -7,12 +7,13 @@ For the folder of a single run, the reports of that run are written again from i
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from distill.errors import ConfigError, UserError, printable, printable_lines, reason
+from distill.errors import ConfigError, UserError, listening, printable, printable_lines, reason
 from distill.report import read_one, read_runs, write_overview, write_pages
 from distill.report.choose import Ask, choice, parsed
 from distill.report.export import write_csv, write_json_rows
@@ -55,6 +56,15 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         arguments: the words after the command; those of `sys.argv` by default.
         prog: the command as the user typed it, for messages.
     """
+    try:
+        with listening():
+            return _main(arguments, prog)
+    except KeyboardInterrupt as error:
+        print("stopped", file=sys.stderr)
+        return 128 + getattr(error, "number", signal.SIGINT)
+
+
+def _main(arguments: Sequence[str] | None, prog: str) -> int:
     try:
         given = parser(prog).parse_args(arguments)
         if given.choose or given.csv is not None or given.json is not None:

@@ -38,7 +38,7 @@ def _block(block: Block) -> str:
             assert_never(block)
 
 
-_INTERVAL = r"\[(?=[^\]]*\d)[-+\d., %]+\](?![(\[:])"
+_INTERVAL = r"\[(?=[-+., %]{0,20}\d)[-+\d., %]{1,80}\](?![(\[:])"
 """An interval in brackets, which cannot be a link, stays unescaped."""
 _MARKS = re.compile(rf"(?P<kept>{_INTERVAL})|[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}

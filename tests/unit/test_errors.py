@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from distill.errors import (
+    SIGNALS,
     ConfigError,
     DataError,
     Problem,
     Stopped,
     UserError,
     discreet,
+    listening,
     printable,
     printable_lines,
     refuse,
@@ -78,3 +82,25 @@ def test_errors_of_one_kind_are_reworded(error: type[UserError], changed: bool) 
 def test_a_problem_about_a_list_is_hashed() -> None:
     problems = [Problem("tasks.labels", ["a"], "be others", "leave it out") for _ in range(2)]
     assert list(dict.fromkeys(problems)) == problems[:1]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("://" * 100_000, "://" * 100_000),
+        ("https://" + "a" * 900_000, "https://" + "a" * 900_000),
+        ("ftp://x?b=1 " * 20_000, "ftp://x?... " * 20_000),
+    ],
+    ids=["no address", "one address", "many addresses"],
+)
+def test_long_texts_of_addresses_are_read_once(text: str, shown: str) -> None:
+    """The first took minutes."""
+    assert discreet(text) == shown
+
+
+def test_signals_end_a_command_as_ctrl_c_does_and_are_put_back() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with pytest.raises(KeyboardInterrupt) as ended, listening():
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.number == signal.SIGTERM  # type: ignore[attr-defined]
+    assert [signal.getsignal(number) for number in SIGNALS] == before

@@ -79,6 +79,12 @@ def _run(options: argparse.Namespace) -> None:
     asked = {"backend": options.backend} | ({"windows": True} if options.windows else {})
     own = told_apart(options.a, options.b, options.file, columns | asked)
     if options.output is not None:
+        for model in (options.a, options.b):
+            if Path(options.output).resolve().is_relative_to(Path(model).resolve()):
+                raise ConfigError(
+                    f"--output: got {options.output}, a folder of the model {model}; must be another, as its files "
+                    "would be part of the model; leave it out, or choose another"
+                )
         check(options.output, own, overwrite=options.overwrite)
     messages = Console(stderr=True)
     silence()

@@ -13,7 +13,7 @@ from distill.config.loads import BATCH, LOADS, SINGLE
 from distill.config.schemes import Scheme
 from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.task_types.detecting import detectable
-from distill.deploy.export.sample import sampled
+from distill.deploy.export.sample import hashed
 from distill.errors import ConfigError, DataError
 from distill.models.families import max_length
 from distill.models.families.foreign import check_adapter
@@ -112,7 +112,7 @@ class Record:
     load: str = BATCH
     """The load for which an artifact is chosen by default, one of `LOADS`."""
     weights: str | None = None
-    """`sample.sampled` of the float32 weights, from which the artifacts were made; None if unknown."""
+    """`sample.hashed` of the float32 weights, from which the artifacts were made; None if unknown."""
 
 
 def of_task(
@@ -220,7 +220,7 @@ def write(folder: Path, record: Record | Heads) -> None:
     content |= {"kind": record.kind.name, "labels": record.labels, "columns": record.columns}
     content |= {"max_length": record.max_length, "threshold": record.threshold, "range": record.range}
     content |= {"choices": record.choices} if record.choices else {}
-    weights = sampled(folder)
+    weights = hashed(folder)
     content |= {} if weights is None else {"weights": weights}
     content |= {} if record.tokens is None else {"tokenizer": {"library": LIBRARY, **asdict(record.tokens)}}
     atomic.write_json(folder / FILE, content | proved | {"artifacts": artifacts})

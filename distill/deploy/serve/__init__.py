@@ -23,7 +23,7 @@ from distill.data.windows import windows as layout_of
 from distill.deploy.export import cross_encoder
 from distill.deploy.export.record import FILE, Entry, Record, located, read, read_any
 from distill.deploy.export.record import Heads as HeadsRecord
-from distill.deploy.export.sample import WEIGHTS, sampled
+from distill.deploy.export.sample import ALL, WEIGHTS, hashed
 from distill.deploy.serve import tokens
 from distill.deploy.serve.heads import Head, Heads
 from distill.deploy.serve.model import Model
@@ -183,7 +183,8 @@ def _check_unchanged(folder: Path, stored: Record, entry: Entry) -> None:
             f"{file}: got the labels {', '.join(names[:20])}, and {', '.join(stored.labels[:20])} in {FILE}; must be "
             "the same in both; correct one of them"
         )
-    if BACKENDS[entry.backend].loads != "transformers" and sampled(folder) not in (None, stored.weights):
+    known = stored.weights.startswith(ALL) and BACKENDS[entry.backend].loads != "transformers"
+    if known and hashed(folder) not in (None, stored.weights):
         raise DataError(
             f"{folder}: got weights in {WEIGHTS} that were changed after the export, from others than which its "
             f"artifact {entry.name} was made; must be the same; export the model again, or use --backend torch, which "

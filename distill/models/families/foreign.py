@@ -10,6 +10,7 @@ from typing import Any
 
 from distill.errors import DataError
 from distill.models.families.records import FAMILIES
+from distill.models.readable import check_size
 from distill.runtime import quoting
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -24,6 +25,8 @@ PEFT_CLASSES = {
 }
 """`task_type` of an adapter -> the class of peft that loads it with its base."""
 LABELLED = ("SEQ_CLS", "TOKEN_CLS")
+UNMERGEABLE = ("PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "ADAPTION_PROMPT", "CPT")
+"""`peft_type` of adapters that change no weights of their base."""
 
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 OTHER_FRAMEWORKS = {"tf_model.h5": "TensorFlow", "tf_model.h5.index.json": "TensorFlow", "flax_model.msgpack": "Flax"}
@@ -44,12 +47,23 @@ def check_adapter(folder: Path) -> None:
     )
     kept = ", or remove this file if the weights contain it already" if beside else ""
     got = f"{file}: got an adapter of peft{beside}, trained on {base}; must be one model, which an adapter alone is not"
+    if str(settings.get("peft_type")) in UNMERGEABLE:
+        raise DataError(
+            f"{got}; an adapter of type {settings['peft_type']} cannot be merged into its base; train one with "
+            "LoraConfig, or the whole model"
+        )
     if (lost := _lost(folder, settings, base)) is not None:
         raise DataError(
             f"{got}; neither the adapter nor its base has {lost}, which was random when it was trained, so that it "
             f"cannot be merged; train it again with modules_to_save=['{lost.rpartition('.')[2]}', 'classifier']"
         )
-    raise DataError(f"{got}{kept}; merge it with {python(_merging(folder, settings, base))}")
+    names = ""
+    if settings.get("task_type") in LABELLED or _outputs(folder) is not None:
+        names = (
+            "; an adapter has neither names of labels nor problem_type, so add id2label={0: 'NAME', 1: 'NAME'} behind "
+            "num_labels, and problem_type='multi_label_classification' if a text may have several"
+        )
+    raise DataError(f"{got}{kept}; merge it with {python(_merging(folder, settings, base))}{names}")
 
 
 def _lost(folder: Path, settings: dict[str, Any], base: Any) -> str | None:
@@ -77,9 +91,11 @@ def _names(files: Iterable[Path]) -> Iterator[str]:
 def _merging(folder: Path, settings: dict[str, Any], base: Any) -> str:
     """The program that merges an adapter into its base."""
     task = str(settings.get("task_type"))
-    name = PEFT_CLASSES.get(task, "AutoPeftModel")
+    mapped = str((settings.get("auto_mapping") or {}).get("base_model_class", ""))
+    ends = (each for each in PEFT_CLASSES.values() if mapped.endswith(each.removeprefix("AutoPeftModel")))
+    name = PEFT_CLASSES.get(task) or next(ends, "AutoPeftModel")
     source, target = str(folder), f"{str(folder).rstrip('/')}-merged"
-    outputs = _outputs(folder) if task in LABELLED else None
+    outputs = _outputs(folder)
     labels = "" if outputs is None else f", num_labels={outputs}"
     own = any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt", "tokenizer_config.json"))
     tokenizer = source if own or not base else str(base)
@@ -146,6 +162,8 @@ def check_formats(folder: Path, has_weights: bool) -> None:
 
 
 def _json(file: Path) -> dict[str, Any]:
+    if file.is_file():
+        check_size(file)
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

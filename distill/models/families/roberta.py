@@ -15,6 +15,7 @@ ROBERTA = Family(
     embeddings="embeddings.word_embeddings",
     mlm_head=("lm_head",),
     head="classifier.out_proj",
+    token_types=True,
     max_length=position_table_after_padding,
     bert_like=BertLike(mlm_dense="lm_head.dense", mlm_norm="lm_head.layer_norm", mlm_bias="lm_head.bias"),
     published={"type_vocab_size": 1},

@@ -110,6 +110,7 @@ JINA_V3 = Family(
     embeddings="embeddings.word_embeddings",
     mlm_head=("lm_head",),
     head="classifier.out_proj",
+    token_types=True,
     scores=rotated_scores,
     rotary=True,
     without=(CHOICES,),

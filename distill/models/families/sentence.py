@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from distill.errors import DataError
+from distill.models.families.weights import check_inside
+from distill.models.readable import check_size
 from distill.runtime import quoting
 from distill.runtime.storage.atomic import read_json
 
@@ -24,6 +27,8 @@ OF_CROSS_ENCODERS = ("sentence_transformers", "sbert_ce_default_activation_funct
 """Entries of config.json that mark cross-encoders. Until version 5 they had no list of modules; the second entry is
 from before version 4."""
 
+_OF_TASK = re.compile("For.*(Classification|MultipleChoice|QuestionAnswering)")
+"""Classes of models with a head for a task."""
 _PACKAGE, _TOKENS = "sentence_transformers.", "token_embeddings"
 _FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 
@@ -66,8 +71,15 @@ class Reading:
 
 
 def is_listed(folder: str | Path) -> bool:
-    """Whether a folder lists modules, as folders of sentence-transformers do."""
-    return (Path(folder) / MODULES).is_file()
+    """Whether a folder lists modules, as folders of sentence-transformers do, and its model is read by them.
+
+    A classifier that was saved over an embedder is not, unless it is a cross-encoder.
+    """
+    if not (Path(folder) / MODULES).is_file():
+        return False
+    named = settings_of(Path(folder) / "config.json").get("architectures")
+    head = any(_OF_TASK.search(str(name)) for name in named if name) if isinstance(named, list) else False
+    return not head or of_cross_encoder(folder)
 
 
 def reading(folder: str | Path) -> Reading:
@@ -81,7 +93,7 @@ def reading(folder: str | Path) -> Reading:
 
 
 def _reading(folder: Path) -> Reading:
-    if not (folder / MODULES).is_file():
+    if not is_listed(folder):
         return Reading()
     every = ((folder / name, settings_of(folder / name)) for name in READING)
     file, settings = next(((file, found) for file, found in every if found), (folder / LENGTHS, {}))
@@ -172,6 +184,8 @@ def modules_of(file: Path) -> list[tuple[str, str]]:
         name, path = module["type"], PurePosixPath(module["path"])
         if path.is_absolute() or ".." in path.parts:
             raise DataError(f"{file}: got the path {path}; must be a folder in the model's folder; correct it")
+        for each in (file.parent / path, *(file.parent / path).glob("*")) if module["path"] else ():
+            check_inside(file.parent, each)
         result.append((name.rpartition(".")[2] if name.startswith(_PACKAGE) else name, module["path"]))
     return result
 
@@ -190,6 +204,7 @@ def settings_in(file: Path) -> dict[str, Any]:
 
 
 def _json(file: Path) -> Any:
+    check_size(file)
     try:
         return read_json(file)
     except (OSError, ValueError, RecursionError) as error:

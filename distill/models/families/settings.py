@@ -36,6 +36,17 @@ NEEDED = {
 }
 """Setting -> the values that it may have."""
 
+_PADDED = "by which its head reads padding where texts of several lengths are in a batch"
+NEEDED_OF: dict[str, dict[str, Needed]] = {
+    "xlnet": {
+        "summary_type": Needed((None, "last"), "last", _PADDED),
+        "attn_type": Needed((None, "bi"), "bi", "because transformers computes others for one text at a time alone"),
+    },
+}
+"""Type -> setting -> the values that it may have in models of this type."""
+CHOOSING_BY_FIRST = Needed((None, "first"), "first", _PADDED)
+"""`summary_type` of ELECTRA's head for multiple choice; its other heads read the first token whatever is set."""
+
 OLD: dict[str, dict[str, tuple[str, Any]]] = {
     "nomic_bert": {
         "n_embd": ("hidden_size", 768),
@@ -73,7 +84,10 @@ def check_settings(file: Path, config: Mapping[str, Any]) -> None:
     _check_first(file, config)
     record = FAMILIES.get(str(config.get("model_type")))
     encoder = record is not None and record.layer is not None
-    for name, needed in NEEDED.items():
+    own = NEEDED_OF.get(str(config.get("model_type")), {})
+    if "ElectraForMultipleChoice" in (config.get("architectures") or ()):
+        own = {"summary_type": CHOOSING_BY_FIRST}
+    for name, needed in {**NEEDED, **own}.items():
         got = config.get(name)
         rotary = record is not None and record.rotary
         if name == POSITIONS and rotary and got in ROTARY:

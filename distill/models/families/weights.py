@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from distill.errors import DataError
-from distill.models.families.foreign import check_adapter, check_formats
+from distill.models.families.foreign import ADAPTER, check_adapter, check_formats
 from distill.models.families.settings import check_settings
-from distill.models.readable import check_pointer
+from distill.models.readable import check_pointer, check_size
 from distill.runtime import quoting
 
 CONFIG = "config.json"
@@ -21,6 +21,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 READ = (".json", ".txt", ".model", ".safetensors", ".bin", ".codes", ".vocab", ".tiktoken", ".spm")
 """Endings of the files of models and tokenizers. Model cards, pictures, and states of a training have others."""
 _TEMPLATE = ".jinja"
+_WEIGHTS = (".safetensors", ".bin")
 FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 """Number formats of weights that need no scales."""
 
@@ -144,6 +145,8 @@ def check_links(folder: str | Path) -> None:
         for file in sorted(Path(folder).glob(pattern)):
             if file.suffix in (*READ, _TEMPLATE):
                 check_inside(Path(folder), file)
+                if file.suffix not in _WEIGHTS:
+                    check_size(file)
 
 
 @contextmanager
@@ -178,6 +181,6 @@ def tensors_of(folder: str | Path) -> dict[str, Tensor]:
 
 def _checkpoint(folder: Path) -> str:
     """Advice to take the last checkpoint of a training by transformers, if the folder has one."""
-    names = (path.parent.name for path in folder.glob(f"checkpoint-*/{CONFIG}"))
+    names = [path.parent.name for name in (CONFIG, ADAPTER) for path in folder.glob(f"checkpoint-*/{name}")]
     numbers = [int(name.partition("-")[2]) for name in names if name.partition("-")[2].isdigit()]
     return f"take its last checkpoint, {folder}/checkpoint-{max(numbers)}, or " if numbers else ""

@@ -181,6 +181,14 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
     return loaded
 
 
+LAST_TOKENS = ("qwen2", "qwen3", "gemma2", "gemma3_text")
+"""Types of decoders whose classifiers read the last token of a text that does not pad."""
+
+
+def _classifies(config: Any) -> bool:
+    return any("ForSequenceClassification" in str(name) for name in config.architectures or ())
+
+
 def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> None:
     """Check that the tokenizer belongs to the model.
 
@@ -199,6 +207,14 @@ def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> 
         raise ConfigError(f"{key}: got a tokenizer without a padding token; must have one; set pad_token and save it")
     if families.family_of(config).layer is not None and config.pad_token_id is None:
         raise ConfigError(f"{key}: got a config without pad_token_id; must have one; set it and save the config")
+    by_padding = families.family_of(config).name in LAST_TOKENS and _classifies(config)
+    both = {config.pad_token_id, tokenizer.pad_token_id} - {None}
+    if by_padding and len(both) > 1 and tokenizer("a")["input_ids"][-1] in both:
+        raise ConfigError(
+            f"{key}: got a tokenizer that pads with token {tokenizer.pad_token_id}, and a model that finds the last "
+            f"token of a text by token {config.pad_token_id}; must be the same; set pad_token of the tokenizer to the "
+            "one that the model was trained with, and save it"
+        )
     after_padding = families.family_of(config).max_length is position_table_after_padding
     if after_padding and tokenizer.pad_token_id != config.pad_token_id:
         raise ConfigError(

@@ -24,14 +24,19 @@ from distill.models.teacher.files import quiet
 
 BUFFERS = re.compile(r"(^|\.)(embeddings\.(position_ids|token_type_ids)|rotary_emb\.inv_freq)$")
 """Tensors that older versions of transformers stored although they follow from the config."""
-UNUSED = re.compile(
-    r"(.*\.)?pooler\.|cls\.(predictions\.|seq_relationship\.|weight$)|head\.(linear1|linear2|decoder)\.|lm_head\.|"
+PRETRAINED = re.compile(
+    r"(\w+\.)?pooler\.|cls\.(predictions\.|seq_relationship\.|weight$)|head\.(linear1|linear2|decoder)\.|lm_head\.|"
     r"vocab_(transform|layer_norm|projector)\.|"
     r"generator_(predictions|lm_head)\.|discriminator_predictions\.|lm_predictions\.|mask_predictions\.|predictions\.|"
-    r"sop_classifier\.|lm_loss\.|final_logits_bias$|decoder\.(weight|bias)$|(head\.)?dense\.|head\.norm\.|classifier\.|"
+    r"sop_classifier\.|lm_loss\.|final_logits_bias$|decoder\.(weight|bias)$"
+)
+"""Tensors of an encoder's pooler and of heads for pretraining, which a model may have besides its own."""
+UNUSED = re.compile(
+    rf"(.*\.)?pooler\.|{PRETRAINED.pattern}|(head\.)?dense\.|head\.norm\.|classifier\.|"
     r"pre_classifier\.|score\.|logits_proj\.|sequence_summary\.|classification_head\.|qa_outputs\."
 )
-"""Tensors of poolers and of heads for other tasks, which a model may have besides its own."""
+"""The same, and tensors of heads for other tasks, for a model whose own head is new. Beside a head they would be layers
+of it, of a class that computes something else."""
 
 
 def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -> tuple[Any, set[str], set[str]]:
@@ -74,7 +79,7 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
         with torch.no_grad():  # transformers leaves data2vec's as the memory was
             model.get_parameter(shape.mlm_bias).zero_()
     wrong = sorted(missing) if claimed else _not_new(part, missing)
-    strange = {name for name in unused if not _is_leftover(part, name)}
+    strange = {name for name in unused if not _is_leftover(part, name, PRETRAINED if claimed else UNUSED)}
     if wrong or strange:
         raise _incomplete(path, part, wrong, sorted(strange))
     if families.family_of(model).outer:
@@ -141,11 +146,11 @@ def _both(layer: str) -> tuple[str, str]:
     return f"{layer}.weight", f"{layer}.bias"
 
 
-def _is_leftover(model: Any, name: str) -> bool:
-    """Whether a tensor that the model does not use is of a head for another task, or follows from the config."""
+def _is_leftover(model: Any, name: str, leftovers: re.Pattern[str]) -> bool:
+    """Whether a tensor that the model does not use is one of `leftovers`, or follows from the config."""
     if BUFFERS.search(name):
         return True
-    found = UNUSED.match(name)
+    found = leftovers.match(name)
     if name == "cls.weight" and not families.family_of(model).outer:
         return False  # a head of another kind: only UltraBERT's language-model head is published under this name
     return found is not None and not _has(model, found[0].rstrip("."))

@@ -10,7 +10,9 @@ from typing import Any
 
 from distill.config import NO_TEACHER, Config, Teacher
 from distill.config.plan import STATIC
+from distill.data.encode import PAIR_SEPARATOR, separates
 from distill.models import families, student, teacher
+from distill.models.families.head import stored_head
 from distill.pipeline.context.fingerprints import of_corpus, of_models
 from distill.runtime.machine import Machine
 from distill.runtime.storage import atomic, run_folder
@@ -124,6 +126,8 @@ class GivenModels:
         for tokenizer, folder in zip(loaded, self.teachers, strict=True):
             left = families.family_of(teacher.read_config(folder, self.key)).pads_left
             tokenizer.padding_side = "left" if left else "right"
+            if not separates(tokenizer) and stored_head(folder) is None:
+                tokenizer.init_kwargs[PAIR_SEPARATOR] = "\n"
         return loaded
 
     @functools.cached_property

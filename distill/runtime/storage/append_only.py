@@ -55,6 +55,6 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 def _parsed(line: bytes) -> Any:
     try:
-        return json.loads(line)
+        return atomic.loads(line)
     except ValueError:
         return None

@@ -190,7 +190,15 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises ValueError if it is not JSON."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    return loads(path.read_text(encoding="utf-8"))
+
+
+def loads(text: str | bytes) -> Any:
+    """The value of JSON. Raises ValueError for other text, and for JSON that is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("JSON that is nested too deeply") from None
 
 
 @contextmanager

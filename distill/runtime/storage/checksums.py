@@ -181,5 +181,5 @@ def _parsed(at: Path) -> dict[str, Any] | None:
         inside = not any(PurePosixPath(name).is_absolute() or ".." in name.split("/") for name in stored["files"])
         right = isinstance(stored["whole"], bool) and stored["of_files"] == _of_files(stored["files"])
         return stored if right and inside else None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -52,7 +52,7 @@ def read(path: Path, kind: type[T]) -> T:
         FileNotFoundError: without the file.
     """
     try:
-        return msgspec.convert(json.loads(path.read_bytes()), kind)
+        return msgspec.convert(atomic.loads(path.read_bytes()), kind)
     except (ValueError, msgspec.ValidationError) as error:
         raise ConfigError(
             f"{path}: got {error}; must be {kind.__name__} as this version of distill writes it; set output=NEW_FOLDER"

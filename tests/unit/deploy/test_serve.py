@@ -18,7 +18,7 @@ from distill.data.task_types import TASK_TYPES
 from distill.deploy import serve
 from distill.deploy.export.proof import plain_logits
 from distill.deploy.export.record import FILE, Entry, Heads, Record, located, read, write
-from distill.deploy.export.sample import sampled
+from distill.deploy.export.sample import hashed
 from distill.errors import ConfigError, DataError, UserError
 
 Folders = dict[str, Path]
@@ -214,11 +214,11 @@ def test_the_record_is_read_as_it_was_written(copy: Path) -> None:
     entries = (Entry("torch", "fp32", "."), Entry("onnxruntime", "int8", "onnx/x.onnx", 1.13, 8, 128, 0.99, 1.4))
     record = Record("t", TASK_TYPES["regression"], (), ("q", "s"), 64, entries, 0.5, (1.0, 5.0))
     write(copy, record)
-    assert read(copy) == replace(record, weights=sampled(copy))
+    assert read(copy) == replace(record, weights=hashed(copy))
     entries += (Entry("onnxruntime", "fp32", "onnx/y.onnx", single_ms=0.5, thresholds={"a": 0.25, "b": 1e-9}),)
     labels = Record("t", TASK_TYPES["multi_label"], ("a", "b", "c"), ("q", "s"), 64, entries)
     write(copy, labels)
-    assert read(copy) == replace(labels, weights=sampled(copy))
+    assert read(copy) == replace(labels, weights=hashed(copy))
     assert not {"ms", "temperature", "thresholds"} & json.loads((copy / FILE).read_text())["artifacts"][0].keys()
     recorded(copy)
     model = serve.load(copy)

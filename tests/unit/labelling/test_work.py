@@ -15,6 +15,7 @@ import pytest
 from distill.errors import UserError
 from distill.labelling import plan as plans
 from distill.labelling import work as works
+from distill.runtime.storage import strict_json
 from distill.runtime.storage.leases import Leases
 
 
@@ -174,3 +175,23 @@ def test_a_full_disk_is_no_fault_of_a_unit(tmp_path: Path) -> None:
         works.run(work, full, lambda unit: None, lambda line: None)
     assert not work.tried.exists()
     assert not [*work.leases.iterdir()]
+
+
+@pytest.mark.parametrize("content", ["", '{"schema": 3', "[]", "[" * 100_000])
+def test_a_plan_that_cannot_be_read_is_refused_in_one_line(content: str, tmp_path: Path) -> None:
+    (tmp_path / plans.INSIDE).mkdir()
+    (tmp_path / plans.INSIDE / plans.PLAN).write_text(content)
+    with pytest.raises(UserError, match=r"plan\.json, which cannot be read .*; remove the folder, or choose another"):
+        plans.stored(tmp_path)
+
+
+def test_a_plan_of_many_units_is_read_again(tmp_path: Path) -> None:
+    """The limit that holds for files of strangers is 8 MiB."""
+    columns = plans.Columns(text=("text",), label="label", soft="soft")
+    units = tuple((1, number, 0) for number in range(700_000))
+    source = plans.Source("a.csv", "x", "lines", ("text",), ("string",), units)
+    whole = plans.Plan("t", "torch", "fp32", 32, "classification", ("a", "b"), 3, 1, columns, (source,))
+    (tmp_path / plans.INSIDE).mkdir()
+    (tmp_path / plans.INSIDE / plans.PLAN).write_text(whole.text)
+    assert (tmp_path / plans.INSIDE / plans.PLAN).stat().st_size > strict_json.LARGEST
+    assert plans.stored(tmp_path) == whole

@@ -22,7 +22,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 from distill.data.task import task_of_model
 from distill.deploy import serve
 from distill.deploy.export.record import Entry, located, of_task, write
-from distill.deploy.export.sample import sampled
+from distill.deploy.export.sample import hashed
 from distill.errors import ConfigError, DataError, UserError
 from distill.models import teacher
 from distill.models.families.head import stored_head
@@ -233,7 +233,7 @@ def test_labels_that_were_changed_in_one_place_are_refused(exported: Path) -> No
 def test_a_pipe_in_place_of_the_weights_is_not_waited_for(exported: Path) -> None:
     (exported / "model.safetensors").unlink()
     os.mkfifo(exported / "model.safetensors")
-    assert sampled(exported) is None
+    assert hashed(exported) is None
     assert serve.load(exported).backend == "onnxruntime"
 
 
@@ -261,3 +261,16 @@ def test_an_artifact_is_a_file_in_the_folder(kind: str, exported: Path, tmp_path
         os.mkfifo(file)
     with pytest.raises(DataError, match="outside of the model's folder" if kind == "link" else "got no such file"):
         serve.load(exported)
+
+
+def test_rows_of_weights_that_were_changed_are_seen_wherever_they_stand(exported: Path) -> None:
+    serve.load(exported)
+    weights = load_file(exported / "model.safetensors")
+    name = next(name for name in weights if name.endswith("word_embeddings.weight"))
+    weights[name] = weights[name].copy()
+    weights[name][-1, -1] += 1
+    save_file(weights, exported / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(DataError, match="that were changed after the export"):
+        serve.load(exported)
+    change(exported / "distill.json", weights="0" * 32)  # of an older version, which hashed a part of the weights
+    serve.load(exported)

@@ -435,3 +435,20 @@ def set_to(value: Any) -> Callable[[Any, Any], None]:
         inner[key] = value
 
     return change
+
+
+def test_brackets_without_end_are_escaped_at_once() -> None:
+    """They took minutes."""
+    assert markdown.escaped("[" * 60_000) == r"\[" * 60_000
+    assert markdown.escaped("97.1 [96.0, 98.2]") == "97.1 [96.0, 98.2]"
+
+
+def test_ctrl_c_ends_a_report_in_one_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "write_overview", stop)
+    assert command.main([str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "stopped\n"

@@ -224,3 +224,9 @@ def test_links_are_not_followed(run: Path, tmp_path: Path) -> None:
     (run / "link").symlink_to(tmp_path / "mine")
     assert run_folder.mend(run) == []
     assert (tmp_path / "mine" / checksums.SUMS).is_file()
+
+
+@pytest.mark.parametrize("content", ["[" * 200_000, '{"files": ' + "[" * 200_000, "\0" * 9])
+def test_sums_of_any_content_are_damaged_ones(content: str, tmp_path: Path) -> None:
+    (tmp_path / checksums.SUMS).write_text(content)
+    assert checksums._read(tmp_path) is None

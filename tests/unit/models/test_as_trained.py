@@ -1,0 +1,240 @@
+"""Folders that others trained are read as transformers reads them, or refused: pairs of decoders, heads that read
+padding, token types, classes of one's own, files of another model, and adapters."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import shlex
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import distill
+from distill.data.encode import PAIR_SEPARATOR, encode_texts, separates
+from distill.errors import ConfigError, DataError, UserError
+from distill.models import teacher
+
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+SENTENCES: list[str] = TINY["SENTENCES"]
+PAIRS = list(zip(SENTENCES, SENTENCES[1:] + SENTENCES[:1], strict=True))
+
+
+def saved(folder: Path, family: str = "bert", head: str = "SequenceClassification", **settings: Any) -> Path:
+    return Path(TINY["save"](folder, family, head, std=0.4, **{"num_labels": 3} | settings))
+
+
+def expected(folder: Path, rows: list[Any], **how: Any) -> np.ndarray:
+    """Logits of transformers for each row by itself."""
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        every = [
+            model(**tokenizer(*([row] if isinstance(row, str) else row), return_tensors="pt", **how)).logits[0]
+            for row in rows
+        ]
+    return torch.stack(every).numpy()
+
+
+def change(file: Path, **values: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def decoder(folder: Path, **settings: Any) -> Path:
+    """A classifier on Qwen's layers, with a tokenizer that puts nothing around texts."""
+    saved(folder, "qwen3", **settings)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(content | {"post_processor": None}))
+    return folder
+
+
+# ---- pairs of decoders
+
+
+def test_pairs_of_a_given_decoder_are_as_the_tokenizer_makes_them(tmp_path: Path) -> None:
+    """A line break between the texts would be a token that the model has not seen."""
+    folder = decoder(tmp_path / "m")
+    tokenizer = teacher.load_tokenizer(folder)
+    assert not separates(tokenizer)
+    ours = distill.load(folder).outputs(PAIRS)
+    np.testing.assert_allclose(ours, expected(folder, PAIRS), atol=1e-4)
+
+
+def test_pairs_of_a_decoder_that_is_trained_here_have_a_separator_that_is_kept(tmp_path: Path) -> None:
+    tokenizer = teacher.load_tokenizer(decoder(tmp_path / "m"))
+    plain = encode_texts([["two goats"], ["a storm"]], tokenizer, 32)
+    tokenizer.init_kwargs[PAIR_SEPARATOR] = "\n"
+    tokenizer.save_pretrained(tmp_path / "again")
+    kept = teacher.load_tokenizer(tmp_path / "again")
+    parted = encode_texts([["two goats"], ["a storm"]], kept, 32)
+    assert parted.ids.tolist() == tokenizer("two goats", "\na storm")["input_ids"]
+    assert plain.ids.tolist() == tokenizer("two goats", "a storm")["input_ids"]
+
+
+def test_a_decoder_that_would_read_another_token_by_its_tokenizers_padding_is_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "m", "qwen3")
+    end = teacher.load_tokenizer(folder)("a")["input_ids"][-1]
+    change(folder / "config.json", pad_token_id=end)
+    with pytest.raises(ConfigError, match=f"finds the last token of a text by token {end}; must be the same"):
+        distill.load(folder)
+
+
+# ---- heads and inputs
+
+
+@pytest.mark.parametrize("settings", [{"summary_type": "first"}, {"summary_type": "mean"}, {"attn_type": "uni"}])
+def test_xlnet_that_would_read_padding_is_refused(settings: dict[str, str], tmp_path: Path) -> None:
+    folder = saved(tmp_path / "m", "xlnet")
+    change(folder / "config.json", **settings)
+    (name,) = settings
+    with pytest.raises(DataError, match=rf"got {name} \w+; must be (last|bi)"):
+        distill.load(folder)
+
+
+def test_electra_that_chooses_by_another_token_than_the_first_is_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "m", "electra", "MultipleChoice")
+    change(folder / "config.json", summary_type="mean")
+    with pytest.raises(DataError, match="got summary_type mean; must be first"):
+        distill.load(folder)
+    folder = saved(tmp_path / "other", "electra")
+    change(folder / "config.json", summary_type="mean")  # which its classifier does not read
+    np.testing.assert_allclose(distill.load(folder).outputs(SENTENCES), expected(folder, SENTENCES), atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "camembert", "data2vec-text", "jina_embeddings_v3"])
+@pytest.mark.parametrize("types", [1, 2])
+def test_token_types_are_those_that_the_tokenizer_states(family: str, types: int, tmp_path: Path) -> None:
+    """Korean and Chinese models of RoBERTa's type have a tokenizer of BERT's, and two token types."""
+    folder = saved(tmp_path / "m", family, type_vocab_size=types)
+    if types > 1:
+        change(folder / "tokenizer_config.json", model_input_names=["input_ids", "token_type_ids", "attention_mask"])
+    np.testing.assert_allclose(distill.load(folder).outputs(PAIRS), expected(folder, PAIRS), atol=1e-4)
+
+
+@pytest.mark.parametrize("layer", ["dense", "pre_classifier", "head.dense", "score", "logits_proj"])
+def test_a_layer_of_a_class_of_ones_own_is_not_left_out(layer: str, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = saved(tmp_path / "m")
+    weights = load_file(folder / "model.safetensors")
+    wide = weights["classifier.weight"].shape[1]
+    weights |= {f"{layer}.weight": torch.ones(wide, wide), f"{layer}.bias": torch.ones(wide)}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    change(folder / "config.json", architectures=["BertForTicketSequenceClassification"])
+    with pytest.raises(DataError, match=rf"got {layer}\.bias .*which the model has no place for"):
+        distill.load(folder)
+
+
+def test_heads_for_pretraining_beside_a_classifier_are_left_out(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = saved(tmp_path / "m")
+    before = expected(folder, SENTENCES)
+    weights = load_file(folder / "model.safetensors")
+    weights["cls.predictions.bias"] = torch.ones(4)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.warns(UserWarning, match=r"tensors that are not used: cls\.predictions\.bias"):
+        model = distill.load(folder)
+    np.testing.assert_allclose(model.outputs(SENTENCES), before, atol=1e-4)
+
+
+@pytest.mark.parametrize("stated", [{"max_seq_length": 6}, {"max_seq_length": 32, "do_lower_case": True}])
+def test_files_of_an_embedder_do_not_change_a_classifier_that_was_saved_over_it(
+    stated: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = saved(tmp_path / "m")
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "sentence_bert_config.json").write_text(json.dumps(stated))
+    texts = [*SENTENCES, *(text.upper() for text in SENTENCES)]
+    np.testing.assert_allclose(distill.load(folder).outputs(texts), expected(folder, texts), atol=1e-4)
+
+
+# ---- adapters
+
+
+def adapted(folder: Path, config: Any, **settings: Any) -> Path:
+    from peft import get_peft_model
+
+    base = saved(folder / "base", **settings)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(base)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # peft asks transformers for names that it renames
+        get_peft_model(model, config).save_pretrained(folder / "adapter")
+    return folder / "adapter"
+
+
+def test_an_adapter_that_cannot_be_merged_is_refused_so(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=4)
+    with pytest.raises(DataError, match=r"an adapter of type PROMPT_TUNING cannot be merged .* train one with Lora"):
+        distill.load(adapted(tmp_path, config))
+
+
+@pytest.mark.slow
+def test_an_adapter_without_a_task_is_merged_by_the_command_of_its_message(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(
+        target_modules=["query"], modules_to_save=["classifier", "pooler"], init_lora_weights=False
+    )
+    folder = adapted(tmp_path, config)
+    with pytest.raises(DataError, match="neither names of labels nor problem_type") as refused:
+        distill.load(folder)
+    command = str(refused.value).partition("merge it with ")[2].partition("; an adapter has")[0]
+    words = [sys.executable, *shlex.split(command)[1:]]
+    subprocess.run(words, check=True, capture_output=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    assert distill.load(f"{folder}-merged").outputs(SENTENCES).shape == (len(SENTENCES), 3)
+
+
+def test_a_training_with_checkpoints_of_an_adapter_alone_names_the_last(tmp_path: Path) -> None:
+    for number in (10, 20):
+        checkpoint = tmp_path / "out" / f"checkpoint-{number}"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"take its last checkpoint, .*/checkpoint-20"):
+        teacher.read_config(tmp_path / "out")
+
+
+# ---- files that lead elsewhere, or are too large
+
+
+def test_a_module_in_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
+
+    base = saved(tmp_path / "base")
+    model = SentenceTransformer(
+        modules=[Transformer(str(base)), Pooling(32), Dense(32, 16, activation_function=torch.nn.Identity())],
+        device="cpu",
+    )
+    model.save(str(tmp_path / "m"))
+    listed = json.loads((tmp_path / "m" / "modules.json").read_text())
+    for name in ("1_Pooling", "2_Dense"):
+        place = tmp_path / f"of {name}"
+        subprocess.run(["cp", "-r", str(tmp_path / "m"), str(place)], check=True)
+        (place / name).rename(tmp_path / f"outside {name}")
+        (place / "sub").symlink_to(tmp_path / f"outside {name}")
+        changed = [{**each, "path": each["path"].replace(name, "sub")} for each in listed]
+        (place / "modules.json").write_text(json.dumps(changed))
+        with pytest.raises(DataError, match=r"sub: got a link to .*outside of the model's folder"):
+            distill.load(place)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "adapter_config.json", "chat_template.jinja"])
+def test_a_file_of_settings_that_would_fill_the_memory_is_refused(name: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "m")
+    with (folder / name).open("ab") as file:
+        file.truncate(3 << 30)  # with holes, which take no space
+    with pytest.raises(DataError, match=rf"{name}: got 3,072 MiB; must be at most 256 MiB"):
+        distill.load(folder)
