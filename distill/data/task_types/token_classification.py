@@ -160,8 +160,8 @@ def _of_spans(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
         sizes.append(len(words))
     if (types := types_of([*names])) and all(PREFIXES.pattern.fullmatch(each) for each in types):
         raise DataError(
-            f"{where(0)}: got spans with the types {', '.join(types[:8])} in {label}; must be a span for each entity, "
-            "with a type without a prefix; join the words of each, as pipeline(..., aggregation_strategy='simple') does"
+            f"{where(0)}: got spans of {', '.join(types[:8])} in {label}; must be a span for each entity, with a type "
+            "without a prefix; join the words of each, as pipeline(..., aggregation_strategy='simple') does"
         )
     counted = np.array(sizes, np.int64)
     tags = _tags(np.array(numbers, np.int64), counted, pa.array(list(names), pa.string()))
@@ -245,9 +245,7 @@ def _with_outside(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
 def _check_tags(columns: Given, stated: Stated) -> None:
     """Raise ConfigError for tags that would be read as types of spans, and seem to be something else."""
     every = set().union(*map(_names, columns.values())) - {OUTSIDE}
-    if every <= {*stated.known}:
-        return
-    if wrong := half_read(sorted(every)):
+    if not every <= {*stated.known} and (wrong := half_read(sorted(every))):
         others = ", ".join(sorted(every - {*wrong})[:5])
         raise stated.ambiguous(
             f"the tags {', '.join(wrong[:8])}{others and f' beside {others}'}",

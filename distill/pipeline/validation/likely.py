@@ -87,7 +87,7 @@ def value(group: str, given: str) -> str | None:
 def name(key: str, given: str) -> str | None:
     """Advice for a setting under the name that other programs have for it; None for other names."""
     if key in _PRECISIONS and given.lower() == "true":
-        return f"set precision={key}"
+        return f"set {setting('precision', key)}"
     return f"set {command([f'{_OTHER_NAMES[key]}={given}'])}" if key in _OTHER_NAMES else None
 
 

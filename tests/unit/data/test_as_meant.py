@@ -307,7 +307,7 @@ def test_tokens_of_a_pipeline_are_no_spans(tmp_path: Path) -> None:
         }
         for i in range(COUNT)
     ]
-    with pytest.raises(UserError, match=r"got spans with the types B-PER, I-PER .*aggregation_strategy='simple'"):
+    with pytest.raises(UserError, match=r"got spans of B-PER, I-PER .*aggregation_strategy='simple'"):
         load(lines(tmp_path / "a.jsonl", rows))
 
 

@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import Split, Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from distill.data.encode import STORED, Encoded, encode_task
+from distill.data.encode import PAIR_SEPARATOR, STORED, Encoded, encode_task
 from distill.data.sequences import encode_corpus, stored_corpus
 from distill.runtime.storage import cache
 
@@ -152,10 +152,12 @@ def test_regression_labels_are_float32_and_labels_may_be_missing(
     assert encode_task(data.remove_columns("label"), ("a",), tokenizer, 16).labels is None
 
 
-def test_pairs_without_a_separator_get_a_line_break(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_pairs_without_a_separator_get_the_one_that_is_kept_with_the_tokenizer() -> None:
     bare = Tokenizer(WordLevel({"a": 0, "b": 1, "\n": 2, "[UNK]": 3}, unk_token="[UNK]"))
     bare.pre_tokenizer = Split(Regex(r"\S|\n"), "removed", invert=True)
     plain = PreTrainedTokenizerFast(tokenizer_object=bare, unk_token="[UNK]", pad_token="[UNK]")
     data = Dataset.from_dict({"one": ["a b"], "two": ["b"], "label": [0]})
+    assert encode_task(data, ("one", "two"), plain, 9).ids.tolist() == [0, 1, 1]
+    plain.init_kwargs[PAIR_SEPARATOR] = "\n"
     assert encode_task(data, ("one", "two"), plain, 9).ids.tolist() == [0, 1, 2, 1]
     assert encode_task(data, ("one",), plain, 9).ids.tolist() == [0, 1]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from distill.data.collate import MULTIPLE, characters, task_batch
+from distill.data.encode import PAIR_SEPARATOR
 from distill.data.questions import encode_questions
 from distill.data.task_types import ABSENT, MISSING
 from distill.data.task_types.answers import BEST, COLUMNS, END, FIRST, LONGEST, NONE, NULL, narrowed
@@ -144,8 +145,10 @@ class Bytes:
         return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!")
 
 
-def test_a_tokenizer_without_separators_puts_the_context_on_its_own_line() -> None:
+def test_a_tokenizer_without_separators_puts_the_context_behind_the_one_that_is_kept_with_it() -> None:
     tokenizer, context = Bytes(), "né où 😀"
+    assert tokenizer.decode(encode_questions(["😀😀"], [context], tokenizer, 40).ids.tolist()) == f"😀😀{context}"
+    tokenizer.init_kwargs[PAIR_SEPARATOR] = "\n"
     targets = np.empty(1, object)
     targets[0] = spans(3, 5)
     encoded = encode_questions(["😀😀"], [context], tokenizer, 40, targets)

@@ -96,6 +96,7 @@ DIFFERENT: dict[str, Callable[[Path], None]] = {
     "sentence-transformers lower-cases": lambda f: (
         change(f / "tokenizer.json", normalizer=None),
         vectors.write(f, vectors.Vectors(), 16, {}),
+        change(f / "config_sentence_transformers.json", model_type="CrossEncoder"),
         change(f / "sentence_bert_config.json", do_lower_case=True),
     )[-1],
 }
