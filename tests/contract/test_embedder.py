@@ -101,6 +101,7 @@ def dense(tmp_path: Path) -> Path:
 FEW = ["limit=smoke", "tasks.names=[overlap]", "pipeline=[pretrain,export_embedder]", "output=run"]
 
 
+@pytest.mark.slow
 def test_a_teacher_that_does_more_to_its_vectors_is_refused_first(dense: Path, run: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="embedder with Dense after its pooling"):
         run(tmp_path, "embedder", *FEW, "teacher=hub", f"teacher.name={dense}")

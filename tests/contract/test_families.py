@@ -141,7 +141,7 @@ QUICK = ("another family", "from nothing")
 """The others are trained among the slow tests; the unit tests build every one."""
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in STUDENTS]
 )

@@ -97,6 +97,7 @@ def test_models_that_cannot_be_pruned_are_refused(name: str, setting: dict[str, 
         run(tmp_path, "prune", *settings(given))
 
 
+@pytest.mark.slow
 def test_layers_can_be_named(run: Any, tmp_path: Path) -> None:
     import torch
 

@@ -116,7 +116,7 @@ SETTINGS_ALONE = (
 """Recipes whose students are of the shapes of distilbert's or prune's: their ONNX files are not made once more."""
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", [name for name in NAMES if cuts_otherwise(name)])
 def test_nothing_is_cut_but_what_the_recipe_says(recipe: str, run: Any, tmp_path: Path) -> None:
     """The tiny model is never 30 times as fast, so that all is cut that may be."""

@@ -44,6 +44,7 @@ def test_a_discriminator_keeps_its_objective_and_its_head(run: Any, tmp_path: Pa
     assert tuned.config.model_type == "electra"
 
 
+@pytest.mark.slow
 def test_of_another_teacher_the_labels_are_learned_alone(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_model_is_built_in_every_form(form: Form) -> None:
     assert np.isfinite(found).all()
 
 
+@pytest.mark.slow
 def test_forms_of_one_model_answer_alike_and_its_graph_is_exported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     exported: list[Path] = []
     export = untrained.export_onnx

@@ -74,6 +74,7 @@ def scripted(patch: pytest.MonkeyPatch, scores: list[float], chance: float = 50.
     patch.setattr(development_rows.DevelopmentRows, "constant", lambda self, model: True)
 
 
+@pytest.mark.slow
 def test_the_model_is_the_best_of_runs_with_one_rate_each(tuned: Made, trained: Any) -> None:
     """Bit for bit, of runs of their own. None of them has tries, or a score, since the numbers of smoke runs mean
     nothing."""

@@ -57,6 +57,7 @@ def test_the_smaller_vocabulary_is_read_by_all_that_comes_of_it(name: str, run: 
     )
 
 
+@pytest.mark.slow
 def test_a_bound_on_the_tokens_is_kept(run: Any, tmp_path: Path) -> None:
     given = TINY["save"](tmp_path / "teacher", "bert", "", length=130)
     few = ["stages.vocabulary.tokens=5", "pipeline=[finetune_teacher,vocabulary]"]

@@ -442,7 +442,7 @@ __main__.main()
 """
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_what_is_not_a_training_at_once(number: int, tmp_path: Path) -> None:
     subprocess.run([PYTHON, "-c", ""], check=True)  # the first of these processes starts their server

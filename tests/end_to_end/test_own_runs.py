@@ -126,6 +126,7 @@ def scores_as_in_sentence_transformers(folder: Path) -> None:
     np.testing.assert_allclose(model.predict(long)[0]["score"], reader.predict(long)[0], atol=1e-5)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["classification", "multi_label"])
 def test_a_given_teacher_with_the_tasks_head_is_used_as_it_is(kind: str, run: Any, tmp_path: Path) -> None:
     import torch
@@ -218,6 +219,7 @@ def problems(*settings: str, recipe: str = "prune") -> list[str]:
     return validation.settings(config.load_config([f"recipe={recipe}", *SMALL[:-1], "teacher=none", *settings]), recipe)
 
 
+@pytest.mark.slow
 def test_what_a_run_without_a_teacher_needs(run: Any, tmp_path: Path) -> None:
     labels = LABELS["classification"]
     soft = [json.dumps({queue: 1.0}) if i != 5 else "" for i, queue in enumerate(labels)]

@@ -195,6 +195,7 @@ def test_what_a_run_would_read_otherwise_is_refused(run: Any, tmp_path: Path) ->
         run(tmp_path, "prune", *settings, f"tasks.train={file}", "tasks.max_length=32")
 
 
+@pytest.mark.slow
 def test_a_regression_of_a_cross_encoder_whose_scores_are_no_outputs_is_refused(run: Any, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder
 

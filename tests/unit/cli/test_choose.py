@@ -114,6 +114,7 @@ def test_each_kind_of_task_is_ranked_by_scores_of_the_table() -> None:
     assert EVERY.metrics_of("token_classification", "ForTokenClassification", ["de"]) == ["wikiann"]
 
 
+@pytest.mark.slow
 def test_sizes_are_those_that_transformers_counts() -> None:
     for each in EVERY.checkpoints.values():
         assert PAGE["counted"](each) == pytest.approx(each.parameters, rel=0.01), each.name

@@ -228,6 +228,7 @@ def test_is_refused_in_one_line(
     assert not (tmp_path / "outputs").exists()
 
 
+@pytest.mark.slow
 def test_a_plain_teacher_is_of_the_kind_of_its_export(model: Save, tmp_path: Path) -> None:
     """A reranker's config states a regression; only the export's record states that it ranks."""
     teacher = model("ranker", num_labels=1, problem_type="regression", id2label={0: "LABEL_0"}, label2id={"LABEL_0": 0})

@@ -158,6 +158,7 @@ def test_a_finished_unit_is_not_made_again(teacher: Path, rows: Path, capsys: py
     assert [path.name for path in before if before[path] != after[path]] == ["000002.parquet"]
 
 
+@pytest.mark.slow
 def test_another_teacher_and_other_rows_are_refused(
     teacher: Path, rows: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,8 +270,9 @@ def made(folder: Path, number: int) -> None:
         time.sleep(0.002)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="it sends signals")
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", range(3))
 def test_processes_of_which_some_are_killed_make_what_one_makes(seed: int, teacher: Path, rows: Path) -> None:
     """40 units of a row each; SIGKILL for two of four processes while they work, wherever they are."""
     draw = random.Random(seed)
@@ -294,6 +296,7 @@ def test_processes_of_which_some_are_killed_make_what_one_makes(seed: int, teach
     assert not [*(rows / "out" / ".distill-label").glob("*/leases/*")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="it sends signals")
 def test_all_that_worked_may_be_killed_and_a_second_start_finishes(teacher: Path, rows: Path) -> None:
     words = (str(teacher), *FILES, "--rows", "1", "--lease", "1", "--out", "out")

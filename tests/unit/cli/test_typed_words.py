@@ -90,6 +90,7 @@ def test_a_file_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert f"new.csv, which is a file; must be texts; set --file {tmp_path}/new.csv" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_was_quantized_is_loaded_where_nothing_was_timed(tmp_path: Path) -> None:
     model = tiny.save(tmp_path / "m", "bert", "SequenceClassification", num_labels=2)
     distill.quantize(model, "onnxruntime", out=tmp_path / "q")

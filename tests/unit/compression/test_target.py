@@ -63,6 +63,7 @@ def test_a_target_that_no_shape_meets_is_refused(check: Any) -> None:
     check("prune", "target.latency_ms=2")
 
 
+@pytest.mark.slow
 def test_size_targets_are_not_checked_before_the_vocabulary_is_pruned(check: Any) -> None:
     with pytest.raises(ConfigError, match=r"target\.size_mib: got 0\.01; must be >= "):
         check("prune", "target.size_mib=0.01")

@@ -44,7 +44,7 @@ def shingles(text: str) -> set[str]:
     return {text[n : n + near.SHINGLE] for n in range(max(1, len(text) - near.SHINGLE + 1))} if text else set()
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_near_copies_are_those_of_sets(seed: int) -> None:
     random = np.random.default_rng(seed)

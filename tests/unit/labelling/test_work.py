@@ -113,6 +113,7 @@ def test_a_unit_that_vanishes_after_it_was_labelled_is_listed(tmp_path: Path) ->
     assert works.finish(work)[0]["errors"] == ["its file was removed after it was labelled"]
 
 
+@pytest.mark.slow
 def test_a_unit_that_another_process_labelled_meanwhile_is_kept(tmp_path: Path) -> None:
     work = work_of(tmp_path, units=1)
 
@@ -185,11 +186,11 @@ def test_a_plan_that_cannot_be_read_is_refused_in_one_line(content: str, tmp_pat
         plans.stored(tmp_path)
 
 
-def test_a_plan_of_many_units_is_read_again(tmp_path: Path) -> None:
+def test_a_plan_of_any_size_is_read_again(tmp_path: Path) -> None:
     """The limit that holds for files of strangers is 8 MiB."""
     columns = plans.Columns(text=("text",), label="label", soft="soft")
-    units = tuple((1, number, 0) for number in range(700_000))
-    source = plans.Source("a.csv", "x", "lines", ("text",), ("string",), units)
+    names = tuple(f"column {number}" for number in range(600_000))
+    source = plans.Source("a.csv", "x", "lines", names, ("string",), ((1, 0, 0),))
     whole = plans.Plan("t", "torch", "fp32", 32, "classification", ("a", "b"), 3, 1, columns, (source,))
     (tmp_path / plans.INSIDE).mkdir()
     (tmp_path / plans.INSIDE / plans.PLAN).write_text(whole.text)

@@ -364,6 +364,7 @@ def check_damaged(whole: Callable[..., Path], tmp_path: Path, number: int, seed:
     assert refused > number / 2
 
 
+@pytest.mark.slow
 def test_a_random_change_is_refused_or_changes_nothing(whole: Callable[..., Path], tmp_path: Path) -> None:
     check_damaged(whole, tmp_path, 20, seed=1)
 

@@ -230,6 +230,7 @@ def killed(at: int, here: Path, act: Callable[[], object]) -> bool:
     return code != 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_an_entry_is_whole_or_absent_wherever_a_run_is_killed(root: Path, tmp_path: Path) -> None:
     made, run = filled(tmp_path / "made"), run_folder(tmp_path / "run")
