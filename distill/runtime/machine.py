@@ -76,6 +76,14 @@ class Machine:
         if self.waiting is not None:
             torch.distributed.barrier(group=self.waiting)
 
+    def agreed(self, value: bool) -> bool:
+        """The value that the main process has."""
+        if self.waiting is None:
+            return value
+        number = torch.tensor([int(value)])
+        torch.distributed.broadcast(number, 0, group=self.waiting)
+        return bool(number.item())
+
     def single_process(self) -> Machine:
         """The machine for a process that works by itself while the others do other work, and prints only if it is the
         main process."""

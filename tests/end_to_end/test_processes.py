@@ -78,8 +78,10 @@ def test_tasks_are_trained_side_by_side(tmp_path: Path) -> None:
         for task in ("package", "body"):  # also of what the process that speaks did not train
             line = f"finetune_teacher/{task}: learning rates that were tried"
             assert shown.with_suffix(".txt").read_text().count(line) == 1
-    assert (tmp_path / "two.txt").read_text().count("tasks of each process: package; body") == 2
-    assert "tasks of each process" not in (tmp_path / "one.txt").read_text()
+    for stage in ("finetune_teacher", "finetune"):
+        shares = f"trainings of each process: {stage}/package; {stage}/body\n"
+        assert (tmp_path / "two.txt").read_text().count(shares) == 1
+    assert "trainings of each process" not in (tmp_path / "one.txt").read_text()
     for stage in ("finetune_teacher", "finetune"):
         for task in ("package", "body"):
             given, found = (load_file(run / stage / task / "model.safetensors") for run in (one, two))
@@ -87,6 +89,31 @@ def test_tasks_are_trained_side_by_side(tmp_path: Path) -> None:
                 assert all((given[name] == found[name]).all() for name in given)
             TINY["check_trained_alike"](given, found)
     check_scored_side_by_side(one, two)
+
+
+def test_steps_that_do_not_need_each_other_are_trained_side_by_side(tmp_path: Path) -> None:
+    """The student of a single task by one process, and its baseline by the other, each to the bits of one process."""
+    given = TINY["save"](tmp_path / "given", "bert", "SequenceClassification", num_labels=2, num_hidden_layers=3)
+    rows = [{"text": text, "label": f"LABEL_{n % 2}"} for n, text in enumerate(TINY["SENTENCES"] * 6)]
+    texts = [{**row, "text": f"{row['text']} {n}"} for n, row in enumerate(rows)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
+    settings = [
+        "recipe=prune", "limit.steps=6", "precision=fp32", "threads=1", f"teacher.name={given}", "target.speedup=null",
+        f"tasks.train={tmp_path / 'rows.jsonl'}", "tasks.max_length=32", "student.num_hidden_layers=2",
+        "pipeline=[finetune_teacher,prune,recover,recover_baseline,recover_self_trained]", "stages.recover.dropout=0.1",
+    ]  # fmt: skip
+    one, two = trained(tmp_path, settings)
+    shown = (tmp_path / "two.txt").read_text()
+    assert shown.count("trainings of each process: ") == 1  # the self-trained one needs the baseline
+    assert "trainings of each process: recover/rows; recover_baseline/rows\n" in shown
+    for stage in ("recover", "recover_baseline"):
+        ours, theirs = (load_file(run / stage / "rows" / "model.safetensors") for run in (two, one))
+        assert all((theirs[name] == ours[name]).all() for name in theirs)
+        files = [(run / stage / "manifest.json").read_text() for run in (one, two)]
+        assert json.loads(files[0])["steps"] == json.loads(files[1])["steps"] == 6
+    TINY["check_trained_alike"](
+        *(load_file(run / "recover_self_trained" / "rows" / "model.safetensors") for run in (one, two))
+    )
 
 
 def check_scored_side_by_side(one: Path, two: Path) -> None:

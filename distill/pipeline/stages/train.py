@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from distill.compression.pruning.sensitivity import read
@@ -23,7 +24,7 @@ from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages.shape_search import goal_inputs, goal_of_gates
 from distill.pipeline.stages.shares import divided
 from distill.pipeline.train_steps.corpus import on_corpus
-from distill.pipeline.train_steps.inputs import MemberInputs, TrainInputs
+from distill.pipeline.train_steps.inputs import Beside, MemberInputs, TrainInputs
 from distill.pipeline.train_steps.layer_map import Average, Origin, averaged, origin
 from distill.pipeline.train_steps.prepare import (
     Build,
@@ -39,7 +40,7 @@ from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, Labeller, 
 from distill.pipeline.train_steps.transfer import Sources
 from distill.pipeline.train_steps.tries import lines
 from distill.runtime.machine import Machine
-from distill.runtime.storage import run_folder, structs
+from distill.runtime.storage import run_folder, store, structs
 from distill.training.batching import GPU_TOKENS
 
 SLOWEST = 1.5
@@ -49,6 +50,19 @@ and have few rows each."""
 
 def inputs(ctx: Context, step: Step) -> TrainInputs:
     """What a train step reads, when the steps before it are finished."""
+    own = _inputs(ctx, step)
+    if ctx.machine.accelerator.num_processes == 1 or ctx.config.budget.minutes is not None:
+        return own
+    return replace(own, beside=[_beside(ctx, other) for other in ctx.plan.together(step) if other is not step])
+
+
+def _beside(ctx: Context, step: Step) -> Beside:
+    (member,) = _inputs(ctx, step).members
+    made = ctx.folder.finished(step) or store.found("models", ctx.keys.of(step).name) is not None
+    return Beside(member, step.settings, not ctx.machine.agreed(made))
+
+
+def _inputs(ctx: Context, step: Step) -> TrainInputs:
     settings: Train = step.settings
     config, given, tasks, source = ctx.config, ctx.given, ctx.step_tasks, step.teacher
     is_teacher = settings.role == "teacher"
@@ -183,7 +197,7 @@ def run(inputs: TrainInputs, settings: Train, runtime: Runtime) -> Trained:
     """Train the step's models and save them in its folder."""
     first, *others = inputs.members
     if not others:
-        return _trained(first, settings, runtime)
+        return _trained(first, settings, runtime, inputs.beside)
     parts = [_trained(member, settings, runtime) for member in inputs.members]
     weights = {}
     if runtime.machine.main and first.holds_out and settings.data == "tasks":
@@ -204,8 +218,9 @@ def run(inputs: TrainInputs, settings: Train, runtime: Runtime) -> Trained:
     return write_manifest(inputs.name, whole, runtime)
 
 
-def _trained(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Trained:
-    """Train one model on the corpus, or one on each task.
+def _trained(inputs: MemberInputs, settings: Train, runtime: Runtime, beside: Sequence[Beside] = ()) -> Trained:
+    """Train one model on the corpus, or one on each task, and models of the steps `beside` that other processes train
+    meanwhile.
 
     What finished is not trained again: a run may be stopped between the training and the end of its step.
     """
@@ -222,18 +237,25 @@ def _trained(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Trained
         forget_training(name, runtime)
         return made
     goal = None if inputs.goal is None else inputs.goal(runtime)
-    pending = [task for task in inputs.tasks if not run_folder.finished(runtime.folder / name / task)]
-    for task in inputs.tasks.keys() - pending:
-        forget_training(f"{name}/{task}", runtime)
-    rows = {task: len(data.train) for task, data in inputs.tasks.items()}
-    own, share = _divided(rows, pending, settings, runtime)
-    for task in share:
-        on_task(inputs, settings, own, inputs.tasks[task], goal)
+    of_task = {f"{name}/{task}": (inputs, settings, task) for task in inputs.tasks}
+    pending = [job for job in of_task if not run_folder.finished(runtime.folder / job)]
+    for job in of_task.keys() - pending:
+        forget_training(job, runtime)
+    for each in beside:
+        jobs = {f"{each.inputs.name}/{task}": (each.inputs, each.settings, task) for task in each.inputs.tasks}
+        of_task |= jobs
+        pending += [job for job in jobs if each.pending and not run_folder.finished(runtime.folder / job)]
+    cost = {job: _steps(len(of.tasks[task].train), wanted) for job, (of, wanted, task) in of_task.items()}
+    own, share = _divided(cost, pending, [settings.batch, *(each.settings.batch for each in beside)], runtime)
+    for job in share:
+        of, wanted, task = of_task[job]
+        if of is inputs or own is not runtime:  # all processes train the models of one step after the other
+            on_task(of, wanted, own, of.tasks[task], goal if of is inputs else None)
     machine.wait()
+    for job in (job for job in pending if job not in share):  # which other processes trained
+        for line in lines(structs.read(runtime.folder / job / run_folder.MANIFEST, TaskModel).tried):
+            machine.log(f"{job}: {line}")
     parts = {t: structs.read(runtime.folder / name / t / run_folder.MANIFEST, TaskModel) for t in inputs.tasks}
-    for task in (task for task in pending if task not in share):  # which other processes trained
-        for line in lines(parts[task].tried):
-            machine.log(f"{name}/{task}: {line}")
     steps, tokens, seconds = _sum(list(parts.values()))
     made = Trained(
         steps=steps,
@@ -247,23 +269,29 @@ def _trained(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Trained
     return write_manifest(name, made, runtime)
 
 
+def _steps(rows: int, settings: Train) -> float:
+    """Optimizer steps of a training on this number of rows, about."""
+    return max(settings.min_steps, settings.epochs * rows / (settings.batch.examples or 1))
+
+
 def _divided(
-    rows: Mapping[str, int], pending: list[str], settings: Train, runtime: Runtime
+    cost: Mapping[str, float], pending: list[str], batches: Sequence[Batch], runtime: Runtime
 ) -> tuple[Runtime, list[str]]:
-    """The tasks whose models this process trains, and where: its share by itself, or all of them with the others.
+    """The trainings of this process, and where: its share by itself, or all of them with the others.
 
     Args:
-        rows: task -> number of its training rows.
+        cost: folder of each training of this step, and of those beside it -> its number of steps.
+        batches: of these steps.
     """
-    machine, batch = runtime.machine, settings.batch.examples or 1
+    machine = runtime.machine
     processes = machine.accelerator.num_processes
-    steps = {task: max(settings.min_steps, settings.epochs * count / batch) for task, count in rows.items()}
     machine.wait()  # until every process has read which are pending
-    # Of all tasks: a training that goes on must be computed as it began, whatever else has finished in between.
-    if one_by_one(steps, processes) and not short(settings.batch, runtime.longest, machine):
+    # Of all trainings: one that goes on must be computed as it began, whatever else has finished in between.
+    if one_by_one(cost, processes) and not any(short(batch, runtime.longest, machine) for batch in batches):
         return runtime, pending
-    shares = divided({task: steps[task] for task in pending}, processes)
-    machine.log(f"tasks of each process: {'; '.join(', '.join(share) or 'none' for share in shares)}")
+    shares = divided({job: cost[job] for job in pending}, processes)
+    if pending:
+        machine.log(f"trainings of each process: {'; '.join(', '.join(share) or 'none' for share in shares)}")
     return runtime.single_process(), shares[machine.accelerator.process_index]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from distill.compression.pruning.goal import Goal
+from distill.config import Train
 from distill.data.align import Aligned
 from distill.data.encode import Encoded
 from distill.data.tasks import TaskData
@@ -69,8 +70,20 @@ class MemberInputs:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """Another step, of which processes train models while others train those of this one."""
+
+    inputs: MemberInputs
+    settings: Train
+    pending: bool
+    """Whether it has models to train. A step that has finished, or whose models are in the cache, has none."""
+
+
+@dataclass(frozen=True)
 class TrainInputs:
     name: str
     """Folder of the step, relative to the run folder."""
     members: list[MemberInputs]
     """One for each teacher of an ensemble; for any other step, one."""
+    beside: list[Beside] = field(default_factory=list)
+    """The other steps that train at the same time, where several processes do."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distill import config
-from distill.config import Baseline, Config, Evaluate, Gates, Prune, Target, Train
+from distill.config import Baseline, Config, Evaluate, Gates, Prune, Target, Train, recipes
 from distill.config.baselines import expanded, trained
 from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.loads import load_of
@@ -392,3 +392,28 @@ def test_gates_are_trained_for_each_target_and_measured_apart(tmp_path: Path) ->
 )
 def test_the_load_that_a_target_is_about(given: list[str], load: str) -> None:
     assert load_of(composed(*given).target) == load
+
+
+@pytest.mark.parametrize("recipe", recipes())
+def test_steps_that_train_together_need_none_of_each_other(recipe: str) -> None:
+    plan = resolve(composed(f"recipe={recipe}"))
+    for step in plan.steps:
+        together = plan.together(step)
+        assert step in together
+        assert all(plan.together(other) == together for other in together)
+        before = {*plan.steps[: plan.steps.index(together[0])]}
+        assert all({*other.inputs} <= before for other in together)
+        assert sum(other.teacher is not None for other in together) <= 1 or len(together) == 1
+
+
+def test_a_student_trains_beside_its_baseline_and_what_its_baseline_teaches_after_it() -> None:
+    plan = resolve(
+        composed("recipe=task", "pipeline=[finetune_teacher,finetune,finetune_baseline,finetune_self_trained]")
+    )
+    folders = {step.folder: [other.folder for other in plan.together(step)] for step in plan.steps}
+    assert folders == {
+        "finetune_teacher": ["finetune_teacher"],
+        "finetune": ["finetune", "finetune_baseline"],
+        "finetune_baseline": ["finetune", "finetune_baseline"],
+        "finetune_self_trained": ["finetune_self_trained"],
+    }

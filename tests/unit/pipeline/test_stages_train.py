@@ -48,10 +48,10 @@ def test_tasks_side_by_side(cost: dict[str, float], processes: int, shares: list
 def test_a_training_goes_on_as_it_began_after_others_have_finished() -> None:
     """By one process alone if it began so: together, the processes add in another order."""
 
-    settings, both, runtime = config.Train(epochs=1), {"a": 40, "b": 40}, two_processes("cpu")
-    assert train._divided(both, ["a", "b"], settings, runtime) == ("alone", ["a"])
-    assert train._divided(both, ["b"], settings, runtime) == ("alone", ["b"])
-    assert train._divided({"b": 40}, ["b"], settings, runtime) == (runtime, ["b"])
+    batches, both, runtime = [config.Batch()], {"a": 40.0, "b": 40.0}, two_processes("cpu")
+    assert train._divided(both, ["a", "b"], batches, runtime) == ("alone", ["a"])
+    assert train._divided(both, ["b"], batches, runtime) == ("alone", ["b"])
+    assert train._divided({"b": 40.0}, ["b"], batches, runtime) == (runtime, ["b"])
 
 
 def two_processes(device: str, longest: int = 128) -> Any:
@@ -76,9 +76,9 @@ def two_processes(device: str, longest: int = 128) -> Any:
 )
 def test_gpus_share_only_steps_that_keep_them_busy(batch: config.Batch, longest: int, together: bool) -> None:
     """The one task is trained by the first process alone, as a single process trains it, or by both."""
-    runtime, settings = two_processes("cuda", longest), config.Train(batch=batch)
-    assert train._divided({"a": 40}, ["a"], settings, runtime) == (runtime if together else "alone", ["a"])
-    assert train._divided({"a": 40}, ["a"], settings, two_processes("cpu"))[0] != "alone"
+    runtime = two_processes("cuda", longest)
+    assert train._divided({"a": 40.0}, ["a"], [batch], runtime) == (runtime if together else "alone", ["a"])
+    assert train._divided({"a": 40.0}, ["a"], [batch], two_processes("cpu"))[0] != "alone"
 
 
 def test_the_states_of_a_shared_encoder_stay_until_its_manifest_is_written(
