@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 import pyarrow as pa
@@ -12,7 +13,12 @@ from distill.data.task_types.written import names as label_names
 from distill.errors import ConfigError, DataError
 from distill.runtime.quoting import setting
 
-_MORE = ("id", "index", "idx", "response", "open-ended response", "respondent id", "string", "object")
+_MORE = frozenset(
+    "id index idx response string object str utf8 varchar text char int int32 int64 i32 i64 bigint integer float "
+    "double float32 float64 f32 f64 bool boolean date timestamp".split()
+) | {"open-ended response", "respondent id"}
+_COUNTED = re.compile(r"\(?\d+ rows?( affected| selected)?\.?\)?")
+"""A last line in which a program says how many rows it wrote."""
 """Values, in small letters, of a second line below the names of some tools, besides usual names of columns."""
 
 
@@ -21,14 +27,21 @@ class NoHeader(ConfigError):
 
 
 def check_first_row(rows: pa.Table, usual: Collection[str], file: str) -> None:
-    """Check that the first row has values, and no names below a line of something else.
+    """Check that the first row has values, and no names below a line of something else, and that the last one is a row.
 
     Args:
         usual: usual names of columns, in small letters.
 
     Raises:
-        DataError: for a first row whose values are all usual names of columns.
+        DataError: for a first row whose values are all usual names of columns or of types, and for a last row with the
+            number of rows.
     """
+    for value in (value for row in rows.slice(max(0, rows.num_rows - 1)).to_pylist() for value in row.values()):
+        if isinstance(value, str) and _COUNTED.fullmatch(value.strip()):
+            raise DataError(
+                f"{file}, row {rows.num_rows}: got {value!r}, which seems to be the number of rows; must be a row; "
+                "remove the last line"
+            )
     first = [value for row in rows.slice(0, 1).to_pylist() for value in row.values() if value not in (None, "")]
     known = {*usual, *_MORE}
     if len(first) > 1 and all(isinstance(value, str) and value.strip().lower() in known for value in first):

@@ -14,7 +14,8 @@ from distill.data.task_types import TaskType, labelled
 from distill.errors import DataError
 
 CHANCE = 1e-6
-"""With labels, so many rows in a row without any are less probable than this, by their share of the training rows."""
+"""So many rows without any label are less probable than this, by their share of the training rows (with one more of
+each, as in Laplace's rule of succession)."""
 
 
 def with_any_label(
@@ -42,8 +43,9 @@ def check_hidden(
     splits: dict[str, Split], tables: Mapping[str, Table], kind: TaskType, labels: Sequence[str], key: str
 ) -> None:
     """Raise DataError for a split that the settings name, and whose labels are hidden."""
+    usual = _given(splits["train"], kind, labels) if kind.nothing is not None and "train" in splits else None
     for split in hidden(splits, kind, labels):
-        if split in tables:
+        if split in tables and not (usual is not None and usual.any()):
             raise DataError(
                 f"{', '.join(tables[split].files)}: got rows of which each has {kind.nothing_is}, which seems to stand "
                 f"for hidden labels; must have labels; leave {key}.{split} out, or give rows with labels"
@@ -56,7 +58,7 @@ def hidden(splits: Mapping[str, Split], kind: TaskType, labels: Sequence[str]) -
         return []
     found = {name: _given(part, kind, labels) for name, part in splits.items()}
     usual = found.get("train", np.zeros(0, np.bool_))
-    share = float(usual.mean()) if len(usual) else 0.0
+    share = (usual.sum() + 1) / (len(usual) + 2)
     others = ((name, rows) for name, rows in found.items() if name != "train" and len(rows))
     return [name for name, rows in others if rows.all() and share ** len(rows) < CHANCE]
 

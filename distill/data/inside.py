@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -45,8 +46,11 @@ def settings_of(several: Mapping[str, Sequence[str]], key: str) -> str:
     return " ".join(quoting.setting(f"{start}{split}", _pattern(names)) for split, names in several.items())
 
 
-def _pattern(names: Sequence[str]) -> str:
-    """A file, or a glob of files of one folder whose names begin and end alike."""
+def _pattern(names: Sequence[str]) -> str | list[str]:
+    """A file, a glob of the files if it matches no other, or else a list of them."""
     start = "".join(each[0] for each in takewhile(lambda each: len({*each}) == 1, zip(*names, strict=False)))
     ending = Path(names[0]).suffix
-    return names[0] if len(names) == 1 else f"{start}*{ending}"
+    pattern = f"{start}*{ending}"
+    if len(names) == 1 or "://" in pattern:
+        return names[0] if len(names) == 1 else pattern
+    return pattern if sorted(glob.glob(pattern)) == sorted(names) else [*names]

@@ -11,7 +11,10 @@ from distill.data.task_types.written import spelled_alike
 from distill.errors import ConfigError, DataError
 from distill.runtime import quoting
 
-_JSON = re.compile(r"""\[.*['"{,].*\]|\{.*['":].*\}|array\(.*\)""", re.DOTALL)
+_JSON = re.compile(
+    r"""\[.*['"{,].*\]|\{.*['":,].*\}|(c|list|array|frozenset|set|WrappedArray|Index|dict_keys|dict_values)\(.*\)?""",
+    re.DOTALL,
+)
 """A list or an object that stands in the place of a name."""
 
 _QUOTES = ('""', "''", "\u2018\u2019", "\u201c\u201d", "``")
@@ -61,7 +64,8 @@ def _check_spelling(names: Sequence[str], label: str, file: str, key: str) -> No
                 "these are one label; write it in one way, or state that they are two; set "
                 f"{quoting.setting(f'{key}.labels', list(names))}"
             )
-    if names and all(len(name) > 1 and name[0] + name[-1] in _QUOTES for name in names):
+    formulas = all(re.fullmatch('="?[^"]*"?', name) or name.startswith("'") for name in names)
+    if names and (formulas or all(len(name) > 1 and name[0] + name[-1] in _QUOTES for name in names)):
         raise DataError(
             f"{file}: got {names[0]} as a label in {label}, and quotes around all others; must be without quotes; "
             'write the file again as CSV with the quotes "'

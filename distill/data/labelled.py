@@ -45,7 +45,7 @@ from distill.data.unlabelled import check_prompts, completed
 from distill.data.vectors import prompts_of, said, scaled
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
-from distill.models.families.record import VECTORS
+from distill.models.families.record import TEXTS, VECTORS
 from distill.runtime import quoting
 
 LONGEST = 1_000_000
@@ -89,7 +89,12 @@ def labelled_rows(
         ConfigError: for settings that do not fit the files, and for labels that are not those of the head.
         DataError: for rows that cannot be used.
     """
-    meant = as_meant(name, settings, tables)
+    number = (
+        head is not None and (head.outputs, head.architecture) == (1, TEXTS) and head.problem in (None, "regression")
+    )
+    meant = as_meant(
+        name, replace(settings, kind="regression") if number and settings.kind is None else settings, tables
+    )
     first = next(iter(meant.tables.values()))
     known, tables, paired = completed(settings, meant.tables, head, key)
     columns = known or columns_of(settings, first.rows, head, key, first.files[0], first.classes)

@@ -28,6 +28,7 @@ def with_places(rows: pa.Table, columns: Columns, where: Where) -> tuple[pa.Tabl
         None if spans is None else [plain(span, where(row), text) for span in spans]
         for row, (text, spans) in enumerate(zip(texts, rows[label].to_pylist(), strict=True))
     ]
+    marked = _worded(texts, rows[label].to_pylist(), marked)
     marked, remarks = _ended(texts, marked, label)
     unit = _unit(texts, marked, where)
     found = [None if spans is None else moved(text, spans, unit) for text, spans in zip(texts, marked, strict=True)]
@@ -39,6 +40,26 @@ def with_places(rows: pa.Table, columns: Columns, where: Where) -> tuple[pa.Tabl
         remarks.append(f"{cut:,} spans in {label} begin or end with spaces, which are cut off")
     place = rows.column_names.index(label)
     return rows.set_column(place, label, pa.chunked_array([pa.array(found, _SPANS)])), remarks
+
+
+def _worded(
+    texts: list[str], given: list[list[Span] | None], marked: list[list[Span] | None]
+) -> list[list[Span] | None]:
+    """The spans with their words as text, if they have them under another name than the usual ones, at their places."""
+    spans = [span for row in given for span in row or ()]
+    if not spans or any(span["text"] is not None for row in marked for span in row or ()):
+        return marked
+    for name in sorted({name for span in spans for name, value in span.items() if isinstance(value, str)}):
+        words = [None if row is None else [span.get(name) for span in row] for row in given]
+        found = [
+            None if row is None else [{**span, "text": word} for span, word in zip(row, of or (), strict=True)]
+            for row, of in zip(marked, words, strict=True)
+        ]
+        whole = all(isinstance(span["text"], str) for row in found for span in row or ())
+        longer = [None if row is None else [{**span, "end": span["end"] + 1} for span in row] for row in found]
+        if whole and (counted(texts, found, _edges) or counted(texts, longer, _edges)):
+            return found
+    return marked
 
 
 def _ended(texts: list[str], marked: list[list[Span] | None], label: str) -> tuple[list[list[Span] | None], list[str]]:

@@ -22,13 +22,19 @@ from distill.data.task_types.task_type import is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
 from distill.errors import DataError
 
-DIVIDING = ("split", "set", "subset", "partition", "fold", "usage", "data_split", "dataset_split", "_split")
+_BINARY = "_is_binary"
+"""Column of Prodigy that is true for a decision about a proposed span, to accept or to reject."""
+DIVIDING = (
+    "split", "set", "subset", "partition", "fold", "usage", "data_split", "dataset_split", "_split", "train_test",
+    "dataset", "phase", "part", "type", "data_type",
+)  # fmt: skip
 """Usual names of a column of splits."""
 FLAGS = {
     **dict.fromkeys(("is_valid", "is_validation", "is_val", "is_dev", "is_eval"), "validation"),
     **dict.fromkeys(("is_test", "is_heldout", "is_holdout"), "test"),
+    **dict.fromkeys(("is_train", "is_training"), "train"),
 }
-"""Usual name of a column that says of each row whether it is in this split."""
+"""Usual name of a column that says of each row whether it is in this split. A row not for training validates."""
 UNLABELLED = ("", "unlabeled", "unlabelled", "unsup", "unsupervised", "none")
 """Values in a column of splits for rows without labels."""
 
@@ -111,6 +117,7 @@ def accepted(settings: config.Task, table: Table, log: Callable[[str], None], na
         DataError: if all rows are rejected.
     """
     named = named_columns(settings)
+    _check_binary(table)
     for column in table.rows.column_names:
         values, beside = table.rows[column], _labelled_beside(settings, table.rows, column)
         flags = None if column in named else rejected(values, column)
@@ -136,6 +143,20 @@ def accepted(settings: config.Task, table: Table, log: Callable[[str], None], na
     return table
 
 
+def _check_binary(table: Table) -> None:
+    """Raise DataError for decisions of Prodigy about single spans, whose texts may have others that are not marked."""
+    names = table.rows.column_names
+    spans = any(
+        is_list(table.rows[name].type) and pa.types.is_struct(table.rows[name].type.value_type) for name in names
+    )
+    if spans and _BINARY in names and pa.types.is_boolean(table.rows[_BINARY].type):
+        if pc.any(table.rows[_BINARY]).as_py():
+            raise DataError(
+                f"{', '.join(table.files)}: got {_BINARY} true, a decision about a single span of each text; must have "
+                "all spans of a text, because other words would count as outside of spans; mark them with ner.manual"
+            )
+
+
 def _labelled_beside(settings: config.Task, rows: pa.Table, column: str) -> bool:
     """Whether a table has a label in another column than this one, which may else be the label itself."""
     usual = {*LABELS, *TAGS, *ANSWERS, *FOUND}
@@ -145,7 +166,7 @@ def _labelled_beside(settings: config.Task, rows: pa.Table, column: str) -> bool
 def _divided(settings: config.Task, tables: dict[str, Table], notes: list[str], name: str) -> dict[str, Table]:
     """The tables, with `train` divided by a column that states the split of each row, if there is no other file."""
     train = tables.get("train")
-    found = None if train is None else _dividing(settings, train)
+    found = None if train is None else _dividing(settings, train, notes)
     if train is None or found is None:
         return tables
     column, splits = found
@@ -163,7 +184,7 @@ def _divided(settings: config.Task, tables: dict[str, Table], notes: list[str], 
     return {split: train.only(flags) for split, flags in parts.items() if flags.any()}
 
 
-def _dividing(settings: config.Task, table: Table) -> tuple[str, pa.Array] | None:
+def _dividing(settings: config.Task, table: Table, notes: list[str]) -> tuple[str, pa.Array] | None:
     """The column that states the split of each row, of which some are training rows and others are not, and the splits
     [rows]; null for a row of another one.
 
@@ -175,6 +196,13 @@ def _dividing(settings: config.Task, table: Table) -> tuple[str, pa.Array] | Non
         if column in named or column.lower() not in {*DIVIDING, *FLAGS}:
             continue
         splits = _flagged(rows[column], FLAGS[column.lower()]) if column.lower() in FLAGS else _splits(rows[column])
+        if (
+            splits is not None
+            and column.lower() in FLAGS
+            and 2 * pc.sum(pc.equal(splits, "train")).as_py() < len(splits)
+        ):
+            notes.append(f"column {column} is not taken for a split, as most rows would then not be for training")
+            continue
         found = set() if splits is None else {*pc.unique(splits).to_pylist()} - {None}
         if splits is None or "train" not in found:
             continue
@@ -182,7 +210,8 @@ def _dividing(settings: config.Task, table: Table) -> tuple[str, pa.Array] | Non
         if len(found) > 1 and 2 * splits.null_count < len(splits):
             return column, splits
         others = {*pc.unique(rows[column].filter(pc.is_null(splits))).to_pylist()} - {None}
-        if other := sorted(other for other in others if other.strip().lower() not in UNLABELLED):
+        other = sorted(other for other in others if other.strip().lower() not in UNLABELLED)
+        if other and "split" in column.lower():
             raise DataError(
                 f"{', '.join(table.files)}: got train and {' and '.join(map(repr, other[:5]))} in column {column}, "
                 f"which seems to divide the rows; must be train, validation or test; rename {other[0]!r}, or remove "
@@ -192,11 +221,12 @@ def _dividing(settings: config.Task, table: Table) -> tuple[str, pa.Array] | Non
 
 
 def _flagged(column: pa.ChunkedArray, split: str) -> pa.Array | None:
-    """[rows] this split where a column says so by 1 or true, and `train` elsewhere; None for other values."""
+    """[rows] this split where a column says so by 1 or true, and another one elsewhere; None for other values."""
     if pa.types.is_nested(column.type):
         return None
     values = pc.utf8_lower(pc.fill_null(pc.cast(column, pa.string()), ""))
-    known = {"1": split, "1.0": split, "true": split, "0": "train", "0.0": "train", "false": "train"}
+    other = "validation" if split == "train" else "train"
+    known = {"1": split, "1.0": split, "true": split, "0": other, "0.0": other, "false": other}
     numbers = pc.index_in(values, value_set=pa.array([*known])).combine_chunks()
     return None if numbers.null_count else pc.take(pa.array([*known.values()]), numbers)
 

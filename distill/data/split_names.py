@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 SPLITS = {
-    **dict.fromkeys(("train", "training", "trn"), "train"),
+    **dict.fromkeys(("train", "training", "trn", "trainval"), "train"),
     **dict.fromkeys(
         ("validation", "valid", "val", "dev", "devel", "development", "eval", "evaluation", "validate"), "validation"
     ),
@@ -23,13 +23,13 @@ def split_of(name: str) -> str | None:
 
 
 def of_file(file: str) -> str | None:
-    """The split that the name of a file, or of its folder, begins with; None without."""
-    folder, name = os.path.split(file)
-    for part in (name, os.path.basename(folder)):
-        word = re.match("[a-z]*", part.lower())
-        if word is not None and word[0] in SPLITS:
-            return SPLITS[word[0]]
-    return None
+    """The split that a file's folder is named as or, without such a folder, that the file's name begins or ends with;
+    None without."""
+    folder, name = os.path.split(file.lower())
+    if (own := SPLITS.get(os.path.basename(folder))) is not None:
+        return own
+    words = re.findall("[a-z]+", name.split(".")[0])
+    return next((SPLITS[word] for word in (*words[:1], *words[-1:]) if word in SPLITS), None)
 
 
 def by_split(files: Iterable[str]) -> dict[str, list[str]]:

@@ -4,9 +4,11 @@ torch."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +18,7 @@ from distill.data.about import About
 from distill.data.decisions import checked
 from distill.data.files import Table
 from distill.data.labels import Labels
+from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.task_type import Columns, as_list, is_number, is_text
 from distill.data.task_types.token_classification import is_spans
@@ -39,8 +42,10 @@ def name_columns(label: str) -> list[str]:
 
 def with_names(settings: config.Task, tables: Mapping[str, Table], notes: list[str], name: str) -> dict[str, Table]:
     """The tables with names in place of the numbers of classes, if the first one has another column with the names."""
-    beside = _names_beside(settings, [table.rows for table in tables.values()])
-    if beside is None:
+    listed = {*map(str, settings.labels or ())}
+    wanted = settings.kind in (None, *(kind.name for kind in TASK_TYPES.values() if kind.named))
+    beside = _names_beside(settings, [table.rows for table in tables.values()]) if wanted else None
+    if beside is None or (listed and listed <= {*map(str, beside[2])}):
         return dict(tables)
     label, other, found = beside
     notes.append(f"{name}: the numbers in {label} have the names in {other}: {_pairs(found)}")
@@ -119,17 +124,26 @@ def check_numbers(rows: pa.Table, columns: Columns, labels: Labels, key: str) ->
         if pc.count_distinct(rows[other]).as_py() > 2 * len(names):
             continue
         pairs = pa.table({"number": label_names(rows[label]), "name": label_names(rows[other])})
-        every = pairs.group_by(["number", "name"]).aggregate([]).to_pylist()
-        found = {(each["number"], spelled_alike(each["name"] or "")) for each in every if each["number"] in numbers}
-        if not found or not {name for _, name in found} <= known.keys():
-            continue
-        wrong = next(((number, known[name]) for number, name in sorted(found) if number != str(known[name])), None)
-        if wrong is not None and len({number for number, _ in found}) == len(found) == len({name for _, name in found}):
+        counted = pairs.group_by(["number", "name"]).aggregate([([], "count_all")]).to_pylist()
+        found = _usual_names([each for each in counted if each["number"] in numbers])
+        places = {number: known[name] for number, name in found.items() if name in known}
+        wrong = next(((n, place) for n, place in sorted(places.items()) if n != str(place)), None)
+        if wrong is not None and len({*places.values()}) == len(places) > 1:
             raise ConfigError(
                 f"{key}.label: got {label}, in which {wrong[0]} is beside {names[wrong[1]]!r} in {other}, and the "
                 f"teacher's output {wrong[0]} is {names[int(wrong[0])]}; must be names, as the numbers are in another "
                 f"order; set {setting(f'{key}.label', other)}"
             )
+
+
+def _usual_names(counted: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Number -> the name that is beside it in most rows, as from `spelled_alike`; without numbers that have none."""
+    rows: dict[str, Counter[str]] = {}
+    for each in counted:
+        if each["name"] is not None:
+            rows.setdefault(each["number"], Counter())[spelled_alike(each["name"])] += each["count_all"]
+    best = {number: names.most_common(1)[0] for number, names in rows.items()}
+    return {number: name for number, (name, count) in best.items() if count >= MOST * rows[number].total()}
 
 
 def _named(table: Table, label: str, found: Mapping[int, str]) -> Table:

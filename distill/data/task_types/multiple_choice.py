@@ -171,6 +171,7 @@ def _positions(
     """[n] position of the right choice, from 0: of a name, a number, a letter or the text of a choice; `MISSING`."""
     names = labels.to_pylist()
     in_words = any(name is not None and not _POSITION.fullmatch(name) for name in names)
+    in_words = in_words or _are_texts(names, given, first, label, where)
     positions = np.full(len(names), MISSING, np.int64)
     for row, name in enumerate(names):
         if name is None or (name == "-1" and name not in (given[row] or ())):
@@ -179,7 +180,7 @@ def _positions(
         position = _position(name, first)
         if named is not None and name in named[row]:
             positions[row] = named[row].index(name)
-        elif name in texts and (in_words or not 0 <= position < len(texts)):
+        elif name in texts and in_words:
             positions[row] = texts.index(name)
         elif _POSITION.fullmatch(name):
             positions[row] = max(position, -1)
@@ -189,6 +190,29 @@ def _positions(
                 "choices; correct the row"
             )
     return positions
+
+
+def _are_texts(
+    names: Sequence[str | None], given: Sequence[list[Any] | None], first: int, label: str, where: Where
+) -> bool:
+    """Whether numbers or letters are the texts of choices, which may be numbers or letters too, and not their places.
+
+    Raises:
+        DataError: if they may be both, with other choices.
+    """
+    rows = [(row, name) for row, name in enumerate(names) if name is not None and name != "-1"]
+    texts = {row: [str(text).strip() for text in given[row] or ()] for row, _ in rows}
+    if not any(name in texts[row] for row, name in rows):
+        return False
+    as_text = all(name in texts[row] for row, name in rows)
+    as_place = all(0 <= _position(name, first) < len(texts[row]) for row, name in rows)
+    other = next((row for row, name in rows if as_text and texts[row].index(name) != _position(name, first)), None)
+    if as_place and other is not None:
+        raise DataError(
+            f"{where(other)}: got {names[other]!r} in {label}, which may be the text of a choice, or its number or "
+            "letter; must be one of the two; write it in another way, such as the letter of the choice"
+        )
+    return as_text or not as_place
 
 
 _POSITION = re.compile(r"\d{1,3}|[A-Za-z]")

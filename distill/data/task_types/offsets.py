@@ -20,8 +20,7 @@ TYPES = ("label", "labels", "type", "entity", "tag", "entity_group", "category",
 TEXTS = ("text", "value", "surface_form", "mention", "quote")
 """Names of the first character, the end, the type and the words of a span, in the order in which they are tried. Tools
 that write `labels` may write what they are beside it, such as `"type": "labels"`."""
-_PERHAPS = ("word", "entity", "name", "span", "content", "phrase", "covered_text", "exact", "string", "surface")
-"""Names under which there may be the words, or something else, so that only a part of the text counts."""
+
 
 UNITS: dict[str, Callable[[str], int]] = {
     "characters": lambda character: 1,
@@ -53,16 +52,17 @@ def plain(span: Span | None, where: str, text: str = "") -> Span:
     """
     given = span or {}
     start, end = (_whole(first_of(given, names)) for names in (STARTS, ENDS))
-    types = as_list(first_of({name: given.get(name) or None for name in TYPES}, TYPES))
+    named = {name: given.get(name) or None for name in TYPES}
+    if start is not None and end is not None and sum(value is not None for value in named.values()) > 1:
+        words = text[max(0, start) : max(0, end)]
+        named = {name: None if value == words else value for name, value in named.items()}  # the words, not the type
+    types = as_list(first_of(named, TYPES))
     if len(types) > 1:
         raise DataError(f"{where}: got a span with the labels {', '.join(map(str, types))}; must be one; remove others")
     label = types[0] if types else None
     if start is None or end is None or not isinstance(label, str):
         raise DataError(f"{where}: got span {span}; must have start, end and label; correct the row")
     stated = first_of(given, TEXTS)
-    if stated is None:
-        parts = (given.get(name) for name in _PERHAPS)
-        stated = next((part for part in parts if isinstance(part, str) and part != label and part in text), None)
     return {"start": start, "end": end, "label": label, "text": stated if isinstance(stated, str) else None}
 
 

@@ -46,7 +46,7 @@ def numeric(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     """The values of a column as float64 [n], NaN for a row without a value, and whether each is not a finite number
     [n]."""
     if is_text(column.type):
-        text = pc.fill_null(pc.utf8_trim_whitespace(column), "")
+        text = pc.replace_substring_regex(pc.fill_null(pc.utf8_trim_whitespace(column), ""), "^\u2212", "-")
         fits = pc.match_substring_regex(text, PLAIN)
         plain = pc.if_else(fits, pc.replace_substring_regex(text, r"^\+", ""), pa.scalar(None, pa.string()))
         values, bad = pc.cast(plain, pa.float64()), pc.and_(pc.invert(fits), pc.not_equal(text, "")).to_numpy()

@@ -14,8 +14,12 @@ from distill.data.task_types.task_type import Given, Stated, distinct, is_list, 
 from distill.data.task_types.written import names, spelled_alike, without_labels
 from distill.runtime.quoting import setting
 
-SEPARATORS = "|;#,\n"
+COMMAS = ",\n\u3001\uff0c\uff1b\u061b\u060c"
+"""Commas, the marks in their place in other scripts, and line breaks in a cell."""
+SEPARATORS = f"|;#{COMMAS}"
 """What may separate labels where a row has them in one text, as in `billing|urgent`."""
+OTHERS = "/&+~^\u00b7\t "
+"""What separates labels only if all parts are also alone in texts, because names have such characters too."""
 
 
 def parts(value: str, separator: str | None) -> list[str]:
@@ -38,6 +42,12 @@ def joins(values: Iterable[str], separator: str) -> bool:
     return bool(joined) and (bool(single & alone) or len(single | alone) < len(values))
 
 
+def stands_apart(values: Iterable[str], mark: str) -> bool:
+    """Whether texts combine labels with a mark, and all parts are also alone in texts."""
+    joined = {value for value in values if mark in value.strip()}
+    return bool(joined) and all(len({*parts(v, mark)} & {*values}) == len(parts(v, mark)) > 1 for v in joined)
+
+
 def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
     """Whether a column [rows] has joined labels, as in `billing|urgent`, if nothing else states it.
 
@@ -52,12 +62,15 @@ def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
     if any(joins(values, separator) for separator in "|;#"):
         return True
     _check_hash(values, stated)
-    joined = {value for value in values if "," in value or "\n" in value}
+    joined = {value for value in values if {*value} & {*COMMAS}}
     alone = values - joined
-    every = [part for value in joined for part in parts(value, ",\n")]
+    every = [part for value in joined for part in parts(value, COMMAS)]
     fewer = len(joined) > 1 and len({*every} | alone) < len(values) and len(every) > 1.5 * len({*every})
-    if joined and (fewer or all({*parts(value, ",\n")} <= alone for value in joined)):
-        labels = " and ".join(parts(min(joined), ",\n"))
+    marks = next((mark for mark in OTHERS if stands_apart(values, mark)), COMMAS)
+    joined = joined if marks == COMMAS else {value for value in values if marks in value}
+    alone = values - joined
+    if joined and (fewer or all({*parts(value, marks)} <= alone for value in joined)):
+        labels = " and ".join(parts(min(joined), marks))
         raise stated.ambiguous(
             repr(min(joined)),
             f"it may be one label, or the labels {labels}, which other rows have too",
@@ -106,7 +119,8 @@ def _taken_apart(columns: Given, stated: Stated, notes: list[str]) -> Given:
         return columns
     separator = _separator(values, stated)
     if separator is not None:
-        notes.append(f"the labels in {stated.column} are separated by {separator.replace(chr(10), 'line breaks')}")
+        shown = {"\n": "line breaks", "\t": "tabs", " ": "spaces"}.get(separator, separator)
+        notes.append(f"the labels in {stated.column} are separated by {shown}")
     lists = {
         split: pa.chunked_array(
             [pa.array([None if v is None else parts(v, separator) for v in text.to_pylist()], pa.list_(pa.string()))]
@@ -120,6 +134,7 @@ def _separator(values: set[str], stated: Stated) -> str | None:
     """The separator of the labels of texts; None if each text is one label. Raises ConfigError if there are two
     possible ones."""
     present = [mark for mark in SEPARATORS if any(mark in value for value in values)]
+    present += [mark for mark in OTHERS if stands_apart(values, mark)]
     if stated.known:
         known = {*map(spelled_alike, stated.known)}
         fits = [
@@ -159,6 +174,12 @@ def _by_place(columns: Given, stated: Stated, notes: list[str]) -> Given:
             continue
         sizes |= _sizes(column)
         values |= {*map(str, pc.unique(names(pc.list_flatten(column))).to_pylist())} if len(column) else set()
+    if len(sizes) == 1 and min(sizes) > 1 and values & {"-1", "-100"} and values <= {"0", "1", "-1", "-100"}:
+        raise stated.ambiguous(
+            f"lists of {min(sizes)} numbers of 0, 1 and {' and '.join(sorted(values - {'0', '1'}))}",
+            "a number below 0 may stand for a label that is not known",
+            "write 0 or 1 for each label, or leave such rows out",
+        )
     if len(sizes) != 1 or not values or not values <= {"0", "1", "false", "true"} or min(sizes) < 2:
         return columns
     (size,) = sizes

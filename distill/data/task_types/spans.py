@@ -72,7 +72,13 @@ def scheme_of(labels: Sequence[str]) -> Scheme:
     return next((scheme for scheme in OTHERS if _fits(scheme, tags)), PREFIXES)
 
 
-_PARTS = re.compile(r"(?P<prefix>[A-Za-z]+)\W(?P<type>.+)")
+_PARTS = (
+    re.compile(r"(?P<prefix>[A-Za-z]+)\d*[\W_](?P<type>.+)"),
+    re.compile(r"(?P<type>.+)[\W_](?P<prefix>[A-Za-z]+)"),
+)
+_ENDING = re.compile(r"</.+>")
+_ALIKE = str.maketrans("\u0412\u041e\u0415\u0406\u0405\u041c", "BOEISM")
+"""Cyrillic letters that look as Latin ones."""
 _PREFIX_WORDS = frozenset(
     "b i e s l u m w begin beginning start inside in intermediate middle end last single unit continue".split()
 )
@@ -87,9 +93,22 @@ def half_read(labels: Sequence[str]) -> list[str]:
     types = [scheme.part(tag)[1] for tag in tags if tag not in without]
     if without and (len(without) < len(types) or len({*types}) < len(types)):  # a type has several prefixes
         return without
-    found = [_PARTS.fullmatch(tag) for tag in tags]
-    words = {match["prefix"].lower() for match in found if match is not None}
-    return tags if without and all(found) and 1 < len(words) and words <= _PREFIX_WORDS else []
+    if wrong := [tag for tag in tags if _ENDING.fullmatch(tag) or tag.translate(_ALIKE) in _latin(tag)]:
+        return wrong
+    if wrong := [tag for tag in tags if scheme.pattern.fullmatch(tag) and scheme.part(tag)[1] == OUTSIDE]:
+        return wrong
+    for parts in _PARTS:
+        found = [parts.fullmatch(tag) for tag in tags]
+        words = {match["prefix"].lower() for match in found if match is not None}
+        if without and all(found) and 1 < len(words) and words <= _PREFIX_WORDS:
+            return tags
+    return []
+
+
+def _latin(tag: str) -> set[str]:
+    """`O` or a tag with a prefix, in Latin letters, if it looks as this tag and is another one."""
+    latin = tag.translate(_ALIKE)
+    return {latin} if latin != tag and (latin == OUTSIDE or PREFIXES.pattern.fullmatch(latin)) else set()
 
 
 def _fits(scheme: Scheme, tags: set[str]) -> bool:

@@ -16,6 +16,7 @@ from distill.data import arrow_compute as pc
 from distill.data.task_types import soft_written
 from distill.data.task_types.layout import WORDS, Layout, Parts
 from distill.data.task_types.offsets import plain
+from distill.data.task_types.outside_tags import check_read, with_outside
 from distill.data.task_types.soft_parts import fit_words, of_words
 from distill.data.task_types.spans import (
     NAMELESS,
@@ -23,12 +24,12 @@ from distill.data.task_types.spans import (
     PREFIXES,
     TAGGED,
     codes,
-    half_read,
     matched,
     scheme_of,
     spans,
     types_of,
 )
+from distill.data.task_types.tag_lists import list_of, lists_of, names_of, sizes_of, tags_of
 from distill.data.task_types.tag_order import check_tags, unbegun
 from distill.data.task_types.tagged_rows import MAKING
 from distill.data.task_types.task_type import (
@@ -39,7 +40,6 @@ from distill.data.task_types.task_type import (
     TaskType,
     Where,
     Words,
-    distinct,
     flat,
     is_list,
     is_text,
@@ -104,20 +104,20 @@ def is_spans(data_type: pa.DataType) -> bool:
 
 
 def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
-    words, given = _list(rows[text]).cast(pa.list_(pa.string())), rows[label]
+    words, given = list_of(rows[text]).cast(pa.list_(pa.string())), rows[label]
     if is_spans(given.type):
         raise DataError(
             f"{where(0)}: got {given.type} in {label}; must be a list of tags, one for each word in {text}; correct "
             "the file, or name another column"
         )
-    tags = _list(given)
-    sizes, tagged = _sizes(words), np.asarray(tags.is_valid())
-    wrong = np.flatnonzero(tagged & (_sizes(tags) != sizes))
+    tags = list_of(given)
+    sizes, tagged = sizes_of(words), np.asarray(tags.is_valid())
+    wrong = np.flatnonzero(tagged & (sizes_of(tags) != sizes))
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
-            f"{where(row)}: got {sizes[row]} words in {text} and {_sizes(tags)[row]} tags in {label}; must be one tag "
-            "for each word; correct the row"
+            f"{where(row)}: got {sizes[row]} words in {text} and {sizes_of(tags)[row]} tags in {label}; must be a "
+            "tag for each word; correct the row"
         )
     flat_words = words.flatten()
     ends = np.asarray(pc.fill_null(pc.utf8_length(flat_words), 0)).astype(np.int64)
@@ -135,8 +135,8 @@ def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
     return pa.table(
         {
             text: pc.binary_join(words, " "),
-            label: _tags(numbers, sizes, known.dictionary),
-            WORDS: _lists(np.stack([starts, ends], axis=1).ravel(), 2 * sizes),
+            label: tags_of(numbers, sizes, known.dictionary),
+            WORDS: lists_of(np.stack([starts, ends], axis=1).ravel(), 2 * sizes),
         }
     )
 
@@ -158,50 +158,32 @@ def _of_spans(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
         numbers += [-1 if tag is None else names.setdefault(tag, len(names)) for tag in tags]
         places += [place for word in words for place in word]
         sizes.append(len(words))
-    if (types := types_of([*names])) and all(PREFIXES.pattern.fullmatch(each) for each in types):
+    types = types_of([*names])
+    parted = [PREFIXES.part(each) for each in types if PREFIXES.pattern.fullmatch(each)]
+    if len(parted) == len(types) and any(("B", kind) in parted and ("I", kind) in parted for _, kind in parted):
         raise DataError(
             f"{where(0)}: got spans of {', '.join(types[:8])} in {label}; must be a span for each entity, with a type "
             "without a prefix; join the words of each, as pipeline(..., aggregation_strategy='simple') does"
         )
     counted = np.array(sizes, np.int64)
-    tags = _tags(np.array(numbers, np.int64), counted, pa.array(list(names), pa.string()))
-    return pa.table({text: rows[text], label: tags, WORDS: _lists(np.array(places, np.int64), 2 * counted)})
-
-
-def _list(column: pa.ChunkedArray) -> pa.Array:
-    """A column of lists as one array."""
-    values = one_array(column)
-    return values.cast(pa.list_(values.type.value_type))
-
-
-def _sizes(lists: pa.Array) -> np.ndarray:
-    return np.asarray(pc.fill_null(lists.value_lengths(), 0)).astype(np.int64)
-
-
-def _lists(values: np.ndarray | pa.Array, sizes: np.ndarray) -> pa.Array:
-    return pa.ListArray.from_arrays(np.r_[0, np.cumsum(sizes)].astype(np.int32), pa.array(values))
-
-
-def _tags(numbers: np.ndarray, sizes: np.ndarray, names: pa.Array) -> pa.Array:
-    """Lists of tags, of their numbers [words] in `names`; null for -1."""
-    indices = pa.array(numbers.astype(np.int32), mask=numbers < 0)
-    return _lists(pa.DictionaryArray.from_arrays(indices, names), sizes)
+    tags = tags_of(np.array(numbers, np.int64), counted, pa.array(list(names), pa.string()))
+    return pa.table({text: rows[text], label: tags, WORDS: lists_of(np.array(places, np.int64), 2 * counted)})
 
 
 def _read(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
     """The columns, and which scheme their tags are in if it is not the usual one."""
-    columns, remarks = _with_outside(columns, stated)
-    _check_tags(columns, stated)
-    every = sorted(set().union(*map(_names, columns.values())) - {OUTSIDE})
+    columns, remarks = with_outside(columns, stated)
+    check_read(columns, stated)
+    every = sorted(set().union(*map(names_of, columns.values())) - {OUTSIDE})
     scheme = scheme_of([*every, *stated.known])
     if scheme is not PREFIXES and every:
         prefix, kind = scheme.part(every[0])
         told = "es of a single type" if kind == NAMELESS else f" and type: {every[0]} is {prefix}-{kind}"
         remarks.append(f"the tags in {stated.column} are read as prefix{told}")
     for split, column in columns.items():
-        lists = _list(column)
+        lists = list_of(column)
         tags = lists.flatten()
-        group = np.repeat(np.arange(len(lists)), _sizes(lists))
+        group = np.repeat(np.arange(len(lists)), sizes_of(lists))
         given = np.asarray(tags.is_valid())
         numbers = np.asarray(pc.fill_null(tags.indices, 0))[given]
         remark, first = unbegun(tags.dictionary.to_pylist(), numbers, group[given], stated.column, split)
@@ -209,58 +191,6 @@ def _read(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
         if first:
             break
     return columns, remarks
-
-
-_FOR_OUTSIDE = ("0", "o", "_")
-"""Tags that stand for `O` where all other tags have prefixes; `-` stands for a word without a tag there."""
-_WITHOUT_TYPE = ("none", "null", "outside", "no_entity")
-"""Tags, in any case, that stand for `O` where no tag is `O`, and none has a prefix."""
-
-
-def _with_outside(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
-    """The columns with `O` in place of another tag for it, and without a tag where a hyphen stands for none."""
-    every = set().union(*map(_names, columns.values()))
-    wrong, missing = every & {*_FOR_OUTSIDE} - {*stated.known}, every & {"-"} - {*stated.known}
-    others = every - wrong - missing - {OUTSIDE}
-    scheme = scheme_of(sorted(others))
-    if not others or not all(scheme.pattern.fullmatch(tag) for tag in others):
-        named = {tag for tag in every if tag.lower() in _WITHOUT_TYPE} - {*stated.known}
-        plain = not any(PREFIXES.pattern.fullmatch(tag) for tag in every)
-        wrong, missing = (named if OUTSIDE not in every and plain and len(named) < len(every) else set()), set()
-    if not wrong and not missing:
-        return columns, []
-    read = {}
-    for split, column in columns.items():
-        lists = _list(column)
-        tags = lists.flatten()
-        given = tags.dictionary.to_pylist()
-        names = pa.array([OUTSIDE if name in wrong else name for name in given], pa.string())
-        numbers = np.asarray(pc.fill_null(tags.indices, -1)).astype(np.int64)
-        numbers[np.isin(numbers, [number for number, name in enumerate(given) if name in missing])] = -1
-        read[split] = pa.chunked_array([_with_nulls(_tags(numbers, _sizes(lists), names), lists)])
-    remarks = [f"the tag {' or '.join(sorted(wrong))} in {stated.column} is read as {OUTSIDE}, outside of spans"]
-    return read, remarks * bool(wrong) + [f"words whose tag in {stated.column} is - have no tag"] * bool(missing)
-
-
-def _check_tags(columns: Given, stated: Stated) -> None:
-    """Raise ConfigError for tags that would be read as types of spans, and seem to be something else."""
-    every = set().union(*map(_names, columns.values())) - {OUTSIDE}
-    if not every <= {*stated.known} and (wrong := half_read(sorted(every))):
-        others = ", ".join(sorted(every - {*wrong})[:5])
-        raise stated.ambiguous(
-            f"the tags {', '.join(wrong[:8])}{others and f' beside {others}'}",
-            "must be O, or each have a prefix and a type, as B-PER and I-PER",
-            "write O or a tag with a prefix in their place",
-        )
-
-
-def _with_nulls(made: pa.Array, lists: pa.Array) -> pa.Array:
-    """Lists, null where others of the same sizes are."""
-    return pc.if_else(lists.is_valid(), made, pa.scalar(None, made.type)) if lists.null_count else made
-
-
-def _names(column: pa.ChunkedArray) -> set[str]:
-    return {*distinct(column.combine_chunks().flatten())}
 
 
 def _order(names: set[str]) -> tuple[str, ...]:
@@ -281,7 +211,7 @@ def _order(names: set[str]) -> tuple[str, ...]:
 
 def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
     lists = one_array(column)
-    sizes, tags = _sizes(lists), lists.flatten()
+    sizes, tags = sizes_of(lists), lists.flatten()
     given, names = np.asarray(pc.fill_null(tags.indices, -1)), tags.dictionary.to_pylist()
     numbers = {label: number for number, label in enumerate(labels)}
     for number, name in enumerate(names):
@@ -375,7 +305,7 @@ TOKEN_CLASSIFICATION = TaskType(
     shown=_shown,
     loss_targets=flat,
     truth=_truth,
-    names=_names,
+    names=names_of,
     order=_order,
     recalled=_recalled,
     settings=("labels", "soft_label", "class_weight"),

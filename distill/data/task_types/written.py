@@ -47,6 +47,7 @@ def names(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     text = pc.utf8_trim(composed(pc.cast(column, pa.string())), characters=AROUND)
+    text = pc.replace_substring_regex(text, r"^\x{2212}([0-9])", r"-\1")  # a minus of its own sign
     text = whole(text) if floats else text
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
 
@@ -140,8 +141,10 @@ def without_labels(columns: Given, stated: Stated, notes: list[str]) -> Given:
     given = [value for value in counted if value.casefold() not in (*NOT_A_NUMBER, *nothing)]
     if given and all(re.fullmatch(PLAIN, value) for value in given):
         nothing += [name for name in NOT_A_NUMBER if name not in known]
-    if _is_missing(counted, stated):
-        nothing.append("-1")
+    codes = [value for value in counted if re.fullmatch("-(1|9+|100)", value)]
+    code = codes[0] if len(codes) == 1 else "-1"
+    if _is_missing(counted, code, stated):
+        nothing.append(code)
     found, total = set[str](), 0
     for split, column in columns.items():
         if not is_text(column.type) and not is_number(column.type):
@@ -159,26 +162,26 @@ def without_labels(columns: Given, stated: Stated, notes: list[str]) -> Given:
     return columns
 
 
-def _is_missing(counted: Mapping[str, int], stated: Stated) -> bool:
-    """Whether -1 stands for no label: beside 0, 1, 2 ..., if it is rare."""
-    others = {value: count for value, count in counted.items() if value != "-1" and value.lower() not in WITHOUT}
-    if "-1" in stated.known or {*others} != {*map(str, range(len(others)))} or len(others) < 2:
+def _is_missing(counted: Mapping[str, int], code: str, stated: Stated) -> bool:
+    """Whether a number below 0 stands for no label: beside 0, 1, 2 ..., if it is rare."""
+    others = {value: count for value, count in counted.items() if value != code and value.lower() not in WITHOUT}
+    if code in stated.known or {*others} != {*map(str, range(len(others)))} or len(others) < 2:
         return False
-    rare = len(others) > 2 and counted["-1"] < MINORITY * min(others.values())
-    if "-1" not in counted or (rare if not stated.known else len(stated.known) == len(others)):
+    rare = len(others) > 2 and counted[code] < MINORITY * min(others.values())
+    if code not in counted or (rare if not stated.known else len(stated.known) == len(others)):
         return True
     numbers = sorted(map(int, others))
-    got = f"-1 in {counted['-1']:,} rows, beside {', '.join(map(str, numbers))}"
+    got = f"{code} in {counted[code]:,} rows, beside {', '.join(map(str, numbers))}"
     if stated.outputs and not stated.listed:
         names_of = ", ".join(stated.outputs[:20])
         raise stated.ambiguous(
             got,
-            f"-1 may be a label, or stand for rows without one, and the teacher's labels are {names_of}",
+            f"{code} may be a label, or stand for rows without one, and the teacher's labels are {names_of}",
             "write these in place of the numbers, and nothing in rows without a label",
         )
     raise stated.ambiguous(
         got,
-        "-1 may be a label, or stand for rows without one, as in SNLI and GLUE; list the labels with it or without it",
-        f"set {setting(f'{stated.key}.labels', [str(number) for number in [-1, *numbers]])}, or "
+        f"{code} may be a label, or stand for rows without one; list the labels with it or without it",
+        f"set {setting(f'{stated.key}.labels', [code, *map(str, numbers)])}, or "
         f"{setting(f'{stated.key}.labels', [str(number) for number in numbers])}",
     )

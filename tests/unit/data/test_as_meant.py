@@ -4,17 +4,21 @@ other schemes, ends that are last characters, quotes behind spaces, missing valu
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
 import datasets
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from distill import config
+from distill.config import load_config
+from distill.data.files import expand
 from distill.data.labelled import Labelled
 from distill.data.splits import Split, targets_of
 from distill.data.task_types.spans import half_read, parted, scheme_of
@@ -462,3 +466,191 @@ def test_text_in_an_encoding_with_escapes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("text,label\nかわうそ,a\n".encode("iso2022_jp"))
     with pytest.raises(UserError, match="row 1: got an escape sequence of ISO-2022-JP or the like; must be UTF-8"):
         load(tmp_path / "a.csv")
+
+
+# ---- the second look: what is meant otherwise
+
+
+@pytest.mark.parametrize(("numbers", "form"), [(range(20), "texts"), (range(1, 10), "texts"), (range(4), "either")])
+def test_choices_that_are_numbers_are_one_reading_for_the_whole_file(numbers: range, form: str, tmp_path: Path) -> None:
+    random, rows = np.random.default_rng(3), []
+    for text in TEXTS:
+        choices = [str(n) for n in random.permutation(numbers)[:4]]
+        rows.append({"question": text, "choices": choices, "answer": choices[int(random.integers(4))]})
+    file = lines(tmp_path / "a.jsonl", rows)
+    if form == "either":
+        with pytest.raises(UserError, match="which may be the text of a choice, or its number or letter"):
+            load(file, kind="multiple_choice")
+        return
+    for part in parts(load(file, kind="multiple_choice")).values():
+        texts = part.table.take(part.rows)["question"].to_pylist()
+        expected = [rows[TEXTS.index(t)]["choices"].index(rows[TEXTS.index(t)]["answer"]) for t in texts]
+        assert targets_of(part).tolist() == expected
+
+
+def test_a_flag_of_most_rows_is_no_split(tmp_path: Path) -> None:
+    """`is_valid` may say that a row is right."""
+    rows = [f"{text},{KINDS[i % 3]},{i % 10 != 0}" for i, text in enumerate(TEXTS)]
+    found = load(table(tmp_path / "a.csv", "text,label,is_valid", rows))
+    assert "column is_valid is not taken for a split, as most rows would then not be for training" in found.notes
+    assert len(labels(found)) == COUNT
+
+
+@pytest.mark.parametrize("kind", ["E-MAIL", "I-94", "B-2", "S-Bahn"])
+def test_a_type_with_a_letter_and_a_hyphen_is_a_type(kind: str, tmp_path: Path) -> None:
+    rows = [
+        {"text": f"Ann{i} is here", "spans": [{"start": 0, "end": 3 + len(str(i)), "label": kind}]}
+        for i in range(COUNT)
+    ]
+    assert load(lines(tmp_path / "a.jsonl", rows)).task.labels == ("O", f"B-{kind}", f"I-{kind}")
+
+
+def test_a_word_of_a_span_counts_only_where_it_stands(tmp_path: Path) -> None:
+    """`name` may be the name of what is meant, which the text has elsewhere too."""
+    rows = [
+        {
+            "text": f"Smith{i} is at the office",
+            "spans": [{"start": 0, "end": 5 + len(str(i)), "label": "PER", "name": "office"}],
+        }
+        for i in range(COUNT)
+    ]
+    assert labels(load(lines(tmp_path / "a.jsonl", rows)))["Smith7 is at the office"][:2] == ["B-PER", "O"]
+    rows = [
+        {"text": f"Ann in Oslo {i}", "spans": [{"start": 7, "end": 11, "entity": "Oslo", "category": "LOC"}]}
+        for i in range(COUNT)
+    ]
+    assert load(lines(tmp_path / "b.jsonl", rows)).task.labels == ("O", "B-LOC", "I-LOC")
+
+
+@pytest.mark.parametrize(
+    ("tags", "wrong"),
+    [
+        (["B-PER", "I-PER", "B-O"], ["B-O"]),
+        (["PER-START", "PER-END", "LOC-START"], ["LOC-START", "PER-END", "PER-START"]),
+        (["<PER>", "</PER>"], ["</PER>"]),
+        (["B1-PER", "I1-PER"], ["B1-PER", "I1-PER"]),
+        (["\u0412-PER", "I-PER"], ["\u0412-PER"]),
+        (["NOUN", "VERB", "PUNCT"], []),
+        (["first-name", "last-name"], []),
+    ],
+)
+def test_more_tags_that_would_be_types_by_mistake(tags: list[str], wrong: list[str]) -> None:
+    assert sorted(half_read(tags)) == sorted(wrong)
+
+
+def test_a_tag_of_most_words_may_stand_for_outside(tmp_path: Path) -> None:
+    rows = [
+        {
+            "tokens": ["Anna", f"Berg{i}", "sleeps", "in", "her", "Oslo"],
+            "ner_tags": ["PER", "PER", "x", "x", "x", "LOC"],
+        }
+        for i in range(COUNT)
+    ]
+    rows += [{"tokens": ["it", f"rains{i}"], "ner_tags": ["x", "x"]} for i in range(COUNT)]
+    with pytest.raises(UserError, match="got the tag 'x' for 62% of the words, and no tag O"):
+        load(lines(tmp_path / "a.jsonl", rows))
+    assert load(tmp_path / "a.jsonl", labels=["x", "LOC", "PER"]).task.labels == ("x", "LOC", "PER")
+
+
+@pytest.mark.parametrize("joined", ["a、b", "a，b", "a；b", "a،b", "a/b", "a & b", "a+b", "a b", "a\tb"])
+def test_labels_between_other_marks_are_not_a_class_of_their_own(joined: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"text": TEXTS, "label": [("a", "b", joined)[i % 3] for i in range(COUNT)]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(UserError, match=r"may be one label, or the labels a and b, which other rows have too"):
+        load(tmp_path / "a.csv")
+    assert load(tmp_path / "a.csv", kind="multi_label").task.labels == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "cell", ['c("a", "b")', "frozenset({'a', 'b'})", "{a,b}", "WrappedArray(a, b)", "Index(['a'])"]
+)
+def test_lists_of_other_languages_are_no_names(cell: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"text": TEXTS, "label": [(cell, "c", "d")[i % 3] for i in range(COUNT)]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(
+        UserError, match=r"must be names of labels, and not lists or objects|may be one label, or the labels"
+    ):
+        load(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("code", [-100, -9, -99])
+def test_a_code_for_no_label_is_no_class_in_silence(code: int, tmp_path: Path) -> None:
+    rows = [{"text": text, "label": (0, 1, code)[i % 3]} for i, text in enumerate(TEXTS)]
+    with pytest.raises(UserError, match=f"got {code} in 20 rows, beside 0, 1"):
+        load(lines(tmp_path / "a.jsonl", rows))
+    rows = [{"text": text, "labels": [0, 1, (1, 0, code)[i % 3]]} for i, text in enumerate(TEXTS)]
+    if code == -100:
+        with pytest.raises(UserError, match="a number below 0 may stand for a label that is not known"):
+            load(lines(tmp_path / "b.jsonl", rows))
+
+
+def test_cells_and_lines_of_programs_are_no_rows(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.csv", "text,label", [f'{text},="{KINDS[i % 3]}"' for i, text in enumerate(TEXTS)])
+    with pytest.raises(UserError, match="as a label in label, and quotes around all others"):
+        load(file)
+    rows = [f"{text},{KINDS[i % 3]}" for i, text in enumerate(TEXTS)]
+    with pytest.raises(UserError, match="row 1: got varchar and varchar, which seem to be names of columns"):
+        load(table(tmp_path / "b.csv", "text,label", ["varchar,varchar", *rows]))
+    with pytest.raises(UserError, match=r"row 61: got '\(60 rows affected\)', which seems to be the number of rows"):
+        load(table(tmp_path / "c.csv", "text,label", [*rows, "(60 rows affected),"]))
+    numbers = [f"{text},{str(i / 7 - 3)[:5].replace('-', chr(0x2212))}" for i, text in enumerate(TEXTS)]
+    assert load(table(tmp_path / "d.csv", "text,score", numbers)).task.kind.name == "regression"
+
+
+def test_a_decision_about_one_span_is_not_about_the_other_words(tmp_path: Path) -> None:
+    rows = [
+        {
+            "text": f"Anna{i} met Tom",
+            "spans": [{"start": 0, "end": 4 + len(str(i)), "label": "PER"}],
+            "_is_binary": True,
+            "answer": "accept",
+        }
+        for i in range(COUNT)
+    ]
+    with pytest.raises(UserError, match="got _is_binary true, a decision about a single span of each text"):
+        load(lines(tmp_path / "a.jsonl", rows))
+
+
+def test_ratings_with_names_stay_numbers_where_numbers_are_wanted(tmp_path: Path) -> None:
+    names = ("awful", "bad", "fair", "good", "great")
+    rows = [{"text": text, "label": i % 5 + 1, "label_text": names[i % 5]} for i, text in enumerate(TEXTS)]
+    file = lines(tmp_path / "a.jsonl", rows)
+    assert load(file, kind="regression").task.kind.name == "regression"
+    assert load(file, Head(1, (), "regression")).task.kind.name == "regression"
+    assert load(file, labels=["1", "2", "3", "4", "5"]).task.labels == ("1", "2", "3", "4", "5")
+
+
+def test_a_file_of_rows_without_labels_is_scored_where_some_training_rows_are_such(tmp_path: Path) -> None:
+    rows = [{"text": text, "labels": [] if i % 10 == 0 else [KINDS[i % 3]]} for i, text in enumerate(TEXTS)]
+    test = [{"text": f"x {text}", "labels": []} for text in TEXTS[:12]]
+    train, file = lines(tmp_path / "a.jsonl", rows), lines(tmp_path / "b.jsonl", test)
+    assert len(load(train, kind="multi_label", test=str(file)).reported["test"].rows) == 12
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train.csv", "dev.csv", "eval.csv", "test.csv"),
+        ("data_train.csv", "data_test.csv"),
+        ("train/reviews.csv", "train/test_orders.csv", "test/reviews.csv"),
+    ],
+)
+def test_the_settings_that_a_message_advises_name_each_file_once(names: tuple[str, ...], tmp_path: Path) -> None:
+    from distill.data.inside import settings_of
+    from distill.data.split_names import by_split
+
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    files = [str(tmp_path / name) for name in names]
+    advised = load_config(shlex.split(settings_of(by_split(files), "tasks.train"))).tasks
+    found = [
+        file
+        for part in (advised.train, advised.validation, advised.test)
+        if part
+        for file in expand(part, "tasks.train")
+    ]
+    assert sorted(found) == sorted(files)
+    assert [*expand(advised.train, "tasks.train")] == [
+        file for file in files if "train" in Path(file).parent.name or "train" in Path(file).stem
+    ]

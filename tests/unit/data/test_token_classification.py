@@ -186,7 +186,7 @@ def test_bad_spans_are_refused_with_their_row(name: str) -> None:
 
 
 TAGS: dict[str, tuple[Any, str]] = {
-    "too few": (["B-PER"], "got 2 words in tokens and 1 tags in tags; must be one tag for each word; "),
+    "too few": (["B-PER"], "got 2 words in tokens and 1 tags in tags; must be a tag for each word; "),
     "too many": (["O", "O", "O"], "got 2 words in tokens and 3 tags in tags"),
     "I after O": (
         ["O", "I-PER"],
