@@ -165,13 +165,6 @@ class Step:
         return isinstance(self.settings, Train) and self.settings.data == "corpus"
 
     @property
-    def on_tasks(self) -> bool:
-        """Whether it trains a student on each task, without gates, whose goal is found for all tasks at once."""
-        settings = self.settings
-        student = isinstance(settings, Train) and settings.data == "tasks" and settings.role != "teacher"
-        return student and not settings.gates.trained
-
-    @property
     def embeds(self) -> bool:
         """Whether it exports an embedder: a model that was trained on the corpus, not on tasks."""
         start = self.source("start")
@@ -214,26 +207,6 @@ class Plan:
     def of(self, *kinds: type[Stage]) -> list[Step]:
         """The steps whose settings are of these kinds."""
         return [step for step in self.steps if isinstance(step.settings, kinds)]
-
-    def together(self, step: Step) -> tuple[Step, ...]:
-        """The steps that train at the same time as a step where several processes do, itself among them: the first one
-        in the plan, and those after it that use no step which is not before it.
-
-        At most one has a teacher: students of one teacher share its outputs, which the first of them computes.
-        """
-        done: set[Step] = set()
-        for number, first in enumerate(self.steps):
-            if first in done or not first.on_tasks:
-                continue
-            found, before = [first], {*self.steps[:number]}
-            for other in self.steps[number + 1 :]:
-                taught = other.teacher is not None and any(each.teacher is not None for each in found)
-                if other.on_tasks and other not in done and {*other.inputs} <= before and not taught:
-                    found.append(other)
-            done |= {*found}
-            if step in found:
-                return tuple(found)
-        return (step,)
 
     def only(self, labels: Sequence[str], *, teacher: bool = False) -> Plan:
         """The plan of these targets alone.

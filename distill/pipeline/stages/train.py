@@ -12,6 +12,7 @@ from distill.compression.pruning.target import shape_of
 from distill.config import NO_TEACHER, Batch, Student, Train
 from distill.config.baselines import SELF_TRAINED
 from distill.config.plan import STUDENT, TEACHER, Given, Source, Step
+from distill.config.together import together
 from distill.data.members import read_by
 from distill.models import teacher
 from distill.models.student.shape import setting
@@ -53,7 +54,7 @@ def inputs(ctx: Context, step: Step) -> TrainInputs:
     own = _inputs(ctx, step)
     if ctx.machine.accelerator.num_processes == 1 or ctx.config.budget.minutes is not None:
         return own
-    return replace(own, beside=[_beside(ctx, other) for other in ctx.plan.together(step) if other is not step])
+    return replace(own, beside=[_beside(ctx, other) for other in together(ctx.plan, step) if other is not step])
 
 
 def _beside(ctx: Context, step: Step) -> Beside:

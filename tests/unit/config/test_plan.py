@@ -13,6 +13,7 @@ from distill.config.baselines import expanded, trained
 from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.loads import load_of
 from distill.config.plan import STUDENT, TEACHER, Given, Plan, Step, compared, resolve, targets
+from distill.config.together import together
 from distill.pipeline.context.folder import RunFolder
 
 
@@ -398,19 +399,19 @@ def test_the_load_that_a_target_is_about(given: list[str], load: str) -> None:
 def test_steps_that_train_together_need_none_of_each_other(recipe: str) -> None:
     plan = resolve(composed(f"recipe={recipe}"))
     for step in plan.steps:
-        together = plan.together(step)
-        assert step in together
-        assert all(plan.together(other) == together for other in together)
-        before = {*plan.steps[: plan.steps.index(together[0])]}
-        assert all({*other.inputs} <= before for other in together)
-        assert sum(other.teacher is not None for other in together) <= 1 or len(together) == 1
+        found = together(plan, step)
+        assert step in found
+        assert all(together(plan, other) == found for other in found)
+        before = {*plan.steps[: plan.steps.index(found[0])]}
+        assert all({*other.inputs} <= before for other in found)
+        assert sum(other.teacher is not None for other in found) <= 1 or len(found) == 1
 
 
 def test_a_student_trains_beside_its_baseline_and_what_its_baseline_teaches_after_it() -> None:
     plan = resolve(
         composed("recipe=task", "pipeline=[finetune_teacher,finetune,finetune_baseline,finetune_self_trained]")
     )
-    folders = {step.folder: [other.folder for other in plan.together(step)] for step in plan.steps}
+    folders = {step.folder: [other.folder for other in together(plan, step)] for step in plan.steps}
     assert folders == {
         "finetune_teacher": ["finetune_teacher"],
         "finetune": ["finetune", "finetune_baseline"],
