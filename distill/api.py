@@ -22,7 +22,7 @@ from distill.compression.quantization.quantize import MAKE, floats_of
 from distill.config import Target
 from distill.config.schemes import ONNX
 from distill.deploy.export import record, untrained
-from distill.deploy.export.onnx import export_onnx, loaded, onnx_parity
+from distill.deploy.export.onnx import check_reloads, export_onnx, loaded, onnx_parity
 from distill.errors import ConfigError, DataError, reworded
 from distill.evaluation.comparison import compared, outputs_of, parts_of, task_of, truth_of
 from distill.inference import latency
@@ -210,22 +210,21 @@ def quantize(
 
         int8 = distill.quantize(small, "onnxruntime", calibration=batches, out="small-int8", tokenizer=tokenizer)
 
-    With a tokenizer, `distill.load("small-int8", backend="onnxruntime")` loads the quantized model and predicts. What
-    it loses is not limited here: compare it with the float model by `distill.evaluate`.
+    With a tokenizer, `distill.load` loads it. What it loses is not limited here: compare it by `distill.evaluate`.
 
     Args:
         model: a model of transformers with a head for a task, or its folder.
         scheme: onnxruntime, onnxruntime_static, openvino, torchao, bitsandbytes or bitsandbytes_nf4.
-        calibration: batches or rows on which the ranges of activations are measured, for the schemes that need them:
-            onnxruntime_static and openvino. A hundred rows are enough.
-        tokenizer: saved along; when `model` is a folder, by default that of the folder.
+        calibration: a hundred batches or rows, by which onnxruntime_static and openvino measure activations.
+        tokenizer: saved along; by default that of a folder.
         keep: names of modules that stay in float, besides the head and the pooler.
 
     Raises:
         ConfigError: for an unknown scheme, and for no calibration where the scheme needs it.
-        UserError: for a folder `out` with files, and for an ONNX file that outputs something else than the model.
+        UserError: for a folder `out` with files, and for a model that its saved folder or ONNX file is not.
     """
     chosen = scheme_named(scheme)
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
     if not isinstance(model, str | Path):
         _check_model("model", model)
     config = config_of(model)
@@ -240,6 +239,8 @@ def quantize(
         if unknown := [name for name in keep if name not in dict(own.named_modules())]:
             raise ConfigError(f"keep: got {unknown[0]}; must be the name of a module of the model; correct it")
         own.cpu().eval().save_pretrained(folder)
+        if not isinstance(model, str | Path):
+            check_reloads(own, folder)
         if tokenizer is None and isinstance(model, str | Path):
             tokenizer = load_tokenizer(model)
         if tokenizer is not None:

@@ -48,8 +48,9 @@ def encode_words(
         own_types = types_of(tokenizer, out["input_ids"], out["token_type_ids"])
         parts = zip(out["input_ids"], own_types, out["offset_mapping"], strict=True)
         first = owners[-1] + 1 if owners else 0
-        for owner, ((_, words), (own_ids, own_types, characters)) in enumerate(zip(rows, parts, strict=True), first):
+        for owner, ((text, words), (own_ids, own_types, characters)) in enumerate(zip(rows, parts, strict=True), first):
             tokens = _tokens_of(np.array(characters, np.int64).reshape(-1, 2), words)
+            _with_blanks(tokens, text, characters, out.word_ids(owner - first))
             if len(own_ids) <= max_length:
                 own = [(np.arange(len(own_ids)), tokens[:, 0])]
             else:
@@ -91,6 +92,27 @@ def _tokens_of(tokens: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[n
     end = np.searchsorted(tokens[real, 0], words[:, 1], side="left")
     found = np.stack([real[np.minimum(first, len(real) - 1)], real[end - 1] + 1], axis=1)
     return np.where((first < end)[:, None], found, -1)
+
+
+def _with_blanks(
+    tokens: NDArray[np.int64], text: str, characters: Sequence[tuple[int, int]], numbers: Sequence[int | None]
+) -> None:
+    """Let words begin with the token of the space before them, where it belongs to their first token.
+
+    SentencePiece and byte-level tokenizers make such a token where they do not know the word with the space. Given the
+    words of a text, transformers counts it as the first token of the word.
+
+    Args:
+        tokens: [words, 2], as from `_tokens_of`; changed.
+        numbers: of each token of the text, the number of the tokenizer's own word; None for a special token.
+    """
+    blank = [number is not None and not text[a:b].strip() for (a, b), number in zip(characters, numbers, strict=True)]
+    if not any(blank):
+        return
+    for row, first in enumerate(tokens[:, 0].tolist()):
+        while first > 0 and blank[first - 1] and numbers[first - 1] == numbers[first]:
+            first -= 1
+            tokens[row, 0] = first
 
 
 def _divided(length: int, tokens: NDArray[np.int64], layout: Windows) -> list[_Window]:

@@ -16,8 +16,9 @@ from distill.inference.runners import LOGITS, Batch, Run, onnx_runner, torch_run
 from distill.models.families import auto_class, input_names, max_length
 from distill.models.families.head import architecture_of, names_of_class
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, VECTORS
-from distill.models.teacher.load import read_config
+from distill.models.teacher.load import load_tokenizer, read_config
 from distill.models.teacher.whole import load_whole
+from distill.models.token_types import typed
 from distill.runtime.storage import atomic
 
 TOLERANCE = 1e-3
@@ -48,6 +49,27 @@ def loaded(folder: Path, dtype: Any) -> Any:
     return load_whole(auto, folder, claimed=True, dtype=dtype)[0]
 
 
+def check_reloads(model: Any, folder: Path) -> None:
+    """Raise UserError for a model that outputs something else than the one that its folder is loaded as, which is of a
+    class of transformers."""
+    import torch
+
+    batch = {name: torch.from_numpy(values) for name, values in _example((2, 16), model.config, padded=True).items()}
+    if architecture_of(names_of_class(model)) == CHOICES:
+        batch = {name: values[:, None].repeat(1, 3, 1) for name, values in batch.items()}
+    with torch.no_grad():
+        again = loaded(folder, torch.float32)
+        ours, theirs = (dict(each(**batch).items()) for each in (model, again))
+    for name in ours.keys() & theirs.keys():
+        if torch.is_tensor(ours[name]) and (ours[name] - theirs[name]).abs().max() > TOLERANCE:
+            own, stock = type(model).__name__, type(again).__name__
+            raise UserError(
+                f"model: got a {own}, whose {name} differ from those of the {stock} that its saved folder is loaded as; "
+                "must be of a class of transformers, without changed modules; write its layers into the config of such "
+                "a class"
+            )
+
+
 def export_onnx(folder: Path, path: Path) -> None:
     """Write `path`: float32, with dynamic sizes and the tokenizer's input names.
 
@@ -59,6 +81,8 @@ def export_onnx(folder: Path, path: Path) -> None:
 
     model = squeezed(loaded(folder, torch.float32))
     example = _example((2, 16), model.config, padded=True)
+    if "token_type_ids" in example and not _has_types(folder):
+        del example["token_type_ids"]  # all of them are 0, and a user of its tokenizer has none
     architecture = architecture_of(names_of_class(model)) or TEXTS
     choices = architecture == CHOICES
     rank = 3 if choices else 2
@@ -67,6 +91,14 @@ def export_onnx(folder: Path, path: Path) -> None:
         tensors = {key: value[:, None].repeat(1, 3, 1) for key, value in tensors.items()}
     sizes = dict.fromkeys(range(rank), torch.export.Dim.DYNAMIC)
     _write(model, tensors, OUTPUTS.get(architecture, ["logits"]), dict.fromkeys(tensors, sizes), path)
+
+
+def _has_types(folder: Path) -> bool:
+    """Whether the tokenizer of a folder outputs token types; True for a folder without one."""
+    try:
+        return typed(load_tokenizer(folder))
+    except UserError:
+        return True
 
 
 def _write(model: Any, tensors: dict[str, Any], outputs: list[str], sizes: dict[str, Any], path: Path) -> None:

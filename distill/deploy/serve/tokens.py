@@ -46,6 +46,11 @@ class Encodings:
         values = list(map(_VALUES[key], self.every))
         return values[0] if self.single else values
 
+    def word_ids(self, number: int) -> list[int | None]:
+        """For each token of a sequence, the number of the tokenizer's own word; None for a special one."""
+        found: list[int | None] = self.every[number].word_ids
+        return found
+
     def sequence_ids(self, number: int) -> list[int | None]:
         """For each token of a sequence, whether it is of the first text, 0, of the second, 1, or special, None."""
         found: list[int | None] = self.every[number].sequence_ids

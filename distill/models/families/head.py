@@ -65,7 +65,7 @@ def stored_head(folder: str | Path) -> Head | None:
     if not (Path(folder) / CONFIG).is_file():
         vectors.read(folder)  # which has a message about a model in a sub-folder
     config = config_of(folder)
-    if architecture_of(config.get("architectures")):
+    if architecture_of(_classes(folder, config)):
         check_no_prompt(folder)
     elif (embedder := vectors.read(folder)) is not None:
         return _embedder(folder, config, embedder)
@@ -85,6 +85,12 @@ def _embedder(folder: str | Path, config: Mapping[str, Any], found: vectors.Vect
     weight_files(folder)
     width = found.width or config.get("hidden_size") or config.get("dim") or 1
     return Head(int(width), (), None, VECTORS, found.pair_of_prompts, found.prompt)
+
+
+def _classes(folder: str | Path, config: Mapping[str, Any]) -> Any:
+    """The classes that a config names for its model; of an embedder the first, which sentence-transformers loads."""
+    named = config.get("architectures")
+    return named[:1] if isinstance(named, list) and vectors.embeds(folder) else named
 
 
 def architecture_of(names: Sequence[Any] | None) -> str | None:
@@ -110,7 +116,7 @@ def architecture_in(folder: str | Path) -> str | None:
         DataError: for a folder that cannot be read.
     """
     config = config_of(folder)
-    if not architecture_of(config.get("architectures")) and vectors.embeds(folder):
+    if not architecture_of(_classes(folder, config)) and vectors.embeds(folder):
         return VECTORS
     found = _found(Path(folder), config)
     return None if found is None else found[0]

@@ -207,8 +207,10 @@ def auto_class(config: Any, folder: str | Path | None = None) -> Any:
     It is a classifier of texts if the config names no other head, and neither the config nor the folder has the
     settings of an embedder.
     """
-    other = VECTORS if hasattr(config, KEY) or (folder is not None and embeds(folder)) else TEXTS
-    return class_of(architecture_of(getattr(config, "architectures", None)) or other)
+    listed = folder is not None and embeds(folder)
+    named = getattr(config, "architectures", None)
+    named = named[:1] if listed and isinstance(named, list) else named  # which sentence-transformers loads
+    return class_of(architecture_of(named) or (VECTORS if listed or hasattr(config, KEY) else TEXTS))
 
 
 def class_of(architecture: str) -> Any:

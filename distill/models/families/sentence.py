@@ -73,13 +73,13 @@ class Reading:
 def is_listed(folder: str | Path) -> bool:
     """Whether a folder lists modules, as folders of sentence-transformers do, and its model is read by them.
 
-    A classifier that was saved over an embedder is not, unless it is a cross-encoder.
+    A classifier that was saved over an embedder is not. Cross-encoders list modules from version 5 on, and say so.
     """
     if not (Path(folder) / MODULES).is_file():
         return False
     named = settings_of(Path(folder) / "config.json").get("architectures")
-    head = any(_OF_TASK.search(str(name)) for name in named if name) if isinstance(named, list) else False
-    return not head or of_cross_encoder(folder)
+    head = bool(_OF_TASK.search(str(named[0]))) if isinstance(named, list) and named else False
+    return not head or settings_of(Path(folder) / MODEL).get("model_type") == "CrossEncoder"
 
 
 def reading(folder: str | Path) -> Reading:

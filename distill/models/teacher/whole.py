@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 
 from distill.errors import DataError
 from distill.models import families
@@ -31,6 +32,8 @@ PRETRAINED = re.compile(
     r"sop_classifier\.|lm_loss\.|final_logits_bias$|decoder\.(weight|bias)$"
 )
 """Tensors of an encoder's pooler and of heads for pretraining, which a model may have besides its own."""
+STOCK = re.compile(rf"{PRETRAINED.pattern}|qa_outputs\.|classifier\.|pre_classifier\.|dense\.")
+"""The same, and heads for other tasks that a class of transformers itself would not use."""
 UNUSED = re.compile(
     rf"(.*\.)?pooler\.|{PRETRAINED.pattern}|(head\.)?dense\.|head\.norm\.|classifier\.|"
     r"pre_classifier\.|score\.|logits_proj\.|sequence_summary\.|classification_head\.|qa_outputs\."
@@ -79,7 +82,9 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
         with torch.no_grad():  # transformers leaves data2vec's as the memory was
             model.get_parameter(shape.mlm_bias).zero_()
     wrong = sorted(missing) if claimed else _not_new(part, missing)
-    strange = {name for name in unused if not _is_leftover(part, name, PRETRAINED if claimed else UNUSED)}
+    known = all(hasattr(transformers, str(name)) for name in config.get("architectures") or ())
+    beside = UNUSED if not claimed or part is not model else STOCK if known else PRETRAINED
+    strange = {name for name in unused if not _is_leftover(part, name, beside)}
     if wrong or strange:
         raise _incomplete(path, part, wrong, sorted(strange))
     if families.family_of(model).outer:

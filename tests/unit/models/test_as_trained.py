@@ -238,3 +238,131 @@ def test_a_file_of_settings_that_would_fill_the_memory_is_refused(name: str, tmp
         file.truncate(3 << 30)  # with holes, which take no space
     with pytest.raises(DataError, match=rf"{name}: got 3,072 MiB; must be at most 256 MiB"):
         distill.load(folder)
+
+
+# ---- the second look
+
+
+def unigram(folder: Path, *texts: str) -> None:
+    """A tokenizer as XLM-R's: a word that is rare with its space begins with a token of the space alone."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    backend = Tokenizer(models.Unigram())
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    made = trainers.UnigramTrainer(vocab_size=120, special_tokens=special, unk_token="<unk>", show_progress=False)
+    backend.train_from_iterator([*SENTENCES, *texts], made)
+    backend.post_processor = processors.TemplateProcessing("<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    names = {"bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", **names).save_pretrained(folder)
+
+
+def test_a_word_begins_with_the_token_of_its_space(tmp_path: Path) -> None:
+    """As `word_ids` and the script run_ner.py have it: the token that was trained."""
+    folder = saved(tmp_path / "m", "xlm-roberta", "TokenClassification")
+    unigram(folder, "東京 に 住む", "in 2023 ( of")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForTokenClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    ours, blanks = distill.load(folder), 0
+    for words in (["in", "東京", "Anna", "(", "2023", "the"], ["Anna", "に", "a"], ["the", "small", "boat"]):
+        given = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+        first = [given.word_ids().index(number) for number in range(len(words))]
+        blanks += sum(tokenizer.decode(given["input_ids"][0, place]).strip() == "" for place in first)
+        with torch.no_grad():
+            wanted = model(**given).logits[0, first].numpy()
+        np.testing.assert_allclose(ours.outputs([words]), wanted, atol=1e-4)
+    assert blanks > 2
+
+
+@pytest.mark.parametrize("types", [1, 2])
+def test_a_graph_has_no_input_that_its_tokenizer_does_not_make(types: int, tmp_path: Path) -> None:
+    import onnxruntime
+
+    from distill.deploy.export.onnx import export_onnx
+
+    folder = saved(tmp_path / "m", "roberta", type_vocab_size=types)
+    change(folder / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
+    export_onnx(folder, tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    given = dict(tokenizer(SENTENCES, padding=True, return_tensors="np"))
+    (logits,) = session.run(None, given)
+    np.testing.assert_allclose(logits, expected(folder, SENTENCES), atol=1e-4)
+
+
+def test_a_model_that_its_saved_folder_is_not_is_not_quantized(tmp_path: Path) -> None:
+    class MyBert(transformers.BertForSequenceClassification):
+        def forward(
+            self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None, **_: Any
+        ) -> Any:
+            states = self.bert(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+            logits = self.classifier(states.last_hidden_state.mean(1))
+            return transformers.modeling_outputs.SequenceClassifierOutput(logits=logits)
+
+    folder = saved(tmp_path / "m")
+    stock = transformers.BertForSequenceClassification.from_pretrained(folder)
+    stock.bert.pooler.activation = torch.nn.ReLU()
+    for model in (MyBert.from_pretrained(folder), stock):
+        with pytest.raises(UserError, match=r"whose logits differ from those of the BertForSequenceClassification"):
+            distill.quantize(model, "onnxruntime", out=tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("mark", [{"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"}, None])
+def test_an_older_cross_encoder_is_not_cut_by_an_embedder_whose_files_were_left(
+    mark: dict[str, str] | None, tmp_path: Path
+) -> None:
+    folder = saved(tmp_path / "m", num_labels=1, length=45)
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 6}))
+    own = {"sentence_transformers": mark} if mark else {"sbert_ce_default_activation_function": "torch.nn.Identity"}
+    change(folder / "config.json", **own)
+    found = [row["score"] for row in distill.load(folder).predict(PAIRS)]
+    np.testing.assert_allclose(found, expected(folder, PAIRS)[:, 0], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "beside"),
+    [
+        ("bert", "QuestionAnswering", "classifier"),
+        ("distilbert", "QuestionAnswering", "pre_classifier"),
+        ("distilbert", "TokenClassification", "pre_classifier"),
+        ("bert", "SequenceClassification", "qa_outputs"),
+        ("roberta", "QuestionAnswering", "classifier.dense"),
+    ],
+)
+def test_heads_for_other_tasks_beside_that_of_a_class_of_transformers(
+    family: str, head: str, beside: str, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = saved(tmp_path / "m", family, head, num_labels=2)
+    weights = load_file(folder / "model.safetensors")
+    weights |= {f"{beside}.weight": torch.ones(2, 8), f"{beside}.bias": torch.ones(2)}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.warns(UserWarning, match=rf"tensors that are not used: {beside}"):
+        distill.load(folder)
+
+
+@pytest.mark.parametrize("classes", [["BertModel"], ["BertModel", "BertForTokenClassification"], None])
+def test_a_head_in_the_folder_of_an_embedder_is_not_used(classes: list[str] | None, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    width = transformers.AutoConfig.from_pretrained(saved(tmp_path / "base")).hidden_size
+    model = SentenceTransformer(modules=[Transformer(str(tmp_path / "base")), Pooling(width)], device="cpu")
+    model.save(str(tmp_path / "m"))
+    folder = tmp_path / "m"
+    weights = load_file(folder / "model.safetensors")
+    weights |= {"classifier.weight": torch.ones(1, width), "classifier.bias": torch.ones(1)}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    change(folder / "config.json", architectures=classes)
+    wanted = SentenceTransformer(str(folder), device="cpu").encode(SENTENCES)
+    with pytest.warns(UserWarning, match="tensors that are not used: classifier"):
+        found = distill.load(folder)
+    np.testing.assert_allclose([row["vector"] for row in found.predict(SENTENCES)], wanted, atol=1e-4)
