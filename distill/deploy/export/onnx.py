@@ -64,9 +64,9 @@ def check_reloads(model: Any, folder: Path) -> None:
         if torch.is_tensor(ours[name]) and (ours[name] - theirs[name]).abs().max() > TOLERANCE:
             own, stock = type(model).__name__, type(again).__name__
             raise UserError(
-                f"model: got a {own}, whose {name} differ from those of the {stock} that its saved folder is loaded as; "
-                "must be of a class of transformers, without changed modules; write its layers into the config of such "
-                "a class"
+                f"model: got a {own}, whose {name} differ from those of the {stock} that its saved folder is loaded as;"
+                " must be of a class of transformers, without changed modules; write its layers into the config of such"
+                " a class"
             )
 
 
