@@ -59,7 +59,9 @@ def check_reloads(model: Any, folder: Path) -> None:
         batch = {name: values[:, None].repeat(1, 3, 1) for name, values in batch.items()}
     with torch.no_grad():
         again = loaded(folder, torch.float32)
-        ours, theirs = (dict(each(**batch).items()) for each in (model, again))
+        ours, theirs = (each(**batch) for each in (model, again))
+    # With `return_dict=False` a model outputs a tuple, of which the first value is that of its head.
+    ours = dict(ours.items()) if hasattr(ours, "items") else {next(iter(theirs)): ours[0]}
     for name in ours.keys() & theirs.keys():
         if torch.is_tensor(ours[name]) and (ours[name] - theirs[name]).abs().max() > TOLERANCE:
             own, stock = type(model).__name__, type(again).__name__

@@ -302,6 +302,7 @@ def test_a_model_that_its_saved_folder_is_not_is_not_quantized(tmp_path: Path) -
     folder = saved(tmp_path / "m")
     stock = transformers.BertForSequenceClassification.from_pretrained(folder)
     stock.bert.pooler.activation = torch.nn.ReLU()
+    stock.config.return_dict = False
     for model in (MyBert.from_pretrained(folder), stock):
         with pytest.raises(UserError, match=r"whose logits differ from those of the BertForSequenceClassification"):
             distill.quantize(model, "onnxruntime", out=tmp_path / "out")
