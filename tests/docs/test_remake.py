@@ -60,7 +60,10 @@ def test_every_committed_command_is_composed_today_or_its_lost_settings_are_name
         else:
             recipe = next(word.partition("=")[2] for word in given if word.startswith("recipe="))
             assert composed.pipeline, name
-            assert [error for error in validation.settings(composed, recipe) if "no such" not in error] == [], name
+            errors = validation.settings(composed, recipe)
+            # A benchmark makes the files of some commands before it runs them.
+            files = ("no such", "must be a file or folder that exists")
+            assert [error for error in errors if not any(part in error for part in files)] == [], name
 
 
 def test_a_command_whose_setting_is_gone_is_refused_and_nothing_starts(
