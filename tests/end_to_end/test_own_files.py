@@ -309,7 +309,7 @@ MALFORMED: dict[str, Case] = {
     "words without a tag": (
         lambda: {"t.jsonl": to_jsonl(cell(NAMES, "ner_tags", 7, ["O"]))},
         [],
-        "t.jsonl, row 7: got 9 words in tokens and 1 tags in ner_tags; must be one tag",
+        "t.jsonl, row 7: got 9 words in tokens and 1 tags in ner_tags; must be a tag",
     ),
     "spans that have not begun": (
         lambda: {"t.jsonl": to_jsonl(cell(NAMES, "ner_tags", 7, ["O", *["I-DAY", "I-PER"] * 4]))},

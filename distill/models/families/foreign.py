@@ -61,9 +61,9 @@ def check_adapter(folder: Path) -> None:
     if settings.get("task_type") in LABELLED or _outputs(folder) is not None:
         names = (
             "; an adapter has neither names of labels nor problem_type, so add id2label={0: 'NAME', 1: 'NAME'} behind "
-            "num_labels, and problem_type='multi_label_classification' if a text may have several"
+            "num_labels, and problem_type='multi_label_classification' if a text may have several labels"
         )
-    raise DataError(f"{got}{kept}; merge it with {python(_merging(folder, settings, base))}{names}")
+    raise DataError(f"{got}{kept}{names}; merge it with {python(_merging(folder, settings, base))}")
 
 
 def _lost(folder: Path, settings: dict[str, Any], base: Any) -> str | None:

@@ -191,7 +191,7 @@ def test_an_adapter_without_a_task_is_merged_by_the_command_of_its_message(tmp_p
     folder = adapted(tmp_path, config)
     with pytest.raises(DataError, match="neither names of labels nor problem_type") as refused:
         distill.load(folder)
-    command = str(refused.value).partition("merge it with ")[2].partition("; an adapter has")[0]
+    command = str(refused.value).partition("merge it with ")[2]
     words = [sys.executable, *shlex.split(command)[1:]]
     subprocess.run(words, check=True, capture_output=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
     assert distill.load(f"{folder}-merged").outputs(SENTENCES).shape == (len(SENTENCES), 3)
