@@ -64,7 +64,9 @@ def _one_split(table: Table, paths: Sequence[str], key: str) -> Table:
         return table
     if all(file in paths for file in table.files):
         named = " and ".join(os.path.basename(file) for names in several.values() for file in names[:1])
-        return table.noted(f"all rows of its files are training rows, also of those that are named as {named}")
+        return table.noted(
+            f"all of its files are used for training, although their names are of several splits: {named}"
+        )
     others = [os.path.basename(names[0]) for split, names in several.items() if split != "train"]
     raise ConfigError(
         f"{key}: got {' and '.join(paths)}, which matches {' and '.join(others)} too; must be training rows alone; set "

@@ -17,9 +17,9 @@ _MORE = frozenset(
     "id index idx response string object str utf8 varchar text char int int32 int64 i32 i64 bigint integer float "
     "double float32 float64 f32 f64 bool boolean date timestamp".split()
 ) | {"open-ended response", "respondent id"}
+"""Values, in small letters, of a second line below the names of some tools, besides usual names of columns."""
 _COUNTED = re.compile(r"\(?\d+ rows?( affected| selected)?\.?\)?")
 """A last line in which a program says how many rows it wrote."""
-"""Values, in small letters, of a second line below the names of some tools, besides usual names of columns."""
 
 
 class NoHeader(ConfigError):
@@ -36,12 +36,13 @@ def check_first_row(rows: pa.Table, usual: Collection[str], file: str) -> None:
         DataError: for a first row whose values are all usual names of columns or of types, and for a last row with the
             number of rows.
     """
-    for value in (value for row in rows.slice(max(0, rows.num_rows - 1)).to_pylist() for value in row.values()):
-        if isinstance(value, str) and _COUNTED.fullmatch(value.strip()):
-            raise DataError(
-                f"{file}, row {rows.num_rows}: got {value!r}, which seems to be the number of rows; must be a row; "
-                "remove the last line"
-            )
+    end = rows.slice(max(0, rows.num_rows - 1)).to_pylist()
+    last = [value for row in end for value in row.values() if value not in (None, "")]
+    if len(last) == 1 < rows.num_columns and isinstance(last[0], str) and _COUNTED.fullmatch(last[0].strip()):
+        raise DataError(
+            f"{file}, row {rows.num_rows}: got {last[0]!r} alone, which seems to be the number of rows; must be a row; "
+            "remove the last line"
+        )
     first = [value for row in rows.slice(0, 1).to_pylist() for value in row.values() if value not in (None, "")]
     known = {*usual, *_MORE}
     if len(first) > 1 and all(isinstance(value, str) and value.strip().lower() in known for value in first):

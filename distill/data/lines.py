@@ -37,7 +37,7 @@ def check_text(text: str) -> None:
         except UnicodeEncodeError as error:
             byte = ord(text[error.start]) & 0xFF
             raise Malformed(f"got byte 0x{byte:02x}; must be UTF-8; save the file as UTF-8") from None
-    elif "\x1b$" in text or "\x1b(" in text:
+    elif "\x1b$" in text:  # logs of terminals have others
         raise Malformed("got an escape sequence of ISO-2022-JP or the like; must be UTF-8; save the file as UTF-8")
     if "\0" in text:
         raise Malformed("got a NUL byte; must be UTF-8 text; save the file as UTF-8, or remove the byte")

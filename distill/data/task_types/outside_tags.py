@@ -54,13 +54,16 @@ def with_outside(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
 
 def _check_outside(columns: Given, stated: Stated) -> None:
     """Raise ConfigError for a tag of most words, where no tag is `O`."""
-    tags = [tag for column in columns.values() for tag in column.combine_chunks().flatten().drop_null().to_pylist()]
-    most, count = Counter(tags).most_common(1)[0] if tags else ("", 0)
-    if len({*tags}) > 1 and count > _MOST * len(tags):
+    tags = Counter[str]()
+    for column in columns.values():
+        for pair in column.combine_chunks().flatten().drop_null().value_counts().to_pylist():
+            tags[pair["values"]] += pair["counts"]
+    most, count = tags.most_common(1)[0] if tags else ("", 0)
+    if len(tags) > 1 and count > _MOST * tags.total():
         raise stated.ambiguous(
-            f"the tag {most!r} for {100 * count / len(tags):.0f}% of the words, and no tag O",
+            f"the tag {most!r} for {100 * count / tags.total():.0f}% of the words, and no tag O",
             "it may stand for O, outside of spans, or be a type; write O in its place, or list all tags",
-            f"set {setting(f'{stated.key}.labels', sorted({*tags}))}",
+            f"set {setting(f'{stated.key}.labels', sorted(tags))}",
         )
 
 

@@ -85,8 +85,8 @@ _PREFIX_WORDS = frozenset(
 
 
 def half_read(labels: Sequence[str]) -> list[str]:
-    """Of tags, those that are no type of a span as they are read: tags without a prefix among others with one, and tags
-    that seem to have a prefix, in a scheme that is not read. Empty for tags that are read as they are meant."""
+    """The tags that would be read as entity types by mistake: tags without a prefix beside tags with one, and tags of a
+    scheme that is not supported. Empty if there are none."""
     tags = sorted({*labels} - {OUTSIDE})
     scheme = scheme_of(tags)
     without = [tag for tag in tags if not scheme.pattern.fullmatch(tag)]

@@ -216,7 +216,7 @@ def test_a_folder_of_splits_is_named_split_by_split(form: str, tmp_path: Path, m
         load(Path(f"{folder}/*.{ending}"))
     assert str(refused.value).endswith(" ".join(f"{key}={value}" for key, value in advised.items()))
     every = load(sorted(str(file) for file in folder.glob(f"*.{ending}")))
-    assert any("all rows of its files are training rows" in note for note in every.notes)
+    assert any("all of its files are used for training" in note for note in every.notes)
 
 
 @pytest.mark.parametrize(
@@ -591,7 +591,9 @@ def test_cells_and_lines_of_programs_are_no_rows(tmp_path: Path) -> None:
     rows = [f"{text},{KINDS[i % 3]}" for i, text in enumerate(TEXTS)]
     with pytest.raises(UserError, match="row 1: got varchar and varchar, which seem to be names of columns"):
         load(table(tmp_path / "b.csv", "text,label", ["varchar,varchar", *rows]))
-    with pytest.raises(UserError, match=r"row 61: got '\(60 rows affected\)', which seems to be the number of rows"):
+    with pytest.raises(
+        UserError, match=r"row 61: got '\(60 rows affected\)' alone, which seems to be the number of rows"
+    ):
         load(table(tmp_path / "c.csv", "text,label", [*rows, "(60 rows affected),"]))
     numbers = [f"{text},{str(i / 7 - 3)[:5].replace('-', chr(0x2212))}" for i, text in enumerate(TEXTS)]
     assert load(table(tmp_path / "d.csv", "text,score", numbers)).task.kind.name == "regression"
@@ -654,3 +656,11 @@ def test_the_settings_that_a_message_advises_name_each_file_once(names: tuple[st
     assert [*expand(advised.train, "tasks.train")] == [
         file for file in files if "train" in Path(file).parent.name or "train" in Path(file).stem
     ]
+
+
+def test_texts_that_look_like_the_lines_of_programs_are_rows(tmp_path: Path) -> None:
+    """Logs of terminals have escape sequences, and a text may be a number of rows."""
+    rows = [f"{text},{KINDS[i % 3]}" for i, text in enumerate(TEXTS)]
+    rows += ["\x1b(B\x1b[m done,billing", "60 rows affected,fraud"]
+    found = labels(load(table(tmp_path / "a.csv", "text,label", rows)))
+    assert (found["\x1b(B\x1b[m done"], found["60 rows affected"], len(found)) == ("billing", "fraud", COUNT + 2)
