@@ -68,7 +68,8 @@ def source(options: argparse.Namespace, record: Record | None, kind: TaskType) -
     from distill.data import files
 
     table = files.read(options.file, "tasks.file", options.separator)
-    names, read = tuple(table.rows.column_names), _read(options, table, kind)
+    table, read = _read(options, table, kind)
+    names = tuple(table.rows.column_names)
     text, choices, guessed = _columns(options, record, read, kind)
     text = text[: kind.layout.asked or None]
     notes = [f"{table.files[0]}: the text is from {' and '.join([*text, *choices])}"] if guessed else []
@@ -80,16 +81,12 @@ def _without_file(options: argparse.Namespace, record: Record | None, kind: Task
         if (value := getattr(options, name)) is not None:
             option = f"--{name.replace('_', '-')}"
             raise ConfigError(f"{option}: got {value}; must be used with --file; add --file FILE")
-    from distill.models.families.sentence import of_cross_encoder
-
     if kind.choices:
         raise ConfigError(
             "TEXT: got single texts; must be questions with choices for this model; write them to a file with a "
             "column of lists or a column for each choice, and set --file FILE"
         )
-    columns = record.columns if record is not None else ()
-    if not columns and (kind.extractive or of_cross_encoder(options.folder)):
-        columns = ("question", "context") if kind.extractive else ("text", "its pair")
+    columns = _expected(options, record, kind)
     if len(columns) == 2:
         raise ConfigError(
             f"TEXT: got single texts; must be pairs for this model ({', '.join(columns)}); write them to a "
@@ -151,14 +148,28 @@ def _decoded(line: bytes, place: str) -> str:
         raise DataError(f"{place}: {wrong}; must be UTF-8 text; convert it to UTF-8") from error
 
 
-def _read(options: argparse.Namespace, table: Table, kind: TaskType) -> Table:
-    """The table as a run reads it: with lists in place of the text of lists, for kinds that take lists."""
+def _read(options: argparse.Namespace, table: Table, kind: TaskType) -> tuple[Table, Table]:
+    """(rows that are shown, the same rows as a run reads them): with lists in place of words that have a row each and,
+    as a run reads them, in place of the text of lists, for kinds that take lists."""
     if not (kind.per_token or kind.choices):
-        return table
+        return table, table
     from distill import config
     from distill.data.meant import with_lists
+    from distill.data.tagged_rows import with_lists_of_words
 
-    return with_lists(config.Task(text=options.text, text_pair=options.text_pair), table, kind.per_token)[0]
+    settings, notes, read = config.Task(text=options.text, text_pair=options.text_pair), list[str](), table
+    if kind.per_token:
+        read = with_lists_of_words(settings, table, notes, table.files[0], untagged=True)
+    shown = table if read.rows.num_rows == table.rows.num_rows else read.noted(*notes)
+    return shown, with_lists(settings, read, kind.per_token)[0]
+
+
+def _expected(options: argparse.Namespace, record: Record | None, kind: TaskType) -> tuple[str, ...]:
+    """The text columns that a model was made from, or names for those that its rows have; empty if they are unknown."""
+    from distill.models.families.sentence import columns_of_cross_encoder
+
+    stated = record.columns if record is not None else ()
+    return stated or (("question", "context") if kind.extractive else columns_of_cross_encoder(options.folder))
 
 
 def _columns(
@@ -172,7 +183,7 @@ def _columns(
     from distill.data.task_types.task_type import check_texts
     from distill.data.task_types.token_classification import is_words
 
-    expected, file = record.columns if record else (), table.files[0]
+    expected, file = _expected(options, record, kind), table.files[0]
     listed = _listed(options.choices, table) if kind.choices and options.choices else None
     settings = config.Task(text=options.text, text_pair=options.text_pair, choices=listed)
     known = record.choices if record else ()

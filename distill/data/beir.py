@@ -61,21 +61,25 @@ def tables(folder: Path, names: Sequence[str], key: str) -> dict[str, Table]:
         DataError: for malformed files, for judgements of texts that are not there, and for files that change meanwhile.
     """
     judged, texts = _judgements(folder), [_parts(folder, name) for name in ("corpus", "queries")]
-    every = [*texts[0], *texts[1], *chain.from_iterable(judged[name] for name in names)]
+    every = [*texts[0], *texts[1], *chain.from_iterable(judged.values())]
     states = {file: files.state_of(file) for file in every}
     # Other keys, such as metadata, may differ from row to row.
     corpus, queries = (files.read(parts, key, keys=_TEXT) for parts in texts)
     judgements = {name: files.read(judged[name], key, "tab") for name in names}
+    unwanted = [_if_readable(each, key) for name, each in judged.items() if name not in names]
     if changed := [file for file in every if files.state_of(file) != states[file]]:
         raise files.changing(changed[0])
     found = {}
-    for name, table in judgements.items():
+    for name in names:
+        table, others = judgements[name], [each for split, each in judgements.items() if split != name]
+        others += [each for each in unwanted if each is not None]
 
-        def make(file: Path, table: Table = table, name: str = name) -> None:
-            _write(file, *_joined(corpus, queries, table, name))
+        def make(file: Path, table: Table = table, name: str = name, others: Sequence[Table] = others) -> None:
+            _write(file, *_joined(corpus, queries, table, others, name))
 
         of_texts = [states[file] for parts in texts for file in parts]
-        rows = files.stored(["beir", name, of_texts, [states[file] for file in judged[name]]], make)
+        of_judged = [[split, [states[file] for file in each]] for split, each in judged.items()]
+        rows = files.stored(["beir", name, of_texts, of_judged], make)
         kept = rows["row"].to_numpy()
         found[name] = Table(rows.drop_columns("row"), table.files, table.starts, table.about, kept)
         for note in (*about(rows.schema).notes, *_unread(folder, [name], judged)):
@@ -83,6 +87,14 @@ def tables(folder: Path, names: Sequence[str], key: str) -> dict[str, Table]:
     for note in _unread(folder, {*_judgement_files(folder)} - {*judged}, judged):
         found[names[0]] = found[names[0]].noted(note)
     return found
+
+
+def _if_readable(judged: Sequence[str], key: str) -> Table | None:
+    """Judgements of a split that is not read otherwise, so that a fault in them is none of the run's."""
+    try:
+        return files.read(judged, key, "tab")
+    except DataError:
+        return None
 
 
 def _parts(folder: Path, name: str) -> list[str]:
@@ -112,8 +124,8 @@ def _judgements(folder: Path) -> dict[str, list[str]]:
 
 
 def _split(file: Path) -> str:
-    """Split of a file with judgements."""
-    return re.split(r"[-.]", file.name)[0]
+    """Split of a file with judgements, which may be one of several with its rows."""
+    return re.sub(r"(-\d+)?(-of-\d+)?(\.tsv|\.jsonl|\.parquet)(\.gz)?$", "", file.name)
 
 
 def _judgement_files(folder: Path) -> dict[str, list[Path]]:
@@ -159,6 +171,8 @@ class _Texts:
 
     def take(self, rows: np.ndarray) -> pa.Array:
         """The texts of these rows, in this order: the title, if there is one, and the text, as BEIR joins them."""
+        if not len(rows):
+            return pa.array([], pa.string())
         order = np.argsort(rows, kind="stable")
         part = np.searchsorted(self.starts, rows[order], side="right") - 1
         found = []
@@ -205,9 +219,11 @@ def _ids(column: pa.Array | pa.ChunkedArray, where: str) -> pa.Array:
     return column.cast(pa.string())
 
 
-def _joined(corpus: Table, queries: Table, judgements: Table, name: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def _joined(
+    corpus: Table, queries: Table, judgements: Table, others: Sequence[Table], name: str
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The schema, with notes, and the rows of a split: its judgements in their order, then the documents that are
-    added, whose `row` is -1."""
+    added, whose `row` is -1. `others`: judgements of the other splits."""
     where = ", ".join(judgements.files)
     missing = [column for column in _JUDGED if column not in judgements.rows.column_names]
     if missing:
@@ -233,7 +249,9 @@ def _joined(corpus: Table, queries: Table, judgements: Table, name: str) -> tupl
             f"{len(among):,} judgements are of documents that are queries too, which BEIR leaves out of what such a "
             "query finds; here a search finds them"
         )
-    more = _added(asked, shown, scores[judged], themselves, np.random.default_rng([0, zlib.crc32(name.encode())]))
+    elsewhere = _elsewhere(asked.texts, shown.texts, others)
+    random = np.random.default_rng([0, zlib.crc32(name.encode())])
+    more = _added(asked, shown, scores[judged], themselves, elsewhere, random)
     notes.append(
         f"{len(judged):,} judgements, and {len(more):,} documents that are not judged, added as not relevant, so that "
         f"each query has up to {NOT_RELEVANT} such documents"
@@ -308,11 +326,37 @@ def _themselves(asked: _Found, shown: _Found) -> np.ndarray:
     return np.concatenate(found)
 
 
+def _elsewhere(queries: _Texts, corpus: _Texts, others: Sequence[Table]) -> np.ndarray:
+    """[n, 2] rows of the queries and documents that other splits judge, as far as their texts are there."""
+    found = [np.zeros((0, 2), np.int64)]
+    for table in others:
+        if not {*_JUDGED[:2]} <= {*table.rows.column_names}:
+            continue
+        where, places = ", ".join(table.files), []
+        for texts, name in zip((queries, corpus), _JUDGED[:2], strict=True):
+            given = _ids(table.rows[name], where)
+            ids = pc.unique(given.drop_null())
+            number = pc.fill_null(pc.index_in(given, value_set=ids), -1).to_numpy()
+            places.append(np.append(texts.rows_of(ids), -1)[number])
+        found.append(np.stack(places, axis=1)[(places[0] >= 0) & (places[1] >= 0)])
+    return np.concatenate(found)
+
+
 def _added(
-    asked: _Found, shown: _Found, scores: np.ndarray, themselves: np.ndarray, random: np.random.Generator
+    asked: _Found,
+    shown: _Found,
+    scores: np.ndarray,
+    themselves: np.ndarray,
+    elsewhere: np.ndarray,
+    random: np.random.Generator,
 ) -> np.ndarray:
-    """[m, 2] rows of a query and of a document whose text is not judged for a query of this text, and that is no query
-    itself. `themselves`: [k, 2] rows of a query and of the document that it is."""
+    """[m, 2] rows of a query and of a document whose text is not judged for a query of this text, in no split, and that
+    is no query itself.
+
+    Args:
+        themselves: [k, 2] rows of a query and of the document that it is.
+        elsewhere: [k, 2] rows of a query and of a document that another split judges.
+    """
     from distill.data.similar import Index  # with scipy, which other tasks do not need
 
     # Queries with the same text are one query, and documents with the same text one document.
@@ -323,13 +367,16 @@ def _added(
     of_judgement = of_place[np.searchsorted(asked.places[order], asked.rows)]
     pool = np.setdiff1d(np.arange(len(shown.texts.ids)), themselves[:, 1])
     pool = np.sort(random.choice(pool, POOL, replace=False)) if len(pool) > POOL else pool
+    places = dict(zip(reversed(shown.texts.take(pool).to_pylist()), reversed(pool.tolist()), strict=True))
+    places.pop("", None)
+    pool = np.sort(np.fromiter(places.values(), np.int64))
     if not len(pool):
         return np.zeros((0, 2), np.int64)
-    places = dict(zip(reversed(shown.texts.take(pool).to_pylist()), reversed(pool.tolist()), strict=True))
-    pool = np.sort(np.fromiter(places.values(), np.int64))
     own = shown.texts.rows_of(asked.ids)[order]  # documents with the ids of queries
-    judged = np.concatenate([shown.rows, own[own >= 0]])
-    asking = np.concatenate([of_judgement, of_place[own >= 0]]).tolist()
+    others, of_other = np.unique(elsewhere[:, 0], return_inverse=True)
+    of_others = pc.fill_null(pc.index_in(asked.texts.take(others), texts.dictionary), -1).to_numpy()[of_other]
+    judged = np.concatenate([shown.rows, own[own >= 0], elsewhere[of_others >= 0, 1]])
+    asking = np.concatenate([of_judgement, of_place[own >= 0], of_others[of_others >= 0]]).tolist()
     without: list[set[int | None]] = [set() for _ in queries]
     for query, row in zip(asking, _with_text(shown.texts, judged, places), strict=True):
         without[query].add(row)

@@ -14,6 +14,7 @@ from distill import config
 from distill.data.flag_columns import flag_of, flags_of
 from distill.data.header import check_name
 from distill.data.kind_of import kind_of, stated_of
+from distill.data.listwise import check_lists, check_triplets
 from distill.data.task_types import TASK_TYPES, Columns
 from distill.data.task_types.multiple_choice import MULTIPLE_CHOICE, first_of, fits, is_choices, numbered, sizes_of
 from distill.data.task_types.question_answering import QUESTION_ANSWERING, is_answers, is_extractive
@@ -54,6 +55,9 @@ TAGS = ("ner_tags", "ner_tag", "ner", "tags", "tag", "spans", "entities", "pos_t
 
 WORD_LISTS = ("tokens", "words")
 """Usual names of columns with a list of words for each text."""
+
+WORDS = (*WORD_LISTS, "token", "word")
+"""Usual names of a column with words, of which each may have a row of its own."""
 
 LABELS_OF = {record.TOKENS: (*LABELS, *TAGS), record.CHOICES: ANSWERS, record.ANSWERS: FOUND}
 """Architecture -> usual names of the label column, if they are not `LABELS`."""
@@ -254,11 +258,18 @@ def texts_of(
         return tuple(text), tuple(choices), False
     if architecture == MULTIPLE_CHOICE.architecture:
         return *choice_columns(settings, table, key, file), not stated
-    lists = [name for name in WORD_LISTS if name in table.column_names and is_words(table[name].type)]
-    if architecture == TOKEN_CLASSIFICATION.architecture and settings.text is None and lists:
-        return (lists[0],), (), not stated
+    tokens = architecture == TOKEN_CLASSIFICATION.architecture and settings.text is None
+    if tokens and (words := _words(settings, table)) is not None:
+        return (words,), (), not stated
     others = table.select([name for name in table.column_names if name not in as_list(settings.label)])
     return text_columns(settings, others, key, file), (), not stated
+
+
+def _words(settings: config.Task, table: pa.Table) -> str | None:
+    """The column with a list of words for each text; None without a likely one."""
+    lists = [name for name in table.column_names if is_words(table[name].type)]
+    lists = [name for name in lists if name.lower() not in {*LABELS, *TAGS} and name != settings.label]
+    return _usual(table.select(lists), WORDS, set()) or (lists[0] if len(lists) == 1 else None)
 
 
 def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
@@ -311,8 +322,9 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
         names = [settings.text, *([] if settings.text_pair is None else [settings.text_pair])]
         chosen = [_present(name, table, f"{key}.text{'_pair' * n}", file) for n, name in enumerate(names)]
         return tuple(chosen)
+    check_triplets(table, label, file)
     texts = [name for name in table.column_names if name not in label and is_text(table[name].type)]
-    if len(label) == 1 and (words := _word_list(table, label[0])) is not None:
+    if len(label) == 1 and (words := _word_list(table, label[0], file)) is not None:
         return (words,)
     named = table.select(texts)
     if (pair := pair_of(named, _labels(table, label), about_rows)) is not None:
@@ -330,7 +342,7 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
     if not likely:
         raise ConfigError(
             f"{key}.text: got nothing, and the only texts of {file} are {' and '.join(texts)}; must be one of "
-            f"{', '.join(table.column_names)}; set {setting(f'{key}.text', texts[0])}"
+            f"{', '.join(table.column_names)}; set {key}.text=COLUMN"
         )
     texts = likely
     return (max(texts, key=lambda name: pc.sum(pc.utf8_length(pc.unique(table[name]))).as_py() or 0),)
@@ -343,14 +355,16 @@ def _labels(table: pa.Table, label: Sequence[str]) -> int:
     return pc.count_distinct(table[label[0]]).as_py() if single else 0
 
 
-def _word_list(table: pa.Table, label: str) -> str | None:
-    """The column with the words to which a column of lists has a tag each; None without such a column."""
+def _word_list(table: pa.Table, label: str, file: str) -> str | None:
+    """The column with the words to which a column of lists has a tag each; None without such a column. DataError where
+    these are whole texts."""
     if not is_list(table[label].type) or is_spans(table[label].type):
         return None
     lists = [name for name in table.column_names if name != label and is_words(table[name].type)]
     sizes = pc.list_value_length(table[label])
     # Most rows decide, because a row with another number of words is refused later.
     alike = [name for name in lists if _share(pc.equal(pc.list_value_length(table[name]), sizes)) > 0.5]
+    check_lists(alike, label, table, file)
     return _usual(table.select(alike), WORD_LISTS, set()) or (alike[0] if len(alike) == 1 else None)
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.data.task_types import TASK_TYPES, TaskType
-from distill.data.task_types.numerals import decimal_commas, is_code, with_points
+from distill.data.task_types.numerals import decimal_commas, is_code, verdicts_as_numbers, with_points
 from distill.data.task_types.regression import numeric
 from distill.data.task_types.sets import is_joined
 from distill.data.task_types.task_type import Stated, is_list
@@ -25,6 +25,9 @@ QUERIES = (["query", "document"], ["query", "passage"])
 
 MOST_NUMBERS = 20
 """A column of more different whole numbers is a regression, of fewer a classification."""
+
+MOST_GRADES = 10
+"""Different grades of relevance, at most, of which some have fractions."""
 
 MOST_MISTAKES = 0.1
 """A column of numbers has at most this share of other values."""
@@ -47,13 +50,14 @@ def kind_of(
     column = table[label[0]]
     if len(label) > 1 or (is_list(column.type) and not _is_single(column, head)):
         return TASK_TYPES["multi_label"]
+    scored = [name.lower() for name in text] in QUERIES and _numeric(verdicts_as_numbers(column))
     if head is not None and head.architecture == VECTORS:
-        if len(text) == 2 and _numeric(column):
-            return TASK_TYPES["retrieval" if [name.lower() for name in text] in QUERIES else "embedding"]
+        if scored or (len(text) == 2 and _numeric(column)):
+            return TASK_TYPES["retrieval" if scored and not _similarities(column) else "embedding"]
         head = None  # the encoder of an embedder, which gets a head for the task
     if head is not None and head.problem == TASK_TYPES["multi_label"].problem:
         return TASK_TYPES["multi_label"]
-    if (head is None or head.outputs == 1) and [name.lower() for name in text] in QUERIES and _numeric(column):
+    if scored and (head is None or head.outputs == 1):
         return TASK_TYPES["reranking"]
     if head is not None:
         return TASK_TYPES["regression" if head.outputs == 1 else "classification"]
@@ -91,6 +95,15 @@ def _numeric(column: pa.ChunkedArray) -> bool:
         return False
     values, bad = _numbers(column)
     return bool(bad.sum() <= MOST_MISTAKES * (~np.isnan(values) & ~bad).sum())
+
+
+def _similarities(column: pa.ChunkedArray) -> bool:
+    """Whether a label column has many numbers with fractions, as similarities are, and not grades of relevance."""
+    if not _numeric(column):
+        return False
+    values, bad = _numbers(column)
+    values = np.unique(values[~np.isnan(values) & ~bad])
+    return bool(len(values) > MOST_GRADES and (values != np.floor(values)).any())
 
 
 def _numbers(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

@@ -136,7 +136,7 @@ def labelled_rows(
             )
         splits[split] = Split(content, usable_rows(table, columns.text))
     remarks = [f"{name}: {remark}" for remark in (*written_as_text(columns, meant.lists), *paired, *marked, *remarks)]
-    chosen = described(name, settings, columns, labels, first.rows)
+    chosen = described(name, settings, columns, labels, first.rows if known is None else tables["train"].rows)
     left_out = [f"{name}: tasks.{each} is not used, as {columns.kind.name} has none" for each in unused]
     notes = [*meant.notes, *chosen, *prompted, *remarks, *labels.notes, *softened, *left_out]
     splits = with_any_label(splits, settings, columns.kind, labels.names, notes, name)

@@ -252,5 +252,11 @@ def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], task_typ
                 f"{where}: got {rows} labelled {split} rows{besides}; must have {fewest} or more; add rows{keep}"
             )
         values = flat(targets[labelled(targets)])
+        if task_type.grouped and not task_type.separate and (values > 0).all():
+            raise DataError(
+                f"{where}: got labels from {values.min():g} to {values.max():g}, all above 0, so that every document "
+                "is relevant; must be 0 or below for documents that are not; subtract the lowest grade, or set "
+                "tasks.kind=regression"
+            )
         if split == "train" and not task_type.choices and len(np.unique(values, axis=0)) < 2:
             raise DataError(f"{where}: got the same label in all rows; must be two labels or more; add rows")

@@ -13,14 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import LABELS, TAGS
+from distill.data.columns import LABELS, TAGS, WORDS
 from distill.data.files import Table
 from distill.data.task_types.task_type import distinct, is_number, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
 from distill.errors import DataError
 
-WORDS = ("words", "word", "tokens", "token")
-"""Usual names of a column with words."""
 SENTENCES = (
     "sentence_id", "sentence #", "sentence", "sentence_idx", "sent_id", "sentence_no", "sentence_number", "text_id",
     "doc_id", "document_id", "document",
@@ -29,10 +27,17 @@ SENTENCES = (
 _TAG = r"(O|[BIESLU]-\S+)"
 _MOST = 1000
 """Different labels up to which they may be tags."""
+_LONGEST_ID = 40
+"""Characters of a name for a text, which is no text itself."""
 
 
-def with_lists_of_words(settings: config.Task, table: Table, notes: list[str], name: str) -> Table:
+def with_lists_of_words(
+    settings: config.Task, table: Table, notes: list[str], name: str, *, untagged: bool = False
+) -> Table:
     """The table with lists of words and of tags for each text, if it has words or tags in another form.
+
+    Args:
+        untagged: whether words without tags, which have a row each, become lists too.
 
     Raises:
         DataError: for words with tags of which nothing says to which text they belong.
@@ -45,7 +50,25 @@ def with_lists_of_words(settings: config.Task, table: Table, notes: list[str], n
             return _grouped(settings, table, label, notes, name)
         if _match(rows[label], rf"{_TAG}( {_TAG})*") and _begins(rows[label]):
             return _split(settings, table, label, notes, name)
-    return table
+    return _grouped(settings, table, None, notes, name) if untagged and _is_untagged(settings, rows) else table
+
+
+def _is_untagged(settings: config.Task, rows: pa.Table) -> bool:
+    """Whether each row has one word, and says to which text it belongs."""
+    word, number = _word(settings, rows), _column(SENTENCES, rows)
+    if word is None or number is None or word == number or not is_text(rows[word].type):
+        return False
+    if pc.any(pc.match_substring_regex(pc.utf8_trim_whitespace(rows[word]), r"\s")).as_py():
+        return False
+    ids = rows[number]
+    if not is_number(ids.type) and not (is_text(ids.type) and (pc.max(pc.utf8_length(ids)).as_py() or 0) < _LONGEST_ID):
+        return False
+    return pc.count_distinct(ids).as_py() < len(ids)
+
+
+def _word(settings: config.Task, rows: pa.Table) -> str | None:
+    """The column of words."""
+    return settings.text if settings.text in rows.column_names else _column(WORDS, rows)
 
 
 def _labels(settings: config.Task, rows: pa.Table) -> list[str]:
@@ -72,10 +95,10 @@ def _column(names: Sequence[str], rows: pa.Table) -> str | None:
     return next((lower[name] for name in names if name in lower), None)
 
 
-def _grouped(settings: config.Task, table: Table, label: str, notes: list[str], name: str) -> Table:
+def _grouped(settings: config.Task, table: Table, label: str | None, notes: list[str], name: str) -> Table:
     """A row for each text, of rows with a word each. Rows of a text are neighbours."""
     rows = table.rows
-    word = settings.text if settings.text in rows.column_names else _column(WORDS, rows)
+    word = _word(settings, rows)
     number = _column(SENTENCES, rows)
     if word is None or number is None or not (is_text(rows[number].type) or is_number(rows[number].type)):
         raise DataError(
@@ -94,15 +117,16 @@ def _grouped(settings: config.Task, table: Table, label: str, notes: list[str], 
     offsets = pa.array(np.r_[np.array(firsts, np.int64), ends[-1:]].astype(np.int32))
     lists = {
         column: pa.ListArray.from_arrays(offsets, pc.fill_null(rows[column].cast(pa.string()), "").combine_chunks())
-        for column in (word, label)
+        for column in filter(None, (word, label))
     }
     others = [each for each in rows.column_names if each not in lists]
     made = rows.select(others).take(firsts)
     for column, values in lists.items():
         made = made.append_column(column, values)
+    tags = "" if label is None else f", tags from {label}"
     notes.append(
-        f"{name}: {len(firsts):,} texts of {len(ids):,} words, which have a row each: words from {word}, tags from "
-        f"{label}, and texts by {number}"
+        f"{name}: {len(firsts):,} texts of {len(ids):,} words, which have a row each: words from {word}{tags}, and "
+        f"texts by {number}"
     )
     kept = np.asarray(firsts, np.int64)
     return replace(table, rows=made, kept=kept if table.kept is None else table.kept[kept])

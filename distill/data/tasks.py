@@ -214,7 +214,8 @@ def check_files(settings: config.Config, head: Head | None) -> None:
     own = {n: task for n, task in every.items() if task.train is not None and not _is_on_hub(task, tasks)}
     read = [read_task(name, settings, tasks, head, stand_in=False) for name, settings in own.items()]
     check_head(head, [rows.task for rows in read if rows is not None], "teacher.name")
-    if (unlabelled := read_unlabelled(settings)) is not None:
+    per_token = any(rows.task.kind.per_token for rows in read if rows is not None)
+    if (unlabelled := read_unlabelled(settings, per_token=per_token)) is not None:
         kinds = {rows.task.name: rows.task.kind for rows in read if rows is not None}
         without = {name: kind.name for name, kind in kinds.items() if not kind.layout.makes("files")}
         columns = {name: [task.text, *filter(None, [task.text_pair])] for name, task in every.items()}

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import about_rows, columns_of, text_columns
+from distill.data.columns import SAMPLE, about_rows, columns_of, text_columns
 from distill.data.files import Table
 from distill.data.task_types import TASK_TYPES, Columns
 from distill.data.task_types.task_type import is_text, one_array
+from distill.data.text_pairs import unused
 from distill.errors import ConfigError
 from distill.models.families.head import Head
 from distill.models.families.record import VECTORS
@@ -51,14 +52,27 @@ def completed(
         judged = columns.label[0] in rows.column_names or len(besides) > (known.text is None)
         if columns.kind.grouped and judged:
             return columns, tables, []
-        text = text_columns(known, texts, key, train.files[0])[0]
-        remarks.append(f"train: {len(rows):,} texts of {text} taken in pairs, without labels")
-        numbers = np.arange(len(rows)) if train.kept is None else train.kept
-        rows, train = _paired(rows, text, columns, soft), replace(train, kept=numbers[: len(rows) // 2 * 2 : 2])
+        names = _chosen(known, texts, columns, soft, key, train.files[0])
+        count = len(rows) * len(names)
+        remarks.append(f"train: {count:,} texts of {' and '.join(names)} taken in pairs, without labels")
+        numbers = np.repeat(np.arange(len(rows)) if train.kept is None else train.kept, len(names))
+        rows, train = _paired(rows, names, columns, soft), replace(train, kept=numbers[: count // 2 * 2 : 2])
     if columns.label[0] not in rows.column_names:
         values = np.full(rows.num_rows, 1.0 if columns.kind.grouped and given else np.nan)
         rows = rows.append_column(columns.label[0], pa.array(values, from_pandas=True))
     return columns, {**tables, "train": replace(train, rows=rows)}, remarks
+
+
+def _chosen(
+    settings: config.Task, rows: pa.Table, columns: Columns, soft: str | None, key: str, file: str
+) -> list[str]:
+    """The columns of texts that are paired: all that have different ones, such as those of a triplet, unless a vector
+    belongs to each text, or queries and documents are told apart."""
+    first = text_columns(settings, rows, key, file)
+    if settings.text is not None or soft is not None or columns.kind.grouped:
+        return [first[0]]
+    others = unused(rows.slice(0, SAMPLE), first, about_rows)
+    return [name for name in rows.column_names if name in (*first, *others)]
 
 
 def _texts(rows: pa.Table) -> list[str]:
@@ -77,12 +91,15 @@ def check_prompts(settings: config.Task, prompts: Sequence[str], key: str) -> No
         )
 
 
-def _paired(rows: pa.Table, text: str, columns: Columns, soft: str | None) -> pa.Table:
-    """Half as many rows, of two texts each, without labels. A last text without another is left out.
+def _paired(rows: pa.Table, names: Sequence[str], columns: Columns, soft: str | None) -> pa.Table:
+    """Rows of two texts each, in the order of the rows and of these columns, without labels. A last text without
+    another is left out.
 
     soft: column of the texts' vectors. A pair has the vectors of both texts, or null if one of them has none.
     """
-    texts, count = rows[text].combine_chunks(), len(rows) // 2
+    each = [one_array(rows[name].cast(pa.string())) for name in names]
+    order = np.arange(len(rows) * len(names)).reshape(len(names), len(rows)).T.ravel()
+    texts, count = pa.concat_arrays(each).take(pa.array(order)), len(order) // 2
     even = np.arange(0, 2 * count, 2)
     paired = pa.table({column: texts.take(pa.array(even + n)) for n, column in enumerate(columns.text)})
     if soft is None:

@@ -63,7 +63,7 @@ def as_lists(table: Table, text: Sequence[str], label: str, kind: TaskType) -> T
     one, other = (*text, None, None)[:2]
     settings = config.Task(text=one, text_pair=other, label=label or None)
     if kind.per_token:
-        table = with_lists_of_words(settings, table, [], "")
+        table = with_lists_of_words(settings, table, [], "", untagged=True)
     return with_lists(settings, table, kind.per_token)[0]
 
 

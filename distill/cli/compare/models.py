@@ -15,6 +15,7 @@ from distill.data.labels import head_order
 from distill.data.task import Task
 from distill.data.task_types import TaskType
 from distill.data.vectors import prompts_of
+from distill.deploy.export.record import FILE
 from distill.errors import ConfigError, reworded
 from distill.models.families.head import Head, stored_head, without_defaults
 from distill.models.families.record import TEXTS
@@ -72,12 +73,12 @@ def kinds_of(models: Sequence[Model]) -> tuple[TaskType, TaskType]:
     """The kinds of two models. A folder that was not exported states only `problem_type`, if that: where the other's
     kind fits its outputs, as a reranker's does a regression's, it is of that kind."""
     a, b = models
-    kinds = [model.kind for model in models]
+    kinds, exported = [model.kind for model in models], [(model.folder / FILE).is_file() for model in models]
     for number, (model, other) in enumerate(((a, b), (b, a))):
-        head = None if model.columns else stored_head(model.folder)  # an export states its columns
+        head = None if exported[number] else stored_head(model.folder)
         fits = head is not None and head.problem in (None, other.kind.problem)
         fits = fits and model.kind.architecture == other.kind.architecture
-        if fits and other.columns and bool(model.labels) == other.kind.named:
+        if fits and exported[1 - number] and bool(model.labels) == other.kind.named:
             kinds[number] = other.kind
     return kinds[0], kinds[1]
 

@@ -104,7 +104,7 @@ def read_rows(
     """
     table, notes = read(file, "FILE", settings.separator), list[str]()
     if architecture == TOKENS:
-        table = with_lists_of_words(settings, table, notes, file)
+        table = with_lists_of_words(settings, table, notes, file, untagged=True)
     table = accepted(settings, with_lists(settings, table, architecture == TOKENS)[0], notes.append, file)
     table = with_names(settings, {file: with_empty_spans(table, notes, file)}, notes, file)[file]
     if not table.rows.num_rows:

@@ -38,6 +38,22 @@ def with_points(column: pa.ChunkedArray) -> pa.ChunkedArray:
     )
 
 
+def verdicts_as_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """[rows] 1 for true and 0 for false, which are booleans or texts; any other column as it is."""
+    if pa.types.is_boolean(column.type):
+        return pc.cast(column, pa.int64())
+    if not is_text(column.type):
+        return column
+    lower = pc.utf8_lower(pc.utf8_trim_whitespace(column))
+    known = pc.is_in(lower, pa.array(["true", "false", ""]))
+    if not pc.all(pc.or_(known, pc.is_null(lower))).as_py():
+        return column
+    number = pc.if_else(
+        pc.equal(lower, "true"), 1, pc.if_else(pc.equal(lower, "false"), 0, pa.scalar(None, pa.int64()))
+    )
+    return pa.chunked_array([number.combine_chunks()])
+
+
 def is_code(column: pa.ChunkedArray, stated: Stated) -> bool:
     """Whether texts [rows] that look like numbers are codes: some begin with a 0, as `005.74` and `007`, or two texts
     are the same number, as `1.1` and `1.10`.

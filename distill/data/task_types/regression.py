@@ -10,7 +10,7 @@ import numpy as np
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
 from distill.data.task_types import soft_written
-from distill.data.task_types.numerals import read_numbers
+from distill.data.task_types.numerals import decimal_commas, read_numbers, with_points
 from distill.data.task_types.task_type import TaskType, Where, Words, is_number, is_text
 from distill.data.task_types.written import PLAIN
 from distill.errors import DataError
@@ -32,6 +32,7 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
 
 def _soft(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
     """[n, 1] the number that the model should output for each row."""
+    column = with_points(column) if decimal_commas(column) else column
     values, bad = numeric(column) if _accepts(column.type) else (np.zeros(0), np.ones(len(column), np.bool_))
     if bad.any():
         row = int(np.flatnonzero(bad)[0])

@@ -15,6 +15,7 @@ import numpy as np
 
 from distill.data.task_types import ranks
 from distill.data.task_types.embedding import EMBEDDING, SCALE, halves
+from distill.data.task_types.reranking import accepts, read_scores
 from distill.data.task_types.task_type import MISSING, Texts, group_numbers
 
 JUDGED = np.dtype([("label", np.float32), ("group", np.int64), ("document", np.int64)])
@@ -130,6 +131,8 @@ RETRIEVAL = replace(
     metrics=("ndcg_at_10", "mrr_at_10", "recall_at_10"),
     all_metrics=("ndcg_at_10", "mrr_at_10", "recall_at_10"),
     settings=("prompts", "soft_label"),
+    accepts=accepts,
+    read=read_scores,
     grouped=True,
     scaled=False,
     truth=_truth,

@@ -80,6 +80,7 @@ def _probabilities(
     for row, value in enumerate(column):
         given = _parsed(value.as_py(), f"{where(row)}: got", name)
         if given is None or given == [] or (needed and given == {}):
+            _check_null(value, where(row), name, needed)
             continue
         if isinstance(given, list) and len(given) != outputs:
             raise DataError(
@@ -109,6 +110,16 @@ def _probabilities(
                 )
             result[row, number] = min(float(probability), 1.0)
     return result
+
+
+def _check_null(value: pa.Scalar, place: str, name: str, needed: bool) -> None:
+    """Raise DataError for an object of Arrow without values, which has the same for `{}` and for `{"a": null}`, unless
+    a row of labels needs one."""
+    if not needed and value.is_valid and pa.types.is_struct(value.type):
+        raise DataError(
+            f"{place}: got an object without any probability in {name}, which may mean that no label is true, or that "
+            "nothing is known; must be one of these; write 0 for a label, or null in place of the object"
+        )
 
 
 class _Spelled(dict[str, int]):
@@ -173,6 +184,8 @@ def _parsed(value: Any, start: str, name: str) -> list[Any] | dict[str, Any] | N
             pass  # refused below
     if isinstance(value, list) and value and all(isinstance(entry, tuple) for entry in value):
         value = dict(value)  # a map of Arrow
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
+        value = value[0]  # a pipeline's outputs for a list of one text
     if isinstance(value, list) and value and all(isinstance(entry, dict) and {*entry} == _SCORED for entry in value):
         value = {entry["label"]: entry["score"] for entry in value}
     if value is None or isinstance(value, list):

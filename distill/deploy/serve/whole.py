@@ -13,9 +13,9 @@ from distill.deploy.export.record import Entry, Record
 from distill.errors import ConfigError, DataError
 from distill.inference.runners import Run, one_pass
 from distill.models import families, teacher
-from distill.models.families import vectors
+from distill.models.families import sentence, vectors
 from distill.models.families.head import stored_head
-from distill.models.families.record import UNBOUNDED
+from distill.models.families.record import TEXTS, UNBOUNDED
 from distill.models.families.settings import quantizer_of
 from distill.models.families.weights import config_of, opened, weight_files
 from distill.models.readable import readable
@@ -80,9 +80,9 @@ def plain(folder: Path, asked: int | None, say: Callable[[str], None]) -> Record
                 f"{folder}: neither the tokenizer nor the model states a maximum length; texts are cut after {most} "
                 "tokens, for which such a model is trained (max_position_embeddings, or 512)"
             )
-    return Record(
-        folder.name, kind, labels, (), most, (TORCH if quantizer is None else _quantized(folder, stated),), threshold
-    )
+    columns = sentence.columns_of_cross_encoder(folder) if kind.architecture == TEXTS else ()
+    entry = TORCH if quantizer is None else _quantized(folder, stated)
+    return Record(folder.name, kind, labels, columns, most, (entry,), threshold)
 
 
 def _quantized(folder: Path, stated: Mapping[str, Any]) -> Entry:

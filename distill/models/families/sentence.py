@@ -159,6 +159,11 @@ def of_cross_encoder(folder: str | Path) -> bool:
     return stated or any(map(config.get, OF_CROSS_ENCODERS))
 
 
+def columns_of_cross_encoder(folder: str | Path) -> tuple[str, ...]:
+    """Names for the two texts of a cross-encoder's row, whose own columns are unknown; none for another model."""
+    return ("query", "document") if of_cross_encoder(folder) else ()
+
+
 def check_no_prompt(folder: str | Path) -> None:
     """Raise DataError for a cross-encoder that puts a prompt before every pair of texts."""
     stored = settings_of(Path(folder) / MODEL)

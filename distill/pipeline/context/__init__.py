@@ -188,7 +188,8 @@ class Context:
     @functools.cached_property
     def unlabelled(self) -> Table | None:
         """The rows of `transfer.files`; None without."""
-        return read_unlabelled(self.config)
+        per_token = any(data.task.kind.per_token for data in self.tasks.values())
+        return read_unlabelled(self.config, per_token=per_token)
 
     @functools.cached_property
     def texts(self) -> Sequence[str]:

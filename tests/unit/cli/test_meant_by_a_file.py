@@ -120,7 +120,7 @@ def test_a_cross_encoder_asks_for_two_texts(tmp_path: Path, capsys: pytest.Captu
     kept = {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "5.0.0"}}
     model = tiny.save(tmp_path / "m", "bert", "SequenceClassification", num_labels=1, **kept)
     assert predict.main([str(model), "the boat", "old baker"]) == 2
-    assert "TEXT: got single texts; must be pairs for this model (text, its pair)" in capsys.readouterr().err
+    assert "TEXT: got single texts; must be pairs for this model (query, document)" in capsys.readouterr().err
 
 
 def test_a_pointer_of_git_lfs_is_named(tmp_path: Path) -> None:

@@ -417,3 +417,32 @@ raise SystemExit(streams.printed(lambda: predict.main(arguments), first=True))
     command = ["bash", "-c", f'"$0" -c "$1" {redirection}', sys.executable, code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+
+
+@pytest.mark.parametrize("tags", ["", ",tag"], ids=["without tags", "tagged"])
+@pytest.mark.parametrize("names", [("sentence_id", "word"), ("Sentence #", "Word"), ("doc_id", "tokens")], ids=str)
+def test_words_with_a_row_each_are_asked_as_texts(tags: str, names: tuple[str, str], call: Call) -> None:
+    words = [("Sentence: 1", "the", "O"), ("", "boat", "B-X"), ("Sentence: 2", "nobody", "O"), ("", "crossed", "O")]
+    rows = [",".join((*row[:2], *row[2:] * bool(tags))) for row in words]
+    Path("words.csv").write_text(f"{','.join(names)}{tags}\n" + "\n".join(rows) + "\n")
+    code, shown, told = call("--file", "words.csv", kind="token_classification")
+    assert code == 0, told
+    answered = [json.loads(line) for line in shown.splitlines()]
+    assert [each["label"] for each in answered] == ["['the', 'boat']", "['nobody', 'crossed']"]
+    assert [each[names[1]] for each in answered] == [["the", "boat"], ["nobody", "crossed"]]
+    assert "2 texts of 4 words, which have a row each" in told
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("id", "text"), ("1", "the boat"), ("2", "nobody")],
+        [("word", "sentence"), *[("boat", "the boat is small, and leaves the quiet harbour at night")] * 2],
+    ],
+    ids=["numbers", "words"],
+)
+def test_texts_beside_numbers_or_words_stay_texts(rows: list[tuple[str, str]], call: Call) -> None:
+    Path("texts.jsonl").write_text("".join(json.dumps(dict(zip(rows[0], row, strict=True))) + "\n" for row in rows[1:]))
+    code, shown, told = call("--file", "texts.jsonl", kind="token_classification")
+    assert code == 0, told
+    assert [json.loads(line)["label"] for line in shown.splitlines()] == [repr(row[1]) for row in rows[1:]]

@@ -159,11 +159,13 @@ def test_unlabelled_rows_of_a_saved_data_set_and_of_a_word_a_row(tmp_path: Path)
     texts = [f"a text {n}" for n in range(5)]
     Dataset.from_dict({"text": texts}).save_to_disk(tmp_path / "saved")
     settings = config.load_config([f"transfer.files={tmp_path / 'saved'}"])
-    table = read_unlabelled(settings)
+    table = read_unlabelled(settings, per_token=False)
     assert table is not None
     assert table.rows["text"].to_pylist() == texts
     words = pd.DataFrame({"sentence_id": [0, 0, 1], "words": ["a", "boat", "snow"], "labels": ["O", "B-X", "O"]})
     words.to_csv(tmp_path / "w.csv", index=False)
-    table = read_unlabelled(config.load_config([f"transfer.files={tmp_path / 'w.csv'}"]))
-    assert table is not None
-    assert table.rows["words"].to_pylist() == [["a", "boat"], ["snow"]]
+    for given in (words, words.drop(columns="labels")):
+        given.to_csv(tmp_path / "w.csv", index=False)
+        table = read_unlabelled(config.load_config([f"transfer.files={tmp_path / 'w.csv'}"]), per_token=True)
+        assert table is not None
+        assert table.rows["words"].to_pylist() == [["a", "boat"], ["snow"]]

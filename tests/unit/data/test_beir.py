@@ -282,7 +282,10 @@ def test_judgements_of_no_split_are_refused_and_of_others_left_out(tmp_path: Pat
 
 def judge(folder: Path, split: str, *rows: tuple[str, str, int]) -> None:
     """Add judgements to a split."""
-    with (folder / "qrels" / f"{split}.tsv").open("a") as file:
+    path = folder / "qrels" / f"{split}.tsv"
+    if not path.exists():
+        path.write_text("query-id\tcorpus-id\tscore\n")
+    with path.open("a") as file:
         file.writelines("\t".join(map(str, row)) + "\n" for row in rows)
 
 
@@ -410,3 +413,37 @@ def test_no_folder_beside_other_files(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=f"tasks.train: got .*{expected}"):
             load_tasks(config.Tasks(train=given, name="animals"), config.Limit(), 0)
+
+
+def test_a_document_that_another_split_judges_is_not_added(tmp_path: Path) -> None:
+    """As `train_test_split` of the judgements leaves them: each query is in both splits, one under another id."""
+    folder = written(tmp_path / "animals", ())
+    (folder / "queries.jsonl").write_text(lines([*QUERIES, {**QUERIES[0], "_id": "again"}]))
+    judge(folder, "train", *((f"q{n}", f"d{n}", 1) for n in range(1, 60)), ("again", "d0", 1))
+    judge(folder, "test", *((f"q{n}", f"d{n + 12}", 1) for n in range(60)))
+    judge(folder, "dev_small", *((f"q{n}", f"d{n + 24}", 1) for n in range(60)))  # not read, and yet known
+    found = folders.tables(str(folder), "tasks.train")
+    assert {*found} == {"train", "test"}
+    numbers = {of_text(document): n for n, document in enumerate(CORPUS)}
+    for table in found.values():
+        rows = table.rows.to_pylist()
+        added = [(row["query"], numbers[row["document"]]) for row in rows if row["score"] == 0]
+        assert len(added) > 500
+        of_query = {query["text"]: n for n, query in enumerate(QUERIES)}
+        assert not [each for query, each in added if each in {of_query[query] + more for more in (0, 12, 24)}]
+
+
+def test_an_empty_document_is_not_added(tmp_path: Path) -> None:
+    folder = written(tmp_path / "animals")
+    (folder / "corpus.jsonl").write_text(lines([*CORPUS, *({"_id": f"e{n}", "text": " "} for n in range(500))]))
+    assert "" not in folders.tables(str(folder), "tasks.train")["train"].rows["document"].to_pylist()
+
+
+def test_a_split_with_a_longer_name_is_another_one(tmp_path: Path) -> None:
+    folder = written(tmp_path / "animals")
+    judge(folder, "dev-small", ("q1", "d5", 7))
+    judge(folder, "test.hard", ("q1", "d5", 7))
+    (folder / "qrels" / "test.empty.tsv").write_text("")
+    found = folders.tables(str(folder), "tasks.train")
+    assert 7 not in [score for table in found.values() for score in table.rows["score"].to_pylist()]
+    assert "the splits dev-small, test.empty, test.hard of its folder are left out" in str(found["train"].notes)
