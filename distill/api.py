@@ -23,7 +23,7 @@ from distill.config import Target
 from distill.config.schemes import ONNX
 from distill.deploy.export import record, untrained
 from distill.deploy.export.onnx import check_reloads, export_onnx, loaded, onnx_parity
-from distill.errors import ConfigError, DataError, reworded
+from distill.errors import ConfigError, reworded
 from distill.evaluation.comparison import compared, outputs_of, parts_of, task_of, truth_of
 from distill.inference import latency
 from distill.inference.artifact import (
@@ -33,8 +33,10 @@ from distill.inference.artifact import (
     batches_of,
     by_length,
     check_timed,
+    check_tokens,
     config_of,
     in_eval_mode,
+    listed,
     rows_in,
     runner_of,
     scheme_named,
@@ -43,8 +45,9 @@ from distill.inference.timing import TASK_BATCH
 from distill.models import families
 from distill.models.compatible import misfit
 from distill.models.student import from_teacher
-from distill.models.student.shape import numbers_of
+from distill.models.student.shape import is_count, numbers_of
 from distill.models.teacher.load import load_tokenizer
+from distill.models.unwrapped import plain
 from distill.report.rows import Rows
 from distill.runtime.machine import cores
 from distill.runtime.storage import atomic
@@ -85,7 +88,7 @@ def student(
     Raises:
         ConfigError: for layers or sizes that the teacher or the family does not allow.
     """
-    _check_model("teacher", teacher)
+    teacher = plain("teacher", teacher)
     depth = int(teacher.config.num_hidden_layers)
     sizes = {"hidden_size": hidden, "intermediate_size": ffn, "num_attention_heads": heads}
     for name, value in (("hidden", hidden), ("ffn", ffn), ("heads", heads)):
@@ -149,7 +152,7 @@ def prune(
             for a target that no shape reaches.
         DataError: for batches without labels.
     """
-    _check_model("model", model)
+    model = plain("model", model)
     target = Target(speedup=speedup, latency_ms=latency_ms, size_mib=size_mib)
     searches = not speedup is latency_ms is size_mib is None
     if searches != (layers is hidden is ffn is None):
@@ -163,8 +166,8 @@ def prune(
         check_width(model.config)
     with _in_arguments("student"):
         batches, loss = with_loss(model, collated)
-        kept = numbers_of(full.layers, layers) if isinstance(layers, Sequence) else None
-        count = len(numbers_of(full.layers, full.layers if layers is None else layers))
+        kept = None if layers is None or is_count(layers) else numbers_of(full.layers, layers)
+        count = len(kept or numbers_of(full.layers, full.layers if layers is None else layers))
     half = (len(batches) + 1) // 2 if searches else len(batches)
     shapes = [Shape(count, hidden or full.hidden, ffn or full.ffn * (hidden or full.hidden) // full.hidden)]
     if searches:
@@ -224,12 +227,9 @@ def quantize(
         UserError: for a folder `out` with files, and for a model that its saved folder or ONNX file is not.
     """
     chosen = scheme_named(scheme)
-    model = getattr(model, "_orig_mod", model)  # of torch.compile
     if not isinstance(model, str | Path):
-        _check_model("model", model)
-    config = config_of(model)
-    if isinstance(keep, str):
-        raise ConfigError(f"keep: got {keep!r}; must be a list of names of modules; write [{keep!r}]")
+        model = plain("model", model, headed=True)
+    config, keep = config_of(model), listed("keep", keep)
     none = isinstance(calibration, tuple | list) and not calibration
     rows = [] if none else list(rows_in(batches_for(config, calibration)))
     if chosen.calibrated and not rows:
@@ -289,7 +289,7 @@ def benchmark(
     Raises:
         ConfigError: for no model, for nothing to time, for texts without a tokenizer, and for numbers below 1.
     """
-    check_timed(texts, repeats, threads)
+    check_timed(texts, repeats, threads, shapes)
     texts = list(texts)
     if not models or not (shapes or texts):
         raise ConfigError("benchmark: got nothing to time; must be at least one model and one of shapes and texts")
@@ -354,6 +354,7 @@ def evaluate(
     if not models:
         raise ConfigError("models: got none; must be at least one; pass {name: model}")
     first = next(iter(models.values()))
+    metrics = None if metrics is None else listed("metrics", metrics)
     task = task_of(first, metrics)
     batches = batches_for(config_of(first), dataset)
     truth = truth_of(task.kind, task.labels, batches)
@@ -365,29 +366,14 @@ def evaluate(
             )
         if (problem := misfit(config_of(model), config_of(first))) is not None:
             raise ConfigError(f"models: got {name} with {problem}; compare models of one tokenizer and one task")
-    highest, most = max(int(batch["input_ids"].max()) for batch in batches), config_of(first).vocab_size
-    if highest >= most:
-        raise DataError(f"dataset: got token {highest}; must be below {most}; tokenize with the models' own tokenizer")
+    for model in models.values():
+        check_tokens(config_of(model), batches)
     outputs = {}
     for name, model in models.items():
         runner = runner_of(name, model, device=device, threads=threads or cores())
         with in_eval_mode([model]):
             outputs[name] = outputs_of(task.kind, runner.run, batches)
     return Rows(compared(task, outputs, truth, parts_of(task.kind, batches)))
-
-
-def _check_model(name: str, model: Any) -> None:
-    """ConfigError for what is no model of transformers, such as a folder or a SentenceTransformer, and for adapters."""
-    if hasattr(model, "merge_and_unload"):
-        raise ConfigError(
-            f"{name}: got a {type(model).__name__}; must be a model without adapters; merge them with "
-            "model.merge_and_unload()"
-        )
-    if not hasattr(getattr(model, "config", None), "model_type"):
-        raise ConfigError(
-            f"{name}: got a {type(model).__name__}; must be a model of transformers with a head; load a folder "
-            "with from_pretrained"
-        )
 
 
 _ARGUMENTS = {"num_attention_heads": "heads", "hidden_size": "hidden", "intermediate_size": "ffn"}

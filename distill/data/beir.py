@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from distill.data import files
 from distill.data.about import About, about, with_about
 from distill.data.files import Table
+from distill.data.judged_texts import IDS, Texts, ids_of, texts_in
 from distill.data.task_types.regression import numeric
 from distill.data.task_types.task_type import is_number, is_text
 from distill.errors import DataError
@@ -34,8 +35,7 @@ NOT_RELEVANT = 10
 POOL = 50_000
 """Documents of the corpus, drawn at random from more, of which some are added."""
 
-_IDS = ("_id", "id")
-_TEXT = (*_IDS, "title", "text")
+_TEXT = (*IDS, "title", "text")
 _JUDGED = ("query-id", "corpus-id", "score")
 _FOLDERS = ("qrels", "default", "data")
 """Folders with judgements, of which the first that exists is read: BEIR's, and those of MTEB's parquet files."""
@@ -144,81 +144,6 @@ def _unread(folder: Path, names: Collection[str], judged: Mapping[str, Sequence[
     return [f"not read, because of another ending or folder: {shown}"] if left else []
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """The texts of a file or files, by their row."""
-
-    ids: pa.ChunkedArray
-    texts: Sequence[tuple[pa.ChunkedArray, ...]]
-    """Columns whose texts are put together, of each part of the rows."""
-    starts: np.ndarray
-    """First row of each part."""
-    files: str
-
-    def rows_of(self, wanted: pa.Array) -> np.ndarray:
-        """[n] the row with each of these ids, which all differ; -1 where there is none. DataError for an id of two
-        rows."""
-        number = pc.fill_null(pc.index_in(self.ids, value_set=wanted), -1).to_numpy()
-        given = np.flatnonzero(number >= 0)
-        if len(twice := np.flatnonzero(np.bincount(number[given]) > 1)):
-            raise DataError(
-                f"{self.files}: got two rows with the id {wanted[int(twice[0])].as_py()!r}; must be one for each id; "
-                "remove or rename one"
-            )
-        rows = np.full(len(wanted), -1, np.int64)
-        rows[number[given]] = given
-        return rows
-
-    def take(self, rows: np.ndarray) -> pa.Array:
-        """The texts of these rows, in this order: the title, if there is one, and the text, as BEIR joins them."""
-        if not len(rows):
-            return pa.array([], pa.string())
-        order = np.argsort(rows, kind="stable")
-        part = np.searchsorted(self.starts, rows[order], side="right") - 1
-        found = []
-        for number, of_part in zip(*_grouped(part, rows[order]), strict=True):
-            inside = pa.array(of_part - self.starts[number])
-            columns = [pc.fill_null(column.take(inside), "") for column in self.texts[number]]
-            joined = columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, " ")
-            found.append(pc.utf8_trim_whitespace(joined))
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return pa.concat_arrays(found).take(pa.array(back))
-
-
-def _grouped(numbers: np.ndarray, values: np.ndarray) -> tuple[list[int], list[np.ndarray]]:
-    """The different numbers [n], which are in order, and the values [n] of each."""
-    distinct, starts = np.unique(numbers, return_index=True)
-    return distinct.tolist(), np.split(values, starts[1:])
-
-
-def _texts(table: Table, name: str) -> _Texts:
-    """The texts of the table of this name. Documents may have a title."""
-    rows, where = table.rows, ", ".join(table.files)
-    column = next((each for each in _IDS if each in rows.column_names), None)
-    if column is None or "text" not in rows.column_names:
-        raise DataError(
-            f"{where}: got columns {', '.join(rows.column_names)}; must have _id and text, as the {name} of BEIR; "
-            "rename them"
-        )
-    titled = name == "corpus" and "title" in rows.column_names and not pa.types.is_null(rows["title"].type)
-    columns = ["title", "text"] if titled else ["text"]
-    for each in columns:
-        if not is_text(rows[each].type):
-            raise DataError(f"{where}: got {rows[each].type} in column {each}; must be text; convert it")
-    parts = rows.select([column, *columns]).to_batches()
-    ids = pa.chunked_array([_ids(part[column], where) for part in parts], pa.string())
-    starts = np.cumsum([0, *(part.num_rows for part in parts[:-1])])
-    return _Texts(ids, [tuple(part[each].cast(pa.string()) for each in columns) for part in parts], starts, where)
-
-
-def _ids(column: pa.Array | pa.ChunkedArray, where: str) -> pa.Array:
-    """Ids as text; numbers too, as JSON and parquet may have them."""
-    if not (is_text(column.type) or pa.types.is_integer(column.type)):
-        raise DataError(f"{where}: got ids of the type {column.type}; must be text; write them as text")
-    return column.cast(pa.string())
-
-
 def _joined(
     corpus: Table, queries: Table, judgements: Table, others: Sequence[Table], name: str
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -233,7 +158,7 @@ def _joined(
         )
     scores = _scores(judgements)
     asked, shown = (
-        _found(_texts(table, of), judgements.rows[column], where, column)
+        _found(texts_in(table, of), judgements.rows[column], where, column)
         for table, of, column in ((queries, "queries", "query-id"), (corpus, "corpus", "corpus-id"))
     )
     # The loader of BEIR keeps the last judgement of a pair.
@@ -290,7 +215,7 @@ def _scores(judgements: Table) -> np.ndarray:
 class _Found:
     """Texts that judgements name."""
 
-    texts: _Texts
+    texts: Texts
     ids: pa.Array
     """Their ids, all different."""
     places: np.ndarray
@@ -299,9 +224,9 @@ class _Found:
     """[n] the row of each judgement's text."""
 
 
-def _found(texts: _Texts, column: pa.ChunkedArray, where: str, name: str) -> _Found:
+def _found(texts: Texts, column: pa.ChunkedArray, where: str, name: str) -> _Found:
     """The texts with the ids of a column of judgements. DataError, with their number, for ids that no text has."""
-    given = _ids(column, where)
+    given = ids_of(column, where)
     ids = pc.unique(given.drop_null())
     places = texts.rows_of(ids)
     number = pc.fill_null(pc.index_in(given, value_set=ids), -1).to_numpy()
@@ -326,7 +251,7 @@ def _themselves(asked: _Found, shown: _Found) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _elsewhere(queries: _Texts, corpus: _Texts, others: Sequence[Table]) -> np.ndarray:
+def _elsewhere(queries: Texts, corpus: Texts, others: Sequence[Table]) -> np.ndarray:
     """[n, 2] rows of the queries and documents that other splits judge, as far as their texts are there."""
     found = [np.zeros((0, 2), np.int64)]
     for table in others:
@@ -334,7 +259,7 @@ def _elsewhere(queries: _Texts, corpus: _Texts, others: Sequence[Table]) -> np.n
             continue
         where, places = ", ".join(table.files), []
         for texts, name in zip((queries, corpus), _JUDGED[:2], strict=True):
-            given = _ids(table.rows[name], where)
+            given = ids_of(table.rows[name], where)
             ids = pc.unique(given.drop_null())
             number = pc.fill_null(pc.index_in(given, value_set=ids), -1).to_numpy()
             places.append(np.append(texts.rows_of(ids), -1)[number])
@@ -395,7 +320,7 @@ def _added(
     return np.concatenate(found)
 
 
-def _with_text(texts: _Texts, rows: np.ndarray, places: Mapping[str, int]) -> Iterator[int | None]:
+def _with_text(texts: Texts, rows: np.ndarray, places: Mapping[str, int]) -> Iterator[int | None]:
     """For each row, that of `places` which has its text, if there is one."""
     distinct, number = np.unique(rows, return_inverse=True)
     found: list[int | None] = []

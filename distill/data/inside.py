@@ -14,6 +14,9 @@ from distill.data import formats
 from distill.data.split_names import by_split
 from distill.runtime import quoting
 
+_ABOUT = ("dataset_info.json", "dataset_dict.json", "state.json")
+"""Files of `datasets` about the rows of other files."""
+
 
 def extension(file: str) -> tuple[str, bool]:
     """As from `formats.extension`, of a path or a URL."""
@@ -31,13 +34,15 @@ def inside(folder: str, key: str) -> str:
     found: list[str] = []
     for place in (folder, os.path.join(folder, "data")):
         if not found and os.path.isdir(place):
-            found = sorted(os.path.join(place, file) for file in os.listdir(place) if is_readable(file))
+            found = sorted(os.path.join(place, f) for f in os.listdir(place) if is_readable(f) and f not in _ABOUT)
+    if not found:
+        return f"{key}=FILE"
     endings = Counter(Path(file).suffix for file in found)
-    ending = max(endings, key=endings.__getitem__, default=".csv")
+    ending = max(endings, key=endings.__getitem__)
     several = by_split(file for file in found if file.endswith(ending))
     if several and key.endswith(".train"):
         return settings_of(several, key)
-    return quoting.setting(key, os.path.join(os.path.dirname(found[0]) if found else folder, f"*{ending}"))
+    return quoting.setting(key, os.path.join(os.path.dirname(found[0]), f"*{ending}"))
 
 
 def settings_of(several: Mapping[str, Sequence[str]], key: str) -> str:

@@ -167,6 +167,9 @@ def load_tasks(
             if rows is not None and split in kept and not settings.rows:
                 row |= {"labels": _counts(rows.task, kept[split])} if rows.task.labels else {}
                 row |= {"spans": True} if rows.task.kind.per_token else {}
+            if rows is not None and split in kept:
+                row |= {"columns": [*rows.task.columns[: 1 if rows.task.kind.separate else None]]}
+                row |= {"choices": True} if rows.task.kind.choices else {}
             coverage.append(row | {"stand_in": True} if stand_in else row)
         if rows is not None and rows.train is not None and rows.reported:
             development, reported = ({s: kept[s] for s in named} for named in (rows.development, rows.reported))

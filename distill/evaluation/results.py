@@ -186,6 +186,10 @@ class Coverage(Record, frozen=True):
     """Label -> number of rows; with spans, type of spans -> number of spans."""
     spans: bool | UnsetType = UNSET
     """Whether `labels` counts spans."""
+    columns: list[Text] | UnsetType = UNSET
+    """Names of the texts of a row that a model is asked about."""
+    choices: bool | UnsetType = UNSET
+    """Whether a row has choices beside them."""
     stand_in: bool | UnsetType = UNSET
     """Whether generated rows stand in for the real data set."""
 

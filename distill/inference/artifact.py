@@ -19,6 +19,7 @@ from distill.inference.runners import Batch, Runner, load, torch_run
 from distill.models import families
 from distill.models.families.head import names_of_class
 from distill.models.teacher.load import read_config
+from distill.models.unwrapped import is_parallel, unwrapped
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 LABELS = ("labels", "label", "start_positions", "end_positions")
@@ -54,14 +55,14 @@ def config_of(model: Model) -> Any:
     """
     if isinstance(model, Artifact):
         return read_config(model.folder, "model")
-    return read_config(model, "model") if isinstance(model, str | Path) else model.config
+    return read_config(model, "model") if isinstance(model, str | Path) else unwrapped(model).config
 
 
 def class_names_of(model: Model) -> list[str]:
     """Names of a model's class and of those that it extends, or of the classes that its config states."""
     if isinstance(model, str | Path | Artifact):
         return list(getattr(config_of(model), "architectures", None) or ())
-    return names_of_class(model)
+    return names_of_class(unwrapped(model))
 
 
 def runner_of(name: str, model: Model, *, device: str, threads: int) -> Runner:
@@ -86,6 +87,7 @@ def runner_of(name: str, model: Model, *, device: str, threads: int) -> Runner:
         )
     if isinstance(model, str | Path):
         return load(name, model, backend="torch", scheme="fp32", device=device, threads=threads)
+    model = unwrapped(model) if is_parallel(model) else model  # a compiled one is as fast as it is
     scheme = _TORCH.get(str(model.dtype).removeprefix("torch."), "fp32")
     run = torch_run(model, scheme=scheme, device=str(model.device), threads=threads)
     return Runner(name, "torch", scheme, run)
@@ -183,6 +185,9 @@ def _padded(rows: Sequence[Mapping[str, np.ndarray]], pad_id: int, left: bool) -
             ]
         return np.stack(values)
 
+    names = {name for row in rows for name in row}
+    if missing := next((f"{name} in row {n}" for n, row in enumerate(rows) for name in names - row.keys()), None):
+        raise DataError(f"dataset: got rows of which some have no {missing} of {len(rows)}; must be in all; add it")
     return {name: stacked(name) for name in rows[0]}
 
 
@@ -215,8 +220,33 @@ def count(batch: Batch) -> int:
     return math.prod(batch["input_ids"].shape[:-1])
 
 
-def check_timed(texts: Any, repeats: int, threads: int | None) -> None:
-    """ConfigError for a text in place of a list of them, and for numbers below 1."""
+def listed(name: str, values: Iterable[str]) -> list[str]:
+    """The names of an argument, which may be an iterator. ConfigError for one name in place of a list."""
+    if isinstance(values, str):
+        raise ConfigError(f"{name}: got {values!r}; must be a list of names; write [{values!r}]")
+    return list(values)
+
+
+def check_tokens(config: Any, batches: Iterable[Batch]) -> None:
+    """DataError for tokens, or for texts, of another tokenizer than that of the model with this config."""
+    for batch in batches:
+        highest, length = int(batch["input_ids"].max()), batch["input_ids"].shape[-1]
+        if highest >= config.vocab_size:
+            raise DataError(
+                f"dataset: got token {highest}; must be below {config.vocab_size}; tokenize with the models' own "
+                "tokenizer"
+            )
+        if length > (most := families.max_length(config)):
+            raise DataError(
+                f"dataset: got a text of {length} tokens; must be at most {most}; truncate it, with "
+                f"tokenizer(text, truncation=True, max_length={most})"
+            )
+
+
+def check_timed(texts: Any, repeats: int, threads: int | None, shapes: Sequence[Any]) -> None:
+    """ConfigError for a text in place of a list of them, for one shape in place of a list, and for numbers below 1."""
+    if any(not hasattr(shape, "__len__") or len(shape) != 2 for shape in shapes):
+        raise ConfigError(f"shapes: got {shapes!r}; must be pairs of batch size and tokens; write [(8, 128)]")
     if isinstance(texts, str):
         raise ConfigError(f"texts: got {texts!r}; must be a list of texts; write [{texts!r}]")
     for name, value in (("repeats", repeats), ("threads", threads)):

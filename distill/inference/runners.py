@@ -273,7 +273,7 @@ def _openvino_core() -> Any:
     return openvino.Core()
 
 
-def shaped(batch: Batch, inputs: Mapping[str, int]) -> Batch:
+def shaped(batch: Mapping[str, np.ndarray], inputs: Mapping[str, int]) -> Batch:
     """The tensors of a batch [B, L] that an ONNX file takes. `inputs`: name -> number of dimensions, which are [B,
     choices, L] for multiple choice: each text is then the only choice."""
     return {name: batch[name] if rank == 2 else batch[name][:, None] for name, rank in inputs.items()}

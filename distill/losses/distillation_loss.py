@@ -13,6 +13,7 @@ from distill.losses.collated import batch_of, kind_named, kind_of
 from distill.losses.objective import Objective
 from distill.losses.terms import Loss, Term, named
 from distill.models.compatible import misfit
+from distill.models.unwrapped import is_parallel, unwrapped
 
 
 class DistillationLoss(nn.Module):
@@ -58,7 +59,13 @@ class DistillationLoss(nn.Module):
         kind: str | None = None,
     ) -> None:
         super().__init__()
-        teachers = [teacher] if isinstance(teacher, nn.Module) else list(teacher or ())
+        if is_parallel(student):
+            raise ConfigError(
+                f"student: got a {type(student).__name__}; must be the model in it, as the loss calls its parts; wrap "
+                "the loss, which has the model as a part"
+            )
+        student = unwrapped(student)
+        teachers = list(map(unwrapped, [teacher] if isinstance(teacher, nn.Module) else teacher or ()))
         found = kind_of(student)
         _check(student, teachers, found)
         outputs = getattr(student.config, "num_labels", 0)
@@ -68,9 +75,9 @@ class DistillationLoss(nn.Module):
         rows: dict[str, Any] = {}
         if self._kind is not None:
             rows = {"rows": self._kind.rows, "label_rows": self._kind.on_labels}
-        by_name = named(terms)
+        by_name, kept = named(terms), None if layer_map is None else [int(number) for number in layer_map]
         self.objective = Objective(
-            student, by_name, teachers, pooling, [1.0] * max(len(teachers), 1), kept=layer_map, **rows
+            student, by_name, teachers, pooling, [1.0] * max(len(teachers), 1), kept=kept, **rows
         )
         self._learns = [name for name, term in by_name.items() if term.compare_with == "teacher"]
         self.register_buffer("_weights", torch.tensor([term.weight for term in by_name.values()]), persistent=False)
@@ -112,6 +119,11 @@ class DistillationLoss(nn.Module):
 def _check(student: nn.Module, teachers: Sequence[nn.Module], kind: Any) -> None:
     """ConfigError unless the teachers have the student's head and outputs."""
     for teacher in teachers:
+        if not {*teacher.modules()}.isdisjoint(student.modules()):
+            raise ConfigError(
+                "teacher: got the student, or a model that shares modules with it; must be another, which training "
+                "does not change; copy it with copy.deepcopy"
+            )
         if (theirs := kind_of(teacher, "teacher")) is not kind:
             raise ConfigError(
                 f"teacher: got a {type(teacher).__name__} for a student of class {type(student).__name__}; must have "

@@ -72,7 +72,11 @@ class Term:
         if not isinstance(self.layers, str):
             return [(student_layer, teacher_layer) for student_layer, teacher_layer in self.layers]
         if self.layers == "uniform":
-            return list(enumerate(kept or [round((m + 1) * teacher / student) - 1 for m in range(student)]))
+            return list(
+                enumerate(
+                    kept if kept is not None else [round((m + 1) * teacher / student) - 1 for m in range(student)]
+                )
+            )
         return [(student - 1, teacher - 1 if self.teacher_layer is None else self.teacher_layer)]
 
 
@@ -226,7 +230,8 @@ def named(terms: Mapping[str, Term | Loss] | Sequence[Term | Loss]) -> dict[str,
     Raises:
         ConfigError: no term, or something that is neither a term nor a function.
     """
-    given = terms if isinstance(terms, Mapping) else _by_function(terms)
+    listed = [terms] if isinstance(terms, Term) or callable(terms) else terms
+    given = listed if isinstance(listed, Mapping) else _by_function(listed)
     if not given:
         raise ConfigError("terms: got none; must be at least one, such as distill.terms.SoftTargets()")
     return {name: _term(term) for name, term in given.items()}

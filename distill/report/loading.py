@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
 from distill.config.backends import BACKENDS
@@ -52,8 +53,8 @@ def loading(run: Run, model: Model) -> Loading:
         notes.insert(0, f"It was scored and timed as {variant(model)}; distill.load computes in float32.")
     return {
         "path": path,
-        "command": f'{_PREDICT} {shlex.quote(path)} --backend {backend} --scheme {scheme} "a text"',
-        "code": _code(path, backend, scheme),
+        "command": f"{_PREDICT} {shlex.quote(path)} --backend {backend} --scheme {scheme} {_asked(run.results)[0]}",
+        "code": _code(path, backend, scheme, _asked(run.results)[1]),
         "note": " ".join(notes) or None,
     }
 
@@ -73,12 +74,25 @@ def _remade(run: Run, teacher: Model) -> str:
 
 _TEACHER = ("teacher", "fp32", "torch")
 _PREDICT = "python -m distill.predict"
+_TEXT, _FILE = '"a text"', "--file FILE"
 _BY_HAND = "distill.load has no artifact of this kind; the backend itself reads the exported ONNX file."
 
 
-def _code(path: str, backend: str, scheme: str) -> str:
+def _asked(results: Results) -> tuple[str, str]:
+    """What a model of the first task is asked: on the command line, and in Python."""
+    first = next((row for row in results.coverage if row.task in task_names(results)[:1]), None)
+    columns, choices = (None, False) if first is None else (known(first.columns), bool(known(first.choices)))
+    if columns is None:
+        return _FILE, 'model.predict(["a text"])  # a pair of texts is ("one", "other")'
+    parts = [json.dumps(name, ensure_ascii=False) for name in columns]
+    if choices:
+        return _FILE, f"model.predict([({', '.join(parts)}, ['one choice', 'another'])])"
+    return (_FILE, f"model.predict([({', '.join(parts)})])") if len(parts) > 1 else (_TEXT, 'model.predict(["a text"])')
+
+
+def _code(path: str, backend: str, scheme: str, asked: str) -> str:
     loaded = f'model = distill.load({path!r}, backend="{backend}", scheme="{scheme}")'
-    return f'import distill\n\n{loaded}\nmodel.predict(["a text"])  # a pair of texts is ("one", "other")'
+    return f"import distill\n\n{loaded}\n{asked}"
 
 
 def _exported(results: Results, model: Model) -> str | None:

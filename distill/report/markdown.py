@@ -81,7 +81,8 @@ def _code(text: str) -> str:
     """Lines that nothing in them ends: the fence is longer than any other. An indented block would be part of a list
     before it."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    return "\n".join([fence, *(visible(each).rstrip() for each in text.splitlines()), fence])
+    language = "python" if text.startswith(("import ", "from ")) else "bash"
+    return "\n".join([fence + language, *(visible(each).rstrip() for each in text.splitlines()), fence])
 
 
 def _table(table: Table) -> str:

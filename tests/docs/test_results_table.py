@@ -236,7 +236,7 @@ def test_readme_has_the_teacher_in_both_forms_and_the_slowest_and_the_fastest_st
     )
     assert "the same students retain 89.0% [92.0, 94.0] for 2x (1 seed, above chance 98.0) and 81.0% [" in text
     assert "] for 8x (2 seeds, above chance 90.0)." in text
-    assert "\n```\npython -m distill recipe=frontier seed=0\n```\n" in text
+    assert "\n```bash\npython -m distill recipe=frontier seed=0\n```\n" in text
     assert "](docs/results/frontier/README.md)" in text
     assert results_table.main(["docs/results/frontier"], root) == 0  # the name of the page: its first seed
     assert (root / "README.md").read_text() == text
@@ -299,7 +299,7 @@ def test_every_run_has_its_page_and_its_picture(root: Path) -> None:
     big = (root / "docs/results/big/README.md").read_text()
     assert big.startswith("# big\n")
     assert "[docs/results](../README.md)" in big
-    assert "\n```\nmake results NAME=big\n```\n" in big
+    assert "\n```bash\nmake results NAME=big\n```\n" in big
     environment = complete()["environment"]
     assert f"| {environment['cpu']} | - | {environment['threads']} | {environment['torch']} |" in big
     assert "\n```\npython -m distill recipe=distilbert tasks=glue seed=0\n```\n" in big

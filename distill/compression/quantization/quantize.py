@@ -7,6 +7,7 @@ caller must make sure that an incomplete one is not used.
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import logging
 import shutil
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from distill.inference.runners import shaped
 from distill.models import families
 from distill.runtime import outside
 from distill.runtime.storage.atomic import writing_file
@@ -31,6 +33,29 @@ Arrays = Mapping[str, np.ndarray]
 Make = Callable[[Path, Path, Collection[str], Sequence[Arrays]], None]
 """(source, out, keep, rows): quantize the file or folder `source` to `out`, leaving the modules named in `keep` in
 float. Calibrated schemes measure the ranges of activations on `rows`; the others ignore them."""
+_LOUD = ("bitsandbytes", "nncf")
+"""Loggers of quantizers whose warnings, about missing kernels and about casts, are of no use."""
+
+
+def _with_logging_kept(make: Make) -> Make:
+    """The same function, which leaves logging as it was: quantizers log to the root, which then gets a handler, so that
+    a later `basicConfig` of the user does nothing."""
+
+    @functools.wraps(make)
+    def made(source: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
+        nowhere, loggers = logging.NullHandler(), [logging.getLogger(name) for name in _LOUD]
+        levels = [logger.level for logger in loggers]
+        logging.root.addHandler(nowhere)
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            make(source, out, keep, rows)
+        finally:
+            logging.root.removeHandler(nowhere)
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+    return made
 
 
 def linears(model: Any) -> list[str]:
@@ -133,22 +158,21 @@ def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
     model.save_pretrained(out, save_original_format=not record.translated)
 
 
+@_with_logging_kept
 def bitsandbytes_int8(folder: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
     """LLM.int8 (Dettmers et al. 2022, arXiv 2208.07339): int8 weights by row, outlier activations in float."""
-    # Imported late because it is slow; its warnings about missing kernels and about casts are silenced.
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     from transformers import BitsAndBytesConfig
 
     _with_transformers(folder, out, BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=[*keep]))
 
 
+@_with_logging_kept
 def bitsandbytes_nf4(folder: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
     """4-bit NormalFloat weights with double quantization (Dettmers et al. 2023, arXiv 2305.14314).
 
     Without double quantization, a checkpoint that is saved after a forward pass on a CPU is wrong. Modules whose sizes
     are not multiples of the blocks (64 inputs, 32 outputs) stay float.
     """
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     import torch
     from transformers import BitsAndBytesConfig
 
@@ -168,6 +192,7 @@ def _has_whole_blocks(module: Any) -> bool:
     return not (module.in_features % 64 or module.out_features % 32)
 
 
+@_with_logging_kept
 def torchao_int8(folder: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
     """torchao: int8 weights by row, int8 activations by token with dynamic ranges; fast only with torch.compile."""
     with _quietly():
@@ -241,6 +266,7 @@ def _read_onnx(path: Path) -> Any:
     return model
 
 
+@_with_logging_kept
 def onnxruntime_dynamic(path: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
     """ONNX Runtime, dynamic: int8 weights by column, 8-bit activations by tensor, embeddings by table."""
     from onnxruntime.quantization import quantize_dynamic
@@ -263,8 +289,8 @@ def _seven_bits() -> bool:
 class _Reader:
     """Calibration data in the interface of ONNX Runtime: one row at a time, because rows have different lengths."""
 
-    def __init__(self, rows: Sequence[Arrays], inputs: Collection[str]) -> None:
-        self.rows = [{key: row[key] for key in inputs} for row in rows]
+    def __init__(self, rows: Sequence[Arrays], inputs: Mapping[str, int]) -> None:
+        self.rows = [shaped(row, inputs) for row in rows]
         self.part: Iterator[Arrays] = iter(self.rows)
 
     def __len__(self) -> int:
@@ -277,12 +303,14 @@ class _Reader:
         return next(self.part, None)
 
 
+@_with_logging_kept
 def onnxruntime_static(path: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
     """ONNX Runtime, static: as `onnxruntime_dynamic`, with the ranges of activations measured on `rows`."""
     import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
-    inputs = [value.name for value in onnx.load(path, load_external_data=False).graph.input]
+    given = onnx.load(path, load_external_data=False).graph.input
+    inputs = {value.name: len(value.type.tensor_type.shape.dim) for value in given}
     op_types = ["MatMul", "Gemm", "Gather"]
     with writing_file(out) as temporary, _quietly():
         quantize_static(
@@ -313,12 +341,12 @@ def _quietly() -> Iterator[None]:
         yield
 
 
+@_with_logging_kept
 def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
     """OpenVINO: int8 weights and static 8-bit activations by NNCF, with ranges measured on `rows`.
 
     With SmoothQuant (Xiao et al. 2023, arXiv 2211.10438). `out` is a folder, with OpenVINO's two files.
     """
-    logging.getLogger("nncf").setLevel(logging.ERROR)
     with _quietly():
         # Sends usage data over the network; OpenVINO and NNCF work without it.
         sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
@@ -327,10 +355,10 @@ def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[A
 
         # Not the path, because it would be split at commas, which paths of run folders contain.
         model = openvino.convert_model(io.BytesIO(path.read_bytes()))
-        inputs = [value.get_any_name() for value in model.inputs]
+        inputs = {value.get_any_name(): value.get_partial_shape().rank.get_length() for value in model.inputs}
         operations = {operation.get_friendly_name() for operation in model.get_ops()}
         floats = [node for node in _left_float(path, keep) + _single_rows(path) if node in operations]
-        data = nncf.Dataset([{key: row[key] for key in inputs} for row in rows])
+        data = nncf.Dataset([shaped(row, inputs) for row in rows])
         quantized = nncf.quantize(
             model,
             data,

@@ -13,13 +13,14 @@ from distill.config.loads import BATCH, LOADS, SINGLE
 from distill.config.schemes import Scheme
 from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.task_types.detecting import detectable
+from distill.data.task_types.question_answering import ALWAYS
 from distill.deploy.export.sample import hashed
 from distill.errors import ConfigError, DataError
 from distill.models.families import max_length
 from distill.models.families.foreign import check_adapter
 from distill.models.families.head import architecture_of, names_of_class
-from distill.models.families.record import TEXTS, TOKENS
-from distill.models.families.sentence import of_cross_encoder
+from distill.models.families.record import TOKENS
+from distill.models.families.sentence import columns_of_cross_encoder, of_cross_encoder
 from distill.runtime.storage import atomic
 from distill.runtime.storage.strict_json import read_json
 
@@ -155,22 +156,19 @@ class Heads:
 
 
 def write_quantized(folder: Path, name: str, model: Any, tokenizer: Any, scheme: Scheme) -> None:
-    """Write the file for a folder with a classifier of texts or of tokens, its tokenizer, and its quantized form.
-
-    Nothing is written for other models, whose folder only transformers loads.
-    """
+    """Write the file for a folder with a model for a task, its tokenizer, and its quantized form."""
     from distill.data.task import task_of_model
 
     architecture = architecture_of(names_of_class(model))
-    if architecture not in (TEXTS, TOKENS):
-        return
+    assert architecture is not None
     # The first is loaded by default where none was timed.
     entries = (Entry(scheme.backend, scheme.scheme, scheme.file), Entry("torch", "fp32", "."))
     longest = min(tokenizer.model_max_length, max_length(model.config), LONGEST)
-    task = task_of_model(name, model.config, architecture, ("text",))
-    if architecture == TEXTS:  # of one text or two: the model does not tell
-        kind = TASK_TYPES["reranking"] if task.kind.name == "regression" and of_cross_encoder(folder) else task.kind
-        task = replace(task, columns=(), kind=kind)
+    task = task_of_model(name, model.config, architecture, ("text",) if architecture == TOKENS else ())
+    if task.kind.name == "regression" and of_cross_encoder(folder):
+        task = replace(task, kind=TASK_TYPES["reranking"], columns=columns_of_cross_encoder(folder))
+    if task.kind.extractive:  # perhaps not trained on questions without an answer
+        task = replace(task, threshold=ALWAYS)
     write(folder, of_task(task, longest, entries))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
+from typing import Any, TypeGuard, cast
 
 from distill.config import Student
 from distill.errors import ConfigError
@@ -191,12 +192,19 @@ def _has(config: Any, name: str) -> bool:
     return hasattr(config, families.family_of(config).settings.get(name, name))
 
 
-def numbers_of(depth: int, layers: int | Sequence[int]) -> list[int]:
+def is_count(layers: int | Iterable[int]) -> TypeGuard[int]:
+    """Whether layers are counted, and not named by their numbers."""
+    if isinstance(layers, bool):
+        raise ConfigError(f"layers: got {layers}; must be a number of layers, or their numbers; correct it")
+    return isinstance(layers, Integral) or getattr(layers, "ndim", 1) == 0
+
+
+def numbers_of(depth: int, layers: int | Iterable[int]) -> list[int]:
     """Numbers of layers: `layers` of `depth` evenly spaced, or those given. ConfigError for a count out of range."""
-    if isinstance(layers, Sequence):
-        if not layers:
+    if not is_count(layers):
+        if not (numbers := [int(each) for each in cast(Iterable[int], layers)]):
             raise ConfigError("layers: got none; must be one layer or more; name them")
-        return list(layers)
+        return numbers
     layers = int(layers)
     if not 1 <= layers <= depth:
         raise ConfigError(f"layers: got {layers}; must be from 1 to {depth}, the number that the model has; set fewer")

@@ -16,6 +16,7 @@ from datasets import Sequence as Items
 from distill import config
 from distill.data import arrow_file, folders
 from distill.data.files import read
+from distill.data.inside import inside
 from distill.data.tasks import load_tasks
 from distill.errors import DataError, UserError
 
@@ -276,3 +277,10 @@ def test_many_rows_without_bytes_are_refused(tmp_path: Path) -> None:
     with pa.ipc.new_stream(str(tmp_path / "rows.arrow"), pa.schema([("text", pa.null())])) as writer:
         writer.write_batch(pa.record_batch([array], ["text"]))
     assert "MiB of rows, and more, in a smaller file" in refused(tmp_path / "rows.arrow")
+
+
+def test_advice_on_a_folder_names_the_files_with_rows(tmp_path: Path) -> None:
+    Dataset.from_dict({"text": ["a", "b"]}).save_to_disk(tmp_path / "saved")
+    assert "saved/*.arrow" in inside(str(tmp_path / "saved"), "tasks.train")
+    (tmp_path / "other" / "en").mkdir(parents=True)
+    assert inside(str(tmp_path / "other"), "tasks.train") == "tasks.train=FILE"

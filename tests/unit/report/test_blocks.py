@@ -22,7 +22,7 @@ BLOCKS: list[tuple[Block, str, str]] = [
     (Banner("a | b"), "> **a \\| b**", '<div class="banner" role="alert">a | b</div>'),
     (Headline("1 * 2"), "**1 \\* 2**", '<p class="headline">1 * 2</p>'),
     (Paragraph("a `b`"), "a \\`b\\`", '<p class="meta">a `b`</p>'),
-    (Code("a <b>\n\nc"), "```\na <b>\n\nc\n```", "<pre><code>a &lt;b&gt;\n\nc</code></pre>"),
+    (Code("a <b>\n\nc"), "```bash\na <b>\n\nc\n```", "<pre><code>a &lt;b&gt;\n\nc</code></pre>"),
     (Bullets(["a", "b & c"]), "- a\n- b &amp; c", '<ul class="notes"><li>a</li><li>b &amp; c</li></ul>'),
     (Bullets([]), "", ""),
     (Picture("a.svg", '<?xml?><svg fill="#24292f"/>', "P"), "![P](a.svg)", '<svg fill="currentColor"/>'),

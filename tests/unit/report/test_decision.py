@@ -35,10 +35,30 @@ def test_a_student_that_retains_enough_is_shipped_and_compared_with_its_control(
         "The same student trained without a teacher retains 87.6%: distillation gained 5.5 percentage points.",
     ]
     (use,) = made.uses
-    assert use["command"] == 'python -m distill.predict out/export/cola --backend onnxruntime --scheme int8 "a text"'
     code = use["code"] or ""
     compile(code, "shown", "exec")
     assert 'distill.load(\'out/export/cola\', backend="onnxruntime", scheme="int8")' in code
+
+
+@pytest.mark.parametrize(
+    ("facts", "asked", "call"),
+    [
+        ({"columns": ["body"]}, '"a text"', '["a text"]'),
+        ({"columns": ["query", 'the "document"']}, "--file FILE", '[("query", "the \\"document\\"")]'),
+        ({"columns": ["question"], "choices": True}, "--file FILE", "[(\"question\", ['one choice', 'another'])]"),
+        ({}, "--file FILE", '["a text"]'),
+    ],
+)
+def test_the_command_and_the_code_ask_what_the_model_takes(
+    facts: Document, asked: str, call: str, results: Document
+) -> None:
+    for row in results["coverage"]:
+        row.update(facts)
+    (use,) = of(exported(results, 93)).uses
+    command = f"python -m distill.predict out/export/cola --backend onnxruntime --scheme int8 {asked}"
+    assert use["command"] == command
+    assert f"\nmodel.predict({call})" in (use["code"] or "")
+    compile(use["code"] or "", "shown", "exec")
 
 
 def test_without_such_a_student_it_is_your_model_in_a_faster_form(results: Document) -> None:

@@ -1,0 +1,92 @@
+"""The texts of a folder of BEIR or MTEB, by their ids: documents with their titles, or queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data.files import Table
+from distill.data.task_types.task_type import is_text
+from distill.errors import DataError
+
+IDS = ("_id", "id")
+"""Names of the column of ids."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of a file or files, by their row."""
+
+    ids: pa.ChunkedArray
+    texts: Sequence[tuple[pa.ChunkedArray, ...]]
+    """Columns whose texts are put together, of each part of the rows."""
+    starts: np.ndarray
+    """First row of each part."""
+    files: str
+
+    def rows_of(self, wanted: pa.Array) -> np.ndarray:
+        """[n] the row with each of these ids, which all differ; -1 where there is none. DataError for an id of two
+        rows."""
+        number = pc.fill_null(pc.index_in(self.ids, value_set=wanted), -1).to_numpy()
+        given = np.flatnonzero(number >= 0)
+        if len(twice := np.flatnonzero(np.bincount(number[given]) > 1)):
+            raise DataError(
+                f"{self.files}: got two rows with the id {wanted[int(twice[0])].as_py()!r}; must be one for each id; "
+                "remove or rename one"
+            )
+        rows = np.full(len(wanted), -1, np.int64)
+        rows[number[given]] = given
+        return rows
+
+    def take(self, rows: np.ndarray) -> pa.Array:
+        """The texts of these rows, in this order: the title, if there is one, and the text, as BEIR joins them."""
+        if not len(rows):
+            return pa.array([], pa.string())
+        order = np.argsort(rows, kind="stable")
+        part = np.searchsorted(self.starts, rows[order], side="right") - 1
+        found = []
+        for number, of_part in zip(*_grouped(part, rows[order]), strict=True):
+            inside = pa.array(of_part - self.starts[number])
+            columns = [pc.fill_null(column.take(inside), "") for column in self.texts[number]]
+            joined = columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, " ")
+            found.append(pc.utf8_trim_whitespace(joined))
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return pa.concat_arrays(found).take(pa.array(back))
+
+
+def _grouped(numbers: np.ndarray, values: np.ndarray) -> tuple[list[int], list[np.ndarray]]:
+    """The different numbers [n], which are in order, and the values [n] of each."""
+    distinct, starts = np.unique(numbers, return_index=True)
+    return distinct.tolist(), np.split(values, starts[1:])
+
+
+def texts_in(table: Table, name: str) -> Texts:
+    """The texts of the table of this name. Documents may have a title."""
+    rows, where = table.rows, ", ".join(table.files)
+    column = next((each for each in IDS if each in rows.column_names), None)
+    if column is None or "text" not in rows.column_names:
+        raise DataError(
+            f"{where}: got columns {', '.join(rows.column_names)}; must have _id and text, as the {name} of BEIR; "
+            "rename them"
+        )
+    titled = name == "corpus" and "title" in rows.column_names and not pa.types.is_null(rows["title"].type)
+    columns = ["title", "text"] if titled else ["text"]
+    for each in columns:
+        if not is_text(rows[each].type):
+            raise DataError(f"{where}: got {rows[each].type} in column {each}; must be text; convert it")
+    parts = rows.select([column, *columns]).to_batches()
+    ids = pa.chunked_array([ids_of(part[column], where) for part in parts], pa.string())
+    starts = np.cumsum([0, *(part.num_rows for part in parts[:-1])])
+    return Texts(ids, [tuple(part[each].cast(pa.string()) for each in columns) for part in parts], starts, where)
+
+
+def ids_of(column: pa.Array | pa.ChunkedArray, where: str) -> pa.Array:
+    """Ids as text; numbers too, as JSON and parquet may have them."""
+    if not (is_text(column.type) or pa.types.is_integer(column.type)):
+        raise DataError(f"{where}: got ids of the type {column.type}; must be text; write them as text")
+    return column.cast(pa.string())

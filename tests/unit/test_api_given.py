@@ -1,0 +1,155 @@
+"""What users of a notebook pass to `distill`'s functions: iterators, arrays, compiled models, models of any task."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnswering, AutoTokenizer
+
+import distill
+from distill.errors import ConfigError, DataError
+from tests import tiny
+
+Tiny = Callable[..., Any]
+ROWS = [{"input_ids": [7 + n, 8, 9 + n], "labels": n % 3} for n in range(8)]
+
+
+@pytest.fixture
+def model(tiny_model: Tiny) -> Any:
+    return tiny_model("bert", "SequenceClassification")
+
+
+def compiled(model: Any) -> Any:
+    return torch.compile(model, backend="eager")
+
+
+@pytest.mark.parametrize("form", [list, iter, tuple, dict.fromkeys], ids=["list", "iterator", "tuple", "keys"])
+def test_modules_stay_in_float_whatever_lists_them(form: Callable[..., Any], model: Any, tmp_path: Path) -> None:
+    every = distill.quantize(model, "onnxruntime", out=tmp_path / "all")
+    kept = distill.quantize(model, "onnxruntime", out=tmp_path / "kept", keep=form(["bert.encoder"]))
+    assert kept.path.stat().st_size > every.path.stat().st_size
+
+
+@pytest.mark.parametrize("form", [list, iter, lambda names: (name for name in names)])
+def test_metrics_may_be_an_iterator(form: Callable[..., Any], model: Any) -> None:
+    assert distill.evaluate({"a": model}, ROWS, metrics=form(["accuracy"]))[0]["scores"].keys() == {"accuracy"}
+    with pytest.raises(ConfigError, match=r"metrics: got 'accuracy'; must be a list of names; write \['accuracy'\]"):
+        distill.evaluate({"a": model}, ROWS, metrics="accuracy")
+
+
+@pytest.mark.parametrize("form", [list, tuple, iter, np.array, torch.tensor, set], ids=lambda form: form.__name__)
+def test_numbers_of_layers_in_any_form(form: Callable[..., Any], model: Any, tiny_batch: dict[str, Tensor]) -> None:
+    student = distill.student(model, layers=form([0, 2])).eval()
+    for number, layer in enumerate((0, 2)):
+        ours, theirs = student.bert.encoder.layer[number], model.bert.encoder.layer[layer]
+        assert torch.equal(ours.output.dense.weight, theirs.output.dense.weight)
+    assert distill.prune(model, [tiny_batch], layers=form([0, 2])).config.num_hidden_layers == 2
+    terms = [distill.terms.Hidden(layers="uniform")]
+    mapped, listed = (
+        distill.DistillationLoss(student, model, terms, layer_map=layers) for layers in (form([0, 2]), [0, 2])
+    )
+    assert mapped(tiny_batch)[0].item() == listed(tiny_batch)[0].item()
+
+
+def test_counts_of_layers_are_numbers(model: Any) -> None:
+    for count in (2, np.int64(2), np.array(2), torch.tensor(2)):
+        assert distill.student(model, layers=count).config.num_hidden_layers == 2  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="layers: got True; must be a number of layers"):
+        distill.student(model, layers=True)
+
+
+def test_compiled_models_are_those_that_they_call(model: Any, tiny_batch: dict[str, Tensor]) -> None:
+    assert distill.student(compiled(model), layers=1).config.num_hidden_layers == 1
+    assert distill.prune(compiled(model), [tiny_batch], layers=1).config.num_hidden_layers == 1
+    rows = distill.evaluate({"a": model, "b": compiled(model), "c": torch.nn.DataParallel(model)}, ROWS)
+    assert rows[0]["scores"] == rows[1]["scores"] == rows[2]["scores"]
+    student, terms = distill.student(model, layers=2).eval(), [distill.terms.SoftTargets()]
+    plain = distill.DistillationLoss(student, model, terms)(tiny_batch)[0]
+    loss = distill.DistillationLoss(compiled(student), compiled(model), terms)(tiny_batch)[0]
+    assert loss.item() == plain.item()
+    loss.backward()
+    assert student.classifier.weight.grad.abs().sum() > 0
+    with pytest.raises(ConfigError, match="student: got a DataParallel; must be the model in it"):
+        distill.DistillationLoss(torch.nn.DataParallel(student), model, terms)
+
+
+def test_a_teacher_is_another_model(model: Any) -> None:
+    terms = [distill.terms.SoftTargets()]
+    with pytest.raises(ConfigError, match="teacher: got the student, or a model that shares modules with it"):
+        distill.DistillationLoss(model, model, terms)
+    with pytest.raises(ConfigError, match="teacher: got the student, or a model that shares modules with it"):
+        distill.DistillationLoss(model, [compiled(model)], terms)
+
+
+def test_a_term_alone_is_a_list_of_one(model: Any, tiny_batch: dict[str, Tensor]) -> None:
+    student, term = distill.student(model, layers=1).eval(), distill.terms.SoftTargets()
+    alone, listed = (distill.DistillationLoss(student, model, terms)(tiny_batch) for terms in (term, [term]))
+    assert alone[1].keys() == listed[1].keys()
+    assert alone[0].item() == listed[0].item()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([ROWS[0], {**ROWS[1], "labels": None}], "some have no labels in row 1 of 2; must be in all"),
+        ([{"input_ids": [5] * 3, "labels": 0}, {**ROWS[1], "token_type_ids": [0] * 3}], "no token_type_ids in row 0"),
+        ([{"input_ids": [5] * 300, "labels": 1}], "got a text of 300 tokens; must be at most"),
+        ([{"input_ids": [5, 10_000], "labels": 1}], "got token 10000; must be below"),
+    ],
+)
+def test_rows_that_a_model_cannot_be_scored_on_are_refused(rows: Any, message: str, model: Any) -> None:
+    with pytest.raises(DataError, match=message):
+        distill.evaluate({"a": model}, rows)
+
+
+def test_one_shape_is_no_list(model: Any) -> None:
+    with pytest.raises(ConfigError, match=r"shapes: got \(1, 16\); must be pairs of batch size and tokens"):
+        distill.benchmark({"a": model}, shapes=(1, 16))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("head", ["MaskedLM", None])
+def test_a_model_without_a_task_is_refused_by_its_class(head: str | None, tiny_model: Tiny, tmp_path: Path) -> None:
+    model = tiny_model("bert", "MaskedLM") if head else tiny_model("bert", "MaskedLM").bert
+    with pytest.raises(ConfigError, match=f"model: got a {type(model).__name__}; must be a model with the head of a"):
+        distill.quantize(model, "onnxruntime", out=tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_logging_stays_as_it_was(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    levels = {name: logging.getLogger(name).level for name in ("nncf", "bitsandbytes", "onnxruntime")}
+    distill.quantize(model, "onnxruntime", out=tmp_path / "a")
+    assert logging.root.handlers == []
+    assert {name: logging.getLogger(name).level for name in levels} == levels
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    ["onnxruntime", *(pytest.param(name, marks=pytest.mark.slow) for name in ("onnxruntime_static", "openvino"))],
+)
+@pytest.mark.parametrize("head", ["QuestionAnswering", "MultipleChoice"])
+def test_models_of_two_texts_are_quantized_and_loaded_in_that_form(head: str, scheme: str, tmp_path: Path) -> None:
+    """The outputs are those of the quantized file, which differ from those of torch, and little."""
+    if scheme == "openvino":
+        pytest.importorskip("nncf")
+    folder = tiny.save(tmp_path / "model", "bert", head, length=130, hidden_size=64, intermediate_size=128)
+    auto = AutoModelForQuestionAnswering if head == "QuestionAnswering" else AutoModelForMultipleChoice
+    model, tokenizer = auto.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    calibration = [dict(tokenizer("the old boat", "a small harbour"))] * 8
+    distill.quantize(model, scheme, out=tmp_path / "q", tokenizer=tokenizer, calibration=calibration)
+    loaded = distill.load(tmp_path / "q")
+    assert (loaded.backend, loaded.scheme) == (
+        scheme.removesuffix("_static"),
+        "int8_static" if "_" in scheme else "int8",
+    )
+    asked = ("the old boat", "the small boat" if head == "QuestionAnswering" else ["the small boat", "a harbour"])
+    ours, theirs = (each.outputs([asked]) for each in (loaded, distill.load(folder)))
+    assert ours.shape == theirs.shape
+    assert 0 < np.nanmax(np.abs(ours - theirs)) < 0.2 * np.nanmax(np.abs(theirs)) + 0.05
