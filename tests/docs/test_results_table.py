@@ -302,7 +302,7 @@ def test_every_run_has_its_page_and_its_picture(root: Path) -> None:
     assert "\n```bash\nmake results NAME=big\n```\n" in big
     environment = complete()["environment"]
     assert f"| {environment['cpu']} | - | {environment['threads']} | {environment['torch']} |" in big
-    assert "\n```\npython -m distill recipe=distilbert tasks=glue seed=0\n```\n" in big
+    assert "\n```bash\npython -m distill recipe=distilbert tasks=glue seed=0\n```\n" in big
     assert "- The teacher had no language-model head; a first stage fitted one." in big
     assert "- Training is partial: sst2 10,000 of 67,349 rows." in big
     assert "with 2 threads, on Example CPU 9000" in big
