@@ -44,6 +44,7 @@ from distill.inference.artifact import (
 from distill.inference.timing import TASK_BATCH
 from distill.models import families
 from distill.models.compatible import misfit
+from distill.models.copied import with_copied_layers
 from distill.models.student import from_teacher
 from distill.models.student.shape import is_count, numbers_of
 from distill.models.teacher.load import load_tokenizer
@@ -96,7 +97,8 @@ def student(
             raise ConfigError(f"{name}: got {value}; must be 1 or more; correct it")
     with _in_arguments("student"):
         kept = numbers_of(depth, max(depth // 2, 1) if layers is None else layers)
-        return from_teacher(teacher, kept, init=init, seed=seed, dropout=dropout, family=family, sizes=sizes)
+        made = from_teacher(teacher, kept, init=init, seed=seed, dropout=dropout, family=family, sizes=sizes)
+    return made if init == "random" else with_copied_layers(made, None, kept)
 
 
 @torch.enable_grad()
@@ -193,7 +195,7 @@ def prune(
             with _in_arguments("target"):
                 shape = untrained.reached(model, collated, shapes, target, scheme, threads, found, log)
         with _in_arguments("student"):
-            small = cut_to(model, found, shape, batches[:half])
+            small = with_copied_layers(cut_to(model, found, shape, batches[:half]), model, found.layers[shape.layers])
     finally:
         for module, mode in modes.items():  # a part may be frozen in another mode
             module.training = mode

@@ -30,6 +30,10 @@ _OTHERS = ("inputs_embeds", "position_ids", "decoder_input_ids", "decoder_attent
 """Inputs of models that the loss does not pass on."""
 
 
+LABELS = ("labels", "label", "start_positions", "end_positions")
+"""Names of labels in a batch."""
+
+
 def kind_of(model: nn.Module, name: str = "student") -> TaskType | None:
     """The kind of task that a model of transformers has a head for; None for a masked language model.
 

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from distill.errors import ConfigError
-from distill.losses.collated import batch_of, kind_named, kind_of
+from distill.errors import ConfigError, DataError
+from distill.losses.collated import LABELS, batch_of, kind_named, kind_of
 from distill.losses.objective import Objective
 from distill.losses.terms import Loss, Term, named
+from distill.models import families
 from distill.models.compatible import misfit
+from distill.models.copied import copied_layers
 from distill.models.unwrapped import is_parallel, unwrapped
 
 
@@ -36,8 +38,9 @@ class DistillationLoss(nn.Module):
         terms: terms of `distill.terms`, or plain functions of the logits [rows, C] of student and teacher; in a
             mapping, by the names that they have in the result.
         layer_map: the teacher's layer that each layer of the student was copied from, for `layers="uniform"`. If it is
-            None, layer m of M is compared with the teacher's layer at the same relative depth (Jiao et al. 2020, arXiv
-            1909.10351, section 3.1).
+            None, that is known of what `distill.student` and `distill.prune` made, and was not loaded again. Of other
+            students, layer m of M is compared with the teacher's layer at the same relative depth (Jiao et al. 2020,
+            arXiv 1909.10351, section 3.1).
         pooling: how `terms.Pooled` makes one vector of the hidden states of a text: mean, cls, max,
             mean_sqrt_len_tokens, weightedmean or lasttoken.
         kind: name of the kind of task, one of `distill.data.task_types.TASK_TYPES`, such as reranking, where the config
@@ -75,10 +78,12 @@ class DistillationLoss(nn.Module):
         rows: dict[str, Any] = {}
         if self._kind is not None:
             rows = {"rows": self._kind.rows, "label_rows": self._kind.on_labels}
-        by_name, kept = named(terms), None if layer_map is None else [int(number) for number in layer_map]
+        by_name = named(terms)
+        kept = _copied(student, teachers) if layer_map is None else [int(number) for number in layer_map]
         self.objective = Objective(
             student, by_name, teachers, pooling, [1.0] * max(len(teachers), 1), kept=kept, **rows
         )
+        self._on_labels = all(term.compare_with == "labels" for term in by_name.values()) and found is not None
         self._learns = [name for name, term in by_name.items() if term.compare_with == "teacher"]
         self.register_buffer("_weights", torch.tensor([term.weight for term in by_name.values()]), persistent=False)
 
@@ -90,8 +95,13 @@ class DistillationLoss(nn.Module):
 
         Raises:
             ConfigError: a term compares with a teacher, and there is neither a teacher nor `teacher_logits`.
-            DataError: for tensors of other shapes than the model's task has.
+            DataError: for tensors of other shapes than the model's task has, and for no labels where every term
+                compares with labels.
         """
+        if self._on_labels and not {*LABELS} & {*batch}:
+            raise DataError(
+                f"batch: got {', '.join(batch)}; must have labels, with which every term compares; add them, as labels"
+            )
         if self._learns and not self.objective.teachers and "teacher_logits" not in batch:
             raise ConfigError(
                 f"teacher: got None; must be a model for the term {self._learns[0]}; pass one, or put teacher_logits "
@@ -114,6 +124,14 @@ class DistillationLoss(nn.Module):
             teacher._apply(fn)
         super()._apply(fn, recurse)
         return self
+
+
+def _copied(student: nn.Module, teachers: Sequence[nn.Module]) -> list[int] | None:
+    """The layers that a student's were copied from, if that is known and the teacher has them."""
+    known = copied_layers(student)
+    if known is None or not teachers or len(known) != families.depth(student):
+        return None
+    return known if max(known) < families.depth(teachers[0]) else None
 
 
 def _check(student: nn.Module, teachers: Sequence[nn.Module], kind: Any) -> None:

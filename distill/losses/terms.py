@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import Tensor
 
@@ -26,8 +26,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 Layers = str | Sequence[Sequence[int]]
 """`last`; `uniform`, which is every layer of the student with the teacher's layer that it was copied from or, if that
-is not known, with the one at the same relative depth; or pairs [student's layer, teacher's layer], counted from 0.
--1 are the embeddings, not the last layer."""
+is not known, as of a student that was loaded again, with the one at the same relative depth; or pairs [student's layer,
+teacher's layer], counted from 0. -1 are the embeddings, not the last layer."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def _by_function(terms: Sequence[Term | Loss]) -> dict[str, Term | Loss]:
 def _check(term: Term) -> None:
     """ConfigError for values that a term of a recipe cannot have."""
     pairs = term.layers
-    if pairs not in ("last", "uniform") and (isinstance(pairs, str) or not all(map(_is_pair, pairs))):
+    if pairs not in ("last", "uniform") and (not _is_list(pairs) or not all(map(_is_pair, pairs))):
         raise ConfigError(
             f"layers: got {pairs!r}; must be last, uniform or pairs such as [[0, 1]], counted from 0, where -1 are the "
             "embeddings; correct it"
@@ -266,6 +266,10 @@ def _check(term: Term) -> None:
     ):
         if not right:
             raise ConfigError(f"{name}: got {value!r}; must be {must}; correct it")
+
+
+def _is_list(values: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(values, Sequence) and not isinstance(values, str)
 
 
 def _is_pair(layers: object) -> bool:

@@ -11,7 +11,7 @@ import torch
 from accelerate import Accelerator
 
 from distill.config import Batch
-from distill.errors import UserError
+from distill.errors import ConfigError, UserError
 from distill.training import batching
 
 Arrays = dict[str, np.ndarray]
@@ -58,6 +58,11 @@ class Feed:
         device_tokens: int | None = None,
         whole: bool = False,
     ) -> None:
+        if whole and batch.device_tokens is not None:
+            raise ConfigError(
+                f"batch.device_tokens: got {batch.device_tokens}; must be left out with a loss that compares all rows "
+                "of a step with each other; leave it out"
+            )
         self._collate, self._lengths, self._groups = collate, lengths, groups
         self._rank: int = 0 if global_batch else accelerator.process_index
         self._world: int = 1 if global_batch else accelerator.num_processes

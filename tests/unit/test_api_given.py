@@ -153,3 +153,39 @@ def test_models_of_two_texts_are_quantized_and_loaded_in_that_form(head: str, sc
     ours, theirs = (each.outputs([asked]) for each in (loaded, distill.load(folder)))
     assert ours.shape == theirs.shape
     assert 0 < np.nanmax(np.abs(ours - theirs)) < 0.2 * np.nanmax(np.abs(theirs)) + 0.05
+
+
+@pytest.mark.parametrize("layers", [1, 2, [2, 4]])
+def test_layers_are_compared_with_those_that_they_were_copied_from(
+    layers: Any, tiny_model: Tiny, tiny_batch: dict[str, Tensor]
+) -> None:
+    """As in a recipe, and not with those at the same relative depth."""
+    teacher = tiny_model("bert", "SequenceClassification", layers=6)
+    student = distill.student(teacher, layers=layers if isinstance(layers, list) else layers + 1).eval()
+    copied = layers if isinstance(layers, list) else {1: [0, 5], 2: [0, 2, 5]}[layers]
+    terms = [distill.terms.Hidden(layers="uniform")]
+    known, stated = (
+        distill.DistillationLoss(student, teacher, terms, layer_map=given)(tiny_batch)[0].item()
+        for given in (None, copied)
+    )
+    assert known == stated
+    small = distill.prune(student, [tiny_batch], layers=[1]).eval()
+    after = (
+        distill.DistillationLoss(small, teacher, terms, layer_map=given)(tiny_batch)[0].item()
+        for given in (None, [copied[1]])
+    )
+    assert len({*after}) == 1
+    fresh = distill.student(teacher, layers=2, init="random").eval()
+    assert distill.DistillationLoss(fresh, teacher, terms).objective._pairs["hidden_mse"] == [(0, 2), (1, 5)]
+
+
+def test_no_labels_and_no_pairs_of_layers(model: Any, tiny_batch: dict[str, Tensor]) -> None:
+    student, terms = distill.student(model, layers=1).eval(), distill.terms
+    unlabelled = {name: values for name, values in tiny_batch.items() if name != "labels"}
+    with pytest.raises(
+        DataError, match="batch: got input_ids, attention_mask, token_type_ids, lables; must have labels"
+    ):
+        distill.DistillationLoss(student, model, [terms.Supervised()])({**unlabelled, "lables": tiny_batch["labels"]})
+    assert distill.DistillationLoss(student, model, [terms.Supervised(), terms.SoftTargets()])(unlabelled)[0] > 0
+    with pytest.raises(ConfigError, match="layers: got 2; must be last, uniform or pairs such as"):
+        distill.DistillationLoss(student, model, [terms.Hidden(layers=2)])  # type: ignore[arg-type]
