@@ -146,6 +146,8 @@ def _kind(folder: Path, record: Record | None) -> TaskType:
 
 def _console(output: Path | None, source: Source) -> Any:
     """A console for the progress bar; None without a bar: results on the same terminal would break it up."""
+    if not find_spec("rich"):  # as in a service
+        return None
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -68,8 +68,8 @@ def distances(student: Tensor, teacher: Tensor) -> Tensor:
     """Mean of h(d_s(i, j) - d_t(i, j)) over all other vectors j [N], of vectors [N, H], also of other widths: d is the
     Euclidean distance divided by the mean distance in the batch, and h(x) = x^2 / 2 for |x| <= 1, else |x| - 1/2.
 
-    Park et al. 2019, RKD, arXiv 1904.05068, equations 4 to 6. Deviation: the mean over pairs, as in the authors' code,
-    and not their sum.
+    Park et al. 2019, RKD, arXiv 1904.05068, equations 4 to 6. Deviation: the mean over pairs of different vectors, and
+    not their sum. The mean in the authors' code also counts each vector with itself, so that it is (N - 1) / N of this.
     """
     ours, theirs = (_relative_distances(working(vectors)) for vectors in (student, teacher.detach()))
     return F.huber_loss(ours, theirs, reduction="none").sum(dim=1) / max(len(student) - 1, 1)
@@ -80,8 +80,9 @@ def angles(student: Tensor, teacher: Tensor) -> Tensor:
     """Mean of h(cos_s(i, j, k) - cos_t(i, j, k)) over all pairs i, k of other vectors [N], of vectors [N, H], also of
     other widths: cos is the cosine of the angle at vector j, and h as of `distances`.
 
-    Park et al. 2019, RKD, arXiv 1904.05068, equation 7. Deviations: the mean over triplets, as in the authors' code,
-    and not their sum; vectors that the teacher has at the same place, such as those of equal texts, have no angle.
+    Park et al. 2019, RKD, arXiv 1904.05068, equation 7. Deviations: the mean over triplets of different vectors, and
+    not their sum (the mean in the authors' code counts all N^3, so that it is (N - 1) (N - 2) / N^2 of this); vectors
+    that the teacher has at the same place, such as those of equal texts, have no angle.
     """
     both = working(student), working(teacher.detach())
     rows = len(student)

@@ -6,9 +6,10 @@ import io
 import json
 import sys
 from datetime import UTC, datetime
-from typing import IO, Any, TextIO, cast
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
-from rich.console import Console
+if TYPE_CHECKING:  # a service has no rich
+    from rich.console import Console
 
 TEXT, JSON, QUIET = "text", "json", "quiet"
 LONGEST = 1_000_000
@@ -40,6 +41,8 @@ class JsonLines(io.TextIOBase):
 
 def console_for(log: str) -> Console:
     """The console of a run, by the setting `log`."""
+    from rich.console import Console
+
     if log == JSON:
         return Console(file=cast(IO[str], JsonLines(sys.stdout)), width=LONGEST, color_system=None)
     return Console(width=None if sys.stdout.isatty() else 120, quiet=log == QUIET)

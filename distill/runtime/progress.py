@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TypeVar
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from typing import TYPE_CHECKING, TypeVar
 
 from distill.errors import printable
 from distill.runtime.messages import events
+
+if TYPE_CHECKING:  # a service has no rich
+    from rich.console import Console
+    from rich.progress import Progress
 
 T = TypeVar("T")
 
@@ -46,6 +46,8 @@ class Bar:
         self.began = self.shown = time.monotonic()
         self.live: Progress | None = None
         if console is not None and console.is_terminal:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
             self.live = Progress(
                 TextColumn("{task.description}", style="bold", markup=False),
                 BarColumn(),
@@ -150,6 +152,10 @@ def counting(items: Iterable[T], done: Callable[[int], None]) -> Iterator[T]:
 def waiting(name: str) -> Iterator[None]:
     """Show on a terminal that the block is at work, where nothing can be counted."""
     console = _console.get()
-    shown = console.status(Text(printable(name))) if console is not None and console.is_terminal else nullcontext()
+    shown: AbstractContextManager[object] = nullcontext()
+    if console is not None and console.is_terminal:
+        from rich.text import Text
+
+        shown = console.status(Text(printable(name)))
     with shown, shown_on(None):
         yield

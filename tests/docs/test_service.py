@@ -66,7 +66,7 @@ def asked(address: str, body: Any) -> tuple[int, Any]:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
-        return error.code, None
+        return error.code, error.read().decode()
 
 
 @pytest.mark.slow
@@ -74,4 +74,28 @@ def test_the_service_answers_as_the_model_does(folder: Path, address: str) -> No
     texts = ["a small boat", "snow"]
     assert asked(address, {"texts": texts}) == (200, distill.load(folder, threads=1).predict(texts))
     assert asked(address, {})[0] == 422
-    assert got(address, "health") == {"backend": "torch", "scheme": "fp32"}
+    health = got(address, "health")
+    assert {name: health[name] for name in ("model", "backend", "scheme")} == {
+        "model": folder.name, "backend": "torch", "scheme": "fp32"
+    }  # fmt: skip
+    assert re.fullmatch("[0-9a-f]{12}", health["version"])
+    for wrong in ([1] * 1000, [1] * 100_000, [float("nan")], ["a", None], [[]], [{"a": "b"}], "a", None, {"a": 1}):
+        began = time.monotonic()
+        status, answer = asked(address, {"texts": wrong})
+        assert status == 422
+        assert len(answer) < 300
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "value"), [("THREADS", "two"), ("THREADS", "0"), ("FOLDER", "missing")])
+def test_a_service_that_cannot_start_says_so_in_a_line(name: str, value: str, folder: Path) -> None:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    given = os.environ | {"FOLDER": str(folder), "PYTHONPATH": path} | {name: value}
+    code = "import service"
+    done = subprocess.run(
+        [PYTHON, "-c", code], cwd=ROOT / "docs", env=given, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 1
+    (line,) = [each for each in done.stderr.splitlines() if "torchao" not in each]
+    assert line.lower().startswith(name.lower())

@@ -126,4 +126,7 @@ def test_the_wheel_serves_every_kind_without_torch(python: Path, tmp_path: Path)
         whole = distill.load(folder, backend="torch", threads=1)
         expected = whole.predict([tuple(row) if isinstance(row, list) else row for row in given])
         assert alike(found["answers"][folder], json.loads(json.dumps(expected))), folder
+    ((folder, typed),) = found["typed"].items()
+    both = zip(rows[folder], found["answers"][folder], strict=True)
+    assert alike(typed, [{"text": text, **answer} for text, answer in both])
     assert "distill.run: got no package " in found["refused"]

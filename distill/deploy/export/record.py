@@ -14,7 +14,7 @@ from distill.config.schemes import Scheme
 from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.task_types.detecting import detectable
 from distill.data.task_types.question_answering import ALWAYS
-from distill.deploy.export.sample import hashed
+from distill.deploy.export.sample import content_of, hashed
 from distill.errors import ConfigError, DataError
 from distill.models.families import max_length
 from distill.models.families.foreign import check_adapter
@@ -57,6 +57,8 @@ class Entry:
     """Label -> probability, before temperature scaling, that few development rows without it reach: see
     `evaluation.detection`; None if none was chosen. It cannot be compared with scores of predictions, which are
     scaled."""
+    content: str | None = None
+    """`sample.content_of` its file or folder; None if it is unknown, and for the exported folder itself."""
 
     @property
     def name(self) -> str:
@@ -205,9 +207,8 @@ def _one_of(names: Sequence[object]) -> str:
 
 def write(folder: Path, record: Record | Heads) -> None:
     """Write the file atomically. Values that are unknown are left out of its artifacts."""
-    artifacts = [
-        {key: value for key, value in asdict(entry).items() if value is not None} for entry in record.artifacts
-    ]
+    hashed_now = [replace(entry, content=content_of(folder, entry.path)) for entry in record.artifacts]
+    artifacts = [{key: value for key, value in asdict(entry).items() if value is not None} for entry in hashed_now]
     proved: dict[str, Any] = {} if record.proved_on is None else {"proved_on": record.proved_on}
     proved |= {"load": record.load}
     if isinstance(record, Heads):
@@ -354,8 +355,10 @@ def _entry(content: Any, able: Sequence[str]) -> Entry:
     _check("temperature", temperature, temperature is None or (_number(temperature) and temperature > 0))
     thresholds = content.get("thresholds")
     _check("thresholds", thresholds, thresholds is None or _shares(thresholds, able))
-    shape = content.get("batch"), content.get("length")
-    return Entry(backend, scheme, path, times[0], *shape, content.get("agreement"), temperature, times[1], thresholds)
+    stored = content.get("content")
+    _check("content", stored, stored is None or isinstance(stored, str))
+    shape, agreement = (content.get("batch"), content.get("length")), content.get("agreement")
+    return Entry(backend, scheme, path, times[0], *shape, agreement, temperature, times[1], thresholds, stored)
 
 
 def _check(key: str, value: Any, right: bool) -> None:

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distill.runtime.storage import file_hashes
+from distill.runtime.storage import checksums, file_hashes
 
 WEIGHTS = "model.safetensors"
 ALL = "sha256:"
 """Beginning of a hash of all weights. Hashes without it are of older exports, and of a part of the weights alone."""
+
+
+def content_of(folder: Path, path: str) -> str | None:
+    """Hash of the file or folder of an artifact, below the exported folder; None for that folder itself, and for what
+    cannot be read."""
+    place = folder / path
+    try:
+        if path == "." or not place.exists():
+            return None
+        if place.is_dir():
+            return ALL + checksums.fingerprint(file_hashes.of_folder(place))
+        return ALL + file_hashes.sha256(place) if place.is_file() else None
+    except OSError:
+        return None
 
 
 def hashed(folder: Path) -> str | None:

@@ -23,7 +23,7 @@ from distill.data.windows import windows as layout_of
 from distill.deploy.export import cross_encoder
 from distill.deploy.export.record import FILE, Entry, Record, located, read, read_any
 from distill.deploy.export.record import Heads as HeadsRecord
-from distill.deploy.export.sample import ALL, WEIGHTS, hashed
+from distill.deploy.export.sample import ALL, WEIGHTS, content_of, hashed
 from distill.deploy.serve import tokens
 from distill.deploy.serve.heads import Head, Heads
 from distill.deploy.serve.model import Model
@@ -138,6 +138,7 @@ def _model(
         )
     part = folder if several is None else folder / several.heads[0]
     _check_unchanged(part, stored, entry)
+    _check_content(folder, entry)
     tokenizer, longest = _tokenizer(part, stored, entry)
     record = replace(stored, max_length=_length(stored.max_length, max_length, longest))
     if several is not None and entry.path == ".":
@@ -189,6 +190,15 @@ def _check_unchanged(folder: Path, stored: Record, entry: Entry) -> None:
             f"{folder}: got weights in {WEIGHTS} that were changed after the export, from others than which its "
             f"artifact {entry.name} was made; must be the same; export the model again, or use --backend torch, which "
             "reads these weights"
+        )
+
+
+def _check_content(folder: Path, entry: Entry) -> None:
+    """Raise DataError for an artifact whose file is another than the one that was exported."""
+    if entry.content is not None and content_of(folder, entry.path) not in (None, entry.content):
+        raise DataError(
+            f"{folder / entry.path}: got another content than that of the exported artifact {entry.name}; must be the "
+            "same; copy the exported folder again"
         )
 
 

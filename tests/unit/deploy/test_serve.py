@@ -234,6 +234,19 @@ ENTRIES = (
 )
 
 
+@pytest.mark.parametrize("place", ["model_int8.onnx", "parts"])
+def test_the_file_of_another_model_is_refused(place: str, copy: Path) -> None:
+    file = copy / place / "model.bin" if place == "parts" else copy / place
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"of this model")
+    folder = recorded(copy, Entry("onnxruntime", "int8", place))
+    file.write_bytes(b"of that model")
+    with pytest.raises(
+        DataError, match=rf"{place}: got another content than that of the exported artifact onnxruntime"
+    ):
+        serve.load(folder)
+
+
 @pytest.mark.parametrize(("flags", "expected"), [(["avx2", "avx512_bf16"], "torch bf16"), (["avx2"], "torch fp32")])
 def test_bfloat16_is_chosen_where_the_processor_has_it(
     flags: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
