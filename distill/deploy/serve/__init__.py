@@ -269,8 +269,9 @@ def chosen(
         raise ConfigError(f"{key}: got {asked}; must be of {', '.join(e.name for e in entries)}; choose one of these")
     installed = [e for e in fitting if not missing(e.backend)]
     if not installed:
-        first = fitting[0].backend
-        extra = BACKENDS[first].extra
+        # A runtime of its own needs no torch, which an extra of this package would bring along.
+        first = next((e.backend for e in fitting if BACKENDS[e.backend].loads != "transformers"), fitting[0].backend)
+        extra = BACKENDS[first].extra if BACKENDS[first].loads == "transformers" else None
         command = f"pip install {' '.join(missing(first))}" if extra is None else quoting.install(extra)
         raise ConfigError(f"backend: got {first}; must be installed here; run {command}, or choose another")
     usable = [e for e in installed if device == "cpu" or not BACKENDS[e.backend].cpu_only]
@@ -335,9 +336,12 @@ def _needing(folder: Path) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        absent = [name for name in (FILE, "config.json", "tokenizer.json") if not (folder / name).is_file()]
+        without = f" without {' and '.join(absent)}" if absent else ""
         raise ConfigError(
-            f"folder: got {folder}, which is read with the package {error.name}; must be an exported folder as the run "
-            f"wrote it, with an artifact of ONNX Runtime or OpenVINO, where it is absent; run {quoting.install()}"
+            f"folder: got {folder}{without}, which is read with the package {error.name}; must be an exported folder "
+            "as the run wrote it, with an artifact of ONNX Runtime or OpenVINO, where it is absent; run "
+            f"{quoting.install()}"
         ) from error
 
 
