@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from distill.data import files
 from distill.data.about import About, about, with_about
 from distill.data.files import Table
-from distill.data.judged_texts import IDS, Texts, ids_of, texts_in
+from distill.data.judged_texts import IDS, Texts, ids_of, is_id, texts_in
 from distill.data.task_types.regression import numeric
 from distill.data.task_types.task_type import is_number, is_text
 from distill.errors import DataError
@@ -255,7 +255,8 @@ def _elsewhere(queries: Texts, corpus: Texts, others: Sequence[Table]) -> np.nda
     """[n, 2] rows of the queries and documents that other splits judge, as far as their texts are there."""
     found = [np.zeros((0, 2), np.int64)]
     for table in others:
-        if not {*_JUDGED[:2]} <= {*table.rows.column_names}:
+        columns = {*table.rows.column_names}
+        if not {*_JUDGED[:2]} <= columns or not all(is_id(table.rows[name].type) for name in _JUDGED[:2]):
             continue
         where, places = ", ".join(table.files), []
         for texts, name in zip((queries, corpus), _JUDGED[:2], strict=True):

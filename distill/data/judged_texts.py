@@ -85,8 +85,13 @@ def texts_in(table: Table, name: str) -> Texts:
     return Texts(ids, [tuple(part[each].cast(pa.string()) for each in columns) for part in parts], starts, where)
 
 
+def is_id(data_type: pa.DataType) -> bool:
+    """Whether a column of this type may hold ids."""
+    return is_text(data_type) or pa.types.is_integer(data_type)
+
+
 def ids_of(column: pa.Array | pa.ChunkedArray, where: str) -> pa.Array:
     """Ids as text; numbers too, as JSON and parquet may have them."""
-    if not (is_text(column.type) or pa.types.is_integer(column.type)):
+    if not is_id(column.type):
         raise DataError(f"{where}: got ids of the type {column.type}; must be text; write them as text")
     return column.cast(pa.string())
