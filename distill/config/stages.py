@@ -91,7 +91,7 @@ class Gates:
     """Trained factors on the parts of a model. The prune stage that starts from the model prunes by them. Its target,
     or the sizes in `student.*`, decide how many are open at the end of training."""
 
-    kind: str = field(default="none", metadata=one_of("none", "l0", "movement", advice="see distill/config"))
+    kind: str = field(default="none", metadata=one_of("none", "l0", "movement", advice="see docs/settings.md"))
     """none; l0 (a penalty closes random gates on layers, heads and channels until the model is expected to meet the
     target) or movement (for the evenly scaled shape that meets the target, gates on heads and channels stay open if
     weights move away from zero)."""
@@ -152,7 +152,7 @@ class Train(Stage):
         default="student", metadata=one_of("teacher", "student", advice="a baseline is a stage of kind baseline")
     )
     """The model that is trained. A baseline has a stage of kind baseline."""
-    data: str = field(default="corpus", metadata=one_of("corpus", "tasks", advice="see distill/config"))
+    data: str = field(default="corpus", metadata=one_of("corpus", "tasks", advice="see docs/settings.md"))
     """corpus (masked texts, one model) or tasks (one model for each task)."""
     start: str = "teacher"
     """Stage whose checkpoint is trained further, or `teacher` or `student` for the given one."""

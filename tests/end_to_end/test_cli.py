@@ -128,7 +128,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
             "+student.layer=[0]",
         ],
         [
-            "student.layers: got 3; must be a list, as in KEY=[a,b]; see distill/config",
+            "student.layers: got 3; must be a list, as in KEY=[a,b]; see docs/settings.md",
             "temprature: got 3; must be a setting that exists; did you mean temperature?",
             "student.layer: got [0]; must be a setting that exists; did you mean layers?",
             "temperature: got -1.0; must be > 0; 2 is usual",

@@ -190,7 +190,7 @@ def _value(text: str, cause: str) -> str | None:
     key, value = _key(cause), cause.partition("=")[2]
     for part, rule in _RULES.items():
         if part in text:
-            return f"{key}: got {value}; must be {rule}; {likely.value(key, value) or 'see distill/config'}"
+            return f"{key}: got {value}; must be {rule}; {likely.value(key, value) or 'see docs/settings.md'}"
     if "Ambiguous value" in text:
         return several(cause)
     return None

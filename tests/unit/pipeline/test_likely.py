@@ -73,7 +73,7 @@ def test_a_task_of_glue() -> None:
         ("teacher=embeded", "did you mean embedded?"),
         ("teacher=null", "choose from bert_base, "),
         ("tasks=glu", "did you mean glue?"),
-        ("seed=a", "see distill/config"),
+        ("seed=a", "see docs/settings.md"),
         ("sed=1", "did you mean seed?"),
     ],
 )
