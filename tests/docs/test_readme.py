@@ -25,6 +25,7 @@ from distill.cli.example import command as example
 from distill.cli.look import command as look
 from distill.config import load_config
 from distill.config.feature_kinds import FEATURE_KINDS
+from distill.config.instantiate import PLACES
 from distill.deploy import serve
 from distill.pipeline import validation
 from tests import tiny
@@ -103,7 +104,8 @@ def overrides(arguments: list[str]) -> list[str]:
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder in which the commands of the documents run, with the configs that the documents show."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "DIR").mkdir()
+    for folder in ("DIR", "GLUE"):
+        (tmp_path / folder).mkdir()
     for document in WRITTEN:
         for text in blocks(document.read_text(), "yaml"):
             if named := re.match(r"# (\S+\.yaml)\n", text):
@@ -233,6 +235,7 @@ def test_the_tree_has_the_rooms_in_their_order() -> None:
 def test_python_code_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """All of it but whole recipes and predictions of their exports, which other tests run. The blocks of a page run in
     turn, as the cells of a notebook."""
+    monkeypatch.setitem(PLACES, "loss", PLACES["loss"])  # to which a page adds one
     monkeypatch.setattr("distill.pipeline.run.run", lambda *settings: {"models": [{"role": "student"}]})
     load = serve.load
     model = SimpleNamespace(predict=lambda texts: [{"label": text} for text in texts])

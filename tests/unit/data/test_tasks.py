@@ -100,7 +100,7 @@ def test_existing_splits_are_loaded_and_missing_ones_are_in_the_coverage(folder:
     rows = {(row["task"], row["split"]): row for row in coverage}
     assert rows["cola", "train"] == {
         "task": "cola", "split": "train", "rows": len(kept), "official_rows": 8551, "in_headline": True,
-        "limited": False,
+        "limited": False, "columns": ["sentence"],
     }  # fmt: skip
     assert rows["mnli", "validation_mismatched"]["rows"] == 0
     assert rows["rte", "train"]["rows"] == 0
