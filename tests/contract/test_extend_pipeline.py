@@ -97,6 +97,7 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
     monkeypatch.setitem(TASK_TYPES, kind.name, kind)
     monkeypatch.setitem(config.STAGES, "stamp", Stamp)
     monkeypatch.setitem(stages.STAGES, "stamp", stages.Stage(inputs, stamp))
+    config.register()
     for name in ("stamp_schema.yaml", "stamp.yaml"):  # which are removed again
         monkeypatch.setitem(ConfigStore.instance().repo["stage"], name, None)
     config.register()
