@@ -72,11 +72,7 @@ class Term:
         if not isinstance(self.layers, str):
             return [(student_layer, teacher_layer) for student_layer, teacher_layer in self.layers]
         if self.layers == "uniform":
-            return list(
-                enumerate(
-                    kept if kept is not None else [round((m + 1) * teacher / student) - 1 for m in range(student)]
-                )
-            )
+            return list(enumerate(kept or [round((m + 1) * teacher / student) - 1 for m in range(student)]))
         return [(student - 1, teacher - 1 if self.teacher_layer is None else self.teacher_layer)]
 
 
