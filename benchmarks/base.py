@@ -2,17 +2,19 @@
 
     python -m benchmarks.base_teacher outputs/mpnet-base     # first: the teacher
     python -m benchmarks.base GLUE                           # every run with the seeds 0, 1 and 2
-    python -m benchmarks.base GLUE --runs curve --seeds 0
+    python -m benchmarks.base GLUE --runs cola cola-small --seeds 0
 
-GLUE is a folder as nyu-mll/glue has it. Runs take place in outputs/base, one after the other; a run that was stopped
-goes on by the same command, and one that is kept already is not made again. All seeds share one fine-tuned teacher.
+GLUE is a folder as nyu-mll/glue has it. Each task has runs of its own, because one takes hours on two CPU cores. They
+take place in outputs/base, one after the other; a run that was stopped goes on by the same command, and one that is
+kept already is not made again. All runs of a task share one fine-tuned teacher.
 
-- curve: students pruned from the teacher. Beside each are the teacher in int8, the same student trained on the labels
+- TASK: students pruned from the teacher. Beside each are the teacher in int8, the same student trained on the labels
   alone at the best of three learning rates, and the same student self-trained.
-- small: all-MiniLM-L6-v2, which is ready-made, fine-tuned on the labels alone, and distilled from the same teacher.
+- TASK-small: all-MiniLM-L6-v2, which is ready-made, fine-tuned on the labels alone, and distilled from the same
+  teacher.
 
-A model that collapses is trained again with other seeds, a student and its baseline alike. Learning rates and retries
-are chosen on development rows.
+Teacher and students have at most 4,000 steps. A model that collapses is trained again with other seeds, a student and
+its baseline alike. Learning rates and retries are chosen on development rows.
 """
 
 from __future__ import annotations
@@ -33,21 +35,29 @@ from distill.runtime.storage.atomic import writing
 FOLDER, KEPT = Path("outputs/base"), RESULTS / "base"
 TEACHER, SMALL = "outputs/mpnet-base", "outputs/minilm"
 TASKS = ("cola", "mrpc", "stsb", "rte")
-COMMON = f"teacher=hub teacher.name={TEACHER} teacher.seed=0 tasks=glue tasks.names=[{','.join(TASKS)}]"
+COMMON = f"teacher=hub teacher.name={TEACHER} teacher.seed=0 tasks=glue"
 TEACHERS = (
     "stages.finetune_teacher.epochs=3 stages.finetune_teacher.dropout=null stages.finetune_teacher.base_lr=6e-5 "
     "stages.finetune_teacher.retries=2"
 )
 """As models of this size are usually fine-tuned, at a rate of 3e-5 (Devlin et al. 2019, arXiv 1810.04805, A.3)."""
-RUNS = {
-    "curve": (
-        "recipe=prune pipeline=[finetune_teacher,prune,recover,recover_baseline,recover_self_trained,quantize,evaluate,"
-        "export] stages.evaluate.self_trained=recover_self_trained target.speedup=[8,30] stages.recover.retries=2 "
-        "stages.recover_baseline.lr_factors=[0.5,1,2]"
-    ),
-    "small": "recipe=task stages.finetune.retries=2 stages.finetune_baseline.lr_factors=[0.5,1,2] "
-    f"student.name={SMALL}",
-}
+CURVE = (
+    "recipe=frontier pipeline=[finetune_teacher,prune,recover,recover_baseline,recover_self_trained,quantize,evaluate,"
+    "export] stages.evaluate.self_trained=recover_self_trained target.speedup=[8,16,30] stages.recover.retries=2 "
+    "stages.recover.epochs=5 stages.recover.base_lr=1.6e-4 stages.recover.scale_with_compression.epochs=0.5 "
+    "stages.recover.scale_with_compression.lr=0.5 stages.recover.steps=4000 "
+    "stages.recover_baseline.lr_factors=[0.5,1,2] stages.quantize.schemes=[openvino,onnxruntime]"
+)
+"""The recovery is that of the curve of all-MiniLM-L6-v2 in docs/results/frontier."""
+READY_MADE = (
+    "recipe=task pipeline=[finetune_teacher,finetune,finetune_baseline,finetune_self_trained,quantize,evaluate,export] "
+    "stages.evaluate.self_trained=finetune_self_trained stages.finetune.retries=2 stages.finetune.epochs=15 "
+    "stages.finetune.steps=4000 stages.finetune_baseline.lr_factors=[0.5,1,2] "
+    f"stages.quantize.schemes=[openvino,onnxruntime] student.name={SMALL}"
+)
+"""About as many epochs as the student for 8x has in `CURVE`."""
+RUNS = {task: f"{CURVE} tasks.names=[{task}]" for task in TASKS}
+RUNS |= {f"{task}-small": f"{READY_MADE} tasks.names=[{task}]" for task in TASKS}
 """Run -> its settings besides `COMMON` and `TEACHERS`."""
 
 

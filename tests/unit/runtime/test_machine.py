@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 
@@ -26,6 +28,33 @@ def test_a_gpu_trains_in_the_16_bits_that_it_multiplies(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert machine.detect_precision("auto", torch.device("cuda")) == expected
     assert machine.detect_precision("fp32", torch.device("cuda")) == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("flags", "slow", "expected"),
+    [
+        ({"avx512_bf16": True}, torch.float32, "bf16"),
+        ({"avx512_bf16": True}, torch.bfloat16, "fp32"),
+        ({"amx_bf16": True}, torch.float32, "bf16"),
+        ({"avx2": True}, torch.float32, "fp32"),
+    ],
+)
+def test_a_cpu_trains_in_bf16_where_its_products_are_faster(
+    flags: dict[str, bool], slow: torch.dtype, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product = torch.mm
+
+    def timed(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.2 if rows.dtype == slow else 0)
+        return product(rows, weights)
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: flags)
+    monkeypatch.setattr(torch, "mm", timed)
+    machine._cpu_is_faster_in_bf16.cache_clear()
+    try:
+        assert machine.detect_precision("auto", torch.device("cpu")) == expected
+    finally:
+        machine._cpu_is_faster_in_bf16.cache_clear()
 
 
 def test_a_cpu_has_no_tf32() -> None:
