@@ -2,14 +2,14 @@
 
     python -m benchmarks.base_teacher outputs/mpnet-base     # first: the teacher
     python -m benchmarks.base GLUE                           # every run with the seeds 0, 1 and 2
-    python -m benchmarks.base GLUE --runs cola cola-small --seeds 0
+    python -m benchmarks.base GLUE --runs cola-16x cola-small --seeds 0
 
-GLUE is a folder as nyu-mll/glue has it. Each task has runs of its own, because one takes hours on two CPU cores. They
-take place in outputs/base, one after the other; a run that was stopped goes on by the same command, and one that is
-kept already is not made again. All runs of a task share one fine-tuned teacher.
+GLUE is a folder as nyu-mll/glue has it. Each task and speedup has a run of its own, which takes one to three hours on
+two CPU cores. Runs take place in outputs/base, one after the other; a run that was stopped goes on by the same command,
+and one that is kept already is not made again. All runs of a task share one fine-tuned teacher.
 
-- TASK: students pruned from the teacher. Beside each are the teacher in int8, the same student trained on the labels
-  alone at the best of three learning rates, and the same student self-trained.
+- TASK-8x, TASK-16x, TASK-30x: a student pruned from the teacher. Beside it are the teacher in int8, the same student
+  trained on the labels alone at the best of three learning rates, and the same student self-trained.
 - TASK-small: all-MiniLM-L6-v2, which is ready-made, fine-tuned on the labels alone, and distilled from the same
   teacher.
 
@@ -42,13 +42,13 @@ TEACHERS = (
 )
 """As models of this size are usually fine-tuned, at a rate of 3e-5 (Devlin et al. 2019, arXiv 1810.04805, A.3)."""
 CURVE = (
-    "recipe=frontier pipeline=[finetune_teacher,prune,recover,recover_baseline,recover_self_trained,quantize,evaluate,"
-    "export] stages.evaluate.self_trained=recover_self_trained target.speedup=[8,16,30] stages.recover.retries=2 "
+    "recipe=prune pipeline=[finetune_teacher,prune,recover,recover_baseline,recover_self_trained,quantize,evaluate,"
+    "export] stages.evaluate.self_trained=recover_self_trained stages.recover.retries=2 "
     "stages.recover.epochs=5 stages.recover.base_lr=1.6e-4 stages.recover.scale_with_compression.epochs=0.5 "
     "stages.recover.scale_with_compression.lr=0.5 stages.recover.steps=4000 "
     "stages.recover_baseline.lr_factors=[0.5,1,2] stages.quantize.schemes=[openvino,onnxruntime]"
 )
-"""The recovery is that of the curve of all-MiniLM-L6-v2 in docs/results/frontier."""
+"""The recovery is that of the curve of all-MiniLM-L6-v2 in docs/results/frontier, without its chain of students."""
 READY_MADE = (
     "recipe=task pipeline=[finetune_teacher,finetune,finetune_baseline,finetune_self_trained,quantize,evaluate,export] "
     "stages.evaluate.self_trained=finetune_self_trained stages.finetune.retries=2 stages.finetune.epochs=15 "
@@ -56,7 +56,11 @@ READY_MADE = (
     f"stages.quantize.schemes=[openvino,onnxruntime] student.name={SMALL}"
 )
 """About as many epochs as the student for 8x has in `CURVE`."""
-RUNS = {task: f"{CURVE} tasks.names=[{task}]" for task in TASKS}
+RUNS = {
+    f"{task}-{speedup}x": f"{CURVE} target.speedup={speedup} tasks.names=[{task}]"
+    for task in TASKS
+    for speedup in (8, 16, 30)
+}
 RUNS |= {f"{task}-small": f"{READY_MADE} tasks.names=[{task}]" for task in TASKS}
 """Run -> its settings besides `COMMON` and `TEACHERS`."""
 
