@@ -46,6 +46,8 @@ class Given:
 
 TEACHER, STUDENT = Given("teacher"), Given("student")
 GIVEN = {source.name: source for source in (TEACHER, STUDENT)}
+OF_TEACHER = "_teacher"
+"""Ending of the name of a stage that exports the teacher beside its students."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,19 +210,15 @@ class Plan:
         """The steps whose settings are of these kinds."""
         return [step for step in self.steps if isinstance(step.settings, kinds)]
 
-    def only(self, labels: Sequence[str], *, teacher: bool = False) -> Plan:
-        """The plan of these targets alone.
-
-        With `teacher`, the teacher is exported too, in the forms of the step that quantizes it. Without any target, the
-        teacher is also evaluated as the student.
-        """
+    def only(self, labels: Sequence[str]) -> Plan:
+        """The plan of these targets alone. Without any, the teacher is also evaluated, and exported, as the student."""
         evaluate = self.of(Evaluate)[0]
         reference = evaluate.teacher
         assert reference is not None
-        whole: dict[str, tuple[Source, ...]] = {"start": (reference,)}
-        whole["quantized"] = tuple(step for step in self.of(Quantize) if step.start is reference)
-        exports = {step.stage: step for step in self.of(Export)}.values()
         if not labels:
+            whole: dict[str, tuple[Source, ...]] = {"start": (reference,)}
+            whole["quantized"] = tuple(step for step in self.of(Quantize) if step.start is reference)
+            exports = {step.stage: step for step in self.of(Export)}.values()
             before = [step for step in self.steps if not step.target and step is not evaluate]
             of = {"teacher": (reference,), "student": (reference,), "quantized": whole["quantized"]}
             evaluate = replace(evaluate, sources=of)
@@ -231,10 +229,21 @@ class Plan:
             if not step.target or step.target in labels:
                 of = {key: tuple(kept[s] for s in sources if s in kept) for key, sources in step.sources.items()}
                 kept[step] = replace(step, sources=of)
-        whole = {key: tuple(kept[source] for source in sources) for key, sources in whole.items()}
-        after = [replace(step, target=TEACHER.name, sources=whole) for step in exports if teacher]
-        steps = [step for step in kept.values() if isinstance(step, Step)]
-        return replace(self, steps=(*steps, *after), targets={label: self.targets[label] for label in labels})
+        steps = tuple(step for step in kept.values() if isinstance(step, Step))
+        return replace(self, steps=steps, targets={label: self.targets[label] for label in labels})
+
+    def with_teacher(self) -> Plan:
+        """The plan in which the teacher is exported too, in the forms that the last evaluate step made of it; this plan
+        if it exports the teacher already, or evaluates or exports no models of tasks."""
+        evaluate = next(reversed(self.of(Evaluate)), None)
+        reference = None if evaluate is None else evaluate.teacher
+        exports = [step for step in self.of(Export) if not step.embeds]
+        if evaluate is None or reference is None or not exports or any(step.start == reference for step in exports):
+            return self
+        first = exports[0]
+        of = {"start": (reference,), "quantized": (evaluate,), "evaluated": (evaluate,)}
+        added = replace(first, stage=f"{first.stage}{OF_TEACHER}", target="", sources=of)
+        return replace(self, steps=(*self.steps, added))
 
     def chained(self) -> Plan:
         """The plan with the steps of one target after the other, from the slowest on.

@@ -106,7 +106,7 @@ def variants(
     others = [each for each in compared if each.student != teacher]
     schemes = list(dict.fromkeys(name for each in others for name in of_references(each.quantized)))
     whole = Variant("teacher", "torch", "fp32", teacher)
-    quantized = replace(whole, made="teacher")
+    quantized = replace(whole, made=OF_TEACHER)
     return [
         *_floats(whole, supported),
         *_of_onnx(quantized, supported, every=_with_onnx(schemes)),
@@ -177,6 +177,8 @@ def _folder(of: Variant) -> str:
     return f"{of.role}/{of.target}" if of.target else of.role
 
 
+OF_TEACHER = "teacher"
+"""Folder of the teacher's files below that of an evaluate step."""
 REFERENCE = "teacher torch fp32"
 """Name of the variant that all others are compared with."""
 

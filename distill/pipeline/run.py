@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from distill.config import Config, Evaluate, Export, load_config, words
-from distill.config.plan import EMBEDDER, SHARED_HEADS, Plan, Step, resolve
+from distill.config.plan import EMBEDDER, OF_TEACHER, SHARED_HEADS, Plan, Step, resolve
 from distill.data.tasks import check_files
 from distill.errors import ConfigError, UserError, discreet, printable, refuse
 from distill.evaluation.results import Results
@@ -144,7 +144,9 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
                 for step in ctx.plan.steps:
                     _run_pending(ctx, step, pending, remaining)
             else:
-                ctx, repositories = _within_budget(ctx, prepare, began)
+                remaining = Remaining(ctx, [], began + 60 * config.budget.minutes)
+                ctx, repositories = _within_budget(ctx, prepare, began, remaining)
+            ctx = _with_teacher(ctx, remaining)
         if ctx.machine.main:
             ctx.folder.finish()
         measured = results(ctx)  # on every process, because loading data and models synchronizes the processes
@@ -162,21 +164,16 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
 Prepare = Callable[["Context", list[Step]], None]
 
 
-def _within_budget(ctx: Context, prepare: Prepare, began: float) -> tuple[Context, dict[str, Path]]:
+def _within_budget(
+    ctx: Context, prepare: Prepare, began: float, remaining: Remaining
+) -> tuple[Context, dict[str, Path]]:
     """Run the steps for which the budget is enough. Returns the context with the plan of these, and the repositories
     of `push`."""
     from distill.pipeline.budget import search_within_budget
     from distill.pipeline.context.pending import pending_steps
-    from distill.pipeline.time_left import Remaining
-
-    assert ctx.config.budget.minutes is not None
-    remaining = Remaining(ctx, [], began + 60 * ctx.config.budget.minutes)
 
     def runner(ctx: Context, steps: Sequence[Step]) -> Callable[[Step], None]:
-        pending = pending_steps(ctx.keys, steps)
-        if ctx.machine.main:
-            ctx.folder.begin({step.folder: ctx.keys.without_settings(step) for step in pending}, steps)
-        return lambda step: _run_pending(ctx, step, pending, remaining)
+        return _runner(ctx, steps, remaining)
 
     first = [step for step in ctx.plan.steps if not step.target and not isinstance(step.settings, Evaluate | Export)]
     others = [step for step in ctx.plan.steps if step not in first]
@@ -194,6 +191,44 @@ def _within_budget(ctx: Context, prepare: Prepare, began: float) -> tuple[Contex
     for step in last:
         run(step)
     return ctx, repositories
+
+
+def _runner(ctx: Context, steps: Sequence[Step], remaining: Remaining) -> Callable[[Step], None]:
+    """Begin steps that were not known when the run began. Returns the function that runs one of them."""
+    from distill.pipeline.context.pending import pending_steps
+
+    pending = pending_steps(ctx.keys, steps)
+    if ctx.machine.main:
+        ctx.folder.begin({step.folder: ctx.keys.without_settings(step) for step in pending}, steps)
+    return lambda step: _run_pending(ctx, step, pending, remaining)
+
+
+def _with_teacher(ctx: Context, remaining: Remaining) -> Context:
+    """Export the teacher too, if the report advises a form of it that no folder of the run has.
+
+    Returns the run with that step. An ensemble is not exported, nor is a teacher that reads long texts in windows.
+    """
+    from distill.pipeline.collect import results
+    from distill.report.decision import decided
+    from distill.report.loading import loading
+    from distill.report.variants import Run, folder_name
+
+    measured = results(ctx)  # on every process
+    if measured is None or ctx.config.limit.smoke or len(ctx.given.teachers) > 1 or ctx.config.teacher.window:
+        return ctx
+    run = Run(folder_name(ctx.folder.path), measured)
+    advised = decided(run).chosen
+    if advised is None or advised.role != "teacher" or loading(run, advised)["path"] is not None:
+        return ctx
+    before, ctx = ctx.plan.steps, ctx.with_plan(ctx.plan.with_teacher())
+    for step in ctx.plan.steps[len(before) :]:
+        try:
+            _runner(ctx, [step], remaining)(step)
+        except UserError as error:
+            if ctx.machine.accelerator.num_processes > 1:  # the others wait for the step
+                raise
+            ctx.machine.log(f"{step.folder}: the teacher is not exported: {error}")
+    return ctx
 
 
 def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prepare) -> dict[str, Path]:
@@ -345,5 +380,7 @@ def _artifacts(exports: list[Step], folder: Path, *, shared: bool) -> dict[str, 
     for step in exports:
         of_tasks = SHARED_HEADS if shared else "TASK"
         model, inside = ("embedder", EMBEDDER) if step.embeds else ("student", of_tasks)
+        if step.stage.endswith(OF_TEACHER):
+            model, inside = "teacher", "TASK"
         paths[f"deployable {model} ({step.folder}/{inside})"] = folder / step.folder
     return paths

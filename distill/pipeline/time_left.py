@@ -93,6 +93,8 @@ class Remaining:
         if not self.ctx.machine.main:
             yield
             return
+        if step not in self.steps:
+            self.steps.append(step)  # it was not known when the run began
         ahead = self.steps[self.steps.index(step) :] if self.end is None else [step]
         expected, began = [self._expected(each) for each in ahead], time.monotonic()
         resumed = self.ctx.folder.has_parts(step)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import yaml
+from msgspec.structs import replace as replaced
 
 from distill.evaluation.results import Model, Origin, Results
 from distill.evaluation.similarity import Similarity
@@ -48,18 +49,23 @@ LIBRARIES = {
 
 
 def model_card(
-    results: Results, target: str | None, task: str, pipeline: str = "text-classification", max_length: int = 128
+    results: Results,
+    target: str | None,
+    task: str,
+    pipeline: str = "text-classification",
+    max_length: int = 128,
+    role: str = "student",
 ) -> str:
-    """README.md of the student for `target` (None for a run without targets), fine-tuned on `task`.
+    """README.md of the student for `target` (None for a run without targets), or of the teacher, fine-tuned on `task`.
 
-    The front matter has the scores of the student's first scored variant. `pipeline` is the hub's name of what the
-    model does, and `max_length` the number of tokens after which it cuts texts. Raises ValueError if all variants of
-    the student failed.
+    The front matter has the scores of the model's first scored variant. `pipeline` is the hub's name of what the
+    model does, and `max_length` the number of tokens after which it cuts texts. Raises ValueError if all its variants
+    failed.
     """
-    students = [m for m in headline.of_role(results, "student") if m.target == target and not m.failed]
-    if not students:
-        raise ValueError(f"no student for the target {target!r} that did not fail in the results")
-    scored = next((m for m in students if m.scores), students[0])
+    forms = [m for m in headline.of_role(results, role) if m.target == target and not m.failed]
+    if not forms:
+        raise ValueError(f"no {role} for the target {target!r} that did not fail in the results")
+    scored = next((m for m in forms if m.scores), forms[0])
     models = "one encoder for all tasks" if results.heads else "one fine-tuned model for each task"
     stages = [stage.name for stage in results.stages if stage.target in (None, target)]
     split = _dataset(results, task).get("split", "validation").partition("_")[0]
@@ -68,7 +74,8 @@ def model_card(
     made = "made" if results.untaught is True else "distilled"
     what = f"A student {made} from {teacher} and fine-tuned on {task}{_with(results, task)}."
     if scored.step in {model.step for model in results.models if model.role == "teacher"}:
-        what = f"{teacher}, fine-tuned on {task}{_with(results, task)}, and quantized forms of it. It has no student."
+        what = f"{teacher}, fine-tuned on {task}, and quantized forms of it."
+        results = replaced(results, untaught=True)
     parts: list[Block] = [
         Paragraph(what),
         Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),

@@ -27,6 +27,7 @@ class Decision:
     """Your model, your model in int8, the student of each target, and its controls."""
     uses: list[Loading]
     """How the choice is used and, if that is the teacher, then the student that comes nearest."""
+    chosen: Model | None = None
 
 
 def decided(run: Run) -> Decision:
@@ -49,7 +50,8 @@ def decided(run: Run) -> Decision:
     uses = [] if chosen is None else [loading(run, chosen.first)]
     if student is not None:
         uses += [found for found in [loading(run, student.first)] if found["command"] or found["code"]]
-    return Decision(sentences, _table(results, None if chosen is None else chosen.first), uses)
+    ship = None if chosen is None else chosen.first
+    return Decision(sentences, _table(results, ship), uses, ship)
 
 
 def _is_teacher(results: Results, model: Model) -> bool:

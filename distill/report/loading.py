@@ -6,6 +6,7 @@ import json
 import shlex
 
 from distill.config.backends import BACKENDS
+from distill.config.plan import OF_TEACHER
 from distill.config.schemes import COMPILED, ONNX, SCHEMES, file_of
 from distill.evaluation.results import Model, Results, known
 from distill.report.headline import task_names, variant
@@ -98,10 +99,13 @@ def _code(path: str, backend: str, scheme: str, asked: str) -> str:
 def _exported(results: Results, model: Model) -> str | None:
     """The exported folder of a model for the first task, below the run folder; None if it was not exported."""
     stages = [s for s in results.stages if s.kind == "export" and not s.skipped]
-    wanted = (None, model.target) if model.role == "student" else ("teacher",)
-    found = next((stage for stage in stages if stage.target in wanted), None)
+    if whole := model.role == "teacher":
+        # Earlier versions had the teacher beside the targets.
+        found = next((s for s in stages if s.name.endswith(OF_TEACHER) or s.target == "teacher"), None)
+    else:
+        found = next((s for s in stages if s.target in (None, model.target) and not s.name.endswith(OF_TEACHER)), None)
     tasks = task_names(results)
     if found is None or not tasks:
         return None
     parts = [found.name, *([found.target] if found.target else [])]
-    return "/".join([*parts, "shared" if results.heads else tasks[0]])
+    return "/".join([*parts, "shared" if results.heads and not whole else tasks[0]])

@@ -96,7 +96,9 @@ def test_the_teacher_is_exported_where_no_student_retains_enough(scored: Any, ru
     scored({"": 99.0, "4x": 90.0})
     results = run(tmp_path, "auto", *SETTINGS, "target.speedup=8")
     assert "The fastest that retains at least 97% on the development rows is the teacher itself." in results["notes"]
-    assert {path.name for path in (tmp_path / "out" / "export").iterdir()} == {"4x", "teacher"}
+    assert {path.name for path in (tmp_path / "out" / "export").iterdir()} == {"4x"}
+    whole = tmp_path / "out" / "export_teacher" / "order"
+    assert distill.load(whole, threads=1).predict([("a kettle", "the tea")])
 
 
 def test_a_target_without_time_is_not_trained(

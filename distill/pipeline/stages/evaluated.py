@@ -12,16 +12,16 @@ from distill.deploy.export.record import Entry
 from distill.evaluation.results import Model, Results
 from distill.report import timed
 
-Students = dict[tuple[str, str], Model]
+Forms = dict[tuple[str, str], Model]
 """(backend, scheme) -> row of results.json."""
 
 
-def students(measured: Results | None, target: str) -> Students:
-    """The rows of the variants of the student of a target."""
+def forms(measured: Results | None, role: str, target: str) -> Forms:
+    """The rows of the variants of an exported model: of the teacher, or of the student of a target."""
     return {
         (model.backend, model.scheme): model
         for model in (measured.models if measured else ())
-        if (model.role, model.target) == ("student", target or None)
+        if (model.role, model.target) == (role, target or None)
     }
 
 
@@ -31,14 +31,16 @@ def load(measured: Results | None) -> str:
 
 
 def entries(
-    measured: Results | None, target: str, exported: Sequence[Exported], proofs: Mapping[str, Proof]
+    measured: Results | None, every: Forms, exported: Sequence[Exported], proofs: Mapping[str, Proof]
 ) -> Iterator[Entry]:
     """The artifacts of a task with their times, from token ids, in batches and of single texts.
 
-    `proofs`: name of an artifact -> its proof, as from `artifacts.verified`.
+    Args:
+        every: the rows of the exported model, as from `forms`.
+        proofs: name of an artifact -> its proof, as from `artifacts.verified`.
     """
     shape = None if measured is None else timed.batches(measured)
-    models = {name: model for name, model in students(measured, target).items() if not model.failed}
+    models = {name: model for name, model in every.items() if not model.failed}
     task = exported[0].task
 
     def entry(backend: str, scheme: str, path: str, agreement: float | None) -> Entry:
@@ -58,8 +60,8 @@ def entries(
             yield entry(backend, scheme, places[file], None)
 
 
-def chosen(models: Students, task: str, backend: str, scheme: str) -> dict[str, Any]:
-    """The `temperature` and the `thresholds` of the student's variant, as fields of `Entry`. A float32 variant that was
+def chosen(models: Forms, task: str, backend: str, scheme: str) -> dict[str, Any]:
+    """The `temperature` and the `thresholds` of a variant, as fields of `Entry`. A float32 variant that was
     only timed has those of another float32 variant."""
     same = [(backend, scheme), *(name for name in models if scheme == name[1] == "fp32")]
     found = [models[name] for name in same if name in models]

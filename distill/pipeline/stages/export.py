@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from distill.config import Export, Limit
-from distill.config.plan import SHARED_HEADS, Step
+from distill.config import Evaluate, Export, Limit
+from distill.config.plan import SHARED_HEADS, Step, compared
+from distill.config.schemes import SCHEMES
 from distill.data.tasks import TaskData
 from distill.deploy.export import record, tokenizer
 from distill.deploy.export.artifacts import (
@@ -28,6 +29,7 @@ from distill.deploy.export.huggingface import copied, export_folder
 from distill.deploy.export.proof import logits_of
 from distill.deploy.export.static import add_static
 from distill.evaluation.results import Origin, Results
+from distill.inference import variants
 from distill.models.families import vectors
 from distill.pipeline import artefacts
 from distill.pipeline.collect import results
@@ -37,7 +39,7 @@ from distill.pipeline.origin import origin
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages import embedder
 from distill.pipeline.stages.embedder import EmbedderInputs
-from distill.pipeline.stages.evaluated import chosen, entries, load, students
+from distill.pipeline.stages.evaluated import Forms, chosen, entries, forms, load
 from distill.report import heads_card, model_card, plain_card
 from distill.runtime import progress
 from distill.runtime.storage import atomic
@@ -53,6 +55,8 @@ class ExportInputs:
 
     name: str
     """Folder of the step, relative to the run folder."""
+    role: str
+    """What the evaluation calls the exported model: teacher or student."""
     target: str
     """Label of its target; empty if the recipe has one target or none."""
     models: Checkpoints
@@ -60,7 +64,8 @@ class ExportInputs:
     """Whether the models of all tasks have one encoder and are exported together."""
     tasks: dict[str, TaskData]
     quantized: Path | None
-    """Folder of the quantize step; None if only the whole models are exported."""
+    """Folder of the quantized files, of a quantize step or, for the teacher, of the evaluate step; None if only the
+    whole models are exported."""
     schemes: list[str]
     """The schemes of the quantized files."""
     teachers: list[Path]
@@ -69,25 +74,46 @@ class ExportInputs:
     measured: Results | None
     """The results of the evaluation that the step names; None without one."""
 
+    @property
+    def forms(self) -> Forms:
+        """What was measured of the exported model."""
+        return forms(self.measured, self.role, self.target)
+
 
 def inputs(ctx: Context, step: Step) -> ExportInputs | EmbedderInputs:
     """What an export step reads: of the models of tasks, or of an embedder."""
     if step.embeds:
         return embedder.inputs(ctx, step)
-    quantized, evaluated = step.source("quantized"), step.source("evaluated")
-    files = quantized if isinstance(quantized, Step) else None
+    evaluated = step.source("evaluated")
+    measured = results(ctx, evaluated) if isinstance(evaluated, Step) else None
+    whole = isinstance(evaluated, Step) and step.start == evaluated.teacher
+    students = [each.student for each in compared(evaluated)] if isinstance(evaluated, Step) else []
+    files, schemes = _files(ctx, step, measured)
     return ExportInputs(
         name=step.folder,
+        role="teacher" if whole and step.start not in students else "student",
         target=step.target,
         models=ctx.models(step.start),
-        shared=ctx.shared,
+        shared=ctx.shared and not whole,
         tasks=ctx.tasks,
-        quantized=None if files is None else ctx.folder.of(files),
-        schemes=[] if files is None else ctx.folder.result(files, artefacts.Quantized).schemes,
+        quantized=files,
+        schemes=schemes,
         teachers=[*map(Path, ctx.given.teachers)],
         origin=origin(ctx.given, ctx.recipe, ctx.command),
-        measured=results(ctx, evaluated) if isinstance(evaluated, Step) else None,
+        measured=measured,
     )
+
+
+def _files(ctx: Context, step: Step, measured: Results | None) -> tuple[Path | None, list[str]]:
+    """The folder of the quantized files of a step's models, and their schemes."""
+    made = step.source("quantized")
+    if not isinstance(made, Step):
+        return None, []
+    if isinstance(made.settings, Evaluate):
+        rows = forms(measured, "teacher", "")
+        names = [name for name, scheme in SCHEMES.items() if (scheme.backend, scheme.scheme) in rows]
+        return ctx.folder.of(made) / variants.OF_TEACHER, names
+    return ctx.folder.of(made), ctx.folder.result(made, artefacts.Quantized).schemes
 
 
 def run(inputs: ExportInputs | EmbedderInputs, settings: Export, runtime: Runtime) -> artefacts.Exported:
@@ -115,7 +141,7 @@ def _export_all(inputs: ExportInputs, settings: Export, runtime: Runtime, out: P
                 [text for (text,) in texts[task]],
                 functools.partial(logits_of, source, texts[task], longest),
             )
-        listed = [*entries(inputs.measured, inputs.target, artifacts[task], proofs[task])]
+        listed = [*entries(inputs.measured, inputs.forms, artifacts[task], proofs[task])]
         tokens = tokenizer.proved(out / task, texts[task], longest)
         record.write(out / task, record.of_task(data.task, longest, listed, _flags(), tokens, load(inputs.measured)))
         store_check(out / task, listed, inputs.models.tokenizer, longest, runtime.machine.threads)
@@ -135,7 +161,7 @@ def _export_heads(inputs: ExportInputs, settings: Export, runtime: Runtime, out:
         whole.append(exported(SHARED_HEADS, file, heads[0].source.tokenizer, top, heads[0].copy.tokenizer))
     proofs = _verified(inputs, runtime, [*heads, *whole], dict.fromkeys([*tasks, SHARED_HEADS], texts))
     for head in heads:
-        own = chosen(students(measured, inputs.target), head.task, head.backend, head.scheme)
+        own = chosen(inputs.forms, head.task, head.backend, head.scheme)
         agreement = proofs[head.task][head.name].agreement
         entry = record.Entry(head.backend, head.scheme, head.path, agreement=agreement, **own)
         tokens = tokenizer.proved(top / head.task, texts, longest)
@@ -145,7 +171,7 @@ def _export_heads(inputs: ExportInputs, settings: Export, runtime: Runtime, out:
     agreement = 1.0 if all(data.task.kind.named for data in tasks.values()) else None
     proofs = {SHARED_HEADS: {FLOAT: Proof(agreement=agreement)} | proofs.pop(SHARED_HEADS, {})} | proofs
     whole = [replace(heads[0], task=SHARED_HEADS), *whole]
-    listed = [*entries(measured, inputs.target, whole, proofs[SHARED_HEADS])]
+    listed = [*entries(measured, inputs.forms, whole, proofs[SHARED_HEADS])]
     record.write(top, record.Heads(tuple(tasks), tuple(listed), _flags(), load(measured)))
     store_check(top, listed, inputs.models.tokenizer, longest, runtime.machine.threads)
     atomic.write_text(top / "README.md", heads_card(inputs.origin, list(tasks), measured))
@@ -174,7 +200,7 @@ def _verified(
 def _quantized(inputs: ExportInputs, task: str) -> Iterator[File]:
     """The files that the quantize step has for a task, without those that failed when they were measured."""
     if inputs.quantized is not None:
-        failed = {name for name, model in students(inputs.measured, inputs.target).items() if model.failed}
+        failed = {name for name, model in inputs.forms.items() if model.failed}
         files = files_in(inputs.quantized / task, inputs.schemes)
         yield from (file for file in files if (file.backend, file.scheme) not in failed)
 
@@ -203,7 +229,7 @@ def _card(inputs: ExportInputs, settings: Export, longest: int, task: str) -> st
     does, measured = inputs.tasks[task].task.kind.pipeline, inputs.measured
     if measured is None:
         return plain_card(inputs.origin, settings.start, task, does, longest)
-    return model_card(measured, inputs.target or None, task, does, longest)
+    return model_card(measured, inputs.target or None, task, does, longest, inputs.role)
 
 
 def _texts(data: TaskData, count: int) -> list[list[str]]:

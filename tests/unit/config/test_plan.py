@@ -288,11 +288,18 @@ def test_a_plan_of_some_targets_compares_and_exports_these() -> None:
 
 
 def test_the_teacher_is_exported_beside_slower_students() -> None:
-    plan = resolve(config.load_config(["recipe=auto", "target.speedup=[2,4,8]"])).only(["4x"], teacher=True)
-    *_, students, teachers = plan.steps
-    assert (students.folder, teachers.folder) == ("export/4x", "export/teacher")
-    assert [teachers.start, teachers.source("quantized")] == [*plan.steps[:2]]
-    assert teachers.source("evaluated") is None
+    plan = resolve(config.load_config(["recipe=auto", "target.speedup=[2,4,8]"])).only(["4x"]).with_teacher()
+    *_, evaluate, students, teachers = plan.steps
+    assert (students.folder, teachers.folder) == ("export/4x", "export_teacher")
+    assert teachers.start is plan.steps[0]
+    assert teachers.source("quantized") is teachers.source("evaluated") is evaluate
+    assert plan.with_teacher() is plan
+
+
+@pytest.mark.parametrize("settings", [["recipe=quantize"], ["recipe=prune", "pipeline=[finetune_teacher,prune]"]])
+def test_a_teacher_is_exported_once_and_only_as_it_was_measured(settings: list[str]) -> None:
+    plan = resolve(config.load_config(settings))
+    assert plan.with_teacher() is plan
 
 
 def test_a_plan_of_no_target_exports_the_teacher() -> None:
