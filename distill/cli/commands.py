@@ -58,12 +58,23 @@ def main() -> int:
         return streams.printed(lambda: _unknown(name))
     if name == RUN:
         sys.argv[1:] = words  # Hydra reads them there
-    _main(RUN)()
-    return 0
+    return _main(RUN)() or 0
 
 
 def _main(name: str) -> Callable[..., Any]:
-    return import_module(COMMANDS[name].module).main
+    """The function of a command; one that says which package is absent, in an environment that only serves models."""
+    try:
+        return import_module(COMMANDS[name].module).main
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] == "distill":
+            raise
+        line = f"distill {name}: got no package {error.name}; must be installed for this command; run "
+
+        def missing(*_: object) -> int:
+            sys.stderr.write(f"{line}{quoting.install()}\n")
+            return 2
+
+        return missing
 
 
 def _of_a_run(word: str) -> bool:

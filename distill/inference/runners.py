@@ -270,7 +270,10 @@ def _openvino_core() -> Any:
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends usage reports by default
     import openvino
 
-    return openvino.Core()
+    core = openvino.Core()
+    # A file that is mapped into memory and then written in place would change the answers, or kill the process.
+    core.set_property({"ENABLE_MMAP": False})
+    return core
 
 
 def shaped(batch: Mapping[str, np.ndarray], inputs: Mapping[str, int]) -> Batch:

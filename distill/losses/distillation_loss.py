@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from distill.config.feature_kinds import VECTORS
 from distill.errors import ConfigError, DataError
 from distill.losses.collated import LABELS, batch_of, kind_named, kind_of
 from distill.losses.objective import Objective
@@ -79,6 +80,11 @@ class DistillationLoss(nn.Module):
         if self._kind is not None:
             rows = {"rows": self._kind.rows, "label_rows": self._kind.on_labels}
         by_name = named(terms)
+        if of_texts := [name for name, term in by_name.items() if term.kind is VECTORS]:
+            raise ConfigError(
+                f"terms: got {of_texts[0]}, which compares the vectors that embedders make of texts; must compare what "
+                "a model with a head computes; leave it out, or use distill.EmbeddingLoss"
+            )
         kept = _copied(student, teachers) if layer_map is None else [int(number) for number in layer_map]
         self.objective = Objective(
             student, by_name, teachers, pooling, [1.0] * max(len(teachers), 1), kept=kept, **rows

@@ -70,6 +70,22 @@ def test_a_module_shows_its_own_name(name: str, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err.endswith(f"; see python -m distill.{name} --help\n")
 
 
+@pytest.mark.parametrize("words", [["--help"], ["recipe=prune"], ["report", "outputs"], ["advise", "my-bert"]])
+def test_an_environment_that_only_serves_is_named(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def absent(module: str) -> None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(commands, "import_module", absent)
+    typed(monkeypatch, *words)
+    name = words[0] if words[0] in COMMANDS else "run"
+    assert main() == 2
+    assert capsys.readouterr().err.startswith(
+        f"distill {name}: got no package torch; must be installed for this command; run pip install "
+    )
+
+
 def test_words_and_exit_code_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     module = import_module(COMMANDS["predict"].module)

@@ -163,6 +163,24 @@ def test_openvino_computes_in_the_arithmetic_that_the_scheme_names(
     assert away < 1e-5 if scheme == "fp32" else 1e-5 < away < 0.2
 
 
+def test_openvino_answers_the_same_after_its_file_is_overwritten_in_place(
+    classifier: Make, export_once: Make, tmp_path: Path
+) -> None:
+    openvino = pytest.importorskip("openvino")
+    export_once(classifier(), tmp_path / "model.onnx")
+    (tmp_path / "openvino").mkdir()
+    openvino.save_model(openvino.convert_model(tmp_path / "model.onnx"), tmp_path / "openvino" / "model.xml")
+    runner, batch = openvino_runner("x", tmp_path / "openvino", scheme="fp32", threads=1), synthetic((4, 24), 100)
+    before = runner.run(batch)
+    weights = tmp_path / "openvino" / "model.bin"
+    with weights.open("r+b") as file:
+        file.write(bytes(weights.stat().st_size))
+    assert (runner.run(batch) == before).all()
+    with weights.open("r+b") as file:
+        file.truncate(0)
+    assert (runner.run(batch) == before).all()
+
+
 ENDED = """
 import os, signal, sys
 import numpy
