@@ -19,14 +19,16 @@ from typing import Any
 
 from benchmarks.openings_table import openings_page
 from benchmarks.tables import methods, reliability, speed
-from benchmarks.tables.compared import chain_part, compressed_part, kinds_part, levers_part, own_part
+from benchmarks.tables.compared import chain_part, compressed_part, controlled_part, levers_part, own_part
 from benchmarks.tables.front import README, ending_part, front_part
 from benchmarks.tables.markers import between, measured_part
 from benchmarks.tables.pages import COMPRESSED, OPENINGS, PICTURE, PRUNED, pages
 from benchmarks.tables.pictures import pictures as drawings
 from benchmarks.tables.runs import (
     ABLATION,
+    BASE,
     COMPRESSION,
+    KINDS,
     LEVERS,
     RESULTS,
     ROOT,
@@ -104,7 +106,8 @@ def documents(root: Path, runs: Runs, shown: str | None) -> dict[Path, str]:
         (KEPT, "compressed"): compressed_part(
             compressed(runs), older_rules([name for name in runs if name.startswith(COMPRESSION)], runs)
         ),
-        (KEPT, "kinds"): kinds_part(runs),
+        (KEPT, "kinds"): controlled_part(runs, KINDS, "Kind"),
+        (KEPT, "base"): controlled_part(runs, BASE, "Run"),
         (HELPED, "chain"): chain_part(runs),
         (HELPED, "levers"): levers_part(runs, LEVERS),
         (EXPLAIN / "not-helped.md", "ablation"): levers_part(runs, ABLATION),

@@ -1,4 +1,4 @@
-"""A service that answers with an exported model: `FOLDER=outputs/tickets/export/tickets uvicorn service:app`.
+"""A service that answers with an exported model: `FOLDER=outputs/tickets/export/4x/tickets uvicorn service:app`.
 
 It needs the packages of the extra `serve`, fastapi and uvicorn. The model is loaded once, before the first request.
 """
@@ -21,7 +21,9 @@ MOST = 1000
 """Texts of a request. A client with more asks several times."""
 
 if not (folder := os.environ.get("FOLDER")):
-    raise SystemExit("FOLDER: got nothing; must be a folder that a run exported; set FOLDER=outputs/NAME/export/NAME")
+    raise SystemExit(
+        "FOLDER: got nothing; must be a folder that a run exported; set FOLDER to the one that its last lines name"
+    )
 threads = os.environ.get("THREADS") or "1"
 if not threads.isdecimal() or int(threads) < 1:
     raise SystemExit(f"THREADS: got {threads}; must be a number of threads, 1 or more; correct it")

@@ -9,7 +9,6 @@ from benchmarks.tables.markers import SEVERAL, measured_part
 from benchmarks.tables.runs import (
     CHAIN,
     FROM_TEACHER,
-    KINDS,
     OWN,
     Runs,
     above,
@@ -86,12 +85,12 @@ def _gain(results: Results, target: str | None) -> str:
     return f"{student - baseline:+.1f}{form}{unclear}"
 
 
-def kinds_part(runs: Runs) -> str:
-    """A row for each kind of task and target, over seeds: the teacher's and the student's fastest variants, and the
-    controls in the variant that is compared with them."""
+def controlled_part(runs: Runs, beginning: str, what: str) -> str:
+    """A row for each run below `docs/results/BEGINNING` and target, over seeds: the teacher's and the student's fastest
+    variants, and the controls in the variant that is compared with them. `what` heads the column of names."""
     kinds: dict[str, list[Results]] = {}
     for name, results in runs.items():
-        if name.startswith(KINDS):
+        if name.startswith(beginning):
             kinds.setdefault(name.split("/")[1], []).append(results)
     rows: list[tuple[str, ...]] = []
     for kind, made in kinds.items():
@@ -99,7 +98,7 @@ def kinds_part(runs: Runs) -> str:
             whole = [model for run in group if (model := headline.reference_teacher(run)) is not None]
             rows += [_kind_row(kind, target, group, whole) for target in headline.targets(group[0]) if whole]
     columns = (
-        *("Kind", "Target", "Score", "Teacher", "Teacher, fastest form", "Student, fastest form"),
+        *(what, "Target", "Score", "Teacher", "Teacher, fastest form", "Student, fastest form"),
         *("Without a teacher", "Self-trained", "Seeds"),
     )
     notes = [
@@ -108,10 +107,10 @@ def kinds_part(runs: Runs) -> str:
         f"first form that both have. Of runs of one machine, the mean{SEVERAL}."
     ]
     tables = [measured_part(Table("Kinds", columns, rows, 3, notes))] if rows else ["No run is committed yet."]
-    return "\n\n".join([*tables, *_detection(kinds)])
+    return "\n\n".join([*tables, *_detection(kinds, what)])
 
 
-def _detection(kinds: Mapping[str, Sequence[Results]]) -> Iterator[str]:
+def _detection(kinds: Mapping[str, Sequence[Results]], what: str) -> Iterator[str]:
     """The table of how well the rarer label of two classes is found, of kinds of tasks with two classes."""
     rows: list[tuple[str, ...]] = []
     for kind, made in kinds.items():
@@ -122,7 +121,7 @@ def _detection(kinds: Mapping[str, Sequence[Results]]) -> Iterator[str]:
                     (kind, label, *(_recall(models, task, label) for models in _of_roles(group, target)))
                     for task, label in _rarer(students[0])
                 ]
-    columns = ("Kind", "Label", "Teacher", "Student, fastest form", "Without a teacher", "Self-trained")
+    columns = (what, "Label", "Teacher", "Student, fastest form", "Without a teacher", "Self-trained")
     notes = [
         f"Recall of the rarer of two labels in percent, where the threshold lets {FALSE_POSITIVES}% of the development "
         "rows without it pass, with its 95% interval over rows; in parentheses the false positives in percent of the "
@@ -157,7 +156,7 @@ def _recall(models: Sequence[Model | None], task: str, label: str) -> str:
 
 
 def _kind_row(kind: str, target: str | None, group: Sequence[Results], whole: Sequence[Model]) -> tuple[str, ...]:
-    """A row of `kinds_part`. whole: the teachers in float32."""
+    """A row of `controlled_part`. whole: the teachers in float32."""
     teachers = [headline.fastest(run, _measured(headline.of_role(run, "teacher"))) for run in group]
     speedup = asked(group[0], target)
     return (

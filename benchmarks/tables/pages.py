@@ -11,6 +11,7 @@ from benchmarks.tables import compared, methods
 from benchmarks.tables.markers import linked
 from benchmarks.tables.runs import (
     ABLATION,
+    BASE,
     CHAIN,
     COMPRESSION,
     FROM_TEACHER,
@@ -74,7 +75,7 @@ GROUPS = (
     Group(
         "The curve",
         "One recipe, pruned to several speeds: what a student keeps at each of them.",
-        ("base/", COMPRESSION, "frontier-with-labels/"),
+        (BASE, COMPRESSION, "frontier-with-labels/"),
     ),
     Group("Own files", "Files as a user has them, each with a teacher of its own.", (OWN,)),
     Group("Kinds of tasks", "The same teacher on tasks of several kinds, with the same student's controls.", (KINDS,)),

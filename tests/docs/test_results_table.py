@@ -35,7 +35,7 @@ PARTS = {
     "docs/explain/long-series.md": ["soak"],
     "docs/explain/not-helped.md": ["ablation"],
     "docs/explain/random-inputs.md": ["fuzz"],
-    "docs/explain/results.md": ["compressed", "own", "kinds"],
+    "docs/explain/results.md": ["compressed", "own", "kinds", "base"],
     "docs/explain/seeds.md": ["coverage"],
 }
 """Page -> its generated parts."""
@@ -128,9 +128,10 @@ def test_readme_shows_the_named_run_until_another_is_named(root: Path) -> None:
     assert "-->\nbetween\n<!--" in (root / "docs/explain/results.md").read_text()
 
 
-def test_kinds_are_shown_over_seeds_with_both_controls(root: Path) -> None:
+@pytest.mark.parametrize("group", ["kinds", "base"])
+def test_runs_with_controls_are_shown_over_seeds(root: Path, group: str) -> None:
     assert results_table.main([], root) == 0
-    assert "kinds:begin -->\nNo run is committed yet." in (root / "docs/explain/results.md").read_text()
+    assert f"{group}:begin -->\nNo run is committed yet." in (root / "docs/explain/results.md").read_text()
     for seed in (0, 1):
         run = complete()
         run["seeds"] = [seed]
@@ -141,7 +142,7 @@ def test_kinds_are_shown_over_seeds_with_both_controls(root: Path) -> None:
         form = ("student", "onnxruntime", "int8")
         student = next(m for m in run["models"] if (m["role"], m["backend"], m["scheme"]) == form)
         student["retained"]["headline"] += seed
-        write(root / f"docs/results/kinds/names/seed{seed}/results.json", run)
+        write(root / f"docs/results/{group}/names/seed{seed}/results.json", run)
     assert results_table.main([], root) == 0
     lines = (root / "docs/explain/results.md").read_text().splitlines()
     (row,) = (line for line in lines if line.startswith("| names |"))

@@ -12,6 +12,7 @@ import pytest
 
 import distill
 from distill.deploy.export import record
+from distill.errors import ConfigError
 from distill.inference import variants
 from distill.report import decision
 from distill.report.variants import Run
@@ -72,6 +73,8 @@ def test_the_advised_form_of_the_teacher_is_exported(
     model = distill.load(exported, backend="onnxruntime", scheme="int8", threads=1)
     whole = distill.load(folder / "out" / "finetune_teacher" / "own", threads=1)
     assert abs(model.outputs(texts) - whole.outputs(texts)).max() < 0.1
+    with pytest.raises(ConfigError, match=r"several exported folders; .*export/own or .*export_teacher/own$"):
+        distill.load(folder / "out")
     card = (exported / "README.md").read_text(encoding="utf-8")
     assert "and quantized forms of it" in card
     assert "knowledge-distillation" not in card

@@ -188,8 +188,9 @@ def located(folder: str | Path) -> Path:
     of_run = (path / atomic.CLAIM).exists()  # whose own config.json has its settings
     if any((path / name).exists() for name in (FILE, "config.json")) and not of_run:
         return path
-    path = path / "export" if of_run else path
-    found = {file.parent for pattern in ("*", "*/*") for file in path.glob(f"{pattern}/{FILE}")}
+    # A run exports its teacher too if it advises the teacher, so that neither is the model that is meant.
+    places = [path / "export", path / "export_teacher"] if of_run else [path]
+    found = {file.parent for place in places for pattern in ("*", "*/*") for file in place.glob(f"{pattern}/{FILE}")}
     inside = sorted(folder for folder in found if folder.parent not in found)  # without single heads
     if len(inside) == 1:
         return inside[0]
