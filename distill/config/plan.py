@@ -228,21 +228,23 @@ class Plan:
         for step in self.steps:
             if not step.target or step.target in labels:
                 of = {key: tuple(kept[s] for s in sources if s in kept) for key, sources in step.sources.items()}
+                if step is evaluate:  # it scores what the budget decided about
+                    of["whole"] = tuple(kept[s] for s in self.of(Quantize) if s.start is reference and s in kept)
                 kept[step] = replace(step, sources=of)
         steps = tuple(step for step in kept.values() if isinstance(step, Step))
         return replace(self, steps=steps, targets={label: self.targets[label] for label in labels})
 
     def with_teacher(self) -> Plan:
-        """The plan in which the teacher is exported too, in the forms that the last evaluate step made of it; this plan
-        if it exports the teacher already, or evaluates or exports no models of tasks."""
+        """The plan in which the teacher is exported too, in the files that the last evaluate step scored; this plan if
+        it exports the teacher already, or evaluates or exports no models of tasks."""
         evaluate = next(reversed(self.of(Evaluate)), None)
         reference = None if evaluate is None else evaluate.teacher
         exports = [step for step in self.of(Export) if not step.embeds]
         if evaluate is None or reference is None or not exports or any(step.start == reference for step in exports):
             return self
-        first = exports[0]
-        of = {"start": (reference,), "quantized": (evaluate,), "evaluated": (evaluate,)}
-        added = replace(first, stage=f"{first.stage}{OF_TEACHER}", target="", sources=of)
+        made = evaluate.source("whole") or evaluate
+        of: dict[str, tuple[Source, ...]] = {"start": (reference,), "quantized": (made,), "evaluated": (evaluate,)}
+        added = replace(exports[0], stage=f"{exports[0].stage}{OF_TEACHER}", target="", sources=of)
         return replace(self, steps=(*self.steps, added))
 
     def chained(self) -> Plan:

@@ -88,6 +88,7 @@ def variants(
     members: int,
     supported: Supported,
     references: bool = True,
+    quantized_teacher: Step | None = None,
 ) -> list[Variant]:
     """All variants to compare. Of variants with the same arithmetic, only one is scored; all are timed.
 
@@ -98,6 +99,7 @@ def variants(
     Args:
         members: number of teachers.
         references: whether the teacher and the controls are quantized.
+        quantized_teacher: the quantize step of the teacher; None if the evaluate step itself quantizes it.
     """
 
     def of_references(quantized: Step | None) -> Sequence[str]:
@@ -106,10 +108,13 @@ def variants(
     others = [each for each in compared if each.student != teacher]
     schemes = list(dict.fromkeys(name for each in others for name in of_references(each.quantized)))
     whole = Variant("teacher", "torch", "fp32", teacher)
-    quantized = replace(whole, made=OF_TEACHER)
+    quantized = made = replace(whole, made=OF_TEACHER)
+    if quantized_teacher is not None and schemes:
+        quantized = replace(whole, quantized=quantized_teacher)
+    every = _with_onnx(schemes)
     return [
         *_floats(whole, supported),
-        *_of_onnx(quantized, supported, every=_with_onnx(schemes)),
+        *_of_onnx(quantized if every else made, supported, every=every),
         *_in_schemes(quantized, schemes, supported),
         *(replace(whole, role="member", member=number) for number in range(members) if members > 1),
         *(

@@ -245,8 +245,7 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
     wish = "" if goal.retained is None else f" that retains at least {goal.retained:g}% on the development rows"
     say(f"No model was made{wish}." if best is None else f"The fastest{wish} is {_titled(best)}.")
     ladder.write_account(account)
-    plan = ctx.plan.only(made)
-    return plan.with_teacher() if best == TEACHER.name else plan
+    return ctx.plan.only(made)
 
 
 def _of_targets(plan: Plan) -> dict[str, list[Step]]:

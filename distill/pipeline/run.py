@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from distill.config import Config, Evaluate, Export, load_config, words
-from distill.config.plan import EMBEDDER, OF_TEACHER, SHARED_HEADS, Plan, Step, resolve
+from distill.config.plan import EMBEDDER, OF_TEACHER, SHARED_HEADS, Step, resolve
 from distill.data.tasks import check_files
 from distill.errors import ConfigError, UserError, discreet, printable, refuse
 from distill.evaluation.results import Results
 from distill.models.families.head import stored_head
-from distill.pipeline import validation
+from distill.pipeline import pushes, validation
 from distill.pipeline.validation import hydra_errors
 from distill.pipeline.validation import words as command_line
 from distill.pipeline.validation.launch import launch
@@ -31,7 +31,6 @@ from distill.runtime.storage import atomic, cache, checksums, disk_errors, run_f
 if TYPE_CHECKING:
     from distill.pipeline.context import Context
     from distill.pipeline.time_left import Remaining
-    from distill.runtime.machine import Machine
 
 SETTINGS = "config.json"
 """File in the run folder with the settings of the run and, by the name `format`, the number `FORMAT`."""
@@ -121,7 +120,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
         _check_files(config)
         ctx = _context(config, recipe, overrides, folder, console)
         from distill import report
-        from distill.pipeline.collect import results, tracked
+        from distill.pipeline.collect import tracked
         from distill.pipeline.context.pending import pending_steps
         from distill.pipeline.time_left import Remaining
         from distill.pipeline.validation.preflight import prepare
@@ -146,18 +145,18 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
             else:
                 remaining = Remaining(ctx, [], began + 60 * config.budget.minutes)
                 ctx, repositories = _within_budget(ctx, prepare, began, remaining)
-            ctx = _with_teacher(ctx, remaining)
+            made = ctx.plan
+            ctx, measured, paths = _reported(ctx, remaining)
         if ctx.machine.main:
             ctx.folder.finish()
-        measured = results(ctx)  # on every process, because loading data and models synchronizes the processes
         if measured is not None and ctx.machine.main:
-            paths = report.write(measured, folder)
-            artifacts = _artifacts(ctx.plan.of(Export), folder, shared=ctx.shared)
+            exports = [step for step in ctx.plan.of(Export) if ctx.folder.finished(step)]
+            artifacts = _artifacts(exports, folder, shared=ctx.shared)
             pages = {name: path for name, path in paths.items() if not name.startswith("picture")}
             report.show(Run(folder_name(folder), measured), {**pages, **artifacts}, _for_the_end(console))
             ctx.machine.tracker.results(tracked(measured.models))
         ctx.machine.tracker.end()
-        _push(repositories, ctx.config, ctx.recipe, ctx.machine)
+        pushes.push(repositories, ctx, made)
         return measured
 
 
@@ -203,32 +202,53 @@ def _runner(ctx: Context, steps: Sequence[Step], remaining: Remaining) -> Callab
     return lambda step: _run_pending(ctx, step, pending, remaining)
 
 
-def _with_teacher(ctx: Context, remaining: Remaining) -> Context:
+def _reported(ctx: Context, remaining: Remaining) -> tuple[Context, Results | None, dict[str, Path]]:
+    """Write the report and, if it advises the teacher, export the teacher and write the report again.
+
+    Returns the run, perhaps with that step; the content of results.json, None if nothing was evaluated; and the files.
+    """
+    from distill import report
+    from distill.pipeline.collect import results
+
+    while True:
+        measured = results(ctx)  # on every process, because loading data and models synchronizes the processes
+        paths = report.write(measured, ctx.folder.path) if measured is not None and ctx.machine.main else {}
+        wider = ctx if measured is None else _with_teacher(ctx, measured, remaining)
+        if wider is ctx:
+            return ctx, measured, paths
+        ctx = wider
+
+
+def _with_teacher(ctx: Context, measured: Results, remaining: Remaining) -> Context:
     """Export the teacher too, if the report advises a form of it that no folder of the run has.
 
-    Returns the run with that step. An ensemble is not exported, nor is a teacher that reads long texts in windows.
+    Returns the run with that step, or the same run without it. An ensemble is not exported, nor is a teacher that reads
+    long texts in windows. In float32 of torch, a model is in the folder of its training already.
     """
-    from distill.pipeline.collect import results
     from distill.report.decision import decided
-    from distill.report.loading import loading
+    from distill.report.loading import is_exported
     from distill.report.variants import Run, folder_name
 
-    measured = results(ctx)  # on every process
-    if measured is None or ctx.config.limit.smoke or len(ctx.given.teachers) > 1 or ctx.config.teacher.window:
+    wider = ctx.with_plan(ctx.plan.with_teacher())
+    added = wider.plan.steps[len(ctx.plan.steps) :]
+    if ctx.config.limit.smoke or len(ctx.given.teachers) > 1 or ctx.config.teacher.window or not added:
         return ctx
-    run = Run(folder_name(ctx.folder.path), measured)
-    advised = decided(run).chosen
-    if advised is None or advised.role != "teacher" or loading(run, advised)["path"] is not None:
+    (step,) = added
+    advised = decided(Run(folder_name(ctx.folder.path), measured)).chosen
+    whole = advised is not None and advised.backend == "torch" and advised.scheme.startswith("fp32")
+    if advised is None or advised.role != "teacher" or whole or is_exported(measured, advised):
+        if ctx.machine.main and ctx.folder.started(step):
+            ctx.folder.forget(step)  # it was advised before something changed
+        ctx.machine.wait()
         return ctx
-    before, ctx = ctx.plan.steps, ctx.with_plan(ctx.plan.with_teacher())
-    for step in ctx.plan.steps[len(before) :]:
-        try:
-            _runner(ctx, [step], remaining)(step)
-        except UserError as error:
-            if ctx.machine.accelerator.num_processes > 1:  # the others wait for the step
-                raise
-            ctx.machine.log(f"{step.folder}: the teacher is not exported: {error}")
-    return ctx
+    try:
+        _runner(wider, [step], remaining)(step)
+    except UserError as error:
+        if ctx.machine.accelerator.num_processes > 1:  # the others wait for the step
+            raise
+        ctx.machine.log(f"{step.folder}: the teacher is not exported: {error}")
+        return ctx
+    return wider
 
 
 def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prepare) -> dict[str, Path]:
@@ -245,8 +265,7 @@ def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prep
     if ctx.machine.main:
         ctx.folder.begin(keys, ctx.plan.steps)
     prepare(ctx, checked)
-    names = [] if ctx.config.push is None else [SHARED_HEADS] if ctx.shared else list(ctx.tasks)
-    repositories = _repositories(ctx.config, ctx.plan, names, ctx.folder.path, ctx.machine)
+    repositories = pushes.repositories(ctx)
     # No process writes before all of them have read the folder, so that they agree on the pending steps.
     ctx.machine.wait()
     # Recorded last: after a refusal the user can start again in this folder with other settings.
@@ -338,37 +357,6 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path, co
     inside = RunFolder(folder)
     inside.check_links()
     return Context(config, resolve(config), recipe, command, machine, inside)
-
-
-def _repositories(config: Config, plan: Plan, names: list[str], folder: Path, machine: Machine) -> dict[str, Path]:
-    """Create the repositories for `push`. Returns repository -> folder to upload to it.
-
-    Args:
-        names: folders below that of an export step, one for each task or one for all.
-        folder: the run folder.
-    """
-    from distill.deploy.export.push import create, exported, looked_at, repositories
-
-    if config.push is None:
-        return {}
-    repos = repositories(config.push, exported(plan, names))
-    if machine.main and config.push_dry_run:
-        looked_at(repos)
-    elif machine.main:
-        for name, visibility in create(repos, config.push_private).items():
-            machine.log(f"push: {name} is {visibility}")
-    return {repo: folder / inside for repo, inside in repos.items()}
-
-
-def _push(repos: dict[str, Path], config: Config, recipe: str, machine: Machine) -> None:
-    from distill.deploy.export.push import preview, upload
-
-    if machine.main and config.push_dry_run:
-        for line in preview(repos, config.push_private):
-            machine.log(line)
-    elif machine.main:
-        for repository, address in upload(repos, f"distill {recipe}, seed {config.seed}").items():
-            machine.log(f"{repository}: {address}")
 
 
 def _artifacts(exports: list[Step], folder: Path, *, shared: bool) -> dict[str, Path]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import yaml
-from msgspec.structs import replace as replaced
 
 from distill.evaluation.results import Model, Origin, Results
 from distill.evaluation.similarity import Similarity
@@ -54,28 +53,28 @@ def model_card(
     task: str,
     pipeline: str = "text-classification",
     max_length: int = 128,
-    role: str = "student",
+    made_by: Sequence[str] = (),
 ) -> str:
     """README.md of the student for `target` (None for a run without targets), or of the teacher, fine-tuned on `task`.
 
     The front matter has the scores of the model's first scored variant. `pipeline` is the hub's name of what the
-    model does, and `max_length` the number of tokens after which it cuts texts. Raises ValueError if all its variants
-    failed.
+    model does, and `max_length` the number of tokens after which it cuts texts. `made_by` names the stages that made
+    the teacher, and is empty for a student. Raises ValueError if all variants of the model failed.
     """
+    role = "teacher" if made_by else "student"
     forms = [m for m in headline.of_role(results, role) if m.target == target and not m.failed]
     if not forms:
         raise ValueError(f"no {role} for the target {target!r} that did not fail in the results")
     scored = next((m for m in forms if m.scores), forms[0])
     models = "one encoder for all tasks" if results.heads else "one fine-tuned model for each task"
-    stages = [stage.name for stage in results.stages if stage.target in (None, target)]
+    stages = made_by or [stage.name for stage in results.stages if stage.target in (None, target)]
     split = _dataset(results, task).get("split", "validation").partition("_")[0]
     only = f"It was evaluated on the {split} rows of {task} only, not on other texts or languages."
     teacher = results.teacher_name or "the teacher of the run"
     made = "made" if results.untaught is True else "distilled"
     what = f"A student {made} from {teacher} and fine-tuned on {task}{_with(results, task)}."
     if scored.step in {model.step for model in results.models if model.role == "teacher"}:
-        what = f"{teacher}, fine-tuned on {task}, and quantized forms of it."
-        results = replaced(results, untaught=True)
+        what = f"{teacher}, fine-tuned on {task}, and forms of it in other number formats."
     parts: list[Block] = [
         Paragraph(what),
         Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),

@@ -42,7 +42,7 @@ def loading(run: Run, model: Model) -> Loading:
     is_served = file_of(backend, scheme) not in (None, (backend, scheme)) and exported and model.scores
     if backend == "torch" and scheme in _AS_FLOAT32 and not is_served:
         scheme = "fp32"
-    tasks = [] if run.results.heads else task_names(run.results)[1:]
+    tasks = [] if run.results.heads and model.role == "student" else task_names(run.results)[1:]
     notes = [f"Other tasks are beside it: {', '.join(tasks)}."] if tasks else []
     if not is_served and file_of(backend, scheme) != (backend, scheme):
         code = BACKENDS[backend].code
@@ -94,6 +94,11 @@ def _asked(results: Results) -> tuple[str, str]:
 def _code(path: str, backend: str, scheme: str, asked: str) -> str:
     loaded = f'model = distill.load({path!r}, backend="{backend}", scheme="{scheme}")'
     return f"import distill\n\n{loaded}\n{asked}"
+
+
+def is_exported(results: Results, model: Model) -> bool:
+    """Whether the run exported the folder from which a model is served."""
+    return _exported(results, model) is not None
 
 
 def _exported(results: Results, model: Model) -> str | None:

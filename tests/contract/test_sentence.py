@@ -564,7 +564,8 @@ GIVEN = vectors.Vectors(prompts={"query": "q", "passage": "p", "code": "c"}, def
     [
         ((), False, {}, "code"),
         (("c", "c"), False, {}, "code"),
-        (("q", "p"), True, {}, "code"),
+        (("q", "p"), True, {"document": "p"}, None),
+        ((), True, {"query": "", "document": ""}, None),
         (("x", "x"), False, {"text": "x"}, "text"),
         (("x", "y"), False, {"query": "x", "document": "y"}, None),
         (("x", "y"), True, {"query": "x", "document": "y"}, None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from distill.cli.compare.rows import Rows, Targets, read_rows, targets
 from distill.cli.texts import check_width
 from distill.data.task_types import TASK_TYPES, TaskType, labelled
 from distill.data.task_types.embedding import cosines
+from distill.deploy.export.record import FILE
 from distill.errors import printable
 from distill.evaluation import paired
 from distill.evaluation.clusters import clusters
@@ -75,6 +77,7 @@ def compare(
             check_cosines(model.folder)
     head, order = common(kinds, (models[0].labels, models[1].labels))
     given = targets(rows, settings, kind, head, order)
+    models = alike_without_answer(models, given, log)
     unnamed = in_order(kinds, (models[0].labels, models[1].labels))
     label_from = f", the label from {', '.join(given.label)}" if given.label else ""
     log(f"{file}: the text is from {' and '.join([*rows.text, *rows.choices])}{label_from}")
@@ -134,6 +137,26 @@ def _described(model: Model, lengths: np.ndarray) -> dict[str, Any]:
         "max_length": model.max_length,
         "truncated_rows": 0 if model.kind.windowed or model.windows else int((lengths > model.max_length).sum()),
     }
+
+
+def alike_without_answer(models: Sequence[Model], given: Targets, log: Callable[[str], None]) -> list[Model]:
+    """Readers of passages with one threshold for no answer. A plain folder states none: it gets that of the other
+    model or, if neither states one, 0.5 for a file that has questions without an answer, as in SQuAD 2's script."""
+    plain = [not (model.folder / FILE).is_file() for model in models]
+    kind = models[0].kind
+    if not kind.extractive or kind.nothing is None or not any(plain):
+        return list(models)
+    stated = [model.threshold for model, unknown in zip(models, plain, strict=True) if not unknown]
+    values = given.values
+    without = values is not None and bool((labelled(values) & kind.nothing(values, ())).any())
+    threshold = stated[0] if stated else 0.5 if without else models[0].threshold
+    found = []
+    for model, unknown in zip(models, plain, strict=True):
+        if unknown and threshold != model.threshold:
+            log(f"{model.folder}: gives no answer where that is more probable than {threshold:g}, in this comparison")
+            model = replace(model, threshold=threshold)
+        found.append(model)
+    return found
 
 
 def _scored(

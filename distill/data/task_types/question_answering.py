@@ -6,6 +6,7 @@ A file has the texts of the accepted answers and, as in SQuAD, the character of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,8 @@ def spans_of(answers: Any, start: Any, context: str, where: str) -> list[tuple[i
 
     Args:
         answers: of a file: a text, `{"text": ..., "answer_start": ...}`, both perhaps lists, or a list of these.
-        start: the first character, of an answer that is a text; None if it is to be found.
+        start: the first character, or a list with that of each answer; None if they are with the answers, or are to
+            be found.
         where: file and row, for messages.
 
     Raises:
@@ -92,15 +94,20 @@ def _pairs(answers: Any, start: Any, where: str) -> list[tuple[Any, Any]] | None
         texts, starts = answers.get("text"), answers.get(START)
         if texts is None and starts is None:
             return None
-        texts, starts = (as_list(values) for values in (texts, starts))
-        starts = starts or [None] * len(texts)
-        if len(texts) != len(starts):
-            raise DataError(
-                f"{where}: got {len(texts)} answers and {len(starts)} {START}; must be one for each answer; correct "
-                "the row"
-            )
-        return list(zip(texts, starts, strict=True))
-    return [pair for each in answers for pair in _pairs(each, None, where) or [(None, None)]]
+        return _together(as_list(texts), as_list(starts) or as_list(start), where)
+    each_with = _together(answers, as_list(start), where)
+    return [pair for answer, first in each_with for pair in _pairs(answer, first, where) or [(None, None)]]
+
+
+def _together(answers: list[Any], starts: list[Any], where: str) -> list[tuple[Any, Any]]:
+    """Each answer with its first character, or with None if no first characters are given."""
+    starts = starts or [None] * len(answers)
+    if len(answers) != len(starts):
+        raise DataError(
+            f"{where}: got {len(answers)} answers and {len(starts)} {START}; must be one for each answer; correct the "
+            "row"
+        )
+    return list(zip(answers, starts, strict=True))
 
 
 def _span(text: Any, start: Any, context: str, where: str) -> tuple[int, int] | None:
@@ -133,11 +140,9 @@ def _span(text: Any, start: Any, context: str, where: str) -> tuple[int, int] | 
 def _number(start: Any, where: str) -> int | None:
     if start is None or (isinstance(start, str) and not start.strip()):
         return None
-    try:
-        if float(start) == int(start):
-            return int(start)
-    except (TypeError, ValueError, OverflowError):
-        pass
+    with suppress(TypeError, ValueError):  # pandas writes 13.0 where a row has none
+        if (number := float(start)).is_integer():
+            return int(number)
     raise DataError(f"{where}: got {START} {start!r}; must be a whole number from 0; correct the row")
 
 

@@ -29,8 +29,12 @@ def accepts(data_type: pa.DataType) -> bool:
 
 
 def read_scores(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
-    """As `read_numbers`, with 1 and 0 in place of true and false."""
-    return read_numbers({split: verdicts_as_numbers(column) for split, column in columns.items()}, stated)
+    """As `read_numbers`, with 1 and 0 in place of true and false.
+
+    Of judgements, -1 is a usual grade for documents that are worse than not relevant. It never stands for no label.
+    """
+    verdicts = {split: verdicts_as_numbers(column) for split, column in columns.items()}
+    return read_numbers(verdicts, replace(stated, ranged=True))
 
 
 RERANKING = replace(
@@ -43,6 +47,7 @@ RERANKING = replace(
     accepts=accepts,
     read=read_scores,
     grouped=True,
+    layout=replace(REGRESSION.layout, columns=(2,)),
     truth=grouped,
     label_rows=MULTI_LABEL.rows,  # the logit of one label: is the document relevant?
     loss_targets=_loss_targets,

@@ -105,7 +105,9 @@ def load(
     records = [_of_head(folder / head) for head in stored.heads]
     model = _model(folder, records[0], stored, entry, device, threads, max_length, windows)
     heads = {
-        name: Head(r.kind, r.labels, r.threshold, r.artifacts[0].temperature or 1.0)
+        name: Head(
+            r.kind, r.labels, r.threshold, r.artifacts[0].temperature or 1.0, _activation(folder / name, r, False)
+        )
         for name, r in zip(stored.heads, records, strict=True)
     }
     loaded = Heads(model, heads)

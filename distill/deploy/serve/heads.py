@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ class Head:
     threshold: float
     """Probability above which a label of multi-label classification is predicted."""
     temperature: float = 1.0
+    """As in `Model`."""
+    activation: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False)
     """As in `Model`."""
 
     @property
@@ -83,5 +85,7 @@ class Heads:
         answers = []
         for name, head in self.heads.items():
             of_head, threshold = scaled(outputs[name], head.threshold, head.temperature)
+            if head.activation is not None:
+                of_head = head.activation(of_head)
             answers.append(head.kind.answer(of_head, head.labels, threshold, []))
         return [dict(zip(self.heads, row, strict=True)) for row in zip(*answers, strict=True)]

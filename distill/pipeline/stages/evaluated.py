@@ -10,7 +10,8 @@ from distill.config.schemes import file_of
 from distill.deploy.export.artifacts import Exported, Proof
 from distill.deploy.export.record import Entry
 from distill.evaluation.results import Model, Results
-from distill.report import timed
+from distill.report import decision, timed
+from distill.report.variants import Run
 
 Forms = dict[tuple[str, str], Model]
 """(backend, scheme) -> row of results.json."""
@@ -23,6 +24,17 @@ def forms(measured: Results | None, role: str, target: str) -> Forms:
         for model in (measured.models if measured else ())
         if (model.role, model.target) == (role, target or None)
     }
+
+
+def advised(measured: Results, folder: str) -> Forms:
+    """The rows of the teacher's forms that are exported: the one that the report advises, and those in float32.
+
+    The others have no limit on what they lose, and the fastest form of an exported folder answers.
+    """
+    chosen = decision.decided(Run(folder, measured)).chosen
+    every = forms(measured, "teacher", "")
+    best = None if chosen is None or chosen.role != "teacher" else (chosen.backend, chosen.scheme)
+    return {name: model for name, model in every.items() if name == best or name[1] == "fp32"}
 
 
 def load(measured: Results | None) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from distill.config import Evaluate, Export, Limit
-from distill.config.plan import SHARED_HEADS, Step, compared
-from distill.config.schemes import SCHEMES
+from msgspec.structs import replace as replaced
+
+from distill.config import NO_TEACHER, Evaluate, Export, Limit
+from distill.config.plan import OF_TEACHER, SHARED_HEADS, Step, compared
+from distill.config.schemes import SCHEMES, file_of
 from distill.data.tasks import TaskData
 from distill.deploy.export import record, tokenizer
 from distill.deploy.export.artifacts import (
@@ -39,8 +41,9 @@ from distill.pipeline.origin import origin
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages import embedder
 from distill.pipeline.stages.embedder import EmbedderInputs
-from distill.pipeline.stages.evaluated import Forms, chosen, entries, forms, load
+from distill.pipeline.stages.evaluated import Forms, advised, chosen, entries, forms, load
 from distill.report import heads_card, model_card, plain_card
+from distill.report.variants import folder_name
 from distill.runtime import progress
 from distill.runtime.storage import atomic
 from distill.runtime.versions import cpu_flags
@@ -73,11 +76,10 @@ class ExportInputs:
     origin: Origin
     measured: Results | None
     """The results of the evaluation that the step names; None without one."""
-
-    @property
-    def forms(self) -> Forms:
-        """What was measured of the exported model."""
-        return forms(self.measured, self.role, self.target)
+    forms: Forms
+    """What was measured of the exported model."""
+    made_by: list[str]
+    """The stages that made the teacher that is exported; empty for a student."""
 
 
 def inputs(ctx: Context, step: Step) -> ExportInputs | EmbedderInputs:
@@ -88,10 +90,18 @@ def inputs(ctx: Context, step: Step) -> ExportInputs | EmbedderInputs:
     measured = results(ctx, evaluated) if isinstance(evaluated, Step) else None
     whole = isinstance(evaluated, Step) and step.start == evaluated.teacher
     students = [each.student for each in compared(evaluated)] if isinstance(evaluated, Step) else []
-    files, schemes = _files(ctx, step, measured)
+    role = "teacher" if whole and step.start not in students else "student"
+    if role == "teacher" and measured is not None:
+        rows = advised(measured, folder_name(ctx.folder.path))
+        made_by = [source.stage for source in reversed(step.ancestors)]
+        given = measured.made_from[: len(ctx.given.teachers)]  # without a given student
+        measured = replaced(measured, made_from=given, untaught=not _taught(ctx, step))
+    else:
+        rows, made_by = forms(measured, role, step.target), []
+    files, schemes = _files(ctx, step, rows)
     return ExportInputs(
         name=step.folder,
-        role="teacher" if whole and step.start not in students else "student",
+        role=role,
         target=step.target,
         models=ctx.models(step.start),
         shared=ctx.shared and not whole,
@@ -101,19 +111,28 @@ def inputs(ctx: Context, step: Step) -> ExportInputs | EmbedderInputs:
         teachers=[*map(Path, ctx.given.teachers)],
         origin=origin(ctx.given, ctx.recipe, ctx.command),
         measured=measured,
+        forms=rows,
+        made_by=made_by,
     )
 
 
-def _files(ctx: Context, step: Step, measured: Results | None) -> tuple[Path | None, list[str]]:
-    """The folder of the quantized files of a step's models, and their schemes."""
+def _taught(ctx: Context, step: Step) -> bool:
+    """Whether a teacher, or soft labels in place of one, taught the models of a step."""
+    return ctx.config.teacher.kind == NO_TEACHER or any(s.teacher is not None for s in step.ancestors[1:])
+
+
+def _files(ctx: Context, step: Step, rows: Forms) -> tuple[Path | None, list[str]]:
+    """The folder of the quantized files of a step's models, and their schemes. Of a teacher beside its students: those
+    from which the forms in `rows` are run."""
     made = step.source("quantized")
     if not isinstance(made, Step):
         return None, []
-    if isinstance(made.settings, Evaluate):
-        rows = forms(measured, "teacher", "")
-        names = [name for name, scheme in SCHEMES.items() if (scheme.backend, scheme.scheme) in rows]
-        return ctx.folder.of(made) / variants.OF_TEACHER, names
-    return ctx.folder.of(made), ctx.folder.result(made, artefacts.Quantized).schemes
+    if not step.stage.endswith(OF_TEACHER):
+        return ctx.folder.of(made), ctx.folder.result(made, artefacts.Quantized).schemes
+    run_from = {file_of(*name) for name in rows}
+    names = [name for name, scheme in SCHEMES.items() if (scheme.backend, scheme.scheme) in run_from]
+    below = variants.OF_TEACHER if isinstance(made.settings, Evaluate) else "."
+    return ctx.folder.of(made) / below, names
 
 
 def run(inputs: ExportInputs | EmbedderInputs, settings: Export, runtime: Runtime) -> artefacts.Exported:
@@ -229,7 +248,7 @@ def _card(inputs: ExportInputs, settings: Export, longest: int, task: str) -> st
     does, measured = inputs.tasks[task].task.kind.pipeline, inputs.measured
     if measured is None:
         return plain_card(inputs.origin, settings.start, task, does, longest)
-    return model_card(measured, inputs.target or None, task, does, longest, inputs.role)
+    return model_card(measured, inputs.target or None, task, does, longest, inputs.made_by)
 
 
 def _texts(data: TaskData, count: int) -> list[list[str]]:

@@ -43,6 +43,8 @@ class Models:
     """By the step that made them, also of quantize steps."""
     quantized: dict[Step, Quantized]
     """What the quantize steps made."""
+    quantized_teacher: Step | None
+    """The quantize step of the teacher; None if the evaluate step quantizes it."""
     one_encoder: frozenset[Step]
     """The steps whose models of all tasks have one encoder."""
     shared: bool
@@ -60,7 +62,9 @@ def models(ctx: Context, step: Step) -> Models:
     """The models that an evaluate step compares."""
     reference, every = step.teacher, compared(step)
     assert isinstance(reference, Step)
-    quantized = dict.fromkeys(each.quantized for each in every if each.quantized is not None)
+    whole = step.source("whole")
+    assert whole is None or isinstance(whole, Step)
+    quantized = dict.fromkeys(made for made in (whole, *(each.quantized for each in every)) if made is not None)
     of_students = [
         made for each in every for made in (each.student, each.pruned, *each.controls.values()) if made is not None
     ]
@@ -71,6 +75,7 @@ def models(ctx: Context, step: Step) -> Models:
         compared=every,
         checkpoints={made: ctx.models(made) for made in steps},
         quantized={made: ctx.folder.result(made, Quantized) for made in quantized},
+        quantized_teacher=whole,
         one_encoder=frozenset(made for made in steps if ctx.shares_encoder(made.settings)),
         shared=ctx.shared,
         columns={task: ctx.columns(task) for task in ctx.tasks},
@@ -114,6 +119,7 @@ def variants_of(models: Models, tasks: int, runtime: Runtime) -> list[Variant]:
         members=models.members,
         supported=supported,
         references=references,
+        quantized_teacher=models.quantized_teacher,
     )
 
 

@@ -160,6 +160,24 @@ def test_answers(exported: bool, tmp_path: Path) -> None:
     assert "McNemar's exact test of exact_match" in shown(comparison)
 
 
+@pytest.mark.parametrize("exported", [0.7, None])
+def test_readers_share_the_threshold_of_no_answer(exported: float | None, tmp_path: Path) -> None:
+    """A plain folder states none, and would be scored as if every question had an answer."""
+    a, b = pair_of_models(tmp_path, "QuestionAnswering")
+    rows = [{"question": passage(n)[0], "context": passage(n)[1], "answers": []} for n in range(COUNT)]
+    if exported is not None:
+        export(b, "question_answering", ["question", "context"])
+        file = b / "distill.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"threshold": exported}))
+    said: list[str] = []
+    comparison = compare(a, b, write(tmp_path, rows), log=said.append)
+    for name, folder in (("a", a), ("b", b)):
+        none = [each["no_answer"] for each in distill.load(folder).predict([passage(n) for n in range(COUNT)])]
+        expected = 100 * np.mean([value > (exported or 0.5) for value in none])
+        assert comparison["scores"]["exact_match"][name] == pytest.approx(expected)
+    assert sum("gives no answer where that is more probable than" in line for line in said) == (1 if exported else 2)
+
+
 def test_an_answer_that_is_not_in_its_context_is_refused(tmp_path: Path) -> None:
     a, b = pair_of_models(tmp_path, "QuestionAnswering")
     rows = [{"question": "what", "context": SENTENCES[n], "answers": "boat"} for n in range(3)]

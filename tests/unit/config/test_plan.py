@@ -292,7 +292,8 @@ def test_the_teacher_is_exported_beside_slower_students() -> None:
     *_, evaluate, students, teachers = plan.steps
     assert (students.folder, teachers.folder) == ("export/4x", "export_teacher")
     assert teachers.start is plan.steps[0]
-    assert teachers.source("quantized") is teachers.source("evaluated") is evaluate
+    assert teachers.source("evaluated") is evaluate
+    assert teachers.source("quantized") is evaluate.source("whole") is plan.steps[1]
     assert plan.with_teacher() is plan
 
 

@@ -103,6 +103,13 @@ def chosen(data: dict[str, Sequence[Any]], head: Head | None = None, **settings:
     return columns.text, columns.label, columns.kind.name
 
 
+def test_documents_without_their_queries_are_no_reranking() -> None:
+    data = {"query": cycle("a", "b", "c"), "text": SUBJECTS, "score": BITS}
+    assert chosen(data, text="query", text_pair="text", kind="reranking")[0] == ("query", "text")
+    with pytest.raises(ConfigError, match=r"tasks.text: got text; must be two columns for reranking; set .*text_pair="):
+        chosen(data, kind="reranking")
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_columns_and_kind_of_usual_files(name: str) -> None:
     data, expected = FILES[name]

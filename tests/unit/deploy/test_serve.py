@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,10 +17,13 @@ import pytest
 import distill
 from distill.data.task_types import TASK_TYPES
 from distill.deploy import serve
+from distill.deploy.export import cross_encoder
 from distill.deploy.export.proof import plain_logits
 from distill.deploy.export.record import FILE, Entry, Heads, Record, located, read, write
 from distill.deploy.export.sample import hashed
 from distill.errors import ConfigError, DataError, UserError
+
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
 Folders = dict[str, Path]
 
@@ -91,6 +95,26 @@ def test_heads_of_one_encoder_predict_as_they_do_alone(shared: Path, sentences: 
     assert {name: part.shape for name, part in loaded.outputs([]).items()} == {"weather": (0, 3), "trade": (0, 3)}
     with pytest.raises(DataError, match="texts, number 1: got 3; must be texts"):
         loaded.predict([3])
+
+
+def test_a_reranking_head_applies_the_activation_of_its_folder(tmp_path: Path, sentences: list[str]) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    for name in ("weather", "trade"):
+        TINY["save"](tmp_path / "both" / name, "bert", "SequenceClassification", num_labels=1, initializer_range=0.5)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "both" / "trade")
+    model.classifier.weight.data *= 3
+    model.save_pretrained(tmp_path / "both" / "trade")
+    for name in ("weather", "trade"):
+        recorded(tmp_path / "both" / name, kind=TASK_TYPES["reranking"], labels=(), columns=("query", "document"))
+        cross_encoder.configure(tmp_path / "both" / name, "torch.nn.modules.activation.Sigmoid")
+    write(tmp_path / "both", Heads(("weather", "trade"), (Entry("torch", "fp32", "."),)))
+    pairs = list(zip(sentences, reversed(sentences), strict=True))
+    predicted = distill.load(tmp_path / "both").predict(pairs)
+    for name in ("weather", "trade"):
+        alone = [each["score"] for each in distill.load(tmp_path / "both" / name).predict(pairs)]
+        assert [row[name]["score"] for row in predicted] == pytest.approx(alone, abs=1e-6)
+        assert all(0 < score < 1 for score in alone)
 
 
 def test_heads_with_different_encoders_are_refused(shared: Path) -> None:

@@ -295,7 +295,7 @@ def test_what_does_not_fit_is_refused_with_one_line() -> None:
         refused(ConfigError, lambda: DistillationLoss(student, teacher, ["kl"])): "terms: got 'kl'; must be a term",
         refused(
             ConfigError, lambda: DistillationLoss(student, teacher, [terms.Vectors()])
-        ): "terms: got vectors, which compares the vectors that embedders make",
+        ): "terms: got vectors_cosine, which compares the vectors that embedders make",
         refused(ConfigError, lambda: DistillationLoss(student, [teacher] * 2, soft)): "teacher: got 2 models; must be",
         refused(ConfigError, lambda: DistillationLoss(student, None, soft)(batch)): "teacher: got None; must be a mod",
         refused(DataError, lambda: DistillationLoss(student, teacher, soft)({})): "batch: got no input_ids; must have",
