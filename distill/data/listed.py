@@ -57,10 +57,15 @@ def unwrapped(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     return values if is_list(values.type) and is_text(values.type.value_type) else None
 
 
-_CHOICES = re.compile(
-    r"""\s*\{\s*['"](text|label)['"]\s*:\s*(.*?)\s*,\s*['"](text|label)['"]\s*:\s*(.*?)\s*\}\s*""", re.DOTALL
-)
-"""The choices of a question as pandas writes those of ARC: lists of texts and of their labels."""
+def _written(second: str) -> re.Pattern[str]:
+    """Two lists as pandas writes an object of them: of texts, and of something that belongs to each text."""
+    key = rf"""\s*['"](text|{second})['"]\s*:\s*(.*?)\s*"""
+    return re.compile(rf"\s*\{{{key},{key}\}}\s*", re.DOTALL)
+
+
+LABEL, START = "label", "answer_start"
+_WRITTEN = {LABEL: _written(LABEL), START: _written(START)}
+"""Of the choices of ARC their labels; of the answers of SQuAD their first characters."""
 
 
 def of_choices(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
@@ -71,41 +76,65 @@ def of_choices(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
             return None
         cells = column.to_pylist()
     elif is_text(column.type):
-        given = pc.filter(column, pc.fill_null(pc.match_substring_regex(column, r"\S"), False))
-        if not len(given) or not pc.all(pc.match_substring_regex(given, r"^\s*\[?\s*\{")).as_py():
+        if not _begin_objects(column):
             return None
-        try:
-            cells = [None if cell is None or not cell.strip() else _choice_cell(cell) for cell in column.to_pylist()]
-        except ValueError:
-            return None
+        cells = _cells(column, LABEL)
     else:
         return None
-    rows = [None if row is None else {key: [each[key] for each in row] for key in ("text", "label")} for row in cells]
-    texts = pa.list_(pa.string())
+    return None if cells is None else _in_lists(cells, LABEL, pa.string())
+
+
+def of_answers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Answers [rows] as lists of their texts and of their first characters, of a column of the text of SQuAD's objects;
+    None for any other column."""
+    if not is_text(column.type) or not _begin_objects(column):
+        return None
+    cells = _cells(column, START)
+    return None if cells is None else _in_lists(cells, START, pa.int64())
+
+
+def _begin_objects(column: pa.ChunkedArray) -> bool:
+    """Whether all cells that are not empty begin as an object, or a list of objects, does."""
+    given = pc.filter(column, pc.fill_null(pc.match_substring_regex(column, r"\S"), False))
+    return len(given) > 0 and bool(pc.all(pc.match_substring_regex(given, r"^\s*\[?\s*\{")).as_py())
+
+
+def _cells(column: pa.ChunkedArray, second: str) -> list[list[dict[str, Any]] | None] | None:
+    """The objects in the text of each cell; None where a cell is something else."""
     try:
-        return pa.chunked_array([pa.array(rows, pa.struct([("text", texts), ("label", texts)]))])
-    except pa.ArrowException:  # other values than texts
+        return [None if cell is None or not cell.strip() else _objects(cell, second) for cell in column.to_pylist()]
+    except ValueError:
         return None
 
 
-def _choice_cell(cell: str) -> list[dict[str, Any]]:
-    """The choices in the text of a cell. Raises ValueError for any other text."""
+def _in_lists(cells: list[list[dict[str, Any]] | None], second: str, kind: pa.DataType) -> pa.ChunkedArray | None:
+    """An object with two lists for each cell; None for values of other types."""
+    rows = [None if row is None else {key: [each[key] for each in row] for key in ("text", second)} for row in cells]
+    fields = [("text", pa.list_(pa.string())), (second, pa.list_(kind))]
+    try:
+        return pa.chunked_array([pa.array(rows, pa.struct(fields))])
+    except pa.ArrowException:
+        return None
+
+
+def _objects(cell: str, second: str) -> list[dict[str, Any]]:
+    """The objects with a text and `second` in the text of a cell. Raises ValueError for any other text."""
     if len(cell) > _LONGEST:
         raise ValueError("too long")
-    if match := _CHOICES.fullmatch(cell):
+    if match := _WRITTEN[second].fullmatch(cell):
         lists = {match[1]: parsed(match[2]), match[3]: parsed(match[4])}
-        if {*lists} != {"text", "label"} or len(lists["text"]) != len(lists["label"]):
-            raise ValueError("no choices")
-        return [{"text": text, "label": label} for text, label in zip(lists["text"], lists["label"], strict=True)]
+        if {*lists} != {"text", second} or len(lists["text"]) != len(lists[second]):
+            raise ValueError("other objects")
+        return [{"text": text, second: other} for text, other in zip(lists["text"], lists[second], strict=True)]
     try:
         found = json.loads(cell)
     except (ValueError, RecursionError):
         try:
             found = ast.literal_eval(cell)
         except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
-            raise ValueError("no choices") from error
-    if not isinstance(found, list) or not all(isinstance(e, dict) and {"text", "label"} <= e.keys() for e in found):
-        raise ValueError("no choices")
+            raise ValueError("other objects") from error
+    if not isinstance(found, list) or not all(isinstance(e, dict) and {"text", second} <= e.keys() for e in found):
+        raise ValueError("other objects")
     return found
 
 

@@ -14,7 +14,7 @@ from distill import config
 from distill.data.columns import ANSWERS, CHOICES, FOUND, LABELS, TAGS, TEXTS, WORD_LISTS, named_columns
 from distill.data.decisions import doubtful, is_about_a_row, rejected, statements, unapproved
 from distill.data.files import Table
-from distill.data.listed import listed, of_choices, unwrapped
+from distill.data.listed import listed, of_answers, of_choices, unwrapped
 from distill.data.split_names import split_of
 from distill.data.stated_beside import name_columns, with_empty_spans, with_names
 from distill.data.tagged_rows import with_lists_of_words
@@ -86,6 +86,7 @@ def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table,
     texts = [name for name in names if name in stated or name.lower() in usual]
     for name in sorted(names, key=texts.__contains__):  # texts last, beside the lists of the others
         values = of_choices(rows[name]) if name.lower() in CHOICES else None
+        values = of_answers(rows[name]) if values is None and name.lower() in FOUND else values
         values = listed(rows[name]) if values is None else values
         if name in texts and not words and values is not None and not _is_beside_a_list(values, rows):
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import io
 import json
 import re
 import string
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pytest
 import torch
@@ -282,6 +284,23 @@ def test_columns_of_squad_are_recognized() -> None:
     truth = KIND.truth(targets[:3], [[], SQUAD["context"][:3]], ())
     assert truth[0] == (SQUAD["context"][0], ((4, 8), (0, 8)))
     assert truth[2] == (SQUAD["context"][2], ())
+
+
+@pytest.mark.parametrize("form", ["python", "numpy", "json"])
+def test_squads_objects_that_pandas_wrote_to_a_csv_are_read(form: str) -> None:
+    def cell(answer: dict[str, list[Any]] | None) -> Any:
+        if answer is None or form == "python":
+            return answer
+        if form == "json":
+            return json.dumps(answer)
+        return {"text": np.array(answer["text"], object), "answer_start": np.array(answer["answer_start"], np.int32)}
+
+    frame = pandas.DataFrame(SQUAD | {"answers": list(map(cell, SQUAD["answers"]))})
+    again = pandas.read_csv(io.StringIO(frame.to_csv(index=False)), dtype=str, keep_default_na=False)
+    result = loaded({name: again[name].tolist() for name in again})
+    expected = loaded(SQUAD)
+    assert result.task.kind is KIND
+    assert result.train.table.equals(expected.train.table)
 
 
 FACTS = {
