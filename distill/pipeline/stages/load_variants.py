@@ -43,8 +43,6 @@ class Models:
     """By the step that made them, also of quantize steps."""
     quantized: dict[Step, Quantized]
     """What the quantize steps made."""
-    quantized_teacher: Step | None
-    """The quantize step of the teacher; None if the evaluate step quantizes it."""
     one_encoder: frozenset[Step]
     """The steps whose models of all tasks have one encoder."""
     shared: bool
@@ -56,6 +54,8 @@ class Models:
     seen: frozenset[str] = frozenset()
     """The tasks for which the teacher is a given model that was not trained here, and whose development rows are of the
     file with the training rows: it may have been trained on them."""
+    quantized_teacher: Step | None = None
+    """The quantize step of the teacher; None if the evaluate step quantizes it."""
 
 
 def models(ctx: Context, step: Step) -> Models:

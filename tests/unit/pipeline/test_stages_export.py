@@ -48,8 +48,8 @@ def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatc
     models = Checkpoints("finetune", {}, {}, [], "")
     began = Origin(recipe="task", command="", version="0", seeds=[0])
     inputs = export.ExportInputs(
-        *("export", "", models), shared=False, tasks={"first": data, "second": data}, quantized=None, schemes=[],
-        teachers=[], origin=began, measured=None,
+        *("export", "student", "", models), shared=False, tasks={"first": data, "second": data}, quantized=None,
+        schemes=[], teachers=[], origin=began, measured=None, forms={}, made_by=[],
     )  # fmt: skip
     settings = config.load_config(["recipe=task", "limit=smoke"])
     machine: Any = SimpleNamespace(log=print)
@@ -82,11 +82,12 @@ def test_an_exported_folder_has_the_times_of_both_loads() -> None:
     measured = decoded(made | {"load": "single"})
     artifact: Any = SimpleNamespace(task="cola", backend="onnxruntime", scheme="int8", path="onnx/a", name="a")
     proofs = {"a": Proof(agreement=0.5)}
-    entry = next(evaluated.entries(measured, "", [artifact], proofs))
+    forms = evaluated.forms(measured, "student", "")
+    entry = next(evaluated.entries(measured, forms, [artifact], proofs))
     own = next(row["median"] for row in student["latency_ms"] if row.get("name") == "own lengths")
     assert (entry.ms, entry.single_ms, entry.agreement) == (own, 0.75, 0.5)
     assert [evaluated.load(each) for each in (None, decoded(made), measured)] == ["batch", "batch", "single"]
-    untimed = next(evaluated.entries(None, "", [artifact], proofs))
+    untimed = next(evaluated.entries(None, {}, [artifact], proofs))
     assert (untimed.ms, untimed.single_ms) == (None, None)
 
 
@@ -96,7 +97,7 @@ def test_an_exported_folder_has_the_thresholds_of_its_own_variant() -> None:
     numbers |= {"recall": 66.0, "false_positives": 1.1, "chosen_on": 90}
     for model, own in zip(made["models"][4:9], (0.5, 0.6, 0.7, 0.8, 0.9), strict=True):
         model["detection"] = {"cola": {"bad": numbers | {"threshold": own}, "none": numbers | {"threshold": None}}}
-    students = evaluated.students(decoded(made), "")
+    students = evaluated.forms(decoded(made), "student", "")
     for (backend, scheme), model in students.items():
         found = evaluated.chosen(students, "cola", backend, scheme)["thresholds"]
         assert found == {"bad": model.detection["cola"]["bad"].threshold}
