@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import distill
 from distill.config.schemes import Form
+from distill.deploy.export.push import MARKER
 from distill.pipeline.budget import Ladder
 from distill.runtime.storage import atomic, run_folder
 
@@ -78,6 +80,27 @@ def test_faster_models_are_made_one_from_the_other_until_one_retains_too_little(
     before = {path: path.stat().st_mtime_ns for path in out.rglob(run_folder.MANIFEST)}
     assert run(tmp_path, "auto", *SETTINGS, speedups) == results
     assert {path: path.stat().st_mtime_ns for path in out.rglob(run_folder.MANIFEST)} == before
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+def test_only_models_that_were_made_are_uploaded(hub: Any, scored: Any, run: Any, tmp_path: Path) -> None:
+    """Before, an earlier upload was removed from the repository of a target that was not made."""
+    scored({"": 99.0, "3x": 98.0, "6x": 90.0})
+    earlier = {MARKER: json.dumps({"made_by": "distill", "files": ["model.safetensors"]}).encode()}
+    hub.repositories["me/x-9x-order"] = {".gitattributes": b"", "model.safetensors": b"old", **earlier}
+    before = dict(hub.repositories["me/x-9x-order"])
+    run(tmp_path, "auto", *SETTINGS, "target.speedup=[1.5,3,6,9]", "push=me/x")
+    assert hub.repositories.keys() == {"me/x-3x-order", "me/x-6x-order", "me/x-9x-order"}
+    assert hub.repositories["me/x-9x-order"] == before
+    assert all("model.safetensors" in hub.repositories[f"me/x-{label}-order"] for label in ("3x", "6x"))
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+def test_a_teacher_that_is_the_only_model_is_uploaded(hub: Any, scored: Any, run: Any, tmp_path: Path) -> None:
+    scored({"": 99.0})
+    run(tmp_path, "auto", *SETTINGS, "target.speedup=1.9", "push=me/x")
+    assert hub.repositories.keys() == {"me/x"}
+    assert "model.safetensors" in hub.repositories["me/x"]
 
 
 def test_baselines_are_cut_before_the_time_of_their_training_is_estimated(

@@ -77,7 +77,8 @@ def test_the_advised_form_of_the_teacher_is_exported(
     with pytest.raises(ConfigError, match=r"several exported folders; .*export/own or .*export_teacher/own$"):
         distill.load(folder / "out")
     card = (exported / "README.md").read_text(encoding="utf-8")
-    assert "and quantized forms of it" in card
+    assert "and forms of it in other number formats" in card
+    assert "Stages: finetune_teacher, export_teacher." in card
     assert "knowledge-distillation" not in card
     assert "trained on its teacher's outputs" not in card
     # The end of the run says how it is used, and the same command again makes nothing.
