@@ -28,6 +28,8 @@ KINDS = "kinds/"
 """Beginning of the names of runs that benchmarks/kinds.py made: kinds/KIND/SEED."""
 BASE = "base/"
 """Beginning of the names of runs that benchmarks/base.py made: base/TASK-SPEEDUP/SEED, with a teacher of base size."""
+FETCHED = "teacher.name=outputs/mpnet-base"
+"""In the commands of these runs."""
 PRUNING = "pruning/"
 """Beginning of the names of runs whose pruning methods are compared with each other."""
 FROM_TEACHER, CHAIN = "cut-from-the-teacher/", "chain/"
@@ -53,9 +55,12 @@ def read(root: Path) -> Runs:
 
 
 def _today(path: Path) -> Results:
-    """The results of a run, whose command has today's names of settings."""
+    """The results of a run, whose command has today's names of settings. A teacher that benchmarks/base_teacher.py
+    fetched has the name of its model, and not that of its folder, which another model has too."""
     results = read_one(path)
     command = results.command
+    if FETCHED in command:
+        results = replaced(results, teacher_name="all-mpnet-base-v2 (from benchmarks/base_teacher.py)")
     for before, now in RENAMED.items():
         command = re.sub(rf"\.{before}\b", f".{now}", command)
     return replaced(results, command=command)

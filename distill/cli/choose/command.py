@@ -109,9 +109,10 @@ def kept(name: str, page: Path) -> Iterator[str]:
     if not runs:
         return
     own = [row for row in runs if row[2] and name.endswith(f"/{row[2]}")]
+    curve = [row for row in runs if "," in row[3]] or runs  # of several targets
     if not own:
-        yield f"No committed run has this teacher. Students of {runs[0][2]}:"
-    for row in own[:3] or runs[:1]:
+        yield f"No committed run has this teacher. Students of {curve[0][2]}:"
+    for row in own[:3] or curve[:1]:
         run = re.sub(r"\[(.+?)\].*", r"docs/results/\1", row[0])
         yield f"  {run}: of {row[1]}; targets {row[3]}: kept {row[8]}% of the teacher's score, at {row[10]}"
 

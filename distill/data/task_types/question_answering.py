@@ -101,7 +101,8 @@ def _pairs(answers: Any, start: Any, where: str) -> list[tuple[Any, Any]] | None
 
 def _together(answers: list[Any], starts: list[Any], where: str) -> list[tuple[Any, Any]]:
     """Each answer with its first character, or with None if no first characters are given."""
-    starts = starts or [None] * len(answers)
+    nowhere = not answers and all(_number(start, where) in (None, NONE) for start in starts)
+    starts = [] if nowhere else starts or [None] * len(answers)
     if len(answers) != len(starts):
         raise DataError(
             f"{where}: got {len(answers)} answers and {len(starts)} {START}; must be one for each answer; correct the "
@@ -140,7 +141,7 @@ def _span(text: Any, start: Any, context: str, where: str) -> tuple[int, int] | 
 def _number(start: Any, where: str) -> int | None:
     if start is None or (isinstance(start, str) and not start.strip()):
         return None
-    with suppress(TypeError, ValueError):  # pandas writes 13.0 where a row has none
+    with suppress(TypeError, ValueError, OverflowError):  # pandas writes 13.0 where a row has none
         if (number := float(start)).is_integer():
             return int(number)
     raise DataError(f"{where}: got {START} {start!r}; must be a whole number from 0; correct the row")

@@ -277,6 +277,9 @@ def test_what_students_keep_is_what_the_page_of_results_says(tmp_path: Path) -> 
     own = list(command.kept("sentence-transformers/all-MiniLM-L6-v2", command.RESULTS))
     assert own[0].startswith("  docs/results/frontier: of cola, mrpc")
     assert len(own) == 3
+    (base,) = command.kept("sentence-transformers/all-mpnet-base-v2", command.RESULTS)
+    assert base.startswith("  docs/results/base/cola-16x: of cola; targets 16x: kept ")
+    assert "No committed run" in next(command.kept("microsoft/mpnet-base", command.RESULTS))
     other = list(command.kept("microsoft/deberta-v3-base", command.RESULTS))
     assert other[0] == "No committed run has this teacher. Students of all-MiniLM-L6-v2:"
     assert other[1:] == own[:1]

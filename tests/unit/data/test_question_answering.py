@@ -209,6 +209,8 @@ BOAT, SECOND = CONTEXT.index("boat"), CONTEXT.index("boat, the")
         ("boat", SECOND, [(SECOND, SECOND + 4)]),
         ("boat", str(SECOND), [(SECOND, SECOND + 4)]),
         ("boat", float(SECOND), [(SECOND, SECOND + 4)]),
+        ([], -1, []),
+        ([], [], []),
         ("", None, []),
         ("", -1, []),
         ({"text": [""], "answer_start": [-1]}, None, []),
