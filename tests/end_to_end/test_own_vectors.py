@@ -140,7 +140,7 @@ STATED = "config_sentence_transformers.json"
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [pair, judged])
 def test_a_student_reads_texts_as_its_teacher_does(form: Any, run: Any, tmp_path: Path) -> None:
-    """Lower case, which the tokenizer's own files do not state, a default prompt, and a length of its own."""
+    """Lower case, which the tokenizer's own files do not state, prompts, and a length of its own."""
     from sentence_transformers import SentenceTransformer
 
     given = cased(tmp_path / "given")
@@ -155,6 +155,8 @@ def test_a_student_reads_texts_as_its_teacher_does(form: Any, run: Any, tmp_path
     folder = tmp_path / "out" / "export" / "texts"
     stated = atomic.read_json(folder / "sentence_bert_config.json")
     assert (stated["max_seq_length"], stated["do_lower_case"]) == (32, True)
+    if form is judged:  # it was trained with the prompts of queries and documents, and with no other
+        kept |= {"prompts": {**kept["prompts"], "document": ""}, "default_prompt_name": None}
     assert atomic.read_json(folder / STATED) == kept
     texts = [*TINY["SENTENCES"][:3], TINY["SENTENCES"][0].upper(), " ".join(TINY["SENTENCES"])]
     expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
