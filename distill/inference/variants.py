@@ -108,7 +108,7 @@ def variants(
     others = [each for each in compared if each.student != teacher]
     schemes = list(dict.fromkeys(name for each in others for name in of_references(each.quantized)))
     whole = Variant("teacher", "torch", "fp32", teacher)
-    quantized = made = replace(whole, made=OF_TEACHER)
+    quantized = made = replace(whole, made=TEACHER_FILES)
     if quantized_teacher is not None and schemes:
         quantized = replace(whole, quantized=quantized_teacher)
     every = _with_onnx(schemes)
@@ -182,7 +182,7 @@ def _folder(of: Variant) -> str:
     return f"{of.role}/{of.target}" if of.target else of.role
 
 
-OF_TEACHER = "teacher"
+TEACHER_FILES = "teacher"
 """Folder of the teacher's files below that of an evaluate step."""
 REFERENCE = "teacher torch fp32"
 """Name of the variant that all others are compared with."""

@@ -224,8 +224,8 @@ def detect_precision(setting: str, device: torch.device) -> str:
 def _cpu_is_faster_in_bf16() -> bool:
     """Whether a matrix product of a layer's size is faster in bf16.
 
-    It is timed, because processors with AVX512_BF16 differ: some compute twice as many bf16 products as float32
-    products in a second, others half as many.
+    It is timed, because processors with AVX512_BF16 differ: some compute more bf16 products than float32 products in a
+    second, others fewer.
     """
     capabilities = torch.cpu.get_capabilities()
     if not (capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")):

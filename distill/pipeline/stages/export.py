@@ -131,7 +131,7 @@ def _files(ctx: Context, step: Step, rows: Forms) -> tuple[Path | None, list[str
         return ctx.folder.of(made), ctx.folder.result(made, artefacts.Quantized).schemes
     run_from = {file_of(*name) for name in rows}
     names = [name for name, scheme in SCHEMES.items() if (scheme.backend, scheme.scheme) in run_from]
-    below = variants.OF_TEACHER if isinstance(made.settings, Evaluate) else "."
+    below = variants.TEACHER_FILES if isinstance(made.settings, Evaluate) else "."
     return ctx.folder.of(made) / below, names
 
 
