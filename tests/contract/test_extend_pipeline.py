@@ -97,9 +97,8 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
     monkeypatch.setitem(TASK_TYPES, kind.name, kind)
     monkeypatch.setitem(config.STAGES, "stamp", Stamp)
     monkeypatch.setitem(stages.STAGES, "stamp", stages.Stage(inputs, stamp))
-    config.register()
-    for name in ("stamp_schema.yaml", "stamp.yaml"):  # which are removed again
-        monkeypatch.setitem(ConfigStore.instance().repo["stage"], name, None)
+    repo = ConfigStore.instance().repo  # what is put into a copy is gone after the test
+    monkeypatch.setattr(ConfigStore.instance(), "repo", {**repo, "stage": {**repo["stage"]}})
     config.register()
     ConfigStore.instance().store(group="stage", name="stamp", node=Stamp)
     file = tmp_path / "mine.jsonl"

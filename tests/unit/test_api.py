@@ -36,10 +36,10 @@ def teacher(words: Any) -> Any:
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "num_hidden_layers": 4}
     sizes |= {"vocab_size": len(words), "num_labels": 2, "length": 60}
     model = tiny.model("bert", "SequenceClassification", std=0.3, **sizes)
-    with torch.no_grad():  # half of the texts are of each class
+    with torch.no_grad():  # half of the texts are of each class, and none lies on the border
         model.classifier.weight *= 10
         logits = model(**words(TEXTS, padding=True, return_tensors="pt")).logits
-        model.classifier.bias[1] -= (logits[:, 1] - logits[:, 0]).median()
+        model.classifier.bias[1] -= (logits[:, 1] - logits[:, 0]).quantile(0.5)
     return model
 
 
