@@ -22,7 +22,8 @@ TRAINING = [
     "recipe=distilbert", "limit=smoke", "limit.steps=12", "tasks.names=[order]", "precision=fp32", "threads=1",
     "pipeline=[adapt,pretrain,finetune_teacher,finetune]", "corpus.max_length=32",
     "stages.pretrain.batch.tokens=512", "stages.pretrain.batch.device_tokens=128", "stages.pretrain.epochs=2",
-    "stages.finetune_teacher.lr_factors=[1e30,1]",  # both processes agree on what diverged and on what is kept
+    # Each process trains one try and one fold, and both agree on what diverged and on what is kept.
+    "stages.finetune_teacher.lr_factors=[1e30,1]", "stages.finetune_teacher.folds=2",
     # 43 rows are six batches of seven, which two processes share unequally, and one of a single row.
     "limit.examples=43", "stages.finetune_teacher.batch.examples=7", "stages.finetune_teacher.epochs=1",
     "stages.finetune_teacher.min_steps=0", "stages.finetune.min_steps=0",
@@ -78,9 +79,9 @@ def test_tasks_are_trained_side_by_side(tmp_path: Path) -> None:
         for task in ("package", "body"):  # also of what the process that speaks did not train
             line = f"finetune_teacher/{task}: learning rates that were tried"
             assert shown.with_suffix(".txt").read_text().count(line) == 1
-    for stage in ("finetune_teacher", "finetune"):
-        shares = f"trainings of each process: {stage}/package; {stage}/body\n"
-        assert (tmp_path / "two.txt").read_text().count(shares) == 1
+    tries = [f"finetune_teacher/package.tries/{n}, finetune_teacher/body.tries/{n}" for n in (1, 2)]
+    for shares in ("; ".join(tries), "finetune/package; finetune/body"):
+        assert (tmp_path / "two.txt").read_text().count(f"trainings of each process: {shares}\n") == 1
     assert "trainings of each process" not in (tmp_path / "one.txt").read_text()
     for stage in ("finetune_teacher", "finetune"):
         for task in ("package", "body"):
@@ -101,11 +102,13 @@ def test_steps_that_do_not_need_each_other_are_trained_side_by_side(tmp_path: Pa
         "recipe=prune", "limit.steps=6", "precision=fp32", "threads=1", f"teacher.name={given}", "target.speedup=null",
         f"tasks.train={tmp_path / 'rows.jsonl'}", "tasks.max_length=32", "student.num_hidden_layers=2",
         "pipeline=[finetune_teacher,prune,recover,recover_baseline,recover_self_trained]", "stages.recover.dropout=0.1",
+        "stages.recover_baseline.lr_factors=[1,2]", "stages.recover_self_trained.lr_factors=[1]",
     ]  # fmt: skip
     one, two = trained(tmp_path, settings)
     shown = (tmp_path / "two.txt").read_text()
     assert shown.count("trainings of each process: ") == 1  # the self-trained one needs the baseline
-    assert "trainings of each process: recover/rows; recover_baseline/rows\n" in shown
+    tries = [f"recover_baseline/rows.tries/{n}" for n in (1, 2)]
+    assert f"trainings of each process: recover/rows, {tries[1]}; {tries[0]}\n" in shown
     for stage in ("recover", "recover_baseline"):
         ours, theirs = (load_file(run / stage / "rows" / "model.safetensors") for run in (two, one))
         assert all((theirs[name] == ours[name]).all() for name in theirs)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from distill.compression.pruning.goal import Goal
 from distill.compression.pruning.sensitivity import read
 from distill.compression.pruning.target import shape_of
 from distill.config import NO_TEACHER, Batch, Student, Train
@@ -14,6 +15,7 @@ from distill.config.baselines import SELF_TRAINED
 from distill.config.plan import STUDENT, TEACHER, Given, Source, Step
 from distill.config.together import together
 from distill.data.members import read_by
+from distill.data.tasks import TaskData
 from distill.models import teacher
 from distill.models.student.shape import setting
 from distill.pipeline.artefacts import Pruned, TaskModel, Trained
@@ -36,7 +38,7 @@ from distill.pipeline.train_steps.prepare import (
     write_manifest,
 )
 from distill.pipeline.train_steps.shared_tasks import on_all_tasks
-from distill.pipeline.train_steps.tasks import on_task
+from distill.pipeline.train_steps.tasks import rounds
 from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, Labeller, learned_weights
 from distill.pipeline.train_steps.transfer import Sources
 from distill.pipeline.train_steps.tries import lines
@@ -199,7 +201,8 @@ def run(inputs: TrainInputs, settings: Train, runtime: Runtime) -> Trained:
     first, *others = inputs.members
     if not others:
         return _trained(first, settings, runtime, inputs.beside)
-    parts = [_trained(member, settings, runtime) for member in inputs.members]
+    beside = [Beside(each, settings, pending=True) for each in inputs.members if each.goal is None]
+    parts = [_trained(each, settings, runtime, beside[number:]) for number, each in enumerate(inputs.members, 1)]
     weights = {}
     if runtime.machine.main and first.holds_out and settings.data == "tasks":
         tokenizers = [member.tokenizer for member in inputs.members]
@@ -238,24 +241,18 @@ def _trained(inputs: MemberInputs, settings: Train, runtime: Runtime, beside: Se
         forget_training(name, runtime)
         return made
     goal = None if inputs.goal is None else inputs.goal(runtime)
-    of_task = {f"{name}/{task}": (inputs, settings, task) for task in inputs.tasks}
-    pending = [job for job in of_task if not run_folder.finished(runtime.folder / job)]
-    for job in of_task.keys() - pending:
+    every = [Beside(inputs, settings, pending=True), *beside]
+    jobs = {f"{each.inputs.name}/{task}": _Job(each, task) for each in every for task in each.inputs.tasks}
+    done = [job for job in jobs if run_folder.finished(runtime.folder / job)]
+    for job in done:
         forget_training(job, runtime)
-    for each in beside:
-        jobs = {f"{each.inputs.name}/{task}": (each.inputs, each.settings, task) for task in each.inputs.tasks}
-        of_task |= jobs
-        pending += [job for job in jobs if each.pending and not run_folder.finished(runtime.folder / job)]
-    cost = {job: _steps(len(of.tasks[task].train), wanted) for job, (of, wanted, task) in of_task.items()}
-    own, share = _divided(cost, pending, [settings.batch, *(each.settings.batch for each in beside)], runtime)
-    for job in share:
-        of, wanted, task = of_task[job]
-        if of is inputs or own is not runtime:  # all processes train the models of one step after the other
-            on_task(of, wanted, own, of.tasks[task], goal if of is inputs else None)
-    machine.wait()
-    for job in (job for job in pending if job not in share):  # which other processes trained
-        for line in lines(structs.read(runtime.folder / job / run_folder.MANIFEST, TaskModel).tried):
-            machine.log(f"{job}: {line}")
+    pending = [job for job, of in jobs.items() if of.step.pending and job not in done]
+    several = machine.accelerator.num_processes > 1
+    for group in [pending] if several else [[job] for job in pending]:
+        _train(jobs, group, goal, runtime)
+        for job in group:
+            for line in lines(structs.read(runtime.folder / job / run_folder.MANIFEST, TaskModel).tried):
+                machine.log(f"{job}: {line}")
     parts = {t: structs.read(runtime.folder / name / t / run_folder.MANIFEST, TaskModel) for t in inputs.tasks}
     steps, tokens, seconds = _sum(list(parts.values()))
     made = Trained(
@@ -270,24 +267,59 @@ def _trained(inputs: MemberInputs, settings: Train, runtime: Runtime, beside: Se
     return write_manifest(name, made, runtime)
 
 
-def _steps(rows: int, settings: Train) -> float:
-    """Optimizer steps of a training on this number of rows, about."""
-    return max(settings.min_steps, settings.epochs * rows / (settings.batch.examples or 1))
+@dataclass(frozen=True)
+class _Job:
+    """The model of a task that is to be trained."""
+
+    step: Beside
+    task: str
+
+    @property
+    def data(self) -> TaskData:
+        return self.step.inputs.tasks[self.task]
+
+    @property
+    def steps(self) -> float:
+        """Optimizer steps of one of its trainings, about."""
+        settings = self.step.settings
+        return max(settings.min_steps, settings.epochs * len(self.data.train) / (settings.batch.examples or 1))
+
+
+def _train(jobs: Mapping[str, _Job], group: Sequence[str], goal: Goal | None, runtime: Runtime) -> None:
+    """Train the models of a `group` of jobs, in rounds, each of which all processes finish before the next begins.
+
+    Args:
+        goal: what gates are trained to reach. Steps with gates are trained by themselves.
+    """
+    plans = {
+        name: rounds(job.step.inputs, job.step.settings, runtime, job.data, goal)
+        for name, job in jobs.items()
+        if name in group
+    }
+    while parts := {name: found for name, plan in plans.items() if (found := next(plan, None)) is not None}:
+        # Of all jobs: what goes on must be computed as it began, whatever else has finished in between.
+        cost = {name: job.steps for name, job in jobs.items() if name not in parts}
+        cost |= {part.folder: jobs[name].steps for name, found in parts.items() for part in found}
+        every = {part.folder: part for found in parts.values() for part in found}
+        pending = [folder for folder in every if not run_folder.finished(runtime.folder / folder)]
+        own, share = _divided(cost, pending, [job.step.settings.batch for job in jobs.values()], runtime)
+        for folder in share:
+            every[folder].train(own)
+        runtime.machine.wait()
 
 
 def _divided(
     cost: Mapping[str, float], pending: list[str], batches: Sequence[Batch], runtime: Runtime
 ) -> tuple[Runtime, list[str]]:
-    """The trainings of this process, and where: its share by itself, or all of them with the others.
+    """The pending trainings of this process, and where: its share by itself, or all of them with the others.
 
     Args:
-        cost: folder of each training of this step, and of those beside it -> its number of steps.
-        batches: of these steps.
+        cost: folder of each training, finished ones among them -> its number of steps.
+        batches: of these trainings.
     """
     machine = runtime.machine
     processes = machine.accelerator.num_processes
     machine.wait()  # until every process has read which are pending
-    # Of all trainings: one that goes on must be computed as it began, whatever else has finished in between.
     if one_by_one(cost, processes) and not any(short(batch, runtime.longest, machine) for batch in batches):
         return runtime, pending
     shares = divided({job: cost[job] for job in pending}, processes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from distill.data.tasks import TaskData
 from distill.pipeline.artefacts import Fold, TaskModel
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.prepare import FOLDS, forget_training
+from distill.pipeline.train_steps.rounds import Part, Rounds
 from distill.pipeline.train_steps.teacher_logits import LOGITS, logits_of
 from distill.runtime.storage import atomic, run_folder, structs
 
-Fit = Callable[[TaskData, str], tuple[Any, TaskModel]]
+Fit = Callable[[TaskData, str, Runtime], tuple[Any, TaskModel]]
 """(a task with a part of its training rows, a folder relative to the run folder) -> a model trained on these rows."""
 
 
@@ -59,7 +61,7 @@ def fold_of(data: TaskData, count: int) -> np.ndarray:
 
 def in_folds(
     count: int, name: str, data: TaskData, tokenizer: Any, window: int | None, fit: Fit, runtime: Runtime
-) -> CrossFitted:
+) -> Rounds[CrossFitted]:
     """Train a model for each fold on the rows of the others.
 
     The outputs of each for its fold are stored, so that a stopped run does not train it again.
@@ -69,14 +71,13 @@ def in_folds(
         name: folder of the task's model, relative to the run folder.
         window: number of tokens that the models read at once; None for whole texts.
     """
-    numbers = fold_of(data, count)
-    for fold in range(count):
-        folder = f"{name}{FOLDS}/{fold + 1}"
-        if not run_folder.finished(runtime.folder / folder):
-            _of_fold(folder, data, numbers == fold, tokenizer, window, fit, runtime)
-    folders = [runtime.folder / f"{name}{FOLDS}" / str(fold + 1) for fold in range(count)]
-    parts = [np.load(folder / LOGITS) for folder in folders]
-    made = [structs.read(folder / run_folder.MANIFEST, Fold) for folder in folders]
+    numbers, names = fold_of(data, count), [f"{name}{FOLDS}/{fold + 1}" for fold in range(count)]
+    yield [
+        Part(folder, partial(_of_fold, folder, data, numbers == fold, tokenizer, window, fit))
+        for fold, folder in enumerate(names)
+    ]
+    parts = [np.load(runtime.folder / folder / LOGITS) for folder in names]
+    made = [structs.read(runtime.folder / folder / run_folder.MANIFEST, Fold) for folder in names]
     logits = np.empty((len(numbers), parts[0].shape[1]), np.float32)
     for fold, part in enumerate(parts):
         logits[numbers == fold] = part
@@ -87,7 +88,7 @@ def _of_fold(
     name: str, data: TaskData, own: np.ndarray, tokenizer: Any, window: int | None, fit: Fit, runtime: Runtime
 ) -> None:
     """Train the model of a fold, whose rows are flagged by `own` [rows], and store its outputs for them."""
-    model, made = fit(replace(data, train=data.train.select(np.flatnonzero(~own))), name)
+    model, made = fit(replace(data, train=data.train.select(np.flatnonzero(~own))), name, runtime)
     if runtime.machine.main:
         logits = logits_of(model, tokenizer, data, data.train.select(np.flatnonzero(own)), window, runtime)
         with atomic.writing(runtime.folder / name) as temporary:

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ from distill.pipeline.train_steps.layer_map import UNKNOWN, with_head
 from distill.pipeline.train_steps.learned_vectors import in_own_space, to_learned_width
 from distill.pipeline.train_steps.prepare import Training, forget_training, frozen, prepared, trained
 from distill.pipeline.train_steps.replaced import replacing
+from distill.pipeline.train_steps.rounds import Part, Rounds
 from distill.pipeline.train_steps.teacher_logits import (
     CROSS_FITTED,
     Labeller,
@@ -57,51 +59,49 @@ from distill.pipeline.train_steps.teacher_logits import (
     soft_outputs,
 )
 from distill.pipeline.train_steps.transfer import extended, makes
-from distill.pipeline.train_steps.tries import Kept, kept_try, lines
+from distill.pipeline.train_steps.tries import Kept, kept_try
 from distill.runtime.storage import atomic, checksums, run_folder, structs
 from distill.training import batching
 from distill.training.feed import Arrays, Collate
 
 
-def on_task(inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskData, goal: Goal | None = None) -> None:
-    """Train the model of one task and write it to its folder, named after the task.
+def rounds(
+    inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskData, goal: Goal | None = None
+) -> Rounds[None]:
+    """The trainings that the model of a task takes, which is then in its folder, named after the task.
 
     Args:
         goal: what the step's gates are trained to reach; None without gates.
     """
     name, log = f"{inputs.name}/{data.task.name}", runtime.machine.log
-    torch.manual_seed(inputs.seed)
     head = stored_head(inputs.start[data.task.name])
     if settings.skip_if_head and head is not None and head.architecture == data.task.kind.architecture:
         log(f"{name}: the given model has a head for this task and is used as it is")
         if settings.folds > 1:
             log(f"{name}: no model is trained, so there are no folds, and students learn its own outputs")
+        torch.manual_seed(inputs.seed)
         _save(name, starting_model(inputs, data), TaskModel(steps=0, tokens=0, seconds=0.0), inputs.tokenizer, runtime)
         return
 
-    def whole(this: MemberInputs, folder: str, folds: CrossFitted | None = None) -> None:
+    def whole(this: MemberInputs, folder: str, runtime: Runtime, folds: CrossFitted | None = None) -> None:
         model, made, gates = _fitted(this, settings, runtime, data, folder, goal)
         made = _scored(made, model, this, settings, runtime, data)
         _save(folder, model, made, inputs.tokenizer, runtime, gates, folds)
 
-    kept = kept_try(inputs, settings, data.task.name, whole, runtime) if settings.tries_several else None
+    kept = (yield from kept_try(inputs, settings, data.task.name, whole, runtime)) if settings.tries_several else None
     inputs = inputs if kept is None else kept.inputs
 
-    def fit(part: TaskData, folder: str) -> tuple[Any, TaskModel]:
-        model, made, _ = _fitted(inputs, settings, runtime, part, folder, None)
-        return model, made
+    def fit(part: TaskData, folder: str, runtime: Runtime) -> tuple[Any, TaskModel]:
+        return _fitted(inputs, settings, runtime, part, folder, None)[:2]
 
     # First the folds: the state from which the whole model's training resumes is not the one at its end.
     folds = None
     if settings.folds > 1:
-        folds = in_folds(settings.folds, name, data, inputs.tokenizer, inputs.window, fit, runtime)
+        folds = yield from in_folds(settings.folds, name, data, inputs.tokenizer, inputs.window, fit, runtime)
     if kept is None:
-        whole(inputs, name, folds)
+        yield [Part(name, partial(whole, inputs, name, folds=folds))]
     else:
         _put(kept, name, runtime, folds)
-    if runtime.machine.main:
-        for line in lines(structs.read(runtime.folder / name / run_folder.MANIFEST, TaskModel).tried):
-            log(f"{name}: {line}")
 
 
 def _fitted(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from msgspec import UNSET, UnsetType
@@ -22,13 +23,14 @@ from distill.pipeline.artefacts import TaskModel, Trained
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.inputs import MemberInputs
 from distill.pipeline.train_steps.prepare import TRIES, forget_training
+from distill.pipeline.train_steps.rounds import Part, Rounds
 from distill.runtime.storage import atomic, run_folder, structs
 from distill.training.nonfinite import NotFinite
 
 SEEDS_APART = 1000
 """Difference between the seeds of two tries: a run with the next seed must not train the same model."""
 
-Fit = Callable[[MemberInputs, str], None]
+Fit = Callable[[MemberInputs, str, Runtime], None]
 """(what is trained from, with the rate and the seed; a folder relative to the run folder) writes the model there."""
 
 
@@ -42,7 +44,7 @@ class Kept:
     """Its model, with the scores of all tries, and with the tokens and seconds that they took."""
 
 
-def kept_try(inputs: MemberInputs, settings: Train, task: str, fit: Fit, runtime: Runtime) -> Kept:
+def kept_try(inputs: MemberInputs, settings: Train, task: str, fit: Fit, runtime: Runtime) -> Rounds[Kept]:
     """Train a model of a task with each rate of `settings.factors`, and with other seeds while the best collapsed.
 
     Each model is stored in a folder of its own until the task's is whole, so that a stopped run trains none again.
@@ -56,7 +58,14 @@ def kept_try(inputs: MemberInputs, settings: Train, task: str, fit: Fit, runtime
     def folder(number: int) -> str:
         return f"{name}{TRIES}/{number + 1}"
 
-    made = [_made(each, task, folder(number), fit, runtime) for number, each in enumerate(tries)]
+    def part(number: int) -> Part:
+        return Part(folder(number), partial(_make, tries[number], task, folder(number), fit))
+
+    def model(number: int) -> TaskModel:
+        return structs.read(runtime.folder / folder(number) / run_folder.MANIFEST, TaskModel)
+
+    yield [part(number) for number in range(len(tries))]
+    made = [model(number) for number in range(len(tries))]
     for retry in range(1, settings.retries + 1):
         best = _best(made)
         tried = made[best].tried
@@ -65,7 +74,8 @@ def kept_try(inputs: MemberInputs, settings: Train, task: str, fit: Fit, runtime
         tries.append(replace(tries[best], seed=inputs.seed + retry * SEEDS_APART))
         number = f"try {retry} of {settings.retries}"
         runtime.machine.log(f"{name}: collapsed, and is trained again with seed {tries[-1].seed} ({number})")
-        made.append(_made(tries[-1], task, folder(len(made)), fit, runtime))
+        yield [part(len(made))]
+        made.append(model(len(made)))
     best = _best(made)
     whole = _with_all(made, best)
     if whole.tried is not None and (failed := whole.tried.kept.failed):
@@ -76,27 +86,24 @@ def kept_try(inputs: MemberInputs, settings: Train, task: str, fit: Fit, runtime
     return Kept(tries[best], runtime.folder / folder(best), whole)
 
 
-def _made(inputs: MemberInputs, task: str, folder: str, fit: Fit, runtime: Runtime) -> TaskModel:
-    """What a try made, which is trained unless it is finished."""
-    machine, place = runtime.machine, runtime.folder / folder
-    if not run_folder.finished(place):
-        began = time.monotonic()
-        try:
-            fit(inputs, folder)
-        except NotFinite as error:
-            # Another rate or seed may do better, and what was trained with others is not lost. The file that the rest
-            # of the message may name is removed.
-            failed = Try(lr=inputs.lr, seed=inputs.seed, score=None, failed=str(error).partition(";")[0])
-            machine.log(f"{folder}: {failed.failed}")
-            if machine.main:
-                seconds, tried = time.monotonic() - began, Tried(task=task, chance=None, tries=[failed])
-                none = TaskModel(steps=0, tokens=0, seconds=seconds, tried=tried)
-                with atomic.writing(place) as temporary:
-                    structs.write(temporary / run_folder.MANIFEST, none)
-            machine.accelerator.free_memory()
-            forget_training(folder, runtime)
-            machine.wait()
-    return structs.read(place / run_folder.MANIFEST, TaskModel)
+def _make(inputs: MemberInputs, task: str, folder: str, fit: Fit, runtime: Runtime) -> None:
+    """Train the model of a try, or write why there is none."""
+    machine, began = runtime.machine, time.monotonic()
+    try:
+        fit(inputs, folder, runtime)
+    except NotFinite as error:
+        # Another rate or seed may do better, and what was trained with others is not lost. The file that the rest of
+        # the message may name is removed.
+        failed = Try(lr=inputs.lr, seed=inputs.seed, score=None, failed=str(error).partition(";")[0])
+        machine.log(f"{folder}: {failed.failed}")
+        if machine.main:
+            seconds, tried = time.monotonic() - began, Tried(task=task, chance=None, tries=[failed])
+            none = TaskModel(steps=0, tokens=0, seconds=seconds, tried=tried)
+            with atomic.writing(runtime.folder / folder) as temporary:
+                structs.write(temporary / run_folder.MANIFEST, none)
+        machine.accelerator.free_memory()
+        forget_training(folder, runtime)
+        machine.wait()
 
 
 def _best(made: Sequence[TaskModel]) -> int:

@@ -33,6 +33,7 @@ from distill.pipeline.train_steps.teacher_logits import Labeller
 from distill.pipeline.validation.data import undivided
 from distill.runtime.machine import Machine
 from distill.runtime.storage import run_folder
+from tests.rounds import made
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 WORDS = [word for sentence in TINY["SENTENCES"] for word in sentence.split()]
@@ -78,7 +79,7 @@ def labeller(runtime: Runtime) -> Labeller:
 
 
 def folded(runtime: Runtime, fit: Recorded) -> CrossFitted:
-    return in_folds(COUNT, NAME, DATA, TOKENIZER, None, fit, runtime)
+    return made(in_folds(COUNT, NAME, DATA, TOKENIZER, None, fit, runtime), runtime)
 
 
 class Recorded:
@@ -88,7 +89,7 @@ class Recorded:
         self.rows: dict[str, list[str]] = {}
         self.stop = stop
 
-    def __call__(self, part: TaskData, name: str) -> tuple[Any, TaskModel]:
+    def __call__(self, part: TaskData, name: str, runtime: Runtime) -> tuple[Any, TaskModel]:
         if name.endswith(f"/{self.stop}"):
             raise Stopped("stopped")
         self.rows[name] = part.train["text"][:]
@@ -173,7 +174,8 @@ def test_a_given_head_is_used_without_folds(runtime: Runtime, monkeypatch: pytes
     inputs: Any = SimpleNamespace(
         name="finetune_teacher", seed=0, start={"a": given}, unpruned=None, pooler=None, tokenizer=TOKENIZER
     )
-    tasks.on_task(inputs, replace(FINETUNED.settings, skip_if_head=True), replace(runtime, machine=machine), DATA)
+    runtime = replace(runtime, machine=machine)
+    made(tasks.rounds(inputs, replace(FINETUNED.settings, skip_if_head=True), runtime, DATA), runtime)
     assert lines[-1] == f"{NAME}: no model is trained, so there are no folds, and students learn its own outputs"
     assert teacher_logits.cross_fitted(labeller(runtime), "a") is None
     assert _cross_fitted(TEACHER, RunFolder(runtime.folder), ["a"]) == {}

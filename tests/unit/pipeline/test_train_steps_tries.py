@@ -19,6 +19,7 @@ from distill.pipeline.train_steps.prepare import forget_training
 from distill.pipeline.train_steps.tries import Kept, kept_try, tried_in
 from distill.runtime.storage import atomic, run_folder, structs
 from distill.training.nonfinite import NotFinite
+from tests.rounds import made
 
 Score = Callable[[float, int], float | None]
 """(learning rate, seed) -> development score; None without development rows."""
@@ -43,7 +44,7 @@ class Run:
         machine = SimpleNamespace(main=True, wait=lambda: None, log=self.lines.append, accelerator=accelerator)
         self.runtime: Any = SimpleNamespace(folder=self.folder, machine=machine)
 
-    def fit(self, inputs: Any, folder: str) -> None:
+    def fit(self, inputs: Any, folder: str, runtime: Any) -> None:
         self.fitted.append((inputs.lr, inputs.seed))
         score = self.score(inputs.lr, inputs.seed)
         tries = [Try(lr=inputs.lr, seed=inputs.seed, score=score, collapsed=score is not None and score <= 50)]
@@ -54,7 +55,7 @@ class Run:
 
     def kept(self, **settings: Any) -> Kept:
         inputs: Any = Inputs()
-        return kept_try(inputs, Train(data="tasks", **settings), "a", self.fit, self.runtime)
+        return made(kept_try(inputs, Train(data="tasks", **settings), "a", self.fit, self.runtime), self.runtime)
 
 
 @pytest.fixture
