@@ -90,7 +90,7 @@ class Task:
     Balanced classes weigh in inverse proportion to their rows or words; for multi_label, the rows with a label weigh as
     much as those without it. When null, all rows weigh the same."""
     separator: str | None = None
-    """Character between the columns of a CSV file; a comma when null."""
+    """Character between the columns of a CSV file. When null, a comma, or the separator that the header has instead."""
     metrics: list[str] | None = None
     """Metrics, whose mean is the task's score: accuracy, f1 (of class 1), f1_macro, f1_micro, matthews, pearson,
     spearman, ndcg_at_10, mrr_at_10, map, recall_at_10, span_f1, exact_match, answer_f1. When null, the usual metrics of
