@@ -11,7 +11,7 @@ from typing import Any
 
 from distill.cli.options import Parser, as_options, count, exit_code, say
 from distill.errors import listen
-from distill.runtime import quoting
+from distill.runtime import gpus, quoting
 
 PROG = "python -m distill.label"
 OPTIONS = (
@@ -87,11 +87,15 @@ def _run(given: argparse.Namespace) -> None:
         silence()
     listen()  # SIGTERM ends a process as Ctrl-C does, and it releases its lease
     named: dict[str, Any] = vars(given)
-    options = labelling.Options(
-        **{name: value for name, value in named.items() if name not in ("teacher", "files", "out", "choices")},
-        choices=tuple(given.choices or ()),
-    )
     with ExitStack() as stack:
+        if given.device == "cuda":  # the processes of a machine take different GPUs
+            all_gpus = gpus.visible()
+            own = stack.enter_context(gpus.one_of(all_gpus))
+            given.device = given.device if own is None else f"cuda:{all_gpus.index(own)}"
+        options = labelling.Options(
+            **{name: value for name, value in named.items() if name not in ("teacher", "files", "out", "choices")},
+            choices=tuple(given.choices or ()),
+        )
         bars = list[Bar]()
 
         def progress(done: int, total: int, form: str) -> None:

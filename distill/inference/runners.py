@@ -226,7 +226,12 @@ def onnx_runner(
     options.log_severity_level = 3
     # Its threads would go on spinning after a call and slow down the next timing.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    session = onnxruntime.InferenceSession(str(path), options, providers=[PROVIDERS[backend]])
+    own: dict[str, Any] = {}
+    if backend != "onnxruntime":
+        import torch
+
+        own = {"device_id": torch.cuda.current_device()}  # each of several processes has a GPU of its own
+    session = onnxruntime.InferenceSession(str(path), options, providers=[(PROVIDERS[backend], own)])
     if PROVIDERS[backend] not in session.get_providers():  # it falls back to the CPU without an error
         raise ValueError(f"ONNX Runtime does not start its {PROVIDERS[backend]}")
     inputs = {entry.name: len(entry.shape) for entry in session.get_inputs()}

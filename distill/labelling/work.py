@@ -25,6 +25,8 @@ POISON = "poison.json"
 _ENDED = "the process that labelled it ended without a word, for example because memory was full"
 _GONE = "its file was removed after it was labelled"
 _LONGEST_WAIT = 5.0
+_BROKEN = "AcceleratorError"
+"""Name of torch's error after which a process cannot use its GPU any more. That of full memory is another one."""
 """Seconds after which leases of other processes are looked at again."""
 _IN_A_ROW = 5
 """Units that fail one after the other before a process finds out whether the fault is its own."""
@@ -175,6 +177,11 @@ def _one(work: Work, unit: Unit, leases: Leases, label: Label, said: Callable[[s
             line = str(error) if isinstance(error, UserError) else reason(error)
             work.note(unit, leases.owner, line)
             said(f"{unit.place}: try {len(work.errors(unit))} of {work.plan.tries} failed: {line}")
+            if type(error).__name__ == _BROKEN:
+                raise UserError(
+                    f"{unit.place}: got {line}; must be labelled; after such an error no other unit can be labelled in "
+                    "this process: run the same command again"
+                ) from error
             return "failed"
     return "labelled"
 

@@ -79,7 +79,8 @@ class EmbeddingLoss(nn.Module):
         total = ours[0].new_zeros((), dtype=torch.float32)
         for term in self.terms.values():
             if term.kind is VECTORS:
-                total = total + term.weight * term.loss(torch.cat(ours, dim=1), torch.cat(theirs, dim=1)).mean()
+                side = 1 if term.of_batch else 0  # rows are compared with each other, or each text counts as much
+                total = total + term.weight * term.loss(torch.cat(ours, dim=side), torch.cat(theirs, dim=side)).mean()
             else:
                 values = term.loss(similarity_rows(ours), similarity_rows(theirs)).mean()
                 total = total + term.weight * EMBEDDING.teacher_weight * values

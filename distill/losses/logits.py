@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -109,3 +110,17 @@ def _blocks(rows: Tensor, width: int | None = None) -> tuple[Tensor, ...]:
     """`rows` split into blocks; `width` is the number of logits in a row (None: the length of a row of `rows`)."""
     size = GPU_BLOCK if rows.is_cuda else CPU_BLOCK
     return rows.split(max(size // (width or rows.shape[-1]), 1))
+
+
+def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Logits [N, C] of the weighted mean of several models' probabilities; the logits of a single model are unchanged.
+
+    The same as `distill.inference.mixture.average`, in torch.
+    """
+    if len(logits) == 1:
+        return logits[0]
+    total = math.log(sum(weights))
+    shares = [math.log(weight) - total for weight in weights]
+    parts = [working(z).log_softmax(-1) + share for z, share in zip(logits, shares, strict=True)]
+    mean = torch.stack(parts).logsumexp(0)
+    return mean - mean.mean(-1, keepdim=True)

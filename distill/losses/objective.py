@@ -8,7 +8,6 @@ accumulation nor the number of processes changes a gradient.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
 from functools import partial
@@ -25,12 +24,12 @@ from distill.errors import ConfigError
 from distill.losses.all_gather import of_all_processes
 from distill.losses.feature_rows import ROWS, Part, margins
 from distill.losses.layers import compared_layers, projections
+from distill.losses.logits import averaged
 from distill.losses.replaced import replaced
 from distill.losses.span_boundary import SpanBoundary
 from distill.losses.terms import Term, check_rows
 from distill.models import families
 from distill.models.hooks import Features, capture, outputs_of
-from distill.runtime.precision import working
 
 CHUNK = 1024
 """Number of positions whose vocabulary logits are in memory at once for terms with `positions: all`."""
@@ -202,11 +201,18 @@ class Objective(nn.Module):
             elif term.kind.head:
                 assert soft is not None
                 # An embedder's vectors are compared without a trained projection.
-                both = (outputs, self.vectors(soft)) if term.kind is VECTORS else (self.rows(outputs), self.rows(soft))
-                if term.kind.paired:
-                    both = margins(both[0], batch["pairs"]), margins(both[1], batch["pairs"])
-                sums[name] = term.total(*both, _count(term, batch), batch.get(f"{_rows(term, batch)}_valid"))
+                sums[name] = self._on_outputs(term, outputs, soft, batch)
         return layer_sums | sums
+
+    def _on_outputs(self, term: Term, outputs: Tensor, soft: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """Sum [] of a term between the outputs [N, C] of the student and of its teachers."""
+        valid, rows = batch.get(f"{_rows(term, batch)}_valid"), _count(term, batch)
+        if term.kind is VECTORS:  # an embedder's vectors are compared without a trained projection
+            return term.of_texts(outputs, self.vectors(soft), rows, valid)
+        ours, theirs = self.rows(outputs), self.rows(soft)
+        if term.kind.paired:
+            ours, theirs = margins(ours, batch["pairs"]), margins(theirs, batch["pairs"])
+        return term.total(ours, theirs, rows, valid)
 
     @property
     def _learns_outputs(self) -> bool:
@@ -380,17 +386,3 @@ def _arithmetic(model: nn.Module, like: Tensor) -> AbstractContextManager[Any]:
 def _teacher_logits(head: Callable[[nn.Module, Tensor], Tensor], teacher: nn.Module, hidden: Tensor) -> Tensor:
     with _arithmetic(teacher, hidden):
         return head(teacher, hidden)
-
-
-def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Logits [N, C] of the weighted mean of several models' probabilities; the logits of a single model are unchanged.
-
-    The same as `distill.inference.mixture.average`, in torch.
-    """
-    if len(logits) == 1:
-        return logits[0]
-    total = math.log(sum(weights))
-    shares = [math.log(weight) - total for weight in weights]
-    parts = [working(z).log_softmax(-1) + share for z, share in zip(logits, shares, strict=True)]
-    mean = torch.stack(parts).logsumexp(0)
-    return mean - mean.mean(-1, keepdim=True)

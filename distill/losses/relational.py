@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from distill.data.task_types import ABSENT
 from distill.runtime.precision import working
 
 CONSTANT = 1e-6
@@ -40,12 +41,14 @@ def inter_class(student: Tensor, teacher: Tensor, *, temperature: float) -> Tens
 
     Huang et al. 2022, DIST, arXiv 2205.10536, section 3.2, with the factor T^2 of the authors' code. With two classes r
     is 1 or -1, without a gradient. Deviations: 0 where the teacher's probabilities are all the same; for one column
-    (regression), the squared difference, without T.
+    (regression), the squared difference, without T. Columns that a row does not have, such as those of a fifth choice
+    of four, are no classes.
     """
     student, teacher = working(student), working(teacher.detach())
     if student.shape[-1] == 1:
         return (student - teacher).squeeze(-1).square()
-    return _uncorrelated(*((logits / temperature).softmax(dim=-1) for logits in (student, teacher))) * temperature**2
+    ours, theirs = ((logits / temperature).softmax(dim=-1) for logits in (student, teacher))
+    return _uncorrelated(ours, theirs, teacher > ABSENT / 2) * temperature**2
 
 
 @of_batch
@@ -95,16 +98,20 @@ def angles(student: Tensor, teacher: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def _uncorrelated(student: Tensor, teacher: Tensor) -> Tensor:
+def _uncorrelated(student: Tensor, teacher: Tensor, present: Tensor | None = None) -> Tensor:
     """1 - r [N] of numbers [N, C] with Pearson's correlation r; 0 where the teacher's do not vary, and 1 where only the
-    student's do not."""
-    ours, theirs = _standardized(student), _standardized(teacher)
+    student's do not. `present` [N, C] flags the numbers that count; None for all."""
+    ours, theirs = _standardized(student, present), _standardized(teacher, present)
     return (1 - (ours * theirs).sum(dim=-1)).masked_fill((theirs == 0).all(dim=-1), 0)
 
 
-def _standardized(numbers: Tensor) -> Tensor:
+def _standardized(numbers: Tensor, present: Tensor | None) -> Tensor:
     """Deviations [N, C] from the mean of a row, divided by their length; 0, without a gradient, where they are 0."""
-    deviations = numbers - numbers.mean(dim=-1, keepdim=True)
+    if present is None:
+        deviations = numbers - numbers.mean(dim=-1, keepdim=True)
+    else:
+        mean = numbers.where(present, 0).sum(dim=-1, keepdim=True) / present.sum(dim=-1, keepdim=True)
+        deviations = (numbers - mean).where(present, 0)
     length = torch.linalg.vector_norm(deviations, dim=-1, keepdim=True)
     least = CONSTANT * torch.linalg.vector_norm(numbers.detach(), dim=-1, keepdim=True)
     return deviations / length.masked_fill(length <= least, torch.inf)

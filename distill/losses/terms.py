@@ -63,6 +63,13 @@ class Term:
         check_rows(values, student, self.loss)
         return (values if valid is None else values.where(valid, 0)).sum()
 
+    def of_texts(self, student: Tensor, other: Tensor, rows: int, valid: Tensor | None) -> Tensor:
+        """`total` for the vectors [N, 2 H] of both texts of a row, of which each counts as much."""
+        if self.of_batch:
+            return self.total(student, other, rows, valid)
+        ours, theirs = (vectors.unflatten(1, (2, -1)).flatten(0, 1) for vectors in (student, other))
+        return self.total(ours, theirs, rows, None if valid is None else valid.repeat_interleave(2)) / 2
+
     def pairs(self, student: int, teacher: int, kept: Sequence[int] | None = None) -> list[tuple[int, int]]:
         """Pairs (student's layer, teacher's layer) that are compared, counted from 0, for models of these depths.
 

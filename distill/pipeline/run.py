@@ -256,11 +256,17 @@ def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prep
 
     Returns the repositories of `push` and the folders for them.
     """
+    from distill.pipeline.context.keys import NAMES
+
     settings = ctx.folder.path / SETTINGS
     if ctx.machine.main and not settings.is_file():
         ctx.folder.forget_corpus()  # a refused run with other settings may have encoded it
     # It loads models, which synchronizes the processes.
     keys = {step.folder: ctx.keys.without_settings(step) for step in pending}
+    # Each process reads files of its own machine. A program around the run may do other things in each process.
+    given = {NAMES[name]: value for key in keys.values() for name, value in key.given.items() if name != "code"}
+    packages = "".join({key.packages for key in keys.values()})
+    ctx.machine.check_same(given | {"the packages": packages})
     # Recorded before anything is computed from it, so that another try notices what has been replaced since.
     if ctx.machine.main:
         ctx.folder.begin(keys, ctx.plan.steps)

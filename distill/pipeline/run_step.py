@@ -18,7 +18,7 @@ def run_step(ctx: Context, step: Step) -> None:
     key = ctx.keys.of(step)
 
     def make(_: Path) -> None:
-        ctx.machine.wait()  # the others see now that the step must be made
+        ctx.machine.agreed(False)
         _make(ctx, step, key)
 
     def taken() -> None:
@@ -28,18 +28,17 @@ def run_step(ctx: Context, step: Step) -> None:
         ctx.folder.complete(step, earlier, Record(key=key, cost=earlier.record.cost, reused=True))
         said = earlier.skipped or "made by an earlier run from the same settings and data, not run again"
         ctx.machine.log(f"{step.folder}: {said}")
-        ctx.machine.wait()
+        ctx.machine.agreed(True)
 
     def waits(end: str) -> None:
         ctx.machine.log(f"{step.folder}: another run is making the same; waiting for it{end}")
 
     if ctx.machine.main:
-        store.get_or_make("models", key.name, make, ctx.folder.of(step), waits, taken)
-    else:
-        ctx.machine.wait()
-        record = ctx.folder.record(step)
-        if stages.STAGES[step.kind].everywhere and not (record is not None and record.reused):
-            _make(ctx, step, key)
+        name = None if ctx.folder.mixed(step) else key.name
+        store.get_or_make("models", name, make, ctx.folder.of(step), waits, taken)
+    # Told by the main process: another host may see its files later.
+    elif not ctx.machine.agreed(False) and stages.STAGES[step.kind].everywhere:
+        _make(ctx, step, key)
     ctx.machine.wait()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.state import AcceleratorState
 from accelerate.utils import InitProcessGroupKwargs
 from rich.console import Console
@@ -83,6 +83,20 @@ class Machine:
         number = torch.tensor([int(value)])
         torch.distributed.broadcast(number, 0, group=self.waiting)
         return bool(number.item())
+
+    def check_same(self, values: dict[str, str]) -> None:
+        """Raise ConfigError, in every process, if the processes do not all have the same values; it names the first
+        that differs."""
+        if self.waiting is None:
+            return
+        every: list[Any] = [None] * self.accelerator.num_processes
+        torch.distributed.all_gather_object(every, values, group=self.waiting)
+        for name in values:
+            if len({each.get(name) for each in every}) > 1:
+                raise ConfigError(
+                    f"{name}: got others on one machine than on another; must be the same for all processes; copy them "
+                    "from one machine to all, or keep them in a folder that the machines share"
+                )
 
     def single_process(self) -> Machine:
         """The machine for a process that works by itself while the others do other work, and prints only if it is the
@@ -166,7 +180,7 @@ def start(
     chosen = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
     if device == "cuda" and chosen.type != "cuda":
         raise ConfigError("device: got cuda; must be a device that this machine has; set device=cpu")
-    found, on_gpu = detect_precision(precision, chosen), chosen.type == "cuda"
+    found, on_gpu, waiting = detect_precision(precision, chosen), chosen.type == "cuda", None
     if found == "tf32" and not on_gpu:
         raise ConfigError(
             "precision: got tf32 on a CPU; must be bf16, fp16 or fp32 there; set precision=auto, or device=cuda on a "
@@ -175,6 +189,12 @@ def start(
     timeout = InitProcessGroupKwargs(timeout=STEP)
     if world == 1:
         AcceleratorState._reset_state(reset_partial_state=True)  # `distill.run` may be called again
+    if PartialState(cpu=not on_gpu, **timeout.to_kwargs()).num_processes > 1:
+        waiting = torch.distributed.new_group(backend="gloo", timeout=STAGE)
+        # That of the main process: others may have measured otherwise, or have another processor.
+        agreed = [found]
+        torch.distributed.broadcast_object_list(agreed, 0, group=waiting)
+        (found,) = agreed
     accelerator = Accelerator(
         cpu=not on_gpu,
         mixed_precision="bf16" if found == "bf16" else "no",
@@ -186,13 +206,11 @@ def start(
     # Where training may round more, what it computes in float32 may be in TF32. Scoring in float32 sets its own.
     matmul = "medium" if fast else "high" if on_gpu and found != "fp32" else "highest"
     torch.set_float32_matmul_precision(matmul)
-    several = accelerator.num_processes > 1
-    waiting = torch.distributed.new_group(backend="gloo", timeout=STAGE) if several else None
     most = threads or cores()
     machine = Machine(accelerator, console or console_for(TEXT), found, most, shared_threads, fast, waiting)
     machine.log(
         f"on {accelerator.device}, {shared_threads} threads, training in {found}"
-        f"{f', in {accelerator.num_processes} processes' if several else ''}"
+        f"{f', in {accelerator.num_processes} processes' if waiting is not None else ''}"
     )
     return machine
 

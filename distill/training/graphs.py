@@ -86,6 +86,13 @@ class Graphs:
         self.replayed += 1
         return recorded.values
 
+    def freed(self) -> bool:
+        """Free the memory of all recordings, and make no more. Returns whether there were any."""
+        had = bool(self._recorded)
+        self._recorded, self._gradients, self._pool = {}, {}, None
+        self.failure = self.failure or "the memory is needed for steps"
+        return had
+
     def _try_to_record(self, shapes: Shapes, batch: dict[str, Tensor], factors: Tensor) -> None:
         state = torch.cuda.get_rng_state()
         try:

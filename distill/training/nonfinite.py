@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +29,12 @@ class NotFinite(UserError):
 def scaler_of(device: torch.device, *, fp16: bool) -> torch.amp.GradScaler:
     """Scales the losses of a training in fp16, and changes nothing in another one."""
     return torch.amp.GradScaler(device.type, init_scale=2.0**HALVINGS, enabled=fp16)
+
+
+def restore(scaler: torch.amp.GradScaler, state: dict[str, Any]) -> None:
+    """Restore the state of a scaler: empty from a training in another precision, which leaves the scale as it is."""
+    if state and scaler.is_enabled():
+        scaler.load_state_dict(state)
 
 
 class Guard:
@@ -69,10 +76,16 @@ class Guard:
 
         Raises:
             NotFinite: after `MOST` skipped steps in a row, or `total` if that is fewer; with scaled losses, after
-                `HALVINGS` more.
+                `HALVINGS` more, or if so many steps were skipped that small gradients become 0.
         """
+        told = self._host or wait
+        if told and self._scaler.is_enabled() and self._scaler.get_scale() < 1 and not self._in_a_row:
+            raise NotFinite(
+                f"gradients: got numbers that are not finite in many steps until step {step}, so that losses are no "
+                f"longer scaled up and small gradients are 0 in float16; {ADVICE}"
+            )
         most = min(MOST + HALVINGS * self._scaler.is_enabled(), total)
-        if (self._host or wait) and self._in_a_row >= most:
+        if told and self._in_a_row >= most:
             arrays = {f"{number}.{name}": array for number, part in enumerate(parts) for name, array in part.items()}
             atomic.write_arrays(file, arrays)
             raise NotFinite(

@@ -116,7 +116,7 @@ def train(
     log = partial(_print, main, name)
     scaler = guards.scaler_of(accelerator.device, fp16=fp16)
     if (saved := state.load(state_folder, objective, optimizer)) is not None:
-        scaler.load_state_dict(saved.get("scaler", {}))
+        guards.restore(scaler, saved.get("scaler", {}))
         done = Trained(saved["step"], saved["tokens"], saved["seconds"], msgspec.convert(saved["log"], list[Row]))
     before = done.seconds
     meter, tracked = _Meter(objective, accelerator), tracker or Tracker(accelerator)
@@ -148,7 +148,8 @@ def train(
     with Bar(main, name, total, done.steps, training=True) as bar, interruptible() as stop:
         for planned in feed.ahead(plan):
             step, objective.progress = planned.step, planned.step / total
-            fed, values = _in_memory(feed, planned, compute, partial(_step_seed, seed, step, rank), optimizer, log)
+            step_seed = partial(_step_seed, seed, step, rank)
+            fed, values = _in_memory(feed, planned, compute, step_seed, optimizer, graphs, log)
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * schedule(step, total)
             guard.unscale()
@@ -214,10 +215,15 @@ def _in_memory(
     compute: Callable[[list[Arrays], float], tuple[torch.Tensor, int]],
     step_seed: Callable[[], int],
     optimizer: torch.optim.Optimizer,
+    graphs: Graphs | None,
     log: Callable[[str], None],
 ) -> tuple[Fed, tuple[torch.Tensor, int]]:
     """Accumulate the gradients of a step, in smaller parts if the memory of the device is not enough. Returns what was
-    computed, and the result of `compute`."""
+    computed, and the result of `compute`.
+
+    Args:
+        graphs: recordings of steps, whose memory is freed first.
+    """
     while True:
         torch.manual_seed(step_seed())
         try:
@@ -227,8 +233,12 @@ def _in_memory(
                 raise
         # This comes after the block, because the error keeps what the step had computed.
         optimizer.zero_grad(set_to_none=True)
+        had = graphs is not None and graphs.freed()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+        if had:
+            log(f"too little memory at step {fed.step + 1}: goes on without CUDA graphs")
+            continue
         fed = feed.smaller(fed)
         log(f"too little memory at step {fed.step + 1}: goes on with batch.device_tokens={feed.device_tokens}")
 

@@ -73,6 +73,11 @@ try:
 except ConfigError as error:
     (own / "said").write_text(str(error))
 started.check_shared(Path())
+started.check_same({"the teacher": "same"})
+try:
+    started.check_same({"the teacher": "same", "the rows of the tasks": os.environ["RANK"]})
+except ConfigError as error:
+    (own / "differs").write_text(str(error))
 started.wait()
 torch.distributed.destroy_process_group()
 """
@@ -86,6 +91,8 @@ def test_a_folder_that_processes_do_not_share_is_refused(tmp_path: Path) -> None
     for rank in "01":
         said = (tmp_path / rank / "said").read_text()
         assert said.startswith(f"output: got {rank}, which is not the same folder for all processes; must lie on")
+        differs = (tmp_path / rank / "differs").read_text()
+        assert differs.startswith("the rows of the tasks: got others on one machine than on another; must be the same")
     assert not [path for path in tmp_path.rglob("*") if path.name.endswith("tmp")]
 
 

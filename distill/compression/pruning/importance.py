@@ -100,13 +100,14 @@ def _by_masks(model: Any, batches: Iterable[Batch], loss: Loss, measure: Callabl
     }
     sums = {name: torch.zeros(shape) for name, shape in shapes.items()}
     for batch in batches:
-        size = len(batch["input_ids"])
-        device = batch["input_ids"].device
+        row = _row_of_sequences(batch)
+        size = int(row.max()) + 1
         masks = {
-            name: [torch.ones((size, width), device=device, requires_grad=True) for _ in range(number)]
+            name: [torch.ones((size, width), device=row.device, requires_grad=True) for _ in range(number)]
             for name, (number, width) in shapes.items()
         }
-        with masked(model, masks["heads"], masks["ffn"], masks["hidden"][0]):
+        heads, ffn, (hidden,) = ([mask[row] for mask in masks[name]] for name in shapes)
+        with masked(model, heads, ffn, hidden):
             values = loss(model, batch)
         leaves = [mask for by_layer in masks.values() for mask in by_layer]
         # Every row has masks of its own, so that the gradient of the sum contains the gradient of each row's loss.
@@ -115,6 +116,20 @@ def _by_masks(model: Any, batches: Iterable[Batch], loss: Loss, measure: Callabl
             sums[name] += torch.stack([measure(next(gradients).float()).sum(0).cpu() for _ in by_layer])
         rows += size
     return Importance(sums["heads"] / rows, sums["ffn"] / rows, sums["hidden"][0] / rows)
+
+
+def _row_of_sequences(batch: Batch) -> Tensor:
+    """[B] number of the row that each sequence belongs to, such as that of a choice. Where rows share sequences, such
+    as documents of several queries, each sequence counts as a row."""
+    every = torch.arange(len(batch["input_ids"]), device=batch["input_ids"].device)
+    if "groups" not in batch:
+        return every
+    groups = batch["groups"]
+    used = groups >= 0
+    if used.sum() > len(every):
+        return every
+    rows = torch.arange(len(groups), device=groups.device)[:, None].expand_as(groups)
+    return every.index_put((groups[used],), rows[used])
 
 
 @contextmanager

@@ -100,6 +100,7 @@ class Subject:
         drawn = drawn[count : count + then * LESSON] if then else drawn[:count]
         encoded = self.data.encoded(train.select(drawn), tokenizer, self.max_length)
         assert encoded.labels is not None
+        generator = torch.Generator().manual_seed(2 * self.seed + (then > 0))
         sampled, order = [], np.arange(len(encoded))
         if then and self.data.task.kind.windowed:
             order = random.permutation(order)
@@ -108,19 +109,19 @@ class Subject:
             batch, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
             batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[numbers])
             tensors = {key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()}
-            sampled.append(tensors if given.any() else tensors | {"labels": drawn_labels(self, tensors)})
+            sampled.append(tensors if given.any() else tensors | {"labels": drawn_labels(self, tensors, generator)})
         return sampled
 
 
 @torch.no_grad()
-def drawn_labels(subject: Subject, batch: Batch) -> Tensor:
+def drawn_labels(subject: Subject, batch: Batch, generator: torch.Generator) -> Tensor:
     """Labels [R] of an embedder's rows without labels: its own cosines with normal noise or, for queries and documents,
     documents of the batch with its own probabilities.
 
     With labels drawn from the model itself, squared gradients estimate the Fisher information (Kunstner et al. 2019,
     arXiv 1905.12558, section 2), and the loss of a smaller model grows with the distance from the cosines.
     """
-    kind, generator = subject.data.task.kind, torch.Generator().manual_seed(subject.seed)
+    kind = subject.data.task.kind
     logits = kind.on_labels(working(outputs_of(subject.model, batch)))
     if kind.grouped:
         return torch.multinomial(logits.softmax(-1).cpu(), 1, generator=generator)[:, 0].to(logits.device)
@@ -321,13 +322,23 @@ def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int, rate
 
 
 def _constant_loss(batches: list[Batch]) -> float:
-    """Loss of the best constant prediction: the entropy of the labels, or the variance of numbers."""
+    """Loss of the best constant prediction: the variance of numbers, or the entropy of the labels; its mean over the
+    labels of a row where each is predicted by an output of its own."""
     labels = torch.cat([batch["labels"] for batch in batches]).cpu()
     if labels.is_floating_point():
         return max(labels.float().var(correction=0).item(), 1e-6)
-    labels = labels[labels != MISSING]
-    shares = torch.bincount(labels) / len(labels)
-    return max(-(shares * shares.clamp(min=1e-9).log()).sum().item(), 1e-6)
+    columns = labels.view(-1, _labels_of_a_row(batches[0]))
+    columns = columns[columns[:, 0] != MISSING]
+    shares = [torch.bincount(column) / len(column) for column in columns.T]
+    entropies = [-(share * share.clamp(min=1e-9).log()).sum().item() for share in shares]
+    return max(sum(entropies) / len(entropies), 1e-6)
+
+
+def _labels_of_a_row(batch: Batch) -> int:
+    """1 unless a row has labels that the loss takes one by one, such as several classes, or a start and an end."""
+    if "words" in batch or "masked" in batch:
+        return 1
+    return max(1, len(batch["labels"]) // len(batch.get("groups", batch["input_ids"])))
 
 
 def row_loss(kind: TaskType, model: nn.Module, batch: Batch) -> Tensor:

@@ -346,8 +346,8 @@ class Floats:
     def order(self, scheme: Scheme) -> list[str]:
         """Modules that a scheme quantizes, most sensitive first.
 
-        The sensitivity of a module is the mean squared change of the logits on training rows when only this module is
-        rounded.
+        The sensitivity of a module is the mean squared change of the logits, of words those of real tokens, on training
+        rows when only this module is rounded.
         """
         if (key := (scheme.rounding, scheme.tables)) not in self.orders:
             rows = self.source.rows[:SENSITIVITY_ROWS]
@@ -358,11 +358,17 @@ class Floats:
                 for name in names:
                     with faked(self.model, [name], scheme.rounding):
                         changes[name] = float(
-                            np.mean([np.square(self.run(r) - e).mean() for r, e in zip(rows, exact, strict=True)])
+                            np.mean([_change(self.run(r), e, r) for r, e in zip(rows, exact, strict=True)])
                         )
                     done(1)
             self.orders[key] = sorted(changes, key=lambda name: -changes[name])
         return self.orders[key]
+
+
+def _change(outputs: np.ndarray, exact: np.ndarray, row: Batch) -> float:
+    """Mean squared difference of the outputs of a row, [1, C] or, of tokens, [1, L, C] without padding."""
+    changes = np.square(outputs - exact)
+    return float(changes[row["attention_mask"] > 0].mean() if changes.ndim == 3 else changes.mean())
 
 
 def remove(path: Path) -> None:

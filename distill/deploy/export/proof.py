@@ -140,8 +140,11 @@ def prove_same(model: Any, folder: Path, texts: list[list[str]], max_length: int
     import torch
     from transformers import AutoTokenizer
 
+    from distill.runtime.machine import arithmetic
+
     tokenizer, rows = AutoTokenizer.from_pretrained(folder, trust_remote_code=False), []
-    with torch.no_grad():
+    # A training on a GPU leaves TF32 switched on, which rounds more than the difference may be.
+    with torch.no_grad(), arithmetic("highest", torch.get_num_threads()):
         for text in texts:
             batch = tokenizer(*text, truncation=True, max_length=max_length, return_tensors="pt").to(model.device)
             rows.append(families.logits(model, dict(batch))[0].float().cpu().numpy().ravel())

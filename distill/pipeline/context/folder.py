@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,6 +46,8 @@ class Begun(Stored, frozen=True, kw_only=True):
 
     keys: dict[str, Key]
     """By the folder of each step."""
+    mixed: tuple[str, ...] = ()
+    """Folders of steps that were begun by other code or in another arithmetic than they go on with."""
 
 
 @dataclass(frozen=True)
@@ -133,17 +135,35 @@ class RunFolder:
     @property
     def begun(self) -> dict[str, Key]:
         """What was stored by `begin` when a run last started with a step pending, by the folder of the step."""
+        return self._begun.keys
+
+    @property
+    def _begun(self) -> Begun:
         file = self.path / BEGUN
-        return structs.read(file, Begun).keys if file.is_file() else {}
+        return structs.read(file, Begun) if file.is_file() else Begun(keys={})
 
     def begin(self, keys: dict[str, Key], steps: Sequence[Step]) -> None:
         """Store what pending steps are made from, by the folder of each, and what manifests say of finished `steps`
         whose entry is lost."""
-        known = self.begun
+        before = self._begun
+        known = before.keys
         records = {step.folder: self.record(step) for step in steps if step.folder not in known}
-        lost = {name: replace(made.key, settings=None, arithmetic=None) for name, made in records.items() if made}
-        if (now := known | lost | keys) != known:
-            structs.write(self.path / BEGUN, Begun(keys=now))
+        lost = {name: replace(made.key, settings=None) for name, made in records.items() if made}
+        mixed = tuple(step.folder for step in steps if self._goes_on_otherwise(step, known, keys))
+        if (now := Begun(keys=known | lost | keys, mixed=mixed)) != before:
+            structs.write(self.path / BEGUN, now)
+
+    def _goes_on_otherwise(self, step: Step, known: Mapping[str, Key], keys: Mapping[str, Key]) -> bool:
+        """Whether a pending step has files that other code, or another arithmetic, made."""
+        if (key := keys.get(step.folder)) is None or not self.has_parts(step):
+            return False
+        before = known.get(step.folder, key)
+        computed = before.arithmetic in (None, key.arithmetic)
+        return self.mixed(step) or before.packages != key.packages or not computed
+
+    def mixed(self, step: Step) -> bool:
+        """Whether a step was begun by other code or in another arithmetic. Its models are not kept for other runs."""
+        return step.folder in self._begun.mixed and self.has_parts(step)
 
     def teacher_logits(self, name: str) -> Path:
         """Folder of teacher logits. `name`: the teacher step's folder, or the name of the given model."""

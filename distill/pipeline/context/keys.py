@@ -56,9 +56,8 @@ class Keys:
 
     def of(self, step: Step) -> Key:
         """What a step that begins now is made from, with its name in the cache."""
-        settings = self._settings(step)
-        computed = None if settings is None else fingerprint(arithmetic(self.machine))
-        return replace(self.without_settings(step), settings=settings, arithmetic=computed)
+        settings, key = self._settings(step), self.without_settings(step)
+        return replace(key, settings=settings, arithmetic=None if settings is None else key.arithmetic)
 
     def without_settings(self, step: Step) -> Key:
         """What a step that begins now is made from besides settings, which are always the same in one run folder."""
@@ -67,6 +66,7 @@ class Keys:
             given={name: self.fingerprint(name) for name in needed(step, self.config)},
             versions=versions(),
             packages=fingerprint([source_hash(), installed(PACKAGES)]),
+            arithmetic=fingerprint(arithmetic(self.machine)),
         )
 
     def _settings(self, step: Step) -> str | None:

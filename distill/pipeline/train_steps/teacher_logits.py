@@ -22,6 +22,7 @@ from distill.data.task_types.answers import narrowed
 from distill.data.task_types.layout import SECONDS
 from distill.data.tasks import TaskData, soft_outputs_of, targets_of
 from distill.data.tokens import identity
+from distill.errors import UserError
 from distill.inference.mixture import fit, mixed
 from distill.inference.predict import in_windows, predict, window_logits
 from distill.models import families
@@ -103,7 +104,7 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
                 _logits(model, tokenizer, read_by(data, number), rows, teacher.window, runtime)
                 for number, (model, tokenizer) in enumerate(zip(models.folders[task], models.tokenizers, strict=True))
             ]
-            parts.append(mixed(data.task.kind, logits, weights))
+            parts.append(_finite(task, mixed(data.task.kind, logits, weights)))
         with atomic.writing(folder) as temporary:
             np.save(temporary / LOGITS, _joined(parts, data.task.kind.extractive), allow_pickle=False)
             np.save(temporary / ROWS, hashes, allow_pickle=False)
@@ -117,6 +118,17 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
             store.get_or_make("logits", key, label, folder, waits)
     every = np.load(folder / LOGITS, mmap_mode="r")  # vectors of many rows may not fit into memory
     return _of_rows(every, data)
+
+
+def _finite(task: str, logits: np.ndarray) -> np.ndarray:
+    """The logits [n, C] of a teacher. Raises UserError if some are not finite, such as numbers too large for fp16."""
+    wrong = ~np.isfinite(logits).all(axis=1)
+    if wrong.any():
+        raise UserError(
+            f"{task}: got outputs of the teacher that are not finite for {wrong.sum():,} of {len(wrong):,} rows; must "
+            "be finite; set precision=fp32, or give another teacher"
+        )
+    return logits
 
 
 def _key(teachers: str, tokenizers: list[Any], data: TaskData, machine: Machine) -> str:

@@ -183,7 +183,7 @@ def trim() -> None:
     for path in [path for part in folders for path in _listed(part)]:
         with suppress(OSError):  # another process may remove it too
             at = path.lstat().st_mtime
-            if _LEFT.fullmatch(path.name) and now - at > _DAY:
+            if _LEFT.fullmatch(path.name) and now - at > _DAY and not locks.is_held(path):
                 remove(path)
             elif _OURS.fullmatch(path.name) and not path.is_symlink():
                 entries.append((at, bytes_in(path), path))

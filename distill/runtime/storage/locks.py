@@ -52,6 +52,24 @@ def held(path: Path, taken: Callable[[Path], None]) -> Iterator[None]:
         lock.release()
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process on this machine holds the lock of a file. False for a folder, and for a file that stands for a
+    lock."""
+    if not path.is_file() or path.is_symlink() or path.name.endswith(TAKEN):
+        return False
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path, fallback_to_soft=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    except OSError:
+        return False
+    lock.release()
+    return False
+
+
 def left(file: Path) -> str:
     """The end of a message on a held lock. It says what to do if a killed process left the file."""
     return f"; remove {file} if a run on another machine was killed and left it" if file.name.endswith(TAKEN) else ""

@@ -40,4 +40,4 @@ def test_drawn_labels_of_queries_are_documents_of_the_batch(tmp_path: Path, monk
     # Vectors of which each query's equals that of one document, elsewhere in the batch.
     unit, order = torch.eye(8), torch.randperm(8, generator=torch.Generator().manual_seed(0))
     monkeypatch.setattr(sensitivity, "outputs_of", lambda *_: torch.cat([unit, unit[order]], dim=1))
-    assert torch.equal(sensitivity.drawn_labels(subject, {}), order.argsort())
+    assert torch.equal(sensitivity.drawn_labels(subject, {}, torch.Generator()), order.argsort())

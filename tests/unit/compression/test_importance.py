@@ -77,6 +77,22 @@ def test_unused_channels_have_score_zero(tiny_model, tiny_batch) -> None:
         assert 1 not in kept.heads[1]
 
 
+def test_a_head_that_shifts_all_choices_of_a_row_is_useless(tiny_model, tiny_batch) -> None:
+    """Its sum over the sequences of a row counts: the same row twice as two choices has the gradient 0."""
+    model = tiny_model("bert", "MultipleChoice", **SIZES | {"num_labels": 1})
+    loss = functools.partial(loss_of_kind, TASK_TYPES["multiple_choice"])
+    twice = {key: value.repeat(2, *[1] * (value.ndim - 1)) for key, value in tiny_batch.items() if key != "labels"}
+    rows = len(tiny_batch["input_ids"])
+    groups = torch.stack([torch.arange(rows), torch.arange(rows) + rows], dim=1)
+    batch = twice | {"groups": groups, "labels": torch.zeros(rows, dtype=torch.long)}
+    for scores in (taylor(model, [batch], loss), fisher(model, [batch], loss)):
+        assert scores.heads.abs().max() < 1e-6
+        assert scores.ffn.abs().max() < 1e-6
+    # Rows that share a sequence, as queries share documents, are measured by sequences.
+    shared = batch | {"groups": torch.stack([torch.arange(rows), torch.full((rows,), rows)], dim=1)}
+    assert fisher(model, [shared], loss).heads.max() > 0
+
+
 def test_batches_do_not_matter(tiny_model, tiny_batch) -> None:
     model = model_of(tiny_model, "bert")
     apart = [{key: value[row : row + 1] for key, value in tiny_batch.items()} for row in (0, 1)]

@@ -8,16 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from sklearn.metrics import log_loss
 from torch import Tensor
 
 from distill.compression.pruning.importance import SCORES, magnitude, write
 from distill.compression.pruning.reconstruct import gram_matrices
 from distill.compression.pruning.search import Shape
 from distill.compression.pruning.select_kept import mean_loss
-from distill.compression.pruning.sensitivity import LESSON, Sensitivity, Subject, cut, retrained, sensitivity
+from distill.compression.pruning.sensitivity import (
+    LESSON,
+    Sensitivity,
+    Subject,
+    _constant_loss,
+    cut,
+    retrained,
+    sensitivity,
+)
 from distill.compression.pruning.sensitivity import row_loss as loss_of_kind
 from distill.config import Prune
 from distill.data.task import Task
@@ -39,6 +49,19 @@ def rows(count: int, labels: int) -> TaskData:
 @pytest.fixture
 def given(tmp_path: Path) -> Path:
     return TINY["save"](tmp_path, "bert", "SequenceClassification", num_labels=2)
+
+
+@pytest.mark.parametrize("kind", ["classification", "multi_label", "question_answering", "multiple_choice"])
+def test_the_constant_prediction_is_the_best_that_ignores_the_texts(kind: str) -> None:
+    """scikit-learn's loss of the shares of each label; several labels of a row are predicted one by one."""
+    random = np.random.default_rng(0)
+    columns = {"multi_label": 3, "question_answering": 2}.get(kind, 1)
+    labels = np.stack([random.integers(0, 2, 40) if n else random.random(40) < 0.05 for n in range(columns)], 1) * 1
+    batch = {"input_ids": torch.zeros(40, 4), "labels": torch.from_numpy(labels.ravel())}
+    if kind == "multiple_choice":
+        batch |= {"input_ids": torch.zeros(160, 4), "groups": torch.arange(160).view(40, 4)}
+    each = [log_loss(column, np.full(40, column.mean()), labels=[0, 1]) for column in labels.T]
+    assert _constant_loss([batch]) == pytest.approx(np.mean(each), rel=1e-5)
 
 
 def subject_of(folder: Path, data: TaskData) -> Subject:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from distill.errors import UserError
 from distill.labelling import plan as plans
@@ -86,6 +87,26 @@ def test_a_process_that_fails_everywhere_ends_and_its_tries_do_not_count(tmp_pat
     with pytest.raises(UserError, match="5 units in a row"):
         works.run(work, dying, lambda unit: None, lambda line: None)
     assert (len(set(sick)), [*work.tried.iterdir()]) == (8, [])
+
+
+def test_a_unit_after_which_a_gpu_cannot_be_used_is_noted_and_ends_the_process(tmp_path: Path) -> None:
+    """The tries of other units do not fail for it."""
+    work, broken = work_of(tmp_path), list[str]()
+
+    def label(unit: plans.Unit) -> pa.Table:
+        if unit.name == "000002" or broken:
+            broken.append(unit.name)
+            raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+        return numbered(unit)
+
+    for number in range(1, 4):
+        broken.clear()
+        with pytest.raises(UserError, match="device-side assert triggered; must be labelled; after such an error no"):
+            works.run(work, label, lambda unit: None, lambda line: None)
+        assert (broken, len([*work.tried.iterdir()])) == (["000002"], number)
+    broken.clear()
+    works.run(work, label, lambda unit: None, lambda line: None)
+    assert [each["first_row"] for each in works.finish(work)] == [11]
 
 
 def test_units_in_a_row_that_fail_do_not_stop_a_process_that_can_label(tmp_path: Path) -> None:

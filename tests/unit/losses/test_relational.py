@@ -16,6 +16,7 @@ from torch import Tensor
 
 from distill import losses
 from distill.config.feature_kinds import BATCH_LOSSES
+from distill.data.task_types import ABSENT
 from distill.losses import relational
 
 Array = NDArray[np.float64]
@@ -198,6 +199,13 @@ def test_what_the_teacher_does_not_vary_is_not_compared() -> None:
     # A student that does not vary is as bad as one whose outputs have nothing to do with the teacher's.
     student, teacher = case("intra_class", torch.float32)
     assert (losses.intra_class(student[:1].expand(N, -1), teacher, temperature=1.0) == 1).all()
+
+
+def test_choices_that_a_row_does_not_have_are_no_classes() -> None:
+    student, teacher = case("intra_class")
+    expected = losses.inter_class(student[:, :4], teacher[:, :4], temperature=1.5)
+    student[:, 4:], teacher[:, 4:] = ABSENT, ABSENT
+    torch.testing.assert_close(losses.inter_class(student, teacher, temperature=1.5), expected)
 
 
 def test_of_one_column_the_outputs_are_compared() -> None:

@@ -172,6 +172,22 @@ def test_steps_are_known_by_their_files_and_what_they_were_made_from(tmp_path: P
     assert identity("1", Trained(tokens=3, seconds=1.0), replace(KEY, settings="0f")) != before
 
 
+def test_models_that_other_code_began_are_not_kept_for_other_runs(tmp_path: Path) -> None:
+    run_folder.claim(tmp_path)
+    folder, step = RunFolder(tmp_path), SimpleNamespace(folder="finetune", inputs=[], kind="train")
+    own: Any = step
+    began, now = replace(KEY, packages="before"), replace(KEY, packages="now")
+    for key, parts, mixed in ((began, False, False), (now, False, False), (now, True, False), (began, True, True)):
+        if parts:
+            (tmp_path / "finetune.state").mkdir(exist_ok=True)
+        folder.begin({"finetune": key}, [own])
+        assert folder.mixed(own) == mixed
+    folder.begin({"finetune": began}, [own])
+    assert folder.mixed(own), "in a later start too"
+    (tmp_path / "finetune.state").rmdir()  # it starts again
+    assert not folder.mixed(own)
+
+
 def test_the_scores_that_a_prune_step_measured_are_a_part_of_it(tmp_path: Path) -> None:
     """A model is cut by their mean over the tasks, which the models of single tasks need not show."""
     run_folder.claim(tmp_path)

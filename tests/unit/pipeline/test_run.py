@@ -37,7 +37,14 @@ class Run:
         config = load_config(["recipe=distilbert", f"pipeline=[{','.join(PIPELINE)}]"])
         self.plan, self.folder, self.printed = resolve(config), RunFolder(folder), list[str]()
         self.given = {"teacher": "t", "tasks": "r", "corpus": "c"}
-        machine: Any = SimpleNamespace(wait=lambda: None, main=True, log=self.printed.append)
+        machine: Any = SimpleNamespace(
+            wait=lambda: None,
+            main=True,
+            log=self.printed.append,
+            device=SimpleNamespace(type="cpu"),
+            precision="fp32",
+            fast_float32=True,
+        )
         self.keys = Keys(Config(), self.plan, machine, self.folder, {}, None, lambda name: self.given[name])
 
     def step(self, name: str) -> Step:

@@ -144,6 +144,13 @@ def test_outputs_in_a_run_folder_are_used_for_the_same_order_of_labels_alone(hom
     assert (before[:, 0] != before[:, 1]).all()
 
 
+def test_outputs_that_are_not_finite_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    label = teacher_logits._logits
+    monkeypatch.setattr(teacher_logits, "_logits", lambda *given: label(*given) * np.array([1, np.inf], np.float32))
+    with pytest.raises(UserError, match=r"outputs of the teacher that are not finite for .* set precision=fp32"):
+        logits(context(home, "second", "tasks.max_length=12"))
+
+
 def test_rows_are_labelled_by_one_of_two_jobs_at_a_time(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one waits, and takes what the first one stored."""
     times, label = list[int](), teacher_logits._logits

@@ -37,6 +37,7 @@ class Run:
         self.machine = SimpleNamespace(
             main=True, log=self.said.append, device=torch.device("cpu"), threads=threads, shared_threads=2, precision=""
         )
+        self.machine.fast_float32 = True
         self.epochs: dict[str, float] = {}
         train = Dataset.from_dict({"row": list(range(rows))})
         task = SimpleNamespace(train=train, encoded=lambda rows, *_: SimpleNamespace(lengths=[TOKENS] * len(rows)))

@@ -381,6 +381,17 @@ def test_leftovers_of_killed_runs_are_removed_after_a_day(root: Path) -> None:
     assert [path.name for path in (root / "models").iterdir()] == [f".{KEY}.2.distill-tmp"]
 
 
+def test_a_lock_that_is_held_is_no_leftover(root: Path) -> None:
+    """Of a training that takes longer than a day: another process with the same work would no longer wait for it."""
+    with store.making("models", KEY, lambda end: None):
+        (lock,) = (root / "locks").iterdir()
+        os.utime(lock, (time.time() - 86_401,) * 2)
+        cache.trim()
+        assert lock.exists()
+    cache.trim()
+    assert not lock.exists()
+
+
 def test_files_of_others_are_not_removed(root: Path, tmp_path: Path) -> None:
     """Somebody may put them into the cache, and links in it may lead to them."""
     cache.folder("models")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from distill.errors import UserError
-from distill.training.nonfinite import Guard
+from distill.training.nonfinite import Guard, restore
 
 
 @pytest.mark.parametrize("on_device", [False, True])
@@ -49,3 +49,24 @@ def test_the_batch_is_written(tmp_path: Path) -> None:
     assert str(tmp_path / "batch.npz") in str(error.value)
     with np.load(tmp_path / "batch.npz") as saved:
         assert saved["1.input_ids"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_losses_that_are_scaled_down_end_a_training_in_float16(scale: float, tmp_path: Path) -> None:
+    """Steps that were skipped here and there halved the scale until small gradients would be 0."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    guard = Guard(torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1), torch.device("cpu"), scaler)
+    if scale < 1:
+        with pytest.raises(UserError, match="in many steps until step 9, so that losses are no longer scaled up"):
+            guard.check(99, 9, [], tmp_path / "batch.npz", wait=True)
+    else:
+        guard.check(99, 9, [], tmp_path / "batch.npz", wait=True)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_training_goes_on_in_another_precision(enabled: bool) -> None:
+    """The checkpoint of one without float16 has no scale, and one without float16 needs none."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, enabled=enabled)
+    restore(scaler, {})
+    restore(scaler, torch.amp.GradScaler("cpu", init_scale=2.0).state_dict())
+    assert scaler.get_scale() == (2.0 if enabled else 1.0)

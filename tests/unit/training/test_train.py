@@ -163,6 +163,23 @@ def test_with_too_little_memory_a_step_is_computed_in_smaller_parts(
         assert torch.equal(value, weights(objective)[name]), name
 
 
+def test_the_memory_of_recorded_steps_is_freed_before_steps_are_divided(
+    models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, module = list[str](), sys.modules["distill.training.train"]
+    eager = module.gradients
+    graphs: Any = SimpleNamespace(freed=iter([True, False]).__next__)
+    monkeypatch.setattr(module, "in_arithmetic", lambda trained, *_: Limited(trained, 40, torch.OutOfMemoryError))
+    monkeypatch.setattr(module, "_print", lambda console, name, text: lines.append(text))
+    monkeypatch.setattr(module, "graphs_of", lambda *_: graphs)
+    monkeypatch.setattr(module, "gradients", lambda *given, graphs, **named: eager(*given, **named))
+    run(models(), tmp_path, batch=Batch(tokens=96))
+    assert lines == [
+        "too little memory at step 1: goes on without CUDA graphs",
+        "too little memory at step 1: goes on with batch.device_tokens=28",
+    ]
+
+
 def test_a_single_row_that_does_not_fit_into_memory_is_refused(
     models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
