@@ -253,7 +253,8 @@ def quantize(
             onnx_parity(folder, source)
         MAKE[scheme](source, folder / chosen.file, [*floats_of(own, scheme), *keep], rows)
         if tokenizer is not None:
-            record.write_quantized(folder, Path(out).name, own, tokenizer, chosen)
+            given = Path(model) if isinstance(model, str | Path) else None
+            record.write_quantized(folder, Path(out).name, own, tokenizer, chosen, given)
     return Artifact(Path(out), Path(out) / chosen.file, chosen.backend, chosen.scheme, chosen.row_by_row)
 
 

@@ -33,7 +33,7 @@ from distill.config.stages import (
     Train,
     Vocabulary,
 )
-from distill.errors import refuse
+from distill.errors import printable, refuse
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -217,7 +217,8 @@ def resolved(composed: DictConfig, overrides: Iterable[str]) -> Config:
     )
     for key, value in _leaves(plain, ""):
         if key.endswith("._target_") and isinstance(value, str) and (now := moved(value)) is not None:
-            warnings.warn(f"{key}: got {value}; is now {now}; name it so in the recipe", FutureWarning, stacklevel=2)
+            line = printable(f"{key}: got {value}; is now {now}; name it so in the recipe")
+            warnings.warn(line, FutureWarning, stacklevel=2)
             OmegaConf.update(composed, key, now)
     loaded = OmegaConf.to_object(composed)
     assert isinstance(loaded, Config)

@@ -14,14 +14,12 @@ import pyarrow as pa
 
 from distill.data.task_types import written
 from distill.data.task_types.task_type import is_list
-from distill.data.unfinished import INSIDE, PLAN
+from distill.data.unfinished import INSIDE, LARGEST, PLAN
 from distill.errors import ConfigError, UserError
 from distill.runtime.storage import atomic, file_hashes, locks
 from distill.runtime.storage.strict_json import read_json
 
 SCHEMA = 3
-LARGEST = 1 << 31
-"""Bytes of a plan: that of a billion rows of text in small units has a quarter of it."""
 
 Part = tuple[int, int, int]
 """Number of rows of a unit, and where they stand: row group and rows of it before them; first byte and end of their
@@ -170,6 +168,11 @@ def stored(folder: Path) -> Plan | None:
         ConfigError: for a folder with other files, and for one of another version.
     """
     file = folder / INSIDE / PLAN
+    if file.parent.is_symlink():
+        raise ConfigError(
+            f"label.out: got {folder}, whose {INSIDE} is a link; must be a folder, because nothing is written through "
+            "links; choose another"
+        )
     if not file.is_file():
         if folder.exists() and (not folder.is_dir() or any(path.name != INSIDE for path in folder.iterdir())):
             raise ConfigError(
@@ -190,7 +193,13 @@ def stored(folder: Path) -> Plan | None:
         raise ConfigError(
             f"label.out: got {folder}, which another version of distill has begun; must be a new folder; choose another"
         )
-    return _decoded(found)
+    try:
+        return _decoded(found)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"label.out: got {file}, which has other contents than it was written with ({str(error)[:100]}); must be "
+            "as it was; remove the folder, or choose another"
+        ) from error
 
 
 def _decoded(found: dict[str, Any]) -> Plan:
@@ -214,6 +223,7 @@ def _decoded(found: dict[str, Any]) -> Plan:
 
 def begun(folder: Path, plan: Plan, say: Callable[[str], object]) -> Plan:
     """Begin a folder of labels by a plan, unless it was begun. Returns the plan by which it was."""
+    stored(folder)
     inside = folder / INSIDE
     inside.mkdir(parents=True, exist_ok=True)
 

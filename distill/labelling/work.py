@@ -80,7 +80,7 @@ class Work:
         found = []
         for path in sorted(self.tried.glob(f"{unit.name}.*.txt")):
             with suppress(OSError):  # taken back a moment ago
-                found.append(path.read_text(encoding="utf-8"))
+                found.append(path.read_text(encoding="utf-8", errors="replace"))
         return found
 
     def open(self) -> list[Unit]:
@@ -142,7 +142,7 @@ def _is_sick(work: Work, label: Label) -> bool:
 
 def _sick(work: Work, row: list[Unit], owner: str) -> UserError:
     """The error of a process that fails everywhere, whose tries do not count."""
-    error = work.noted(row[-1], owner).read_text(encoding="utf-8")
+    error = work.noted(row[-1], owner).read_text(encoding="utf-8", errors="replace")
     for unit in row:
         work.noted(unit, owner).unlink(missing_ok=True)
     return UserError(

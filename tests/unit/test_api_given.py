@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import Tensor
 from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnswering, AutoTokenizer
 
 import distill
+from distill.config import Teacher
+from distill.deploy.export import record
 from distill.errors import ConfigError, DataError
+from distill.models import teacher
 from tests import tiny
 
 Tiny = Callable[..., Any]
@@ -189,3 +195,29 @@ def test_no_labels_and_no_pairs_of_layers(model: Any, tiny_batch: dict[str, Tens
     assert distill.DistillationLoss(student, model, [terms.Supervised(), terms.SoftTargets()])(unlabelled)[0] > 0
     with pytest.raises(ConfigError, match="layers: got 2; must be last, uniform or pairs such as"):
         distill.DistillationLoss(student, model, [terms.Hidden(layers=2)])  # type: ignore[arg-type]
+
+
+def test_the_form_of_a_folder_keeps_what_the_folder_states(tmp_path: Path) -> None:
+    """The length and the pooling of an embedder, the activation of a cross-encoder, and the record of an export."""
+    given = teacher.resolve(Teacher())
+    distill.quantize(given, "onnxruntime", out=tmp_path / "embedder")
+    library = SentenceTransformer(str(tmp_path / "embedder"))
+    assert library.max_seq_length == distill.load(tmp_path / "embedder").max_length == 256
+
+    reranker = tiny.save(tmp_path / "given", "bert", "SequenceClassification", num_labels=1, std=0.4)
+    settings = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    (reranker / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    distill.quantize(reranker, "onnxruntime", out=tmp_path / "reranker")
+    made, original = (distill.load(each, scheme="fp32") for each in (tmp_path / "reranker", reranker))
+    pair = [("a small boat", "the harbour")]
+    ours, theirs = (model.predict(pair)[0]["score"] for model in (made, original))
+    assert ours == pytest.approx(theirs)
+    assert CrossEncoder(str(tmp_path / "reranker")).predict(pair)[0] == pytest.approx(theirs)
+
+    stated = record.read(tmp_path / "reranker")
+    assert stated is not None
+    record.write(tmp_path / "reranker", replace(stated, threshold=0.3, max_length=20, columns=("query", "body")))
+    distill.quantize(tmp_path / "reranker", "onnxruntime", out=tmp_path / "again")
+    again = record.read(tmp_path / "again")
+    assert again is not None
+    assert (again.threshold, again.max_length, again.columns) == (0.3, 20, ("query", "body"))

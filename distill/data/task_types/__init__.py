@@ -24,6 +24,7 @@ from distill.data.task_types.task_type import (
     targets_in,
 )
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
+from distill.errors import ConfigError
 from distill.models.families.record import ABSENT, TEXTS
 from distill.runtime import outside
 
@@ -69,9 +70,17 @@ def kind_of_model(problem: str | None, outputs: int, architecture: str = TEXTS) 
 
     As in transformers, a model of texts with one output is a regression, unless its `problem_type` is for several
     labels. It then has one label, and the sigmoid of the output is its probability.
+
+    Raises:
+        ConfigError: for a regression with several outputs.
     """
     if architecture != TEXTS:
         return next(task_type for task_type in TASK_TYPES.values() if task_type.architecture == architecture)
     if problem == MULTI_LABEL.problem:
         return MULTI_LABEL
+    if problem == REGRESSION.problem and outputs > 1:
+        raise ConfigError(
+            f"problem_type: got {problem} with {outputs} outputs; must be one, because several numbers for a text are "
+            "no task here; give a model with one output"
+        )
     return REGRESSION if outputs == 1 else CLASSIFICATION

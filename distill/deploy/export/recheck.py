@@ -86,8 +86,11 @@ def read(folder: Path) -> Check | None:
         raise DataError(
             f"{folder / FILE}: got {problem}; must be the file of the export; copy the folder again"
         ) from error
-    if ids.ndim != 2 or (ids < 0).any():
-        raise DataError(f"{folder / FILE}: got rows {ids.shape}; must be lists of token ids; copy the folder again")
+    if ids.ndim != 2 or (ids < 0).any() or len(ids) > ROWS or ids.shape[1] > LENGTH:
+        raise DataError(
+            f"{folder / FILE}: got rows {ids.shape}; must be at most {ROWS} lists of at most {LENGTH} token ids; copy "
+            "the folder again"
+        )
     return Check(ids, stored)
 
 

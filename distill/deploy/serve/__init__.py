@@ -27,12 +27,12 @@ from distill.deploy.export.sample import ALL, WEIGHTS, content_of, hashed
 from distill.deploy.serve import tokens
 from distill.deploy.serve.heads import Head, Heads
 from distill.deploy.serve.model import Model
-from distill.errors import ConfigError, DataError
+from distill.errors import ConfigError, DataError, printable
 from distill.inference.runners import FLOATS, Batch, Run, by_row
 from distill.inference.runners import load as load_runner
 from distill.models.families import sentence, vectors
 from distill.models.families.head import without_defaults
-from distill.models.families.weights import check_inside, tensors_of
+from distill.models.families.weights import check_artifact, tensors_of
 from distill.models.readable import readable
 from distill.runtime import quoting
 from distill.runtime.cores import cores
@@ -46,7 +46,7 @@ SHORTEST = 8
 
 
 def _warn(line: str) -> None:
-    warnings.warn(line, stacklevel=4)
+    warnings.warn(printable(line), stacklevel=4)
 
 
 def load(
@@ -241,8 +241,10 @@ def _check_processor(folder: Path, entry: Entry, run: Run, proved_on: str | None
         return
     from distill.deploy.export import recheck
 
-    if (problem := recheck.problem(folder, entry.name, run, proved_on, here)) is not None:
-        warnings.warn(problem, stacklevel=4)
+    with readable(folder / recheck.FILE, "the file of the export; copy the folder again"):
+        problem = recheck.problem(folder, entry.name, run, proved_on, here)
+    if problem is not None:
+        warnings.warn(printable(problem), stacklevel=4)
 
 
 def chosen(
@@ -364,9 +366,7 @@ def _length(stored: int, asked: int | None, most: int) -> int:
 
 def _runner(folder: Path, entry: Entry, device: str, threads: int) -> Run:
     path = folder / entry.path
-    own = path if path.is_dir() else path.parent
-    for file in (path, *(own.iterdir() if own != folder and own.is_dir() else ())):
-        check_inside(folder, file)
+    check_artifact(folder, path, BACKENDS[entry.backend].loads == "transformers")
     if not path.exists() or not (path.is_dir() or path.is_file()):
         raise DataError(f"{path}: got no such file; must be the artifact {entry.name}; copy the folder again")
     if BACKENDS[entry.backend].loads == "transformers":

@@ -30,6 +30,10 @@ UNMERGEABLE = ("PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING", "MULTITASK_PROMPT_T
 
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 OTHER_FRAMEWORKS = {"tf_model.h5": "TensorFlow", "tf_model.h5.index.json": "TensorFlow", "flax_model.msgpack": "Flax"}
+_BESIDE = ("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "[0-9]*_*")
+"""Files and folders of sentence-transformers beside a model: how it makes a vector, and with which prompts."""
+_GRAPHS = ("*.onnx", "*/*.onnx", "*.xml", "*/*.xml")
+"""Files of ONNX and of OpenVINO."""
 HEADS = ("model_head.pkl", "model_head.joblib", "config_setfit.json")
 """Files of SetFit, whose models have a head that is pickled, which can run code when it is loaded."""
 
@@ -99,10 +103,16 @@ def _merging(folder: Path, settings: dict[str, Any], base: Any) -> str:
     labels = "" if outputs is None else f", num_labels={outputs}"
     own = any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt", "tokenizer_config.json"))
     tokenizer = source if own or not base else str(base)
+    lasting = [path.name for pattern in _BESIDE for path in sorted(folder.glob(pattern))]
+    beside = (
+        f"; import shutil; from pathlib import Path as P; [shutil.copytree(p, P({target!r}, p.name)) if p.is_dir() "
+        f"else shutil.copy(p, {target!r}) for p in map(P({source!r}).joinpath, {lasting!r})]"
+    )
     return (
         f"from peft import {name} as M; from transformers import AutoTokenizer as T; "
         f"M.from_pretrained({source!r}{labels}).merge_and_unload().save_pretrained({target!r}); "
         f"T.from_pretrained({tokenizer!r}).save_pretrained({target!r})"
+        f"{beside if lasting else ''}"
     )
 
 
@@ -151,6 +161,11 @@ def check_formats(folder: Path, has_weights: bool) -> None:
         raise DataError(
             f"{folder}: got no *.safetensors, but {PICKLED[0]}, which is pickled and could run code; must contain the "
             f"model's weights as safetensors; if you trust who made it, convert it with {python(program)}"
+        )
+    if graphs := [path for pattern in _GRAPHS for path in sorted(folder.glob(pattern))]:
+        raise DataError(
+            f"{folder}: got no *.safetensors, but {graphs[0].relative_to(folder)}, which has no weights that can be "
+            "trained; must be a float model; give the folder that this file was made from"
         )
     for name, library in OTHER_FRAMEWORKS.items():
         if (folder / name).is_file():

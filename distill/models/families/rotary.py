@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from distill.models.families.record import ANSWERS, CHOICES, Arguments, Family, Layer, scaled_dot_product
+from distill.models.families.record import (
+    ANSWERS,
+    CHOICES,
+    Arguments,
+    Family,
+    Layer,
+    position_table,
+    scaled_dot_product,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -75,8 +83,15 @@ ULTRABERT = replace(
 """dmis-lab/UltraBERT-150M: EuroBERT with local and global layers, and another language-model head. Its published names
 are changed one by one, also while it is quantized."""
 
+
+def _stated_length(config: Any) -> int:
+    """Maximum length: rotary positions have no table, and published models state the longer one as n_positions."""
+    return max(position_table(config), int(getattr(config, "n_positions", None) or 0))
+
+
 NOMIC_BERT = Family(
     name="nomic_bert",
+    max_length=_stated_length,
     encoder="nomic_bert",
     layers="layers",
     layer=_AFTER,

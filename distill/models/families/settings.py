@@ -75,7 +75,8 @@ ATTENTION = ("attn_implementation", "_attn_implementation")
 """Settings by which transformers would compute attention in code of another package, or of the hub."""
 OWN = (None, "eager", "sdpa")
 """The values that are code of torch and transformers alone."""
-MOST = {"num_labels": 50_000, "num_hidden_layers": 500, "num_layers": 500, "n_layer": 500}
+_LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
+MOST = {"num_labels": 50_000, "num_decoder_layers": 500, "num_hidden_groups": 500} | dict.fromkeys(_LAYERS, 500)
 """Setting -> its largest value. transformers takes minutes and much memory for larger ones, before it reads weights."""
 
 

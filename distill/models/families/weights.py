@@ -59,11 +59,12 @@ def config_of(folder: str | Path) -> dict[str, Any]:
             f"{folder}: got files that cannot be loaded ({CONFIG}: {error}); must be the settings of a model; save it "
             "again with save_pretrained"
         ) from error
-    if "transformers_weights" in content:
-        raise DataError(
-            f"{file}: got transformers_weights {content['transformers_weights']!r}; must name no other file than "
-            f"{WEIGHTS}; save the model again with save_pretrained"
-        )
+    for name in ("transformers_weights", "configuration_files", "attribute_map"):
+        if name in content:
+            raise DataError(
+                f"{file}: got {name} {content[name]!r}; must have no such setting, because other files or settings "
+                "would be read than those that are checked; save the model again with save_pretrained"
+            )
     check_settings(file, content)
     return content
 
@@ -147,6 +148,21 @@ def check_links(folder: str | Path) -> None:
                 check_inside(Path(folder), file)
                 if file.suffix not in _WEIGHTS:
                     check_size(file)
+
+
+def check_artifact(folder: Path, path: Path, model: bool) -> None:
+    """Raise DataError for a file of an artifact that is a link out of its folder, a pipe or a device.
+
+    Args:
+        path: a file, or a folder.
+        model: whether transformers loads it. It reads files of its own folder alone, which are checked then.
+    """
+    own = path if path.is_dir() else path.parent
+    others = own.rglob("*") if own != folder else () if model else folder.iterdir()
+    for file in (path, *others):
+        check_inside(folder, file)
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise DataError(f"{file}: got a device or a pipe; must be a file; copy the folder again")
 
 
 @contextmanager

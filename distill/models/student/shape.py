@@ -59,6 +59,9 @@ def _set_followers(config: Any, teacher: Any) -> None:
         config.pooler_hidden_size = config.hidden_size
     if getattr(config, "prediction_head_size", None) == teacher.hidden_size:  # of the same channels
         config.prediction_head_size = config.hidden_size
+    own = config.model_type.startswith("deberta")  # others project narrower embeddings
+    if own and getattr(config, "embedding_size", None) == teacher.hidden_size:
+        config.embedding_size = config.hidden_size
     for name in ("attention_head_size", "head_dim"):
         if getattr(config, name, None) is not None:
             setattr(config, name, config.hidden_size // config.num_attention_heads)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from distill.errors import ConfigError
 from distill.models import families
 from distill.models.families.record import Layer
 from distill.models.student.shape import projects
@@ -55,6 +56,13 @@ def _selected(model: Any, layers: Sequence[int]) -> dict[str, Tensor]:
     """The teacher's state dict with the chosen layers renumbered and the others left out. Shared layers stay shared."""
     record = families.family_of(model)
     if record.shared_layers:
+        depth, groups = families.depth(model), getattr(model.config, "num_hidden_groups", 1)
+        if groups > 1 and list(layers) != list(range(depth)):
+            raise ConfigError(
+                f"student.layers: got {len(layers)} of {depth} layers, whose weights are in {groups} groups "
+                "(num_hidden_groups); must be all, because a layer of a model with another depth has those of another "
+                "group; use another model"
+            )
         return dict(model.state_dict())
     prefix = f"{record.encoder}.{record.layers}."
     new = {old: number for number, old in enumerate(layers)}

@@ -35,15 +35,23 @@ def check_weights(path: str | Path) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence transformers' progress bars and its warnings about missing heads, which the callers handle."""
+    """Silence transformers' progress bars and its warnings about missing heads, which the callers handle, and its
+    question whether to run code of a folder, which is answered with no."""
+    from transformers import dynamic_module_utils
     from transformers.utils import logging
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level, bars, wait = (
+        logging.get_verbosity(),
+        logging.is_progress_bar_enabled(),
+        dynamic_module_utils.TIME_OUT_REMOTE_CODE,
+    )
     logging.set_verbosity(logging.CRITICAL)
     logging.disable_progress_bar()
+    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
     try:
         yield
     finally:
+        dynamic_module_utils.TIME_OUT_REMOTE_CODE = wait
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()

@@ -79,9 +79,11 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
 def licence(path: str | Path) -> dict[str, str]:
     """The fields license, license_name and license_link of the model card in a folder, if it has them."""
     file = Path(path) / CARD
+    if not file.is_file():  # nor a pipe, which would be waited for
+        return {}
     try:
         with file.open(encoding="utf-8-sig") as opened:
-            front = _FRONT.match(opened.read(_READ)) if file.is_file() else None
+            front = _FRONT.match(opened.read(_READ))
         # Only these lines are parsed: a card may have thousands of results, or be made to take long.
         lines = "" if front is None else "".join(found[0] for found in _LICENCE.finditer(f"{front[1]}\n"))
         card = yaml.safe_load(lines[:_LONGEST]) or {}

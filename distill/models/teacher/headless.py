@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from distill.models.families.head import HEADS, architecture_in
 from distill.models.families.record import VECTORS
 from distill.models.families.records import FAMILIES
+from distill.models.families.sentence import of_cross_encoder
 from distill.models.families.weights import check_inside
 from distill.models.teacher.files import stored_except
 from distill.models.teacher.folders import FILES
@@ -18,6 +19,8 @@ from distill.runtime.storage import atomic, run_folder
 
 OF_HEAD = ("id2label", "label2id", "num_labels", "problem_type", "architectures")
 """Keys of a config that describe a head."""
+OF_EMBEDDER = ("modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
+"""Files of sentence-transformers."""
 
 
 def without_head(folder: str, target: Path, content: str) -> str:
@@ -40,9 +43,12 @@ def without_head(folder: str, target: Path, content: str) -> str:
     record = FAMILIES.get(str(config.get("model_type")))
     starts = {"", record.outer if record else ""}
     last = {f"{s}{name}.{part}" for s in starts for name in HEADS[str(architecture)] for part in ("weight", "bias")}
+    # Left from the embedder whose folder it was saved over; a cross-encoder has such a file of its own.
+    embedded = (source / OF_EMBEDDER[0]).is_file() and not of_cross_encoder(source)
     with atomic.writing(target) as temporary:
         for file in {file for pattern in FILES for file in source.glob(pattern)}:
-            if "safetensors" not in file.name and file.name != run_folder.MANIFEST:
+            of_embedder = embedded and any(file.match(pattern) for pattern in OF_EMBEDDER)
+            if "safetensors" not in file.name and file.name != run_folder.MANIFEST and not of_embedder:
                 check_inside(source, file)
                 shutil.copy(file, temporary)
         atomic.write_json(temporary / "config.json", {k: v for k, v in config.items() if k not in OF_HEAD})

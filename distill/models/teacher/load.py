@@ -14,17 +14,19 @@ from distill.models.families.record import TEXTS, position_table_after_padding
 from distill.models.families.settings import own_code
 from distill.models.families.weights import CONFIG, check_links, config_of
 from distill.models.readable import readable
+from distill.models.teacher import tokenizer_settings
+from distill.models.teacher.as_written import as_written
 from distill.models.teacher.embedder import lower_cased
 from distill.models.teacher.files import quiet, stored
-from distill.models.teacher.whole import load_whole
+from distill.models.teacher.whole import load_whole, without_more_outputs
 
 SENTENCE_PIECES = ("spm.model", "spiece.model", "sentencepiece.bpe.model")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCE_PIECES)
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """The tokenizer of a folder, without the truncation and padding that its files may switch on. It lower-cases texts
-    if sentence-transformers does.
+    """The tokenizer of a folder as its tokenizer.json says, without the truncation and padding that its files may
+    switch on. It lower-cases texts if sentence-transformers does.
 
     Truncation and padding would silently bring every text to one length. They stay off when the tokenizer is saved
     again.
@@ -42,6 +44,7 @@ def load_tokenizer(path: str | Path) -> Any:
         )
     check_links(path)
     with readable(path), quiet():
+        tokenizer_settings.check(path)
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
         except (ImportError, ValueError) as error:
@@ -53,6 +56,7 @@ def load_tokenizer(path: str | Path) -> Any:
                 "of the library tokenizers (tokenizer.json), which counts the characters of tokens; choose a model "
                 "with such a tokenizer"
             )
+        tokenizer = as_written(path, tokenizer)
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
         for texts in (("a",), ("a", "a")):  # with a damaged file, only the use of a part may fail
@@ -154,7 +158,7 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
         ConfigError: about the setting `key`, for a model of an unknown family.
         DataError: for a config that cannot be loaded.
     """
-    from transformers import CONFIG_MAPPING, AutoConfig
+    from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
     stated = config_of(path)
     if not (kind := str(stated.get("model_type") or "")):
@@ -169,8 +173,12 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
             f"{key}: got {path}, a model of type {kind}, for which transformers has no class{others}; must be of one "
             f"of the types {', '.join(families.FAMILIES)}; choose such a model, or files of this one in such a type"
         )
+    # transformers would set it, and call it when the model is saved.
+    if methods := sorted(name for name in stated if callable(getattr(PreTrainedConfig, name, None))):
+        raise DataError(f"{Path(path) / CONFIG}: got {methods[0]}, which is a method and no setting; remove it")
     with readable(path), quiet():
         loaded = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+        without_more_outputs(loaded)
         families.family_of(loaded, key)
         families.check_head_size(loaded, key)
     if getattr(loaded, "inner_group_num", 1) != 1:

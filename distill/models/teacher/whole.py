@@ -74,6 +74,7 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
         except RuntimeError as error:
             raise _misshapen(auto, path, stored, settings, error) from error
     model.config.return_dict = True  # tuples have no names
+    without_more_outputs(model.config)
     missing, unused = set(info["missing_keys"]), set(info["unexpected_keys"])
     # transformers loads the encoder alone of an embedder.
     part = model.encoder if architecture_of(names_of_class(model)) == VECTORS else model
@@ -94,6 +95,12 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
         _check_formats(path, stored, unused)
         _check_numbers(path, model)
     return model, missing, {*unused, *(name for name in stored if BUFFERS.search(name))}
+
+
+def without_more_outputs(config: Any) -> None:
+    """Switch off the outputs of all layers, which a config may ask for. A model that outputs attention cannot be saved
+    with a fused kernel, and an ONNX file would have further outputs."""
+    config.output_attentions = config.output_hidden_states = False
 
 
 def _incomplete(path: str | Path, model: Any, missing: Sequence[str], strange: Sequence[str]) -> DataError:

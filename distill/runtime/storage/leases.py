@@ -164,12 +164,17 @@ class Leases:
         return f"{self.owner} {secrets.token_hex(8)} {self.seconds:.3f}\n".encode()
 
 
+LONGEST = 86_400.0
+"""Most seconds that a lease may state."""
+
+
 def _lasts(content: bytes, otherwise: float) -> float:
     """The seconds that a lease states; `otherwise` for one that its owner had not written when it ended."""
     try:
-        return float(content.split()[2])
+        seconds = float(content.split()[2])
     except (IndexError, ValueError):
         return otherwise
+    return seconds if 0 < seconds <= LONGEST else otherwise
 
 
 def _away(error: OSError) -> bool:

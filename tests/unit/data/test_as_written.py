@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,17 @@ def test_labels_that_are_not_finished_are_said(tmp_path: Path) -> None:
         assert all(f"only {number} of 3 files of labels are in {tmp_path}" in line for line in said)
         pq.write_table(pa.table({"text": [rows]}), tmp_path / f"{number}.parquet")
     assert files.read(str(tmp_path / "*.parquet"), "tasks.train").notes == ()
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "[]", '{"sources": 3}', None])
+def test_a_file_of_labels_that_is_none_does_not_hold_up_the_rows_beside_it(content: str | None, tmp_path: Path) -> None:
+    (tmp_path / INSIDE).mkdir()
+    if content is None:
+        os.mkfifo(tmp_path / INSIDE / PLAN)
+    else:
+        (tmp_path / INSIDE / PLAN).write_text(content)
+    (tmp_path / "rows.csv").write_text("text,label\na,b\n")
+    assert files.read(str(tmp_path / "rows.csv"), "tasks.train").notes == ()
 
 
 @pytest.mark.parametrize("share", [0.012, 0.1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Callable
@@ -91,7 +92,39 @@ def test_float_artifacts_are_not_checked(copy: Path) -> None:
         serve.load(copy, scheme="int8")
 
 
-@pytest.mark.parametrize("content", [{}, {"rows": [[-1]], "outputs": {}}, {"rows": [[1], [1, 2]], "outputs": {}}, []])
+def test_a_strangers_file_reaches_neither_the_terminal_nor_the_runtime(copy: Path) -> None:
+    overflow(copy / "model_int8.onnx")
+    proved(copy, "avx2 \x1b]0;owned\x07")
+    with pytest.warns(UserWarning, match="differs on this processor") as caught:
+        serve.load(copy, scheme="int8")
+    assert "\x1b" not in str(caught[0].message)
+    (copy / recheck.FILE).write_text(json.dumps({"rows": [[999_999_999]], "outputs": {NAME: [0.0]}}))
+    with pytest.raises(DataError, match=r"check\.json: got files that cannot be loaded"):
+        serve.load(copy, scheme="int8")
+
+
+@pytest.mark.parametrize("place", ["openvino/openvino_model.bin", "openvino/deep/part.bin"])
+def test_a_pipe_in_an_artifact_is_refused(place: str, copy: Path) -> None:
+    (copy / place).parent.mkdir(parents=True)
+    (copy / "openvino" / "openvino_model.xml").touch()
+    os.mkfifo(copy / place)
+    entries = (Entry("openvino", "int8", "openvino"),)
+    write(copy, Record("t", TASK_TYPES["classification"], ("boat", "baker"), ("body",), 40, entries))
+    with pytest.raises(DataError, match="got a device or a pipe; must be a file"):
+        serve.load(copy)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"rows": [[-1]], "outputs": {}},
+        {"rows": [[1], [1, 2]], "outputs": {}},
+        {"rows": [[1]] * 17, "outputs": {}},
+        {"rows": [[1] * 25], "outputs": {}},
+        [],
+    ],
+)
 def test_a_damaged_file_is_refused(content: object, tmp_path: Path) -> None:
     (tmp_path / recheck.FILE).write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"copy the folder again"):

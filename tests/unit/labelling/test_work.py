@@ -207,6 +207,22 @@ def test_a_plan_that_cannot_be_read_is_refused_in_one_line(content: str, tmp_pat
         plans.stored(tmp_path)
 
 
+def test_a_plan_of_others_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a" / plans.INSIDE).mkdir(parents=True)
+    (tmp_path / "a" / plans.INSIDE / plans.PLAN).write_text('{"schema": 3}')
+    with pytest.raises(UserError, match=r"plan\.json, which has other contents than it was written with"):
+        plans.stored(tmp_path / "a")
+    work = work_of(tmp_path / "b")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / plans.INSIDE).symlink_to(tmp_path / "a")
+    with pytest.raises(UserError, match="is a link; must be a folder, because nothing is written through links"):
+        plans.begun(tmp_path / "c", work.plan, print)
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {plans.INSIDE}
+    work.note(work.plan.units[0], "x", "y")
+    work.noted(work.plan.units[0], "x").write_bytes(b"\xff")
+    assert work.errors(work.plan.units[0]) == ["\ufffd"]
+
+
 def test_a_plan_of_any_size_is_read_again(tmp_path: Path) -> None:
     """The limit that holds for files of strangers is 8 MiB."""
     columns = plans.Columns(text=("text",), label="label", soft="soft")

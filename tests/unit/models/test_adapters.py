@@ -62,11 +62,20 @@ def test_an_adapter_is_refused_with_the_command_that_merges_it(tokenizer: str, t
     message = refusal(folder)
     assert message.startswith(f"{folder / 'adapter_config.json'}: got an adapter of peft, trained on {base};")
     command = message.partition("; merge it with ")[2]
+    if tokenizer == "adapter":  # of a cross-encoder, which states there what makes its scores
+        settings = '{"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity"}'
+        (folder / "config_sentence_transformers.json").write_text(settings)
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text("{}")
+        command = refusal(folder).partition("; merge it with ")[2]
     if tokenizer == "base":  # through a shell, as a user types it
         subprocess.run(["bash", "-c", f'python() {{ {sys.executable} "$@"; }}; {command}'], check=True)
     else:
         exec(shlex.split(command)[2], {})
     merged = tmp_path / "my adapter-merged"
+    beside = [merged / name for name in ("config_sentence_transformers.json", "1_Pooling/config.json")]
+    assert [path.exists() for path in beside] == [tokenizer == "adapter"] * 2
+    beside[0].unlink(missing_ok=True)  # the rest is that of a classifier
     head = stored_head(merged)
     assert head is not None
     assert head.outputs == 3

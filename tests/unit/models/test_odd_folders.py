@@ -19,6 +19,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
+import distill
 from distill.data.task import task_of_model
 from distill.deploy import serve
 from distill.deploy.export.record import Entry, located, of_task, write
@@ -176,6 +177,13 @@ def test_a_model_that_returns_tuples_is_read_as_any_other(tmp_path: Path) -> Non
     [
         ({"num_labels": 2_000_000}, "got num_labels 2,000,000; must be at most 50,000"),
         ({"num_hidden_layers": 4_000}, "got num_hidden_layers 4,000; must be at most 500"),
+        *(
+            ({name: 400_000}, f"got {name} 400,000; must be at most 500")
+            for name in ("n_layers", "encoder_layers", "decoder_layers", "num_decoder_layers", "num_hidden_groups")
+        ),
+        ({"configuration_files": ["config.4.0.0.json"]}, "got configuration_files .*; must have no such setting"),
+        ({"attribute_map": {"num_labels": "x"}, "x": 9}, "got attribute_map .*; must have no such setting"),
+        ({"transformers_weights": "other.safetensors"}, "got transformers_weights .*; must have no such setting"),
         ({"attn_implementation": "kernels-community/flash-attn2"}, "must be eager or sdpa"),
         ({"_attn_implementation": "flash_attention_2"}, "must be eager or sdpa"),
     ],
@@ -191,6 +199,46 @@ def test_settings_that_transformers_obeys_before_it_reads_weights(
     with pytest.raises(DataError, match=message):
         teacher.read_config(folder)
     assert time.monotonic() - began < 5
+
+
+def test_a_model_whose_config_asks_for_all_layers_is_the_same_model(
+    tmp_path: Path,
+) -> None:
+    """It can be saved, which transformers refuses with a fused kernel."""
+    plain, folder = saved(tmp_path / "plain"), saved(tmp_path / "m")
+    change(folder / "config.json", output_attentions=True, output_hidden_states=True)
+    model = teacher.load_classifier(folder, 3)
+    model.save_pretrained(tmp_path / "again")
+    np.testing.assert_array_equal(serve.load(folder).outputs(SENTENCES), serve.load(plain).outputs(SENTENCES))
+    student_config = teacher.read_config(folder)
+    assert not (student_config.output_attentions)
+    assert not (student_config.output_hidden_states)
+
+
+def test_a_setting_that_hides_a_method_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "m")
+    change(folder / "config.json", save_pretrained=0)
+    with pytest.raises(DataError, match="got save_pretrained, which is a method and no setting; remove it"):
+        teacher.read_config(folder)
+
+
+@pytest.mark.parametrize("file", ["onnx/model.onnx", "model.onnx", "openvino_model.xml"])
+def test_a_folder_with_a_graph_alone_is_refused_by_its_name(file: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "m")
+    (folder / "model.safetensors").unlink()
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).touch()
+    with pytest.raises(DataError, match=f"but {file}, which has no weights that can be trained; must be a float model"):
+        teacher.load_classifier(folder, 3)
+
+
+def test_a_regression_of_several_numbers_is_no_classification() -> None:
+    model = TINY["model"]("bert", "SequenceClassification", num_labels=3, problem_type="regression")
+    message = "problem_type: got regression with 3 outputs; must be one"
+    with pytest.raises(ConfigError, match=message):
+        task_of_model("rows", model.config, TEXTS)
+    with pytest.raises(ConfigError, match=message):
+        distill.DistillationLoss(model, model, [distill.terms.SoftTargets()])
 
 
 # ---- exported folders
@@ -259,7 +307,7 @@ def test_an_artifact_is_a_file_in_the_folder(kind: str, exported: Path, tmp_path
     else:
         file.unlink()
         os.mkfifo(file)
-    with pytest.raises(DataError, match="outside of the model's folder" if kind == "link" else "got no such file"):
+    with pytest.raises(DataError, match=r"outside of the model's folder|got no such file|got a device or a pipe"):
         serve.load(exported)
 
 

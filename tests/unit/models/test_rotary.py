@@ -51,6 +51,14 @@ def test_heads_in_groups_stay_together(tiny_model) -> None:
     assert (made.config.num_attention_heads, made.config.num_key_value_heads) == (2, 1)
 
 
+def test_the_longer_of_two_stated_lengths_counts(tiny_model) -> None:
+    """As sentence-transformers reads such a folder: rotary positions have no table."""
+    config = tiny_model("nomic_bert", "SequenceClassification", max_position_embeddings=32).config
+    assert families.max_length(config) == 32
+    config.n_positions = 128
+    assert families.max_length(config) == 128
+
+
 @pytest.mark.parametrize("name", ["eurobert", "nomic_bert"])
 def test_a_stated_size_of_heads_follows_the_width(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, "SequenceClassification")

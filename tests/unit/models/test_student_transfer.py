@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import distill
 from distill.errors import ConfigError
 from distill.models import families, student
 from distill.models.student.transfer import evenly
@@ -66,6 +67,14 @@ def test_ernies_task_embedding_is_added_to_the_positions(tiny_model, tiny_batch)
     built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=3, family="bert").eval()
     real = batch["attention_mask"].bool()
     assert_close(*(families.encode(model, batch)[real] for model in (built, teacher)))
+
+
+def test_layers_of_groups_are_not_cut(tiny_model) -> None:
+    """ALBERT's number of layers decides which group's weights each of them has."""
+    model = tiny_model("albert", "SequenceClassification", layers=4, num_hidden_groups=2)
+    with pytest.raises(ConfigError, match=r"got 2 of 4 layers, whose weights are in 2 groups .* use another model"):
+        distill.student(model, layers=[0, 1])
+    assert distill.student(model, layers=[0, 1, 2, 3]).config.num_hidden_layers == 4
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPED if name != "albert"])

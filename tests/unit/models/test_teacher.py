@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -414,6 +415,22 @@ def test_licence_of_a_model_card(tmp_path: Path, card: str | None, licence: dict
     if card is not None:
         (tmp_path / "README.md").write_text(card)
     assert teacher.licence(tmp_path) == licence
+
+
+def test_a_pipe_in_place_of_a_card_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "README.md")
+    assert teacher.licence(tmp_path) == {}
+
+
+def test_a_classifier_over_the_folder_of_an_embedder_gets_a_new_head(tmp_path: Path) -> None:
+    """The files of the embedder that it was saved over say nothing about it."""
+    folder = TINY["save"](tmp_path / "given", "bert", "SequenceClassification", num_labels=3)
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    modules.append({"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16}')
+    headless = teacher.without_head(str(folder), tmp_path / "headless", "a")
+    assert stored_head(headless) is None
 
 
 def test_licence_of_the_embedded_teacher() -> None:

@@ -82,12 +82,14 @@ def test_the_time_is_that_of_the_lease(tmp_path: Path, later: list[float]) -> No
     assert hasty.take("a") is None
     later.append(150)
     assert hasty.take("a") == "expired"
-    (tmp_path / "b").write_bytes(b"")  # its owner ended before it wrote it
-    assert hasty.take("b") is None
-    later.append(1)
-    assert hasty.take("b") is None
-    later.append(1)
-    assert hasty.take("b") == "expired"
+    for content in (b"", b"x y inf", b"x y -1", b"x y 1e9"):  # its owner ended before it wrote it, or it is no lease
+        (tmp_path / "b").write_bytes(content)
+        assert hasty.take("b") is None
+        later.append(1)
+        assert hasty.take("b") is None
+        later.append(1)
+        assert hasty.take("b") == "expired"
+        (tmp_path / "b").unlink()
 
 
 def test_a_lease_is_renewed_in_place(tmp_path: Path) -> None:
