@@ -171,13 +171,13 @@ def _choices(settings: config.Task, table: pa.Table, head: Head | None, key: str
     if settings.choices is not None:
         return tuple(_present(str(name), table, f"{key}.choices", file) for name in as_list(settings.choices))
     others = table.drop_columns([name for name in table.column_names if name in named_columns(settings)])
-    lists = [name for name in others.column_names if is_choices(others[name].type)]
-    usual = _usual(others.select(lists), CHOICES, set())
+    usual = _usual(others.select([n for n in others.column_names if is_choices(others[n].type)]), CHOICES, set())
     names = others.column_names if settings.kind else [n for n in others.column_names if is_text(others[n].type)]
     found = (usual,) if usual is not None else tuple(numbered(names))
     wanted = settings.kind is not None or (head is not None and head.architecture == MULTIPLE_CHOICE.architecture)
     label = settings.label if settings.label is not None else _usual(others, ANSWERS, {*found})
-    if found and (wanted or (isinstance(label, str) and label in table.column_names and fits(table, found, label))):
+    asked = any(is_text(table[n].type) for n in table.column_names if n not in (*found, label))
+    if found and (wanted or (asked and label in table.column_names and fits(table, found, str(label)))):
         return found
     if wanted:
         raise ConfigError(

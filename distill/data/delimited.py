@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 
 import pyarrow as pa
 
@@ -72,9 +72,13 @@ def batches(text: io.TextIOWrapper, name: str, usual: str | None, given: str | N
         first = next(records, [])
         if len(first) > 1 and all(_RULE.fullmatch(value.strip()) for value in first):
             first = next(records, [])
-        records = chain([first] * bool(first), records)
-        if len(first) == len(header) + 1 and header[0] and re.fullmatch("[0-9]{1,9}", first[0]):
-            header = ["", *header]  # of R, whose column of row names has none
+        peeked = [first] * bool(first) + list(islice(records, _PEEKED))
+        records = chain(peeked, records)
+        if len(first) == len(header) + 1 and header[0]:
+            if all(len(each) == len(first) and not each[-1] for each in peeked):
+                header = [*header, ""]  # a separator ends each row, and not the header
+            elif re.fullmatch("[0-9]{1,9}", first[0]):
+                header = ["", *header]  # of R, whose column of row names has none
         rest = _of_width(_without_header(records, header, name), len(header), name)
         filled = len(header) - next((n for n, column in enumerate(reversed(header)) if column), 0)
         if 0 < filled < len(header):
@@ -94,6 +98,10 @@ def batches(text: io.TextIOWrapper, name: str, usual: str | None, given: str | N
             empty = False
     if empty:
         raise no_rows(name)
+
+
+_PEEKED = 1000
+"""Rows that are read before it is decided what the first value without a name is."""
 
 
 def _without_na(values: Sequence[str]) -> list[str | None]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.task_types.task_type import distinct
 from distill.data.task_types.written import names as label_names
+from distill.data.task_types.written import whole
 from distill.models.families.head import Head
 
 
@@ -20,7 +21,7 @@ def flags_of(head: Head | None, table: pa.Table) -> list[str]:
         return []
     accepts = TASK_TYPES["classification"].accepts
     columns = [table[name] for name in names]
-    given = [{each.lower() for each in distinct(label_names(c))} if accepts(c.type) else {""} for c in columns]
+    given = [{each.lower() for each in distinct(whole(label_names(c)))} if accepts(c.type) else {""} for c in columns]
     return names if all(values and values <= {"0", "1", "true", "false"} for values in given) else []
 
 
@@ -33,5 +34,5 @@ def flag_of(table: pa.Table, label: Sequence[str], task_type: TaskType, head: He
     column = table[label[0]]
     if not TASK_TYPES["classification"].accepts(column.type):
         return ""
-    found = {value.lower() for value in distinct(label_names(column))}
+    found = {value.lower() for value in distinct(whole(label_names(column)))}
     return (head.labels or ("LABEL_0",))[0] if found and found <= {"0", "1", "true", "false"} else ""

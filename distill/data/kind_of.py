@@ -14,8 +14,9 @@ from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.task_types.numerals import decimal_commas, is_code, verdicts_as_numbers, with_points
 from distill.data.task_types.regression import numeric
 from distill.data.task_types.sets import is_joined
-from distill.data.task_types.task_type import Stated, is_list
+from distill.data.task_types.task_type import Stated, distinct, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
+from distill.data.task_types.written import names, without_numbers
 from distill.models.families.head import Head
 from distill.models.families.record import TEXTS, VECTORS
 from distill.runtime.quoting import setting
@@ -107,8 +108,30 @@ def _similarities(column: pa.ChunkedArray) -> bool:
 
 
 def _numbers(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """As from `numeric`, of numbers that may have decimal commas."""
+    """As from `numeric`, of numbers that may have decimal commas, or texts such as NA in place of missing ones."""
+    column = without_numbers(column)
     return numeric(with_points(column) if decimal_commas(column) else column)
+
+
+def _check_sets(column: pa.ChunkedArray, stated: Stated) -> bool:
+    """Whether texts of whole numbers with commas are sets for certain, because one has three numbers or more.
+
+    Raises:
+        ConfigError: if two numbers may be a decimal number or two labels, which other rows have alone.
+    """
+    if not is_text(column.type) or not decimal_commas(column):
+        return False
+    values = [value for value in distinct(names(column)) if re.fullmatch(r"\d+(,\d+)*", value)]
+    if any(value.count(",") > 1 and not re.fullmatch(r"[1-9]\d{0,2}(,\d{3})+", value) for value in values):
+        return True
+    joined = [value.split(",") for value in values if "," in value]
+    if joined and {part for pair in joined for part in pair} <= {*values} and len({end for _, end in joined}) > 1:
+        raise stated.ambiguous(
+            repr(",".join(joined[0])),
+            f"it may be one number, or the labels {' and '.join(joined[0])}, which other rows have too",
+            f"set {setting(f'{stated.key}.kind', 'regression')}, or {setting(f'{stated.key}.kind', 'multi_label')}",
+        )
+    return False
 
 
 def _is_number(column: pa.ChunkedArray, stated: Stated) -> bool:
@@ -121,6 +144,8 @@ def _is_number(column: pa.ChunkedArray, stated: Stated) -> bool:
         return False
     if stated.ranged:
         return True
+    if _check_sets(column, stated):
+        return False
     if is_code(column, stated):
         return False
     values, bad = _numbers(column)

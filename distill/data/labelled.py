@@ -39,13 +39,14 @@ from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES, Columns, TaskType, flat, labelled
 from distill.data.task_types.question_answering import ALWAYS, answerable
 from distill.data.task_types.task_type import OPTIONS, SOFT, check_texts, is_list
+from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
 from distill.data.task_types.written import names as label_names
 from distill.data.task_types.written import whole
 from distill.data.unlabelled import check_prompts, completed
 from distill.data.vectors import prompts_of, said, scaled
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
-from distill.models.families.record import TEXTS, VECTORS
+from distill.models.families.record import TEXTS, TOKENS, VECTORS
 from distill.runtime import quoting
 
 LONGEST = 1_000_000
@@ -92,9 +93,9 @@ def labelled_rows(
     number = (
         head is not None and (head.outputs, head.architecture) == (1, TEXTS) and head.problem in (None, "regression")
     )
-    meant = as_meant(
-        name, replace(settings, kind="regression") if number and settings.kind is None else settings, tables
-    )
+    tags = head is not None and head.architecture == TOKENS
+    implied = "regression" if number else TOKEN_CLASSIFICATION.name if tags else None
+    meant = as_meant(name, replace(settings, kind=settings.kind or implied), tables, key)
     first = next(iter(meant.tables.values()))
     known, tables, paired = completed(settings, meant.tables, head, key)
     columns = known or columns_of(settings, first.rows, head, key, first.files[0], first.classes)
@@ -270,16 +271,21 @@ def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:
     """The label column [rows]. Of several columns of 0 and 1, the names of the columns that are 1."""
     if not columns.flagged:
         return table.rows[columns.label[0]]
-    rows = zip(*(_flags(table, name) for name in columns.label), strict=True)
-    return pa.chunked_array([pa.array([[n for n, f in zip(columns.flagged, row, strict=True) if f] for row in rows])])
+    alone = len(columns.label) == 1  # an empty cell then says nothing about the row
+    rows = zip(*(_flags(table, name, alone) for name in columns.label), strict=True)
+    sets = [[n for n, f in zip(columns.flagged, row, strict=True) if f] for row in rows]
+    missing = label_names(table.rows[columns.label[0]]).is_null().to_pylist() if alone else [False] * len(sets)
+    known = [None if empty else each for each, empty in zip(sets, missing, strict=True)]
+    return pa.chunked_array([pa.array(known, pa.list_(pa.string()))])
 
 
-def _flags(table: Table, name: str) -> np.ndarray:
+def _flags(table: Table, name: str, may_be_empty: bool) -> np.ndarray:
     values = pc.utf8_lower(whole(label_names(table.rows[name])))
-    yes = pc.is_in(values, pa.array(["1", "true"])).to_numpy()
+    yes: np.ndarray = pc.is_in(values, pa.array(["1", "true"])).to_numpy()
     no = pc.is_in(values, pa.array(["0", "false"])).to_numpy()
-    if not (yes | no).all():
-        row = int(np.flatnonzero(~(yes | no))[0])
+    known = yes | no | (values.is_null().to_numpy() & may_be_empty)
+    if not known.all():
+        row = int(np.flatnonzero(~known)[0])
         raise DataError(
             f"{table.where(row)}: got {table.rows[name][row].as_py()!r} in {name}; must be 0 or 1; correct the row"
         )

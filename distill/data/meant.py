@@ -17,7 +17,7 @@ from distill.data.files import Table
 from distill.data.listed import listed, of_answers, of_choices, unwrapped
 from distill.data.split_names import split_of
 from distill.data.stated_beside import name_columns, with_empty_spans, with_names
-from distill.data.tagged_rows import with_lists_of_words
+from distill.data.tagged_rows import check_words, with_lists_of_words
 from distill.data.task_types.task_type import is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
 from distill.errors import DataError
@@ -48,14 +48,20 @@ class Meant:
     """Lines for the user on rows that were left out or divided."""
 
 
-def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table]) -> Meant:
-    """The tables of a task. `name`: of the task, for notes. Tables of a published data set are unchanged."""
+def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table], key: str = "tasks") -> Meant:
+    """The tables of a task. `name`: of the task, for notes. Tables of a published data set are unchanged.
+
+    Raises:
+        ConfigError: about the setting `key` of the task, for words that may have tags or classes.
+    """
     if settings.rows:
         return Meant(dict(tables), frozenset(), ())
     lists, notes = set[str](), list[str]()
     read: dict[str, Table] = {}
     for split, given in tables.items():
         table = with_lists_of_words(settings, given, notes, f"{name} {split}")
+        if table is given:
+            check_words(settings, table, key)
         read[split], found = with_lists(settings, table, settings.kind == TOKEN_CLASSIFICATION.name)
         lists |= found
     read = _divided(settings, read, notes, name)

@@ -48,6 +48,12 @@ def _spans(value: list[Any]) -> list[Any]:
     return list(map(of_triple, value)) if all(map(of_triple, value)) else value
 
 
+_LISTS = ("rows", "examples", "annotations", "records", "items", "documents", "instances")
+"""Keys of a list of rows in an object."""
+_OF_A_ROW = ("text", "sentence", "sentence1", "question", "content", "context", "query", "document")
+"""Keys of a text in an object that is a row itself."""
+_IN_SERVER = {"row_idx", "row"}
+"""Keys of a row as the server of `datasets` writes it."""
 MOST = 250_000
 """Rows of a table that is one object: it is in memory as a whole, and takes Python a second for 70,000 rows."""
 
@@ -69,12 +75,34 @@ def of_object(fields: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any
     if len(values) == 1 and isinstance(values[0], list) and values[0] and all(isinstance(v, dict) for v in values[0]):
         notes.append(f"its rows are the list {next(iter(fields))!r}")
         return list(map(row, values[0]))
+    if (listed := _listed(fields)) is not None:
+        notes.append(f"its rows are the list {listed!r}")
+        return [
+            row(each["row"] if isinstance(each, dict) and _IN_SERVER <= {*each} else each) for each in fields[listed]
+        ]
     if values and all(isinstance(value, list) for value in values) and len({len(value) for value in values}) == 1:
         notes.append("it is one object, and each of its lists is a column")
         return [row(dict(zip(fields, each, strict=True))) for each in zip(*values, strict=True)]
     if values and all(isinstance(value, dict) for value in values):
         return _of_objects(fields, notes)
     return [row(dict(fields))]
+
+
+def _listed(fields: Mapping[str, Any]) -> str | None:
+    """The key of a list of rows beside what is said about them, as annotation tools and the server of `datasets` write
+    it; None without one, and for an object that is itself a row."""
+    if any(isinstance(value, str) and name.lower() in _OF_A_ROW for name, value in fields.items()):
+        return None
+    for name in _LISTS:
+        rows = fields.get(name)
+        if isinstance(rows, list) and rows and all(map(_is_row, rows)):
+            return name
+    return None
+
+
+def _is_row(value: Any) -> bool:
+    """Whether a value may be a row: an object, or a text with spaCy's annotations."""
+    return isinstance(value, dict) or (isinstance(value, list) and len(value) == 2 and isinstance(value[1], dict))
 
 
 def _of_objects(fields: Mapping[str, dict[str, Any]], notes: list[str]) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.task_type import Columns, as_list, is_number, is_text
 from distill.data.task_types.token_classification import is_spans
 from distill.data.task_types.written import names as label_names
-from distill.data.task_types.written import spelled_alike
+from distill.data.task_types.written import spelled_alike, whole
 from distill.errors import ConfigError, DataError
 from distill.runtime.quoting import setting
 
@@ -50,7 +50,7 @@ def with_names(settings: config.Task, tables: Mapping[str, Table], notes: list[s
     label, other, found = beside
     notes.append(f"{name}: the numbers in {label} have the names in {other}: {_pairs(found)}")
     parts = [table.rows[label] for table in tables.values() if label in table.rows.column_names]
-    if count := sum(int(pc.sum(pc.equal(label_names(part), "-1")).as_py() or 0) for part in parts):
+    if count := sum(int(pc.sum(pc.equal(whole(label_names(part)), "-1")).as_py() or 0) for part in parts):
         notes.append(f"{name}: {count:,} rows whose {label} is -1 have no label")
     return {split: _named(table, label, found) for split, table in tables.items()}
 
@@ -72,7 +72,7 @@ def _names_beside(settings: config.Task, tables: Sequence[pa.Table]) -> tuple[st
     if other is None or other in (settings.text, settings.text_pair):
         return None
     every = [each for each in tables if {label, other} <= {*each.column_names} and is_text(each[other].type)]
-    parts = [[label_names(each[name]).cast(pa.string()) for name in (label, other)] for each in every]
+    parts = [[whole(label_names(each[label])), label_names(each[other]).cast(pa.string())] for each in every]
     columns = pa.concat_tables([pa.table(part, ["number", "name"]) for part in parts])
     counted = columns.group_by(["number", "name"]).aggregate([([], "count_all")]).slice(0, MOST_CLASSES + 1).to_pylist()
     pairs = [each for each in counted if each["number"] not in (None, "-1")]
@@ -123,7 +123,7 @@ def check_numbers(rows: pa.Table, columns: Columns, labels: Labels, key: str) ->
     for other in (each for each in sorted(others) if is_text(rows[each].type)):
         if pc.count_distinct(rows[other]).as_py() > 2 * len(names):
             continue
-        pairs = pa.table({"number": label_names(rows[label]), "name": label_names(rows[other])})
+        pairs = pa.table({"number": whole(label_names(rows[label])), "name": label_names(rows[other])})
         counted = pairs.group_by(["number", "name"]).aggregate([([], "count_all")]).to_pylist()
         found = _usual_names([each for each in counted if each["number"] in numbers])
         places = {number: known[name] for number, name in found.items() if name in known}
@@ -149,7 +149,7 @@ def _usual_names(counted: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def _named(table: Table, label: str, found: Mapping[int, str]) -> Table:
     if label not in table.rows.column_names:
         return table
-    given = label_names(table.rows[label])
+    given = whole(label_names(table.rows[label]))
     numbers = pc.index_in(given, value_set=pa.array([*map(str, found)]))
     names = tuple(found.values())
     without = pc.if_else(pc.equal(given, "-1"), pa.scalar(None, given.type), given)

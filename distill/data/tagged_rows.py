@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +16,20 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data.columns import LABELS, TAGS, WORDS
 from distill.data.files import Table
+from distill.data.task_types.classification import CLASSIFICATION
+from distill.data.task_types.spans import OUTSIDE, scheme_of
 from distill.data.task_types.task_type import distinct, is_number, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
-from distill.errors import DataError
+from distill.errors import ConfigError, DataError
+from distill.runtime.quoting import setting
 
 SENTENCES = (
     "sentence_id", "sentence #", "sentence", "sentence_idx", "sent_id", "sentence_no", "sentence_number", "text_id",
     "doc_id", "document_id", "document",
 )  # fmt: skip
 """Usual names of a column that says to which text a word belongs."""
+DOCUMENTS = ("doc_id", "document_id", "document", "text_id")
+"""Those of the document, in which sentences may be numbered anew."""
 _TAG = r"(O|[BIESLU]-\S+)"
 _MOST = 1000
 """Different labels up to which they may be tags."""
@@ -50,20 +56,59 @@ def with_lists_of_words(
             return _grouped(settings, table, label, notes, name)
         if _match(rows[label], rf"{_TAG}( {_TAG})*") and _begins(rows[label]):
             return _split(settings, table, label, notes, name)
+        if _is_untagged(settings, rows) and (untagged or settings.kind is not None or _in_scheme(rows[label])):
+            return _grouped(settings, table, label, notes, name)
     return _grouped(settings, table, None, notes, name) if untagged and _is_untagged(settings, rows) else table
+
+
+def check_words(settings: config.Task, table: Table, key: str) -> None:
+    """Raise ConfigError for a table with a label beside each word of texts, which may be tags or classes."""
+    rows = table.rows
+    if settings.kind is not None or not (labels := _labels(settings, rows)) or not _is_untagged(settings, rows):
+        return
+    raise ConfigError(
+        f"{key}.kind: got {_word(settings, rows)} with a word in each row, and several rows for a value of "
+        f"{' and '.join(_numbers(rows))}; {labels[0]} may have tags of words, or classes of texts of one word; set "
+        f"{setting(f'{key}.kind', TOKEN_CLASSIFICATION.name)}, or {setting(f'{key}.kind', CLASSIFICATION.name)}"
+    )
+
+
+def _in_scheme(column: pa.ChunkedArray) -> bool:
+    """Whether the values of a column are tags of a known scheme, of which some are outside of spans."""
+    values = {value.strip() for value in distinct(column)[:_MOST]}
+    tags = values - {OUTSIDE}
+    scheme = scheme_of(sorted(tags))
+    return OUTSIDE in values and bool(tags) and all(scheme.pattern.fullmatch(tag) for tag in tags)
 
 
 def _is_untagged(settings: config.Task, rows: pa.Table) -> bool:
     """Whether each row has one word, and says to which text it belongs."""
-    word, number = _word(settings, rows), _column(SENTENCES, rows)
-    if word is None or number is None or word == number or not is_text(rows[word].type):
+    word, numbers = _word(settings, rows), _numbers(rows)
+    if word is None or not numbers or word in numbers or not is_text(rows[word].type):
         return False
     if pc.any(pc.match_substring_regex(pc.utf8_trim_whitespace(rows[word]), r"\s")).as_py():
         return False
-    ids = rows[number]
-    if not is_number(ids.type) and not (is_text(ids.type) and (pc.max(pc.utf8_length(ids)).as_py() or 0) < _LONGEST_ID):
-        return False
-    return pc.count_distinct(ids).as_py() < len(ids)
+    for ids in map(rows.column, numbers):
+        short = is_text(ids.type) and (pc.max(pc.utf8_length(ids)).as_py() or 0) < _LONGEST_ID
+        if not is_number(ids.type) and not short:
+            return False
+    return len({*_ids(rows, numbers)}) < rows.num_rows
+
+
+def _numbers(rows: pa.Table) -> list[str]:
+    """The columns that say to which text a word belongs: that of sentences, after that of documents if both are there,
+    because sentences may be numbered in each document anew."""
+    inner = _column([name for name in SENTENCES if name not in DOCUMENTS], rows)
+    return [name for name in (_column(DOCUMENTS, rows), inner) if name is not None]
+
+
+def _ids(rows: pa.Table, numbers: Sequence[str]) -> list[str]:
+    """The text of each row. A row without an id belongs to the text before it."""
+    columns = [pc.utf8_trim_whitespace(rows[name].cast(pa.string())).to_pylist() for name in numbers]
+    filled: list[list[str | None]] = [
+        list(accumulate(column, lambda before, each: each or before)) for column in columns
+    ]
+    return ["\0".join(each or "" for each in row) for row in zip(*filled, strict=True)]
 
 
 def _word(settings: config.Task, rows: pa.Table) -> str | None:
@@ -99,15 +144,16 @@ def _grouped(settings: config.Task, table: Table, label: str | None, notes: list
     """A row for each text, of rows with a word each. Rows of a text are neighbours."""
     rows = table.rows
     word = _word(settings, rows)
-    number = _column(SENTENCES, rows)
-    if word is None or number is None or not (is_text(rows[number].type) or is_number(rows[number].type)):
+    numbers = _numbers(rows)
+    number = " and ".join(numbers)
+    if word is None or not numbers or not all(is_text(rows[n].type) or is_number(rows[n].type) for n in numbers):
         raise DataError(
             f"{', '.join(table.files)}: got tags of words in {label}, a word in each row; must say to which text each "
             "word belongs; add a column sentence_id beside a column word, or write one word and its tag a line, with "
             "an empty line after each text, as FILE.conll"
         )
-    ids = pc.utf8_trim_whitespace(rows[number].cast(pa.string())).to_pylist()
-    firsts = [n for n, each in enumerate(ids) if n == 0 or (each and each != _before(ids, n))]
+    ids = _ids(rows, numbers)
+    firsts = [n for n, each in enumerate(ids) if n == 0 or each != ids[n - 1]]
     if len({ids[n] for n in firsts}) != len(firsts):
         raise DataError(
             f"{', '.join(table.files)}: got words of a text in {number} that are apart from its others; must be in "
@@ -130,11 +176,6 @@ def _grouped(settings: config.Task, table: Table, label: str | None, notes: list
     )
     kept = np.asarray(firsts, np.int64)
     return replace(table, rows=made, kept=kept if table.kept is None else table.kept[kept])
-
-
-def _before(ids: Sequence[str | None], place: int) -> str | None:
-    """The last id before a row: rows without one belong to the text before them."""
-    return next((ids[n] for n in range(place - 1, -1, -1) if ids[n]), None)
 
 
 def _split(settings: config.Task, table: Table, label: str, notes: list[str], name: str) -> Table:

@@ -63,8 +63,8 @@ def compare(
     from distill.runtime.machine import cores
 
     settings = settings or config.Task()
-    columns, choice_columns, architecture = columns_of(b)
-    rows = read_rows(file, settings, columns, choice_columns, architecture)
+    columns, choice_columns, architecture, named = columns_of(b)
+    rows = read_rows(file, settings, columns, choice_columns, architecture, named)
     for note in rows.table.notes:
         log(printable(note))
     check_width(rows.text, columns, "model B")

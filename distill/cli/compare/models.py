@@ -17,7 +17,7 @@ from distill.data.task_types import TaskType
 from distill.data.vectors import prompts_of
 from distill.deploy.export.record import FILE
 from distill.errors import ConfigError, reworded
-from distill.models.families.head import Head, stored_head, without_defaults
+from distill.models.families.head import SEVERAL, Head, stored_head, without_defaults
 from distill.models.families.record import TEXTS
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ ROUNDS = 15
 """Rounds of the timing; each times both models at every batch size."""
 
 
-def columns_of(folder: str | Path) -> tuple[Sequence[str], Sequence[str], str]:
-    """The text columns and the columns of choices that an exported folder states, none for another folder; and the
-    architecture of its model. Errors are about B."""
+def columns_of(folder: str | Path) -> tuple[Sequence[str], Sequence[str], str, bool]:
+    """The text columns and the columns of choices that an exported folder states, none for another folder; the
+    architecture of its model; and whether its outputs are labels with names, not a number. Errors are about B."""
     from distill.deploy.export.record import located, read
 
     with _named("B"):
@@ -40,9 +40,11 @@ def columns_of(folder: str | Path) -> tuple[Sequence[str], Sequence[str], str]:
         record = read(path)
         if record is None:
             head = stored_head(path)
-            return (), (), TEXTS if head is None else head.architecture
+            number = head is not None and head.outputs == 1 and head.problem != SEVERAL
+            return (), (), TEXTS if head is None else head.architecture, not number
+    named = record.kind.named
     # An embedder states the column of single texts, and pairs are compared.
-    return () if record.kind.separate else record.columns, record.choices, record.kind.architecture
+    return () if record.kind.separate else record.columns, record.choices, record.kind.architecture, named
 
 
 def loaded(

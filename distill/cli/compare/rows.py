@@ -21,7 +21,7 @@ from distill.data.header import NoHeader
 from distill.data.labelled import label_column, prepared, read_labels, usable_rows
 from distill.data.labels import labels_of
 from distill.data.meant import accepted, with_lists
-from distill.data.stated_beside import with_empty_spans, with_names
+from distill.data.stated_beside import check_numbers, with_empty_spans, with_names
 from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task_types import Columns, TaskType
 from distill.data.task_types.multiple_choice import check, choices_of
@@ -89,7 +89,12 @@ options = partial(reworded, lambda message: as_options(message, (KEY, "tasks"), 
 
 @options()
 def read_rows(
-    file: str, settings: config.Task, columns: Sequence[str], choices: Sequence[str] = (), architecture: str = TEXTS
+    file: str,
+    settings: config.Task,
+    columns: Sequence[str],
+    choices: Sequence[str] = (),
+    architecture: str = TEXTS,
+    named: bool = True,
 ) -> Rows:
     """The rows of a file.
 
@@ -97,6 +102,7 @@ def read_rows(
         columns, choices: columns that B was made from, which are used if the file has them and the settings name none;
             empty if unknown.
         architecture: of the models, by which the text may be a list of words, or have choices.
+        named: whether the models output labels with names, which another column may have beside numbers.
 
     Raises:
         ConfigError: for a column that the file does not have, and where no column is a likely text.
@@ -106,7 +112,8 @@ def read_rows(
     if architecture == TOKENS:
         table = with_lists_of_words(settings, table, notes, file, untagged=True)
     table = accepted(settings, with_lists(settings, table, architecture == TOKENS)[0], notes.append, file)
-    table = with_names(settings, {file: with_empty_spans(table, notes, file)}, notes, file)[file]
+    table = with_empty_spans(table, notes, file)
+    table = with_names(settings, {file: table}, notes, file)[file] if named else table
     if not table.rows.num_rows:
         raise DataError(f"{file}: got no rows; must have one or more; add rows")
     if settings.label is not None:
@@ -200,6 +207,7 @@ def _encoded(
             f"{KEY}.label: {got} in column {label}; must be labels of the models: {names}; rename them in the file, or "
             f"set {KEY}.label=COLUMN"
         ) from error
+    check_numbers(table.rows, columns, labels, KEY)
     numbers = [note.replace("the teacher's", "A's") for note in labels.notes]
     if numbers and order is not None and [*order] != sorted(order):
         raise DataError(

@@ -7,6 +7,7 @@ probabilities. Questions may have different numbers of choices.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,6 +69,17 @@ def _written(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return whole(names(column))
 
 
+def _texts(choices: Sequence[Any] | None) -> list[str]:
+    """The texts of choices as labels are read."""
+    return [unicodedata.normalize("NFC", str(text)).strip() for text in choices or ()]
+
+
+def _beside(column: pa.ChunkedArray, given: Sequence[list[Any] | None]) -> list[str | None]:
+    """The labels of rows with these choices: 3.0 is the text of a choice, or else the number 3."""
+    pairs = zip(names(column).to_pylist(), _written(column).to_pylist(), given, strict=True)
+    return [name if name is not None and name in _texts(choices) else number for name, number, choices in pairs]
+
+
 def first_of(labels: pa.ChunkedArray, sizes: np.ndarray) -> int:
     """The number of the first choice in a column of labels: 0, or 1 if no label is 0 and one is the number of its
     question's choices [n]."""
@@ -85,10 +97,10 @@ def fits(rows: pa.Table, choices: Sequence[str], label: str) -> bool:
     """Whether most labels of a column are the number, the letter, the text or the own name of a choice."""
     if not CLASSIFICATION.accepts(rows[label].type):
         return False
-    names, named = _written(rows[label]).to_pylist(), _given_names(rows, choices)
+    given, named = choices_of(rows, choices), _given_names(rows, choices)
     known = [
-        bool(_POSITION.fullmatch(name)) or name in (texts or ()) or (named is not None and name in named[row])
-        for row, (name, texts) in enumerate(zip(names, choices_of(rows, choices), strict=True))
+        bool(_POSITION.fullmatch(name)) or name in _texts(given[row]) or (named is not None and name in named[row])
+        for row, name in enumerate(_beside(rows[label], given))
         if name is not None
     ]
     return sum(known) > len(known) / 2
@@ -129,7 +141,7 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
         check(texts, where(row), ", ".join(columns.choices))
     named = _given_names(rows, columns.choices)
     sizes = np.array([len(texts or ()) for texts in given], np.int64)
-    positions = _positions(_written(rows[label]), given, named, columns.first, label, where)
+    positions = _positions(_beside(rows[label], given), given, named, columns.first, label, where)
     wrong = np.flatnonzero((positions != MISSING) & ((positions < 0) | (positions >= sizes)))
     if len(wrong):
         row = int(wrong[0])
@@ -161,7 +173,7 @@ def check(texts: list[Any] | None, where: str, name: str) -> None:
 
 
 def _positions(
-    labels: pa.ChunkedArray,
+    names: Sequence[str | None],
     given: Sequence[list[Any] | None],
     named: list[list[str]] | None,
     first: int,
@@ -169,14 +181,13 @@ def _positions(
     where: Where,
 ) -> np.ndarray:
     """[n] position of the right choice, from 0: of a name, a number, a letter or the text of a choice; `MISSING`."""
-    names = labels.to_pylist()
     in_words = any(name is not None and not _POSITION.fullmatch(name) for name in names)
     in_words = in_words or _are_texts(names, given, first, label, where)
     positions = np.full(len(names), MISSING, np.int64)
     for row, name in enumerate(names):
-        if name is None or (name == "-1" and name not in (given[row] or ())):
+        texts = _texts(given[row])
+        if name is None or (name == "-1" and name not in texts):
             continue
-        texts = [str(text).strip() for text in given[row] or ()]
         position = _position(name, first)
         if named is not None and name in named[row]:
             positions[row] = named[row].index(name)
@@ -201,7 +212,7 @@ def _are_texts(
         DataError: if they may be both, with other choices.
     """
     rows = [(row, name) for row, name in enumerate(names) if name is not None and name != "-1"]
-    texts = {row: [str(text).strip() for text in given[row] or ()] for row, _ in rows}
+    texts = {row: _texts(given[row]) for row, _ in rows}
     if not any(name in texts[row] for row, name in rows):
         return False
     as_text = all(name in texts[row] for row, name in rows)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
 from distill.data.task_types.task_type import Given, Stated, distinct, is_text
-from distill.data.task_types.written import PLAIN, counts_of, names
+from distill.data.task_types.written import PLAIN, counts_of, names, without_numbers
 from distill.runtime.quoting import setting
 
 _COMMA = r"^[+-]?\d+,\d+$"
@@ -83,6 +83,10 @@ def is_code(column: pa.ChunkedArray, stated: Stated) -> bool:
 def read_numbers(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
     """The columns of numbers, with points in place of decimal commas, and notes about them."""
     notes: list[str] = []
+    missing = {split: without_numbers(column) for split, column in columns.items()}
+    if count := sum(missing[split].null_count - column.null_count for split, column in columns.items()):
+        notes.append(f"{count:,} rows whose {stated.column} is no number, such as NA, have no label")
+    columns = missing
     texts = {split: column for split, column in columns.items() if is_text(column.type)}
     for text in texts.values():
         _check_thousands(text, stated)

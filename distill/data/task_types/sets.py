@@ -99,7 +99,8 @@ def read_sets(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
     """The columns of lists of labels, and notes about them."""
     notes: list[str] = []
     if any(is_text(column.type) for column in columns.values()):
-        columns = without_labels(columns, stated, notes)
+        known = without_labels(columns, stated, notes)
+        columns = {split: _with_empty(column, columns[split]) for split, column in known.items()}
         columns = _taken_apart(columns, stated, notes)
     if all(is_list(column.type) or pa.types.is_null(column.type) for column in columns.values()):
         columns = _by_place(columns, stated, notes)
@@ -109,6 +110,14 @@ def read_sets(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
                 f"every list in {stated.column} has one label, which tasks.kind=classification reads as a class"
             )
     return columns, notes
+
+
+def _with_empty(column: pa.ChunkedArray, given: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The texts with the empty ones that they had: a row without any label, which is not a row without a label."""
+    if not is_text(given.type):
+        return column
+    empty = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(given.cast(pa.string())), ""), False)
+    return pc.if_else(empty, pa.scalar("", column.type), column)
 
 
 def _taken_apart(columns: Given, stated: Stated, notes: list[str]) -> Given:

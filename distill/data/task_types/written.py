@@ -162,6 +162,17 @@ def without_labels(columns: Given, stated: Stated, notes: list[str]) -> Given:
     return columns
 
 
+def without_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of numbers [rows] with null in place of NaN, NA, `\\N`, #N/A and the like."""
+    if pa.types.is_floating(column.type):
+        return pc.if_else(pc.fill_null(pc.is_nan(column), False), pa.scalar(None, column.type), column)
+    if not is_text(column.type):
+        return column
+    nothing = pa.array([*NOT_A_NUMBER, *ERRORS, *WITHOUT, r"\n"], pa.string())
+    lower = pc.utf8_lower(pc.utf8_trim(column.cast(pa.string()), characters=AROUND))
+    return pc.if_else(pc.fill_null(pc.is_in(lower, nothing), False), pa.scalar(None, column.type), column)
+
+
 def _is_missing(counted: Mapping[str, int], code: str, stated: Stated) -> bool:
     """Whether a number below 0 stands for no label: beside 0, 1, 2 ..., if it is rare."""
     others = {value: count for value, count in counted.items() if value != code and value.lower() not in WITHOUT}

@@ -171,6 +171,8 @@ def test_regression_is_compared_by_correlations(model: Save, tmp_path: Path) -> 
     folders = [model(f"number{seed}", seed, **numbers) for seed in (0, 1)]
     comparison = compare(*folders, rows(tmp_path, score=lambda row: row / 4))
     assert comparison["kind"] == "regression"
+    named = rows(tmp_path, label=lambda row: row % 3, label_text=lambda row: "bad so-so good".split()[row % 3])
+    assert set(compare(*folders, named)["scores"]) == {"pearson", "spearman"}
     assert comparison["classes"] == []
     assert comparison["mcnemar"] is None
     assert set(comparison["scores"]) == {"pearson", "spearman"}

@@ -13,7 +13,7 @@ import pytest
 from distill import config
 from distill.cli.compare.rows import Rows, options, read_rows, targets
 from distill.data.task_types import MISSING, TASK_TYPES
-from distill.errors import ConfigError, DataError
+from distill.errors import ConfigError, DataError, UserError
 from distill.models.families.head import Head
 from distill.runtime.quoting import setting
 
@@ -64,3 +64,10 @@ def test_settings_in_quotes_become_options(names: str | list[str]) -> None:
     typed = shlex.split(str(caught.value).partition("; set ")[2])
     each = [names] if isinstance(names, str) else names
     assert typed == [word for name in each for word in ("--label", name)]
+
+
+def test_numbers_that_names_beside_them_contradict_are_refused(tmp_path: Path) -> None:
+    """As a run refuses them: both models would score below chance."""
+    rows = rows_of(tmp_path, label=[0, 1, 2] * 4, class_name=["neutral", "contradiction", "entailment"] * 4)
+    with pytest.raises(UserError, match="in which 0 is beside 'neutral' in class_name"):
+        targets(rows, config.Task(), TASK_TYPES["classification"], CLASSES)

@@ -1,0 +1,237 @@
+"""Files that differ from usual ones by a mark: a fraction of zero, a separator at the end of a row, NA among numbers,
+commas among numbers of labels, tags in other schemes, ids of documents, one object around the rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from distill import config
+from distill.data.files import read
+from distill.data.labelled import Labelled, labelled_rows
+from distill.data.splits import Split, targets_of
+from distill.data.task_types import MISSING
+from distill.errors import ConfigError, UserError
+from distill.models.families.head import Head
+from distill.models.families.record import CHOICES, TOKENS
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+COUNT = 60
+TEXTS = [f"The kettle {i} boils in room {i * 7 % 61}" for i in range(COUNT)]
+OTHERS = [f"Somebody has filled number {i} on day {i * 5}" for i in range(COUNT)]
+NAMES = ("Sports", "Tech", "World")
+OF_TEACHER = Head(3, NAMES, None)
+
+
+def cycle(*values: Any) -> list[Any]:
+    return [values[i % len(values)] for i in range(COUNT)]
+
+
+def of_file(path: Path, head: Head | None = None, **settings: Any) -> Labelled:
+    return labelled_rows("kettles", config.Task(**settings), {"train": read(str(path), "tasks.train")}, head, "tasks")
+
+
+def load(folder: Path, head: Head | None = None, settings: dict[str, Any] | None = None, /, **columns: Any) -> Labelled:
+    """The rows of a CSV that pandas writes."""
+    pd.DataFrame(columns).to_csv(folder / "kettles.csv", index=False)
+    return of_file(folder / "kettles.csv", head, **settings or {})
+
+
+def targets(rows: Labelled) -> dict[str, Any]:
+    """First text -> its target, over all splits."""
+    splits: dict[str, Split] = ({} if rows.train is None else {"train": rows.train}) | rows.development | rows.reported
+    found: dict[str, Any] = {}
+    for part in splits.values():
+        texts = part.table.take(part.rows)[rows.task.columns[0]].to_pylist()
+        found |= dict(zip(texts, targets_of(part).tolist(), strict=True))
+    return found
+
+
+# ---- numbers of classes with a fraction
+
+
+def test_names_beside_numbers_that_pandas_wrote_with_a_fraction(tmp_path: Path) -> None:
+    """It does so where a label is missing."""
+    label, names = cycle(0.0, 1.0, 2.0, None), cycle("Tech", "World", "Sports", None)
+    found = load(tmp_path, OF_TEACHER, text=TEXTS, label=label, label_text=names)
+    expected = {text: MISSING if name is None else NAMES.index(name) for text, name in zip(TEXTS, names, strict=True)}
+    assert targets(found) == expected
+    with pytest.raises(UserError, match=r"0 is beside 'Tech' in class_name, .* set tasks\.label=class_name"):
+        load(tmp_path, OF_TEACHER, text=TEXTS, label=label, class_name=names)
+
+
+def test_a_flag_that_pandas_wrote_with_a_fraction(tmp_path: Path) -> None:
+    """An empty cell says nothing about the row."""
+    one = Head(1, ("toxic",), "multi_label_classification")
+    found = targets(load(tmp_path, one, text=TEXTS, toxic=cycle(1.0, 0.0, 0.0, None)))
+    assert [found[text] for text in TEXTS] == cycle([1], [0], [0], [MISSING])
+    several = Head(2, ("rude", "loud"), "multi_label_classification")
+    found = targets(load(tmp_path, several, text=TEXTS, rude=cycle("1.0", "0.0"), loud=cycle("0.0", "0.0", "1.0")))
+    assert [found[text] for text in TEXTS] == [[int(i % 2 == 0), int(i % 3 == 2)] for i in range(COUNT)]
+    with pytest.raises(UserError, match="got '' in rude; must be 0 or 1"):
+        load(tmp_path, several, text=TEXTS, rude=cycle(1.0, None), loud=cycle(0.0, 1.0))
+
+
+# ---- choices
+
+
+@pytest.mark.parametrize("form", ["list", "columns"])
+def test_the_right_choice_may_be_a_number_with_a_fraction(form: str, tmp_path: Path) -> None:
+    texts, answers = ["2.5", "3.0", "3.5", "4.00"], cycle("3.0", "2.5", "4.00", "3.5")
+    frame = pd.DataFrame({"question": TEXTS, "answer": answers})
+    if form == "list":
+        frame["choices"] = [texts] * COUNT
+    else:
+        frame = frame.assign(**{f"choice{n}": text for n, text in enumerate(texts)})
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    found = targets(of_file(tmp_path / "a.jsonl", kind="multiple_choice"))
+    assert found == {text: texts.index(answer) for text, answer in zip(TEXTS, answers, strict=True)}
+
+
+def test_composed_and_decomposed_letters_are_one_choice(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"question": TEXTS, "choices": [["the cafe\u0301", "the bar"]] * COUNT})
+    frame.assign(answer=cycle("the cafe\u0301", "the bar")).to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    found = targets(of_file(tmp_path / "a.jsonl", kind="multiple_choice"))
+    assert [found[text] for text in TEXTS] == cycle(0, 1)
+
+
+def test_two_columns_a_and_b_are_a_pair(tmp_path: Path) -> None:
+    """Choices need a question beside them."""
+    found = load(tmp_path, a=TEXTS, b=OTHERS, label=cycle(1, 0))
+    assert (found.task.kind.name, found.task.columns) == ("classification", ("a", "b"))
+    asked = load(tmp_path, question=TEXTS, a=OTHERS, b=OTHERS[::-1], label=cycle("a", "b"))
+    assert asked.task.kind.architecture == CHOICES
+    named = load(tmp_path, None, {"text": "question"}, question=TEXTS, a=OTHERS, b=OTHERS[::-1], label=cycle("a", "b"))
+    assert named.task.kind.architecture == CHOICES
+
+
+# ---- columns
+
+
+def test_a_separator_at_the_end_of_each_row_names_no_column(tmp_path: Path) -> None:
+    """As `pandas.read_csv(..., index_col=False)` reads such a file."""
+    lines = [f"{i},{text},{other},{i % 2}," for i, (text, other) in enumerate(zip(TEXTS, OTHERS, strict=True))]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["id,question1,question2,label", *lines]) + "\n")
+    expected = pd.read_csv(path, index_col=False, dtype=str)
+    assert read(str(path), "tasks.train").rows.to_pydict() == expected.to_dict("list")
+    assert targets(of_file(path)) == {text: i % 2 for i, text in enumerate(TEXTS)}
+    # R's names of rows, also where a last value is empty.
+    lines = [f"{i + 1},{text},{'' if i % 5 else 'x'}" for i, text in enumerate(TEXTS)]
+    path.write_text("\n".join(["text,note", *lines]) + "\n")
+    assert read(str(path), "tasks.train").rows["text"].to_pylist() == TEXTS
+
+
+# ---- numbers
+
+
+@pytest.mark.parametrize("missing", ["NA", "nan", r"\N", "#N/A", "-", None])
+@pytest.mark.parametrize("share", [4, 30])
+def test_scores_without_a_number_have_no_label(share: int, missing: str | None, tmp_path: Path) -> None:
+    """However many they are, the others are numbers."""
+    scores = [missing if i % share == 0 else str(i % 11 / 2) for i in range(COUNT)]
+    found = load(tmp_path, text=TEXTS, score=scores)
+    assert found.task.kind.name == "regression"
+    for text, score in zip(TEXTS, scores, strict=True):
+        value = targets(found)[text]
+        assert np.isnan(value) if score is missing else value == pytest.approx(float(str(score)))
+
+
+def test_numbers_of_labels_with_commas_are_no_decimal_numbers(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"it may be one number, or the labels .* and .*, which other"):
+        load(tmp_path, text=TEXTS, labels=cycle("14,25", "27", "2,14", "2", "14", "25"))
+    found = load(
+        tmp_path, None, {"kind": "multi_label"}, text=TEXTS, labels=cycle("14,25", "27", "2,14", "2", "14", "25")
+    )
+    assert found.task.labels == ("2", "14", "25", "27")
+    with pytest.raises(ConfigError, match=r"multi_label"):
+        load(tmp_path, text=TEXTS, labels=cycle("3,5,7", "3", "5", "7", "3,5"))
+    halves = load(tmp_path, text=TEXTS, labels=cycle("3,5", "3", "4,5", "5", "4", "2,5"))
+    assert halves.task.kind.name == "regression"
+    assert targets(halves)[TEXTS[0]] == pytest.approx(3.5)
+
+
+def test_an_empty_cell_has_no_label_and_a_missing_one_is_unknown(tmp_path: Path) -> None:
+    settings = {"kind": "multi_label", "label": "topics"}
+    found = load(tmp_path, None, settings, text=TEXTS, topics=cycle("late|wet", "", "late", "#N/A"))
+    known = targets(found)
+    assert [known[text] for text in TEXTS] == cycle([1, 1], [0, 0], [1, 0], [MISSING, MISSING])
+
+
+# ---- words in rows
+
+WORDS = ["Kim", "Minsu", "sleeps", "here"]
+SCHEMES = {
+    "suffixes": ["PER-B", "PER-I", "O", "O"],
+    "underscores": ["B_PER", "I_PER", "O", "O"],
+    "lower case": ["b-per", "i-per", "O", "O"],
+}
+
+
+def words(folder: Path, tags: Sequence[str], **ids: Sequence[Any]) -> Path:
+    rows = {name: [each for each in values for _ in WORDS] for name, values in ids.items()}
+    texts = [word if place < 3 else f"here{n}" for n in range(COUNT) for place, word in enumerate(WORDS)]
+    pd.DataFrame({**rows, "words": texts, "labels": [*tags] * COUNT}).to_csv(folder / "w.csv", index=False)
+    return folder / "w.csv"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_words_in_rows_may_have_tags_of_any_scheme(scheme: str, tmp_path: Path) -> None:
+    found = of_file(words(tmp_path, SCHEMES[scheme], sentence_id=range(COUNT)))
+    assert found.task.kind.name == "token_classification"
+    assert len(targets(found)) == COUNT
+
+
+def test_words_with_classes_or_tags_are_refused_with_both_readings(tmp_path: Path) -> None:
+    path = words(tmp_path, ["NOUN", "NOUN", "VERB", "ADV"], sentence_id=range(COUNT))
+    with pytest.raises(ConfigError, match=r"set tasks\.kind=token_classification, or tasks\.kind=classification"):
+        of_file(path)
+    tagger = Head(3, ("ADV", "NOUN", "VERB"), None, TOKENS)
+    for found in (of_file(path, kind="token_classification"), of_file(path, tagger)):
+        assert len(targets(found)) == COUNT
+        assert {"ADV", "NOUN", "VERB"} <= {*found.task.labels}
+    assert of_file(path, kind="classification").task.columns == ("words",)
+
+
+def test_sentences_that_are_numbered_in_each_document_anew(tmp_path: Path) -> None:
+    documents, sentences = [n // 3 for n in range(COUNT)], [n % 3 for n in range(COUNT)]
+    path = words(tmp_path, ["B-PER", "I-PER", "O", "O"], doc_id=documents, sentence_id=sentences)
+    assert len(targets(of_file(path))) == COUNT
+    ones = words(tmp_path, ["B-PER", "I-PER", "O", "O"], doc_id=range(COUNT), sentence_id=[0] * COUNT)
+    assert len(targets(of_file(ones))) == COUNT
+
+
+# ---- one object
+
+
+OBJECTS: dict[str, Any] = {
+    "NER Annotator": {"classes": ["PER"], "annotations": [["Anna sleeps.", {"entities": [[0, 4, "PER"]]}]] * 2},
+    "the server of datasets": {
+        "features": [{"name": "text"}],
+        "rows": [{"row_idx": i, "row": {"text": text}, "truncated_cells": []} for i, text in enumerate(TEXTS)],
+        "num_rows_total": COUNT,
+    },
+    "examples": {"version": 1, "examples": [{"text": text} for text in TEXTS]},
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_the_rows_may_be_a_list_in_an_object(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(OBJECTS[name]))
+    table = read(str(tmp_path / "a.json"), "tasks.train")
+    expected = ["Anna sleeps."] * 2 if name == "NER Annotator" else TEXTS
+    assert table.rows["text"].to_pylist() == expected
+    assert "its rows are the list" in table.notes[0]
+
+
+def test_a_single_row_with_annotations_is_a_row(tmp_path: Path) -> None:
+    row = {"text": "Anna sleeps.", "annotations": [{"start": 0, "end": 4, "label": "PER"}]}
+    (tmp_path / "a.json").write_text(json.dumps(row))
+    assert read(str(tmp_path / "a.json"), "tasks.train").rows.to_pylist() == [row]
