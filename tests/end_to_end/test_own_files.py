@@ -253,9 +253,6 @@ MALFORMED: dict[str, Case] = {
     "a decimal comma": (
         lambda: tickets(cell(SCORES, "score", 9, "0,5")), ["tasks.kind=regression"], BODY.format(9) + "got label '0,5'",
     ),
-    "a NaN score": (
-        lambda: {"t.parquet": to_parquet(cell(SCORES, "score", 9, float("nan")))}, [], "t.parquet, row 9: got label na",
-    ),
     "an infinite score": (
         lambda: {"t.parquet": to_parquet(cell(SCORES, "score", 9, np.inf))}, [], "t.parquet, row 9: got label inf",
     ),

@@ -42,7 +42,11 @@ def as_written(path: str | Path, tokenizer: Any) -> Any:
     # The class may have special tokens that no file states.
     special = {name: token for name, token in tokenizer.special_tokens_map.items() if _has(written, token)}
     own = PreTrainedTokenizerFast.from_pretrained(
-        str(path), local_files_only=True, model_input_names=tokenizer.model_input_names, **special
+        str(path),
+        trust_remote_code=False,
+        local_files_only=True,
+        model_input_names=tokenizer.model_input_names,
+        **special,
     )
     own.backend_tokenizer.normalizer = written.normalizer
     own.backend_tokenizer.pre_tokenizer = written.pre_tokenizer

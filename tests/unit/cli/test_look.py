@@ -41,7 +41,8 @@ def head_of(name: str) -> str:
 def theirs(folder: Path, head: str, *texts: str, **settings: Any) -> tuple[Any, dict[str, torch.Tensor]]:
     """The model of a folder by transformers alone, and its inputs."""
     model = getattr(transformers, f"AutoModelFor{head}").from_pretrained(folder, **settings).eval()
-    encoded = transformers.AutoTokenizer.from_pretrained(folder)(*(texts or (TEXT,)), return_tensors="pt")
+    # Not by AutoTokenizer, which builds a Qwen2Tokenizer for every Qwen2 and takes the vocabulary alone from the file.
+    encoded = transformers.PreTrainedTokenizerFast.from_pretrained(folder)(*(texts or (TEXT,)), return_tensors="pt")
     return model, families.inputs(model, dict(encoded))
 
 

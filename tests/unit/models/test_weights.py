@@ -142,7 +142,8 @@ FORMATS = {
     "pytorch_model.bin": "pytorch_model.bin, which is pickled and could run code;",
     "tf_model.h5": "tf_model.h5 of TensorFlow; must contain the model's weights as safetensors; convert it with",
     "flax_model.msgpack": "flax_model.msgpack of Flax;",
-    "model.onnx": "got no *.safetensors that transformers reads",
+    "model.onnx": "model.onnx, which has no weights that can be trained; must be a float model;",
+    "weights.gguf": "got no *.safetensors that transformers reads",
 }
 
 
