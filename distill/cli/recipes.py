@@ -96,13 +96,21 @@ def _stage(number: int, name: str, settings: Config) -> Iterator[str]:
     facts = [stage.about, *(f"{key} {value}" for key, value in named.items())]
     if isinstance(stage, Train):
         rate = stage.optimizer.get("lr")
-        facts += [f"{stage.steps} steps" if stage.steps else f"{stage.epochs:g} epochs"]
+        facts += [f"{stage.steps} steps" if stage.steps else _length(stage)]
         facts += [f"layers replaced from probability {stage.replacing:g} on"] if stage.replacing is not None else []
         facts += [f"learning rate {rate:g}" if rate else f"learning rate {stage.base_lr:g} at width {BASE_WIDTH}"]
     yield from _indented(f"{number}. {name}: {'; '.join(facts)}", 4, first=2)
     for label, term in getattr(stage, "terms", {}).items():
         if term.weight > 0:
             yield from _indented(_term(label, term), 8, first=6)
+
+
+def _length(stage: Train) -> str:
+    """How long a stage is trained."""
+    scale = stage.scale_with_compression.epochs
+    longer = f" x how many times fewer weights its layers have{f' ^ {scale:g}' * (scale != 1)}" if scale else ""
+    least = f", at least {stage.min_steps} steps" if stage.min_steps and stage.data == "tasks" else ""
+    return f"{stage.epochs:g} epochs{longer}{least}"
 
 
 def _term(label: str, term: Term) -> str:

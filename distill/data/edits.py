@@ -1,5 +1,5 @@
-"""Edits of a text: words replaced, dropped and swapped, as in TinyBERT (Jiao et al. 2020, arXiv 1909.10351). Without
-torch."""
+"""Edits of a text: words replaced, as in TinyBERT (Jiao et al. 2020, arXiv 1909.10351). Deviations: words are dropped
+and swapped too, and any word may be edited, where the authors' code leaves out stop words. Without torch."""
 
 from __future__ import annotations
 

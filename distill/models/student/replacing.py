@@ -26,8 +26,8 @@ class Replacing(nn.Module):
     from round(i m / n) up to round((i + 1) m / n). In a step, each group is replaced by the student's layer with the
     probability p, by a draw of its own (equations 3 and 4). p rises from `rate` to 1 over the training, p = min(1, k t
     + b) with b = rate and k = (1 - rate) / total (curriculum replacement, equation 6). The teacher's layers, the
-    embeddings and the head do not change, and have no dropout. With p = 0 the outputs are the teacher's, with p = 1 the
-    student's own.
+    embeddings and the head do not change; the teacher's layers have no dropout. With p = 0 the outputs are the
+    teacher's, with p = 1 the student's own.
 
     The draws depend on seed and step alone. So they are the same in all processes, in all parts of a step, and after a
     training was resumed. A layer that was not drawn has the gradient 0 and not None, so that all processes exchange the

@@ -13,7 +13,7 @@ from distill.compression.pruning.ragged import zeroed_to
 from distill.compression.pruning.search import Choice, Shape, distance, estimated, margin_lost
 from distill.compression.pruning.select_kept import mean_loss, top
 from distill.compression.pruning.sensitivity import Sensitivity, Subject, cut_to, in_precision, sensitivity, stored
-from distill.compression.pruning.target import Search
+from distill.compression.pruning.target import Search, shape_of
 from distill.compression.pruning.trial_shapes import trial
 from distill.config import Limit, Prune
 from distill.config.plan import Step
@@ -217,6 +217,11 @@ def _cut(
         f"{inputs.name}/{data.task.name}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN {shape.ffn}; "
         f"loss {losses[0]:.3f} -> {losses[1]:.3f} before it is trained again"
     )
+    if shape == shape_of(model.config):
+        runtime.machine.log(
+            f"{inputs.name}/{data.task.name}: nothing is removed, because the whole model meets the target in its "
+            "fastest form; to get a smaller one, set a higher target, or target.scheme=fp32"
+        )
     with write_model(out / data.task.name, small, subject.tokenizer) as temporary:
         prove_same(small, temporary, texts_of(data), runtime.longest)
     return Cut(layers=layers, hidden=top(measured.scores.hidden, shape.hidden).tolist())
