@@ -40,6 +40,7 @@ from distill.inference.artifact import (
     rows_in,
     runner_of,
     scheme_named,
+    without_autocast,
 )
 from distill.inference.timing import TASK_BATCH
 from distill.models import families
@@ -98,7 +99,7 @@ def student(
     with _in_arguments("student"):
         kept = numbers_of(depth, max(depth // 2, 1) if layers is None else layers)
         made = from_teacher(teacher, kept, init=init, seed=seed, dropout=dropout, family=family, sizes=sizes)
-    return made if init == "random" else with_copied_layers(made, None, kept)
+    return made if init == "random" else with_copied_layers(made, None, kept, depth)
 
 
 @torch.enable_grad()
@@ -195,7 +196,8 @@ def prune(
             with _in_arguments("target"):
                 shape = untrained.reached(model, collated, shapes, target, scheme, threads, found, log)
         with _in_arguments("student"):
-            small = with_copied_layers(cut_to(model, found, shape, batches[:half]), model, found.layers[shape.layers])
+            small = cut_to(model, found, shape, batches[:half])
+            small = with_copied_layers(small, model, found.layers[shape.layers], full.layers)
     finally:
         for module, mode in modes.items():  # a part may be frozen in another mode
             module.training = mode
@@ -238,6 +240,7 @@ def quantize(
         raise ConfigError(f"calibration: got none; must be batches for {scheme}, which measures activations; pass some")
     with atomic.writing(Path(out)) as folder, tempfile.TemporaryDirectory() as temporary:
         own = loaded(Path(model), torch.float32) if isinstance(model, str | Path) else copy.deepcopy(model).float()
+        without_autocast(own)
         if unknown := [name for name in keep if name not in dict(own.named_modules())]:
             raise ConfigError(f"keep: got {unknown[0]}; must be the name of a module of the model; correct it")
         own.cpu().eval().save_pretrained(folder)

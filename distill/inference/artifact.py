@@ -95,9 +95,11 @@ def runner_of(name: str, model: Model, *, device: str, threads: int) -> Runner:
 
 @contextmanager
 def in_eval_mode(models: Iterable[Model]) -> Iterator[None]:
-    """Put model objects into eval mode within the block, so that a training that goes on after it has its dropout."""
+    """Put model objects into eval mode within the block, so that a training that goes on after it has its dropout, and
+    let them compute in the type of their weights."""
     modules = [module for model in models if hasattr(model, "modules") for module in model.modules()]
     training = [module for module in modules if module.training]  # a part of a model may be frozen in eval mode
+    cast = [(module, forward) for module in modules if (forward := without_autocast(module)) is not None]
     for module in training:
         module.training = False
     try:
@@ -105,6 +107,14 @@ def in_eval_mode(models: Iterable[Model]) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+        for module, forward in cast:
+            module.forward = forward
+
+
+def without_autocast(module: Any) -> Any:
+    """Take off the `forward` that accelerate puts on a model that a Trainer trained in 16 bits, which would compute in
+    them whatever the type of the weights. Returns it; None where there is none."""
+    return vars(module).pop("forward", None) if "_original_forward" in vars(module) else None
 
 
 def scheme_named(name: str) -> Any:
@@ -143,14 +153,12 @@ def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8,
             raise DataError(
                 f"dataset: got a {type(entry).__name__} as a row; must be a mapping with input_ids; tokenize the texts"
             )
-        arrays = {name: _array(entry[name]) for name in (*INPUTS, *LABELS) if entry.get(name) is not None}
+        arrays = _with_labels({name: _array(entry[name]) for name in (*INPUTS, *LABELS) if entry.get(name) is not None})
         if "input_ids" not in arrays:
             raise DataError(
                 f"dataset: got a row or batch with {sorted(entry)}; must have input_ids; tokenize it first, with "
                 "dataset.map(lambda row: tokenizer(row['text'], truncation=True))"
             )
-        if "label" in arrays:
-            arrays["labels"] = arrays.pop("label")
         if arrays["input_ids"].ndim > 1:
             batches.append(arrays)
             continue
@@ -163,6 +171,15 @@ def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8,
     if not batches:
         raise DataError("dataset: got no rows; must have at least one")
     return batches
+
+
+def _with_labels(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays with `labels`; with both, `label` is the data set's own. -100 is no number."""
+    label = arrays.pop("label", None)
+    labels = arrays.get("labels", label)
+    if labels is None:
+        return arrays
+    return arrays | {"labels": np.where(labels == MISSING, np.nan, labels) if labels.dtype.kind == "f" else labels}
 
 
 def _array(value: Any) -> np.ndarray:

@@ -15,7 +15,7 @@ from distill.losses.objective import Objective
 from distill.losses.terms import Loss, Term, named
 from distill.models import families
 from distill.models.compatible import misfit
-from distill.models.copied import copied_layers
+from distill.models.copied import copied_from, copied_layers
 from distill.models.unwrapped import is_parallel, unwrapped
 
 
@@ -90,6 +90,8 @@ class DistillationLoss(nn.Module):
             student, by_name, teachers, pooling, [1.0] * max(len(teachers), 1), kept=kept, **rows
         )
         self._on_labels = all(term.compare_with == "labels" for term in by_name.values()) and found is not None
+        masked = [name for name, term in by_name.items() if "masked" in term.kind.rows and term.positions == "masked"]
+        self._on_masked = masked if found is None else []
         self._learns = [name for name, term in by_name.items() if term.compare_with == "teacher"]
         self.register_buffer("_weights", torch.tensor([term.weight for term in by_name.values()]), persistent=False)
 
@@ -108,6 +110,11 @@ class DistillationLoss(nn.Module):
             raise DataError(
                 f"batch: got {', '.join(batch)}; must have labels, with which every term compares; add them, as labels"
             )
+        if self._on_masked and not {*LABELS} & {*batch}:
+            raise DataError(
+                f"batch: got {', '.join(batch)}; must have labels, which tell the masked tokens, for the term "
+                f"{self._on_masked[0]}; use DataCollatorForLanguageModeling, or positions='all'"
+            )
         if self._learns and not self.objective.teachers and "teacher_logits" not in batch:
             raise ConfigError(
                 f"teacher: got None; must be a model for the term {self._learns[0]}; pass one, or put teacher_logits "
@@ -119,7 +126,7 @@ class DistillationLoss(nn.Module):
         student: Any = self.objective.student
         prepared = batch_of(self._kind, getattr(student.config, "num_labels", 0), batch)
         sums = self.objective(prepared)
-        weights: Any = self._weights
+        weights: Any = self._weights.to(sums.device)
         counts = self.objective.counts(prepared).to(sums.device).clamp_(min=1)
         means = sums * (1.0 / counts)
         parts = dict(zip(self.objective.terms, means.detach().unbind(), strict=True))
@@ -137,7 +144,7 @@ def _copied(student: nn.Module, teachers: Sequence[nn.Module]) -> list[int] | No
     known = copied_layers(student)
     if known is None or not teachers or len(known) != families.depth(student):
         return None
-    return known if max(known) < families.depth(teachers[0]) else None
+    return known if copied_from(student) == families.depth(teachers[0]) else None
 
 
 def _check(student: nn.Module, teachers: Sequence[nn.Module], kind: Any) -> None:

@@ -54,6 +54,12 @@ class EmbeddingLoss(nn.Module):
                 f"terms: got Vectors for vectors of {widths[0]} and {widths[1]} numbers; must be equally many; leave "
                 "it out, or add a Dense module to the student"
             )
+        ours, theirs = (getattr(model, "max_seq_length", None) for model in (student, teacher))
+        if ours is not None and theirs is not None and ours > theirs:
+            raise ConfigError(
+                f"student: got a max_seq_length of {ours}; must be at most {theirs}, as of the teacher, which gives "
+                f"longer texts other vectors; set student.max_seq_length = {theirs}"
+            )
         # A tuple, so that the teacher is no submodule.
         self._teacher = (teacher.eval(),)
 

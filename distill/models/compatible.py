@@ -13,12 +13,16 @@ PADDED = 128
 def misfit(config: Any, other: Any) -> str | None:
     """What of a model contradicts another one of this `other` config, to stand after `got`; None if nothing does.
 
-    Vocabularies of different sizes are those of different tokenizers, whose token ids mean other tokens. The same names
+    Vocabularies of different sizes, or with other padding tokens, are those of different tokenizers, whose token ids
+    mean other tokens. The same names
     of labels in another order would compare each output with that of another label.
     """
     sizes = int(config.vocab_size), int(other.vocab_size)
     if abs(sizes[0] - sizes[1]) >= PADDED:
         return f"a vocabulary of {sizes[0]} tokens; must be the {sizes[1]} of the other model, as both get the same ids"
+    pads = getattr(config, "pad_token_id", None), getattr(other, "pad_token_id", None)
+    if None not in pads and pads[0] != pads[1]:
+        return f"the padding token {pads[0]}; must be {pads[1]} as of the other model, as both get the same ids"
     names, others = label_names(config), label_names(other)
     if names != others and sorted(names) == sorted(others):
         return f"the labels {', '.join(names)}; must be in the order of the other model, {', '.join(others)}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _NAME = "distill_copied_layers"
+_DEPTH = "distill_copied_from"
 
 
 def copied_layers(model: Any) -> list[int] | None:
@@ -14,8 +15,15 @@ def copied_layers(model: Any) -> list[int] | None:
     return None if known is None else list(known)
 
 
-def with_copied_layers(model: Any, source: Any, layers: Sequence[int]) -> Any:
-    """The model, whose layers were copied from these of `source`: of a student, they are those of its teacher."""
+def copied_from(model: Any) -> int | None:
+    """Number of layers of the teacher that `copied_layers` are of; None if it is unknown."""
+    return getattr(model, _DEPTH, None)
+
+
+def with_copied_layers(model: Any, source: Any, layers: Sequence[int], depth: int) -> Any:
+    """The model, whose layers were copied from these of `source`, which has `depth`: of a student, they are those of
+    its teacher."""
     before = copied_layers(source)
     setattr(model, _NAME, [*layers] if before is None else [before[layer] for layer in layers])
+    setattr(model, _DEPTH, depth if before is None else copied_from(source))
     return model

@@ -80,18 +80,27 @@ def run(*settings: str) -> dict[str, Any] | None:
 
 @contextmanager
 def _unchanged() -> Iterator[None]:
-    """Put back what a run sets for its whole process: threads and arithmetic of torch, and messages of transformers."""
+    """Put back what a run sets for its whole process: threads, arithmetic and random numbers of torch, the state of
+    accelerate, and messages of transformers."""
     import torch
+    from accelerate.state import AcceleratorState, PartialState
     from transformers.utils import logging
 
     from distill.runtime.machine import arithmetic
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     folder = os.environ.get(_COMPILED)
+    states = [(each, dict(each._shared_state)) for each in (AcceleratorState, PartialState)]
+    drawn = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     try:
         with arithmetic(torch.get_float32_matmul_precision(), torch.get_num_threads()):
             yield
     finally:
+        for kind, before in states:
+            kind._shared_state.clear()
+            kind._shared_state.update(before)
+        torch.set_rng_state(drawn[0])
+        torch.cuda.set_rng_state_all(drawn[1])
         logging.set_verbosity(verbosity)
         (logging.enable_progress_bar if bars else logging.disable_progress_bar)()
         if folder is None:

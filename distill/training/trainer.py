@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from distill.errors import ConfigError
 from distill.losses.collated import INPUTS
 from distill.losses.distillation_loss import DistillationLoss
 from distill.losses.terms import Loss, Term
+from distill.models import families
 
 STORED = "teacher_logits"
 """Column of a teacher's stored outputs."""
 _MAPS = "distill_maps.safetensors"
+
+
+class _OfMaps(TrainerCallback):
+    """Does for the gradients of the maps what the Trainer does for those of its model."""
+
+    def __init__(self, maps: nn.ModuleDict) -> None:
+        self._maps = maps
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **settings: Any) -> None:
+        if args.max_grad_norm:
+            nn.utils.clip_grad_norm_(self._maps.parameters(), args.max_grad_norm)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **settings: Any) -> None:
+        self._maps.zero_grad()
 
 
 class DistillationTrainer(Trainer):
@@ -66,6 +80,7 @@ class DistillationTrainer(Trainer):
             if given:
                 raise ConfigError(f"{name}: got {given}; must be left out, as the loss is that of the terms; remove it")
         self.loss_fn = loss_fn.to(self.args.device)
+        self.add_callback(_OfMaps(self._maps))
         self.model_accepts_loss_kwargs = False  # the loss is a mean over the rows of its batch
         self._sums: dict[str, Tensor] = {}
         self._batches = 0
@@ -112,7 +127,7 @@ class DistillationTrainer(Trainer):
 
     def _own(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """The inputs of a batch without those that the teacher alone takes."""
-        taken = inspect.signature(self.model.forward).parameters
+        taken = families.input_names(self.loss_fn.objective.student.config)
         return {name: values for name, values in inputs.items() if name in taken or name not in (*INPUTS, STORED)}
 
     def prediction_step(self, model: Any, inputs: dict[str, Any], *arguments: Any, **settings: Any) -> Any:

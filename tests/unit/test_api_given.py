@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import Tensor
 from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnswering, AutoTokenizer
@@ -20,7 +22,9 @@ import distill
 from distill.config import Teacher
 from distill.deploy.export import record
 from distill.errors import ConfigError, DataError
+from distill.inference.artifact import in_eval_mode
 from distill.models import teacher
+from distill.pipeline.run import _unchanged
 from tests import tiny
 
 Tiny = Callable[..., Any]
@@ -221,3 +225,69 @@ def test_the_form_of_a_folder_keeps_what_the_folder_states(tmp_path: Path) -> No
     again = record.read(tmp_path / "again")
     assert again is not None
     assert (again.threshold, again.max_length, again.columns) == (0.3, 20, ("query", "body"))
+
+
+def test_a_student_of_another_family_has_its_teachers_labels(tiny_model: Tiny) -> None:
+    names = {"id2label": {0: "calm", 1: "loud"}, "label2id": {"calm": 0, "loud": 1}}
+    given = tiny_model(
+        "bert", "SequenceClassification", problem_type="multi_label_classification", num_labels=2, **names
+    )
+    student = distill.student(given, layers=2, family="distilbert")
+    for name in ("id2label", "label2id", "problem_type", "num_labels"):
+        assert getattr(student.config, name) == getattr(given.config, name)
+    distill.DistillationLoss(student, given, [distill.terms.SoftTargets()])
+
+
+def test_a_model_that_was_trained_in_16_bits_computes_in_the_type_of_its_weights(model: Any) -> None:
+    """accelerate leaves its forward under autocast on a model that a Trainer trained. Afterwards it is there again."""
+    plain = distill.evaluate({"a": model}, ROWS, metrics=["accuracy"])
+    with torch.no_grad():
+        expected = model.eval()(input_ids=torch.tensor([[7, 8, 9]])).logits[0].tolist()
+    with _unchanged():  # another Accelerator may have been made before
+        AcceleratorState._reset_state(reset_partial_state=True)
+        prepared = Accelerator(cpu=True, mixed_precision="bf16").prepare_model(model)
+    assert prepared is model
+    forward = vars(model)["forward"]
+    with in_eval_mode([model]), torch.no_grad():
+        logits = model(input_ids=torch.tensor([[7, 8, 9]])).logits[0]
+        assert logits.tolist() == pytest.approx(expected, abs=1e-6)
+    assert vars(model)["forward"] is forward
+    assert distill.evaluate({"a": model}, ROWS, metrics=["accuracy"])[0]["scores"] == plain[0]["scores"]
+
+
+def test_labels_that_were_made_for_the_model_count(model: Any) -> None:
+    """Beside the data set's own label, and without rows of -100 as a number."""
+    both = [{**row, "label": "a name of the data set"} for row in ROWS]
+    found, expected = (distill.evaluate({"a": model}, rows, metrics=["accuracy"]) for rows in (both, ROWS))
+    assert found[0]["scores"] == expected[0]["scores"]
+
+
+def test_numbers_of_minus_100_do_not_count(tiny_model: Tiny) -> None:
+    number = tiny_model("bert", "SequenceClassification", num_labels=1)
+    rows = [{"input_ids": [7 + n, 8, 9 + n], "labels": float(n % 5)} for n in range(12)]
+    hidden = [*rows, {"input_ids": [7, 7, 7], "labels": -100.0}]
+    found, expected = (distill.evaluate({"a": number}, each, metrics=["pearson"]) for each in (hidden, rows))
+    assert found[0]["scores"] == expected[0]["scores"]
+
+
+def test_a_frozen_model_can_be_pruned_and_keeps_what_was_put_on_its_layers(
+    tiny_model: Tiny, tiny_batch: dict[str, Tensor]
+) -> None:
+    given = tiny_model("bert", "SequenceClassification", num_labels=3).requires_grad_(False)
+    layer = given.bert.encoder.layer[1]
+    layer.forward = forward = layer.forward
+    small = distill.prune(given, [tiny_batch] * 4, size_mib=0.02, retrain_steps=2)
+    assert small.config.num_hidden_layers <= 3
+    assert not any(parameter.requires_grad for parameter in given.parameters())
+    assert vars(layer)["forward"] is forward
+
+
+def test_a_run_leaves_the_state_of_accelerate_and_the_random_numbers() -> None:
+    """A loop of one's own goes on as without it."""
+    before, drawn = dict(AcceleratorState._shared_state), torch.get_rng_state()
+    with _unchanged():
+        AcceleratorState._reset_state(reset_partial_state=True)
+        Accelerator(cpu=True, mixed_precision="bf16")
+        torch.manual_seed(5)
+    assert AcceleratorState._shared_state == before
+    assert torch.equal(torch.get_rng_state(), drawn)

@@ -181,15 +181,17 @@ def skipping(model: Any, skips: Skips) -> Iterator[None]:
 
         return run
 
-    layers = dict.fromkeys(families.layers(model))
+    # A layer may have such an attribute already, for example of accelerate.
+    layers = {layer: {k: v for k, v in vars(layer).items() if k == "forward"} for layer in families.layers(model)}
     for layer in layers:
         layer.forward = replacing(layer.forward)
     try:
         with families.encoder(model).register_forward_pre_hook(begin):
             yield
     finally:
-        for layer in layers:
+        for layer, before in layers.items():
             del layer.forward
+            vars(layer).update(before)
 
 
 @torch.no_grad()

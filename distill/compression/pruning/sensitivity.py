@@ -307,7 +307,7 @@ def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int, rate
     """
     if not steps:
         return model
-    student.set_dropout(model, 0.0)
+    student.set_dropout(model.requires_grad_(True), 0.0)  # a copy, of a model that may be frozen
     tokens = np.concatenate([batch["input_ids"].cpu().numpy().ravel() for batch in lessons])
     lengths = [batch["input_ids"].shape[1] for batch in lessons]
     with only_used_embeddings(model, tokens), quick_on_cpu(model.train(), lengths):

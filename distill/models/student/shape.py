@@ -185,7 +185,8 @@ def _of_another_family(teacher: Any, record: families.Family, sizes: Mapping[str
     longest = _LONGEST if longest >= UNBOUNDED else longest
     if families.max_length(config) < UNBOUNDED:
         config.max_position_embeddings += longest - families.max_length(config)
-    config.num_labels = teacher.num_labels
+    config.id2label, config.label2id = dict(teacher.id2label), dict(teacher.label2id)
+    config.problem_type = teacher.problem_type
     if hasattr(teacher, KEY):
         setattr(config, KEY, getattr(teacher, KEY))
     return config

@@ -338,7 +338,7 @@ def test_a_trainer_of_transformers_takes_the_loss(tmp_path: Path) -> None:
     arguments = TrainingArguments(
         str(tmp_path),
         num_train_epochs=1,
-        per_device_train_batch_size=2,
+        per_device_train_batch_size=1,
         learning_rate=0.01,
         lr_scheduler_type="constant",
         optim="sgd",
@@ -366,6 +366,7 @@ def test_a_trainer_of_transformers_takes_the_loss(tmp_path: Path) -> None:
         loss_fn.objective.projections["hidden_mse"].weight.copy_(maps[0])
     order = [*trainer.get_train_dataloader().batch_sampler]
     optimizer = torch.optim.SGD(loss_fn.parameters(), lr=0.01)
+    assert len(order) > 2, "what one step leaves shows in the second after it"
     for picked in order:
         loss, _ = loss_fn({name: torch.stack([rows[row][name] for row in picked]) for name in batch})
         loss.backward()
@@ -373,6 +374,40 @@ def test_a_trainer_of_transformers_takes_the_loss(tmp_path: Path) -> None:
         optimizer.zero_grad()
     for ours, theirs in zip(*(student.parameters() for student in students), strict=True):
         torch.testing.assert_close(ours, theirs)
+    ours, theirs = (each.objective.projections["hidden_mse"].weight for each in (trainer.loss_fn, loss_fn))
+    torch.testing.assert_close(ours, theirs)
+    assert ours.grad is None, "no gradient is left for the next step"
+
+
+def test_a_language_model_without_masked_tokens_is_refused(tiny_model: Any) -> None:
+    """Terms on them would be 0, and only weight decay would change the student."""
+    student, teacher = (tiny_model("bert", "MaskedLM", seed=seed) for seed in (1, 2))
+    batch = inputs(BATCH, LENGTH)
+    with pytest.raises(DataError, match="must have labels, which tell the masked tokens, for the term soft_targets"):
+        DistillationLoss(student, teacher, [terms.SoftTargets()])(batch)
+    loss, _ = DistillationLoss(student, teacher, [terms.SoftTargets(positions="all")])(batch)
+    assert loss > 0
+
+
+def test_models_of_other_padding_tokens_are_of_other_tokenizers(tiny_model: Any) -> None:
+    """RoBERTa's and ModernBERT's vocabularies have nearly the same size."""
+    student, teacher = (tiny_model("bert", "SequenceClassification") for _ in range(2))
+    teacher.config.pad_token_id = student.config.pad_token_id + 1
+    with pytest.raises(ConfigError, match="got the padding token"):
+        DistillationLoss(student, teacher, [terms.SoftTargets()])
+
+
+def test_copied_layers_are_those_of_a_teacher_of_that_depth(tiny_model: Any) -> None:
+    """Of another teacher, or of the student that was cut again, the same numbers are other layers."""
+    given = tiny_model("bert", "SequenceClassification", layers=4)
+    student = distill.student(given, layers=[0, 3]).eval()
+    other = tiny_model("bert", "SequenceClassification", layers=6)
+    batch = BATCHES["classification"][2] | {"labels": torch.tensor([0, 1, 1, 0])}
+    for teacher, layers in ((given, [0, 3]), (other, [2, 5])):
+        wanted = [terms.Hidden(layers="uniform")]
+        found = DistillationLoss(student, teacher, wanted)(batch)[0]
+        expected = DistillationLoss(student, teacher, wanted, layer_map=layers)(batch)[0]
+        assert found.item() == pytest.approx(expected.item())
 
 
 def test_the_public_names_are_these() -> None:
