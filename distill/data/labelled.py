@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -145,12 +145,8 @@ def labelled_rows(
         check_hidden(splits, tables, columns.kind, labels.names, key)
     splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     given_splits, splits = splits, _apart(splits, columns, settings, tables, notes, name)
-    if head is not None and splits.keys() - given_splits.keys() - {DEVELOPMENT}:
-        notes.append(
-            f"{name}: if the given model was trained on rows of this file, it has seen rows that are set aside. Its "
-            f"score is then too high, and what students retain of it too low; set {key}.test=FILE to rows that it has "
-            "not seen"
-        )
+    if head is not None:
+        notes += _seen(name, splits.keys() - given_splits.keys(), key)
     labels_in = next((part for part in splits.values() if labelled(targets_of(part)).any()), None)
     ends = _range(settings.range, labels_in) if "range" in columns.kind.settings else None
     if columns.kind.scaled and ends is not None:
@@ -265,6 +261,20 @@ def read_labels(
     if columns.flagged or settings.rows or columns.kind.read is None:
         return joined, []
     return columns.kind.read(joined, stated_of(settings, head, columns.label, key, first.files[0], first.classes))
+
+
+def _seen(name: str, aside: Collection[str], key: str) -> list[str]:
+    """A note on a given model that may know rows which were set `aside`, in splits of these names."""
+    if {*aside} - {DEVELOPMENT}:
+        return [
+            f"{name}: if the given model was trained on rows of this file, it has seen rows that are set aside. Its "
+            f"score is then too high, and what students retain of it too low; set {key}.test=FILE to rows that it has "
+            "not seen"
+        ]
+    return [
+        f"{name}: if the given model was trained on rows of this file, it has seen the rows on which choices are made. "
+        f"What students retain is then too low there; set {key}.development=FILE to rows that it has not seen"
+    ] * (DEVELOPMENT in aside)
 
 
 def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:

@@ -55,7 +55,10 @@ def warnings(tried: Tried) -> Iterator[str]:
     if tried.collapsed:
         seeds = len({each.seed for each in tried.tries})
         times = f" with each of {seeds} seeds" if seeds > 1 else ""
-        advice = " (stages.*.retries, of a baseline its student's, trains such a model again with other seeds)"
+        advice = (
+            " (stages.*.retries, of a baseline its student's, trains such a model again with other seeds; with a "
+            "budget, set another seed)"
+        )
         yield (
             f"the model collapsed{times}: it scores {kept.score:.1f} on the development rows, and the best predictor "
             f"without any skill {tried.chance:.1f}{'' if times else advice}"

@@ -78,9 +78,7 @@ class Ladder:
     def stored(self) -> dict[str, Any]:
         """By label of a target the seconds that training was `estimated` to take, the `shares` of its epochs, and the
         seconds that the target `took`; and what is `measured` of all."""
-        file = self.folder.ladder
-        empty: dict[str, Any] = {"estimated": {}, "shares": {}, "took": {}}
-        return empty | (atomic.read_json(file) if file.is_file() else {})
+        return _stored(self.folder)
 
     def store(self, key: str, label: str, value: Callable[[], Any]) -> Any:
         """The stored value of a label. If it is not stored, the main process computes it."""
@@ -156,6 +154,16 @@ class Ladder:
         before, after = fmean(whole[task][FLOAT32] for task in tasks), fmean(models[task][key] for task in tasks)
         return 100 * after / before if before > 0 else None
 
+    def said(self, quantized: Step, form: Form) -> str:
+        """What the models of a quantize step retain in a form, in words."""
+        kept = self.retained(quantized, form)
+        if kept is not None:
+            return f"retains {kept:.1f}% on the development rows{'' if form.key else ', as scored in float32'}"
+        made = self.folder.result(quantized, Quantized)
+        if form.key in made.failed:
+            return "has no file in this form, or loses more than its limits"
+        return "has no share, because the teacher scores 0 or less" if made.development else "was not scored"
+
     def enough(self, retained: float | None) -> bool:
         """Whether it meets `target.retained`."""
         return self.least is None or (retained is not None and retained >= self.least)
@@ -180,6 +188,29 @@ class Ladder:
             return float(shares[label])
         share = share_of(self.estimate(label), self.left())
         return float(self.store("shares", label, lambda: share)) if share else 0.0
+
+
+@contextmanager
+def counted(folder: RunFolder, began: float) -> Iterator[None]:
+    """Keep the seconds since `began` if the block, with the steps before the targets, is stopped."""
+    try:
+        yield
+    except BaseException:
+        if atomic.is_main():
+            stored = _stored(folder)
+            stored["took"]["teacher"] = stored["took"].get("teacher", 0.0) + time.monotonic() - began
+            atomic.write_json(folder.ladder, stored)
+        raise
+
+
+def spent(folder: RunFolder) -> float:
+    """Seconds of the budget that a run took before it was stopped."""
+    return float(sum(_stored(folder)["took"].values()))
+
+
+def _stored(folder: RunFolder) -> dict[str, Any]:
+    empty: dict[str, Any] = {"estimated": {}, "shares": {}, "took": {}}
+    return empty | (atomic.read_json(folder.ladder) if folder.ladder.is_file() else {})
 
 
 def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
@@ -220,7 +251,7 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
     with ladder.clock("teacher", began):
         whole, form, fastest = ladder.speedups()
     kept = ladder.retained(ladder.teacher, form)
-    say(f"The teacher in {form.name} is estimated at {whole:.2f}x, and {_retains(kept)}.")
+    say(f"The teacher in {form.name} is estimated at {whole:.2f}x, and {ladder.said(ladder.teacher, form)}.")
     best = TEACHER.name if ladder.enough(kept) else None
     labels = {label: float(target.speedup) for label, target in ctx.plan.targets.items()}
     within = [label for label in sorted(labels, key=labels.__getitem__) if labels[label] <= fastest or smoke]
@@ -238,7 +269,9 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
         quantized = next(step for step in ladder.targets[label] if isinstance(step.settings, Quantize))
         form = ladder.form_of(label, quantized)
         kept = ladder.retained(quantized, form)
-        say(f"{label} {_retains(kept)}, in {form.name}; it took {_minutes(ladder.stored['took'][label])}.")
+        say(
+            f"{label} {ladder.said(quantized, form)}, in {form.name}; it took {_minutes(ladder.stored['took'][label])}."
+        )
         if not ladder.enough(kept):
             break
         best = label
@@ -261,6 +294,9 @@ def _made(ladder: Ladder, label: str, run: Run, shares: dict[str, float], say: C
         shares: label of a target -> share of the epochs of its trainings, to which that of this target is added.
     """
     cuts = [step for step in ladder.targets[label] if isinstance(step.settings, Prune)]
+    if label not in ladder.stored["shares"] and ladder.left() <= 0:
+        say(f"{label} is not made, because no time is left.")
+        return False
     with ladder.clock(label):
         for step in cuts:
             run(step)
@@ -283,10 +319,6 @@ def _made(ladder: Ladder, label: str, run: Run, shares: dict[str, float], say: C
 
 def _titled(best: str) -> str:
     return "the teacher itself" if best == TEACHER.name else best
-
-
-def _retains(kept: float | None) -> str:
-    return "was not scored" if kept is None else f"retains {kept:.1f}% on the development rows"
 
 
 def _minutes(seconds: float) -> str:

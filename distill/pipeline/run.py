@@ -152,7 +152,9 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
                 for step in ctx.plan.steps:
                     _run_pending(ctx, step, pending, remaining)
             else:
-                remaining = Remaining(ctx, [], began + 60 * config.budget.minutes)
+                from distill.pipeline.budget import spent
+
+                remaining = Remaining(ctx, [], began + 60 * config.budget.minutes - spent(ctx.folder))
                 ctx, repositories = _within_budget(ctx, prepare, began, remaining)
             made = ctx.plan
             ctx, measured, paths = _reported(ctx, remaining)
@@ -177,7 +179,7 @@ def _within_budget(
 ) -> tuple[Context, dict[str, Path]]:
     """Run the steps for which the budget is enough. Returns the context with the plan of these, and the repositories
     of `push`."""
-    from distill.pipeline.budget import search_within_budget
+    from distill.pipeline.budget import counted, search_within_budget
     from distill.pipeline.context.pending import pending_steps
 
     def runner(ctx: Context, steps: Sequence[Step]) -> Callable[[Step], None]:
@@ -191,8 +193,9 @@ def _within_budget(
             ctx.folder.forget(step)
     repositories = _begin(ctx, pending, [*pending, *others], prepare)
     ctx.machine.tracker.start(ctx.folder.path.name, ctx.folder.path, flatten(asdict(ctx.config)))
-    for step in first:
-        _run_pending(ctx, step, pending, remaining)
+    with counted(ctx.folder, began):
+        for step in first:
+            _run_pending(ctx, step, pending, remaining)
     ctx = ctx.with_plan(search_within_budget(ctx, runner, began))
     last = ctx.plan.of(Evaluate, Export)
     run = runner(ctx, last)

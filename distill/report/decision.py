@@ -40,13 +40,15 @@ def decided(run: Run) -> Decision:
     found = choice([run], every, group, ask)
     chosen: Variant | None = found["variant"]
     students = [each for each in every if each.first.role == "student" and not _is_teacher(results, each.first)]
-    student = _nearest(students, group, ask)
+    student = next(iter(offered(students, group, ask)), None) or _nearest(students, group, ask)
     if chosen is None:
-        sentences = found["sentences"]
+        sentences = [*found["sentences"], "So keep your model as it is."]
     elif _is_teacher(results, chosen.first):
         sentences = [_ship(results, chosen, group, ask), *([] if student is None else [_lesser(student, group, ask)])]
     else:
         sentences, student = [_ship(results, chosen, group, ask), _beside_baseline(results, chosen.first)], None
+    if results.near_chance:
+        sentences.append(f"Your model is near chance on {', '.join(results.near_chance)}: a share of that says little.")
     uses = [] if chosen is None else [loading(run, chosen.first)]
     if student is not None:
         uses += [found for found in [loading(run, student.first)] if found["command"] or found["code"]]
@@ -67,6 +69,8 @@ def _ship(results: Results, chosen: Variant, group: Group, ask: Ask) -> str:
     first = chosen.first
     name = f"your model in {headline.variant(first)}" if _is_teacher(results, first) else chosen.name
     why = f"It is the fastest variant that retains at least {ask.least:g}%"
+    if chosen.speedup[group.input or ""].value <= 1:
+        why = f"It is slower than your model, and the fastest student that retains at least {ask.least:g}%"
     judged = chosen.development
     where = f" on the development rows ({judged.value:.1f}% there)" if judged else ""
     over = headline.reference(results)

@@ -134,7 +134,7 @@ def use(made: Decision) -> list[Block]:
     each, or why there are none."""
     blocks = list[Block]()
     for number, each in enumerate(made.uses):
-        blocks += [Paragraph("To use the student all the same:")] * (number > 0)
+        blocks += [Paragraph("To use the student all the same:")] * (number > 0 or made.chosen is None)
         blocks += [Code(text) for text in (each["command"], each["code"]) if text]
         blocks += [Paragraph(each["note"])] if each["note"] else []
     return blocks

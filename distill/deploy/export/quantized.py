@@ -96,7 +96,7 @@ def quantized(
     scored = {label: model.qualities for label, model in found.items() if model.qualities}
     qualities = {
         each.source.data.task.name: {FLOAT32: each.quality} | {label: of[at] for label, of in scored.items()}
-        for at, each in enumerate(floats() if scored else [])
+        for at, each in enumerate(floats() if schemes and limits != [Limits()] * len(limits) else [])
     }
     _store(qualities, out / development_file(machine))
     development = {task: {label: each.score for label, each in of.items()} for task, of in qualities.items()}

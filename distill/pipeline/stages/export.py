@@ -98,6 +98,8 @@ def inputs(ctx: Context, step: Step) -> ExportInputs | EmbedderInputs:
         measured = replaced(measured, made_from=given, untaught=not _taught(ctx, step))
     else:
         rows, made_by = forms(measured, role, step.target), []
+        if whole and measured is not None:
+            measured = replaced(measured, untaught=not _taught(ctx, step))
     files, schemes = _files(ctx, step, rows)
     return ExportInputs(
         name=step.folder,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,9 @@ import pytest
 
 from distill.config import Prune
 from distill.config.schemes import Form
-from distill.pipeline.budget import LEAST_SHARE, Ladder, share_of
+from distill.pipeline.budget import LEAST_SHARE, Ladder, _made, counted, share_of, spent
+from distill.pipeline.context.folder import RunFolder
+from distill.runtime.storage import run_folder
 
 
 @pytest.mark.parametrize(
@@ -62,3 +65,23 @@ def test_speedups_are_measured_again_under_other_conditions(tmp_path: Path) -> N
         for threads in (1, 1, 2)
     ]
     assert (found, measured) == ([1.0, 1.0, 2.0], [1, 2])
+
+
+def test_time_before_a_stop_counts_and_time_without_one_is_counted_once(tmp_path: Path) -> None:
+    """A run that goes on has what is left of its minutes."""
+    run_folder.claim(tmp_path)
+    folder = RunFolder(tmp_path)
+    with counted(folder, time.monotonic() - 60):
+        pass  # the rest of the run counts it from its beginning on
+    assert spent(folder) == 0.0
+    for stops in (1, 2):
+        with pytest.raises(KeyboardInterrupt), counted(folder, time.monotonic() - 60):
+            raise KeyboardInterrupt
+        assert spent(folder) == pytest.approx(60 * stops, abs=1)
+
+
+def test_no_model_is_cut_when_no_time_is_left(tmp_path: Path) -> None:
+    said = list[str]()
+    ladder: Any = SimpleNamespace(targets={"4x": []}, stored={"shares": {}}, left=lambda: -1.0)
+    assert not _made(ladder, "4x", lambda step: pytest.fail("a step was run"), {}, said.append)
+    assert said == ["4x is not made, because no time is left."]

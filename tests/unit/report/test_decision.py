@@ -120,7 +120,8 @@ def test_without_speeds_there_is_no_choice(results: Document) -> None:
     for model in results["models"]:
         model |= {"latency_ms": [], "speedup": None, "throughput_per_second": None}
     made = of(results)
-    assert made.sentences == ["No variant has both a speed and a share of the teacher's score, so there is no choice."]
+    none = "No variant has both a speed and a share of the teacher's score, so there is no choice."
+    assert made.sentences == [none, "So keep your model as it is."]
     assert made.uses == []
 
 
