@@ -50,6 +50,7 @@ from distill.models.student import from_teacher
 from distill.models.student.shape import is_count, numbers_of
 from distill.models.teacher.load import load_tokenizer
 from distill.models.unwrapped import plain
+from distill.models.write import with_names
 from distill.report.rows import Rows
 from distill.runtime.machine import cores
 from distill.runtime.storage import atomic
@@ -249,7 +250,7 @@ def quantize(
         if tokenizer is None and isinstance(model, str | Path):
             tokenizer = load_tokenizer(model)
         if tokenizer is not None:
-            tokenizer.save_pretrained(folder)
+            with_names(tokenizer, own.config).save_pretrained(folder)
         source = folder
         if chosen.onnx:
             export_onnx(folder, source := Path(temporary) / ONNX)

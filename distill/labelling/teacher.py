@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from distill.data.asked import asked, encode
 from distill.data.encode import Encoded
+from distill.data.kind_of import QUERIES
 from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.task_types.answers import candidates
 from distill.deploy import serve
@@ -150,6 +151,8 @@ def _labels(model: Model, rows: pa.Table, columns: Columns, tokens: int, first: 
     finite."""
     assert model.kind.soft_column is not None
     outputs, sizes = _outputs(model, rows, columns, tokens, first, file)
+    if model.activation is not None and [name.lower() for name in columns.text] not in QUERIES:
+        outputs = model.activation(outputs)  # as its library scores pairs; rerankers learn the outputs themselves
     return model.kind.soft_column(outputs, model.labels, sizes)
 
 

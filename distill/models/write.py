@@ -21,6 +21,17 @@ _ASKED = "should_save_on_this_rank"
 """Method of transformers' models. Earlier versions do not have it, and write in any process."""
 
 
+def with_names(tokenizer: Any, config: Any) -> Any:
+    """A copy of a tokenizer that outputs, and is saved with, exactly the inputs with which a model of this config was
+    trained."""
+    copied = copy.copy(tokenizer)
+    with_types, names = typed(tokenizer), families.input_names(config)
+    copied.model_input_names = [name for name in names if name != "token_type_ids" or with_types]
+    # What is not among these is not written.
+    copied.init_kwargs = tokenizer.init_kwargs | {"model_input_names": list(copied.model_input_names)}
+    return copied
+
+
 @contextmanager
 def write_model(
     folder: Path,
@@ -37,10 +48,7 @@ def write_model(
     `headless`, a masked language model is written as its encoder alone: its head is random.
     Yields the temporary folder, to which the block may add files. If the block raises an error, no folder is written.
     """
-    tokenizer = copy.copy(tokenizer)
-    # The saved tokenizer then outputs exactly the inputs that the model was trained with.
-    with_types, names = typed(tokenizer), families.input_names(model.config)
-    tokenizer.model_input_names = [name for name in names if name != "token_type_ids" or with_types]
+    tokenizer = with_names(tokenizer, model.config)
     setattr(tokenizer, _TEMPLATE, None)  # no encoder reads one, and its names become names of files
     # A teacher's references to Python code, which a user's transformers would offer to run.
     tokenizer.init_kwargs = {name: value for name, value in tokenizer.init_kwargs.items() if name not in _CODE}

@@ -8,12 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from datasets import Dataset
 
 from distill import config
 from distill.data import tasks
+from distill.data.task import Task
+from distill.data.task_types import TASK_TYPES
+from distill.data.tasks import TaskData
 from distill.deploy.export.proof import plain_logits
 from distill.models import teacher
 from distill.pipeline import validation
+from distill.pipeline.stages import vocabulary
 from distill.runtime.storage import atomic, run_folder
 from tests import scored
 
@@ -68,6 +73,12 @@ def test_a_bound_on_the_tokens_is_kept(run: Any, tmp_path: Path) -> None:
     spelling = {token for token in whole.get_vocab() if len(token.removeprefix("##")) == 1}
     assert manifest["tokens"] <= 5 + len(spelling | set(whole.all_special_tokens))
     assert 0 < manifest["share_of_texts"] < 1
+
+
+def test_tokens_of_prompts_are_counted() -> None:
+    task = Task("t", TASK_TYPES["embedding"], ("text", "text2"), (), ("spearman",), prompts=("query: ", ""))
+    data = TaskData(task, Dataset.from_dict({"text": ["a cat"], "text2": ["a dog"]}), {}, {})
+    assert list(vocabulary._texts({"t": data})) == ["query: a cat", "a dog"]
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,10 @@ def export_heads(folders: dict[str, Path], path: Path) -> None:
     import torch
 
     model = _heads(folders).eval()
-    tensors = {key: torch.from_numpy(value) for key, value in _example((2, 16), model.config, padded=True).items()}
+    example = _example((2, 16), model.config, padded=True)
+    if not _has_types(next(iter(folders.values()))):
+        example.pop("token_type_ids", None)
+    tensors = {key: torch.from_numpy(value) for key, value in example.items()}
     sizes = dict.fromkeys(range(2), torch.export.Dim.DYNAMIC)
     _write(model, tensors, [f"{LOGITS}{task}" for task in folders], dict.fromkeys(tensors, sizes), path)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.models.teacher import tokenizer_settings
+from distill.models.token_types import typed
 
 FILE = "tokenizer.json"
 PROBES = (
@@ -39,18 +40,28 @@ def as_written(path: str | Path, tokenizer: Any) -> Any:
     _set(written, tokenizer_settings.read(Path(path) / tokenizer_settings.FILES[0]))
     if _same(written, tokenizer):
         return tokenizer
+    names = list(dict.fromkeys([*tokenizer.model_input_names, "token_type_ids"]))
     # The class may have special tokens that no file states.
     special = {name: token for name, token in tokenizer.special_tokens_map.items() if _has(written, token)}
     own = PreTrainedTokenizerFast.from_pretrained(
         str(path),
         trust_remote_code=False,
         local_files_only=True,
-        model_input_names=tokenizer.model_input_names,
+        model_input_names=names if typed(tokenizer) else tokenizer.model_input_names,
         **special,
     )
     own.backend_tokenizer.normalizer = written.normalizer
     own.backend_tokenizer.pre_tokenizer = written.pre_tokenizer
     return own
+
+
+def with_stated_names(path: str | Path, tokenizer: Any) -> Any:
+    """The tokenizer of a folder. If transformers 5 saved it without names of its inputs, it states those that it has
+    there: another version may output others (`typed`)."""
+    settings = tokenizer_settings.read(Path(path) / tokenizer_settings.FILES[0])
+    if "backend" in settings and "model_input_names" not in settings:  # no earlier version writes the backend
+        tokenizer.init_kwargs["model_input_names"] = list(tokenizer.model_input_names)
+    return tokenizer
 
 
 def _has(written: Any, token: Any) -> bool:

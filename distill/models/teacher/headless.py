@@ -11,14 +11,14 @@ from safetensors.torch import save_file
 from distill.models.families.head import HEADS, architecture_in
 from distill.models.families.record import VECTORS
 from distill.models.families.records import FAMILIES
-from distill.models.families.sentence import of_cross_encoder
+from distill.models.families.sentence import OF_CROSS_ENCODERS
 from distill.models.families.weights import check_inside
 from distill.models.teacher.files import stored_except
 from distill.models.teacher.folders import FILES
 from distill.runtime.storage import atomic, run_folder
 
-OF_HEAD = ("id2label", "label2id", "num_labels", "problem_type", "architectures")
-"""Keys of a config that describe a head."""
+OF_HEAD = ("id2label", "label2id", "num_labels", "problem_type", "architectures", *OF_CROSS_ENCODERS)
+"""Keys of a config that describe a head, and what is made of its outputs."""
 OF_EMBEDDER = ("modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
 """Files of sentence-transformers."""
 
@@ -43,11 +43,10 @@ def without_head(folder: str, target: Path, content: str) -> str:
     record = FAMILIES.get(str(config.get("model_type")))
     starts = {"", record.outer if record else ""}
     last = {f"{s}{name}.{part}" for s in starts for name in HEADS[str(architecture)] for part in ("weight", "bias")}
-    # Left from the embedder whose folder it was saved over; a cross-encoder has such a file of its own.
-    embedded = (source / OF_EMBEDDER[0]).is_file() and not of_cross_encoder(source)
     with atomic.writing(target) as temporary:
         for file in {file for pattern in FILES for file in source.glob(pattern)}:
-            of_embedder = embedded and any(file.match(pattern) for pattern in OF_EMBEDDER)
+            # Of a cross-encoder, or left from the embedder whose folder it was saved over.
+            of_embedder = any(file.match(pattern) for pattern in OF_EMBEDDER)
             if "safetensors" not in file.name and file.name != run_folder.MANIFEST and not of_embedder:
                 check_inside(source, file)
                 shutil.copy(file, temporary)

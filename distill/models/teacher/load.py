@@ -15,7 +15,7 @@ from distill.models.families.settings import own_code
 from distill.models.families.weights import CONFIG, check_links, config_of
 from distill.models.readable import readable
 from distill.models.teacher import tokenizer_settings
-from distill.models.teacher.as_written import as_written
+from distill.models.teacher.as_written import as_written, with_stated_names
 from distill.models.teacher.embedder import lower_cased
 from distill.models.teacher.files import quiet, stored
 from distill.models.teacher.whole import load_whole, without_more_outputs
@@ -56,7 +56,7 @@ def load_tokenizer(path: str | Path) -> Any:
                 "of the library tokenizers (tokenizer.json), which counts the characters of tokens; choose a model "
                 "with such a tokenizer"
             )
-        tokenizer = as_written(path, tokenizer)
+        tokenizer = as_written(path, with_stated_names(path, tokenizer))
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
         for texts in (("a",), ("a", "a")):  # with a damaged file, only the use of a part may fail

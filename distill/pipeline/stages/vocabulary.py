@@ -91,9 +91,11 @@ def _kept_tokens(stage: str, settings: Vocabulary, counts: Counter[int]) -> list
 
 
 def _texts(tasks: Mapping[str, TaskData]) -> Iterator[str]:
-    """Training texts of all tasks."""
+    """Training texts of all tasks, with the prompts that are put before them."""
     for data in tasks.values():
-        for column in data.task.columns:
-            yield from data.train[column]
+        prompts = data.task.prompts or ("",) * len(data.task.columns)
+        for column, prompt in zip(data.task.columns, prompts, strict=True):
+            texts = data.train[column]
+            yield from ((f"{prompt}{text}" for text in texts) if prompt else texts)
         if data.task.kind.choices:
             yield from chain.from_iterable(data.train[SECONDS])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import numpy as np
 import onnx
 import pytest
 
-from distill.deploy.export.onnx import export_onnx, onnx_parity
+from distill.deploy.export.onnx import export_heads, export_onnx, heads_parity, onnx_parity
 from distill.errors import UserError
 from distill.inference.latency import synthetic
 from distill.inference.runners import onnx_runner, torch_runner
+from tests import tiny
 
 Make = Callable[..., Path]
 
@@ -101,3 +103,16 @@ def test_the_export_prints_nothing(classifier: Make, tmp_path: Path, capfd: pyte
     lines = [line for line in shown.err.splitlines() if "Loading weights" not in line]
     assert "".join(lines).strip() == ""
     assert shown.out == ""
+
+
+@pytest.mark.slow
+def test_heads_of_a_tokenizer_without_token_types_have_no_such_input(tmp_path: Path) -> None:
+    """As a file of one head: a user of the tokenizer has none to give."""
+    folders = {name: tiny.save(tmp_path / name, "bert", "SequenceClassification") for name in ("a", "b")}
+    for folder in folders.values():
+        file = folder / "tokenizer_config.json"
+        settings = json.loads(file.read_text())
+        file.write_text(json.dumps(settings | {"model_input_names": ["input_ids", "attention_mask"]}))
+    export_heads(folders, tmp_path / "model.onnx")
+    assert _inputs(tmp_path / "model.onnx") == ["input_ids", "attention_mask"]
+    assert heads_parity(folders, tmp_path / "model.onnx") < 1e-5

@@ -267,3 +267,23 @@ def test_a_name_of_two_columns_is_refused_by_its_setting(setting: str, options: 
     text = tuple(filter(None, (given["text"], given.get("text_pair"))))
     with pytest.raises(UserError, match=rf"label\.{setting}: got (text|b), which stands for two columns"):
         _check_names(Columns(text, given["label"], given["soft_label"]))
+
+
+@pytest.mark.parametrize(("names", "as_scored"), [(("text", "text_pair"), True), (("query", "document"), False)])
+def test_pairs_have_the_scores_of_the_library_of_cross_encoders(
+    names: tuple[str, str], as_scored: bool, tmp_path: Path
+) -> None:
+    """A reranker learns the outputs before the activation; a file of scored pairs has what the library gives."""
+    from sentence_transformers import CrossEncoder
+
+    folder = TINY["save"](tmp_path / "model", "bert", "SequenceClassification", num_labels=1, std=0.4)
+    file = folder / "config.json"
+    activation = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "version": "5.0.0"}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"sentence_transformers": activation}))
+    pairs = [(SENTENCES[n % 8], SENTENCES[(n + 3) % 8]) for n in range(8)]
+    rows = (json.dumps(dict(zip(names, pair, strict=True)) | {"score": 0.5}) for pair in pairs)
+    (tmp_path / "t.jsonl").write_text("\n".join(rows))
+    labelling.label(folder, str(tmp_path / "t.jsonl"), tmp_path / "out")
+    library = CrossEncoder(str(folder), device="cpu")
+    expected = library.predict(pairs, activation_fn=None if as_scored else torch.nn.Identity())
+    np.testing.assert_allclose(np.ravel(soft_of(tmp_path / "out")), expected, atol=1e-5)

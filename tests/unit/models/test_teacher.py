@@ -433,6 +433,23 @@ def test_a_classifier_over_the_folder_of_an_embedder_gets_a_new_head(tmp_path: P
     assert stored_head(headless) is None
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}},
+        {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"},
+    ],
+)
+def test_a_new_head_over_a_cross_encoder_has_no_activation_of_it(more: dict[str, Any], tmp_path: Path) -> None:
+    folder = TINY["save"](tmp_path / "given", "bert", "SequenceClassification", num_labels=1)
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | more))
+    (folder / "config_sentence_transformers.json").write_text('{"model_type": "CrossEncoder"}')
+    headless = Path(teacher.without_head(str(folder), tmp_path / "headless", "a"))
+    assert not json.loads((headless / "config.json").read_text()).keys() & more.keys()
+    assert not (headless / "config_sentence_transformers.json").exists()
+
+
 def test_licence_of_the_embedded_teacher() -> None:
     assert teacher.licence(teacher.resolve(Teacher())) == {"license": "apache-2.0"}
 

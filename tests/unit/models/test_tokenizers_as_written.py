@@ -15,6 +15,8 @@ from transformers import AutoTokenizer
 
 from distill.errors import DataError
 from distill.models import teacher
+from distill.models.token_types import typed
+from distill.models.write import write_model
 from tests import tiny
 
 WORDS = "hello world the cat sat on mat a b c".split()
@@ -132,3 +134,39 @@ def test_settings_that_read_other_files_or_classes_are_refused(
         return
     with pytest.raises(DataError, match=message):
         teacher.load_tokenizer(folder)
+
+
+def names_in(folder: Path) -> Any:
+    return json.loads((folder / "tokenizer_config.json").read_text()).get("model_input_names")
+
+
+@pytest.mark.parametrize("five", [True, False], ids=["of transformers 5", "of transformers 4"])
+def test_a_folder_without_names_of_inputs_has_the_token_types_of_its_version(five: bool, tmp_path: Path) -> None:
+    """Version 5 of this class gives no token types unless a file asks for them; version 4 gives them."""
+    folder = tiny.save(tmp_path / "given", "bert", "SequenceClassification")
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    del settings["model_input_names"]
+    if not five:
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+        del settings["backend"]
+    file.write_text(json.dumps(settings))
+    found = teacher.load_tokenizer(folder)
+    assert typed(found) is not five
+    if five:
+        assert found.model_input_names == AutoTokenizer.from_pretrained(folder).model_input_names
+    with write_model(tmp_path / "student", tiny.model("bert", "SequenceClassification"), found):
+        pass
+    expected = ["input_ids", *([] if five else ["token_type_ids"]), "attention_mask"]
+    assert sorted(names_in(tmp_path / "student")) == sorted(expected)
+    again = AutoTokenizer.from_pretrained(tmp_path / "student")
+    assert ("token_type_ids" in again("hello", "world")) is not five
+
+
+def test_a_tokenizer_that_is_saved_beside_a_model_states_its_inputs(tmp_path: Path) -> None:
+    """Also one whose class has them by itself: another version of the class has others."""
+    made = transformers.BertTokenizer()
+    with write_model(tmp_path / "student", tiny.model("distilbert", "SequenceClassification"), made):
+        pass
+    assert names_in(tmp_path / "student") == ["input_ids", "attention_mask"]
+    assert "token_type_ids" in made.model_input_names, "the caller's own is changed"
