@@ -47,7 +47,7 @@ QUESTIONS = (
 )
 """Usual names of a text and of a second one that each choice follows, as in RACE, SWAG and COPA."""
 
-FOUND = ("answers", "answer")
+FOUND = ("answers", "answer", "answer_text")
 """Usual names of the column with the answers that are in a context."""
 
 TAGS = ("ner_tags", "ner_tag", "ner", "tags", "tag", "spans", "entities", "pos_tags")
@@ -145,7 +145,7 @@ def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str
         named = settings.text is not None or isinstance(label, list) or label is None or None in usual
         if named or label not in table.column_names or not is_answers(table[label].type):
             return None
-        if not is_extractive(table, str(usual[1]), str(label)):
+        if not is_extractive(table, str(usual[1]), str(label)) or _choices(settings, table, head, key, file):
             return None
     text = (settings.text, settings.text_pair) if settings.text is not None else usual
     for name, column in (("text", text[0]), ("text_pair", text[1]), ("label", label)):

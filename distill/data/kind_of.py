@@ -21,7 +21,7 @@ from distill.models.families.head import Head
 from distill.models.families.record import TEXTS, VECTORS
 from distill.runtime.quoting import setting
 
-QUERIES = (["query", "document"], ["query", "passage"])
+QUERIES = [["query", name] for name in ("document", "passage", "doc", "text", "content", "answer")]
 """Names of text pairs that a reranker scores."""
 
 MOST_NUMBERS = 20
@@ -50,6 +50,7 @@ def kind_of(
         return TOKEN_CLASSIFICATION
     column = table[label[0]]
     if len(label) > 1 or (is_list(column.type) and not _is_single(column, head)):
+        _check_words(table.select([*text, *label]), stated)
         return TASK_TYPES["multi_label"]
     scored = [name.lower() for name in text] in QUERIES and _numeric(verdicts_as_numbers(column))
     if head is not None and head.architecture == VECTORS:
@@ -65,6 +66,28 @@ def kind_of(
     if _is_number(column, stated):
         return TASK_TYPES["regression"]
     return TASK_TYPES["multi_label" if is_joined(column, stated) else "classification"]
+
+
+def _check_words(table: pa.Table, stated: Stated) -> None:
+    """Raise ConfigError if most texts of a text and a label column have as many words between blanks as labels: these
+    are most likely tags of the words."""
+    if table.num_columns != 2:
+        return
+    (text, _), (texts, column) = table.column_names, table.columns
+    if (
+        not is_text(texts.type)
+        or not is_list(column.type)
+        or len(pc.unique(sizes := pc.list_value_length(column)).drop_null()) < 2
+    ):
+        return
+    words = pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(texts)))
+    if (pc.mean(pc.equal(words, sizes)).as_py() or 0.0) > MOST_REPEATED:
+        raise stated.ambiguous(
+            "as many labels as the text has words",
+            f"they may be tags of the words, or labels of the whole text in {text}",
+            f"write {text} as a list of words if they are tags; if not, set "
+            f"{setting(f'{stated.key}.kind', 'multi_label')}",
+        )
 
 
 def _is_single(column: pa.ChunkedArray, head: Head | None) -> bool:

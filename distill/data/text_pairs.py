@@ -16,7 +16,8 @@ READING = ("question", "context")
 PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("text", "text_pair"),
     ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("question", "passage"), READING,
-    ("query", "document"), ("query", "passage"), ("query", "title"), ("claim", "evidence"),
+    ("query", "document"), ("query", "passage"), ("query", "title"), ("claim", "evidence"), ("query", "doc"),
+    ("query", "text"), ("query", "content"), ("query", "answer"),
 )  # fmt: skip
 """Usual names of the two columns of a text pair."""
 

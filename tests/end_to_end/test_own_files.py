@@ -316,7 +316,7 @@ MALFORMED: dict[str, Case] = {
     "a null among tags": (
         lambda: {"t.jsonl": to_jsonl(cell(NAMES, "ner_tags", 7, [None, *["O"] * 8]))},
         [],
-        "t.jsonl, row 7: got null among the tags in ner_tags",
+        "t.jsonl, row 7: got null or -100 among the tags in ner_tags",
     ),
     "a null among words": (
         lambda: {"t.jsonl": to_jsonl(cell(NAMES, "tokens", 7, [None, *["a"] * 8]))},

@@ -48,6 +48,8 @@ SAMPLE = 100
 """Rows by which a column of answers is recognized."""
 
 _YES = ("true", "1", "1.0", "yes")
+_VERDICTS = ("yes", "no", "true", "false", "maybe", "unknown", "y", "n")
+"""Answers of a classification of questions with their passages, as in BoolQ, where the passage may have them too."""
 _AT_ONCE = 1024
 """Rows whose texts are in memory at once."""
 
@@ -57,6 +59,12 @@ def is_answers(data_type: pa.DataType) -> bool:
     if is_list(data_type):
         return is_answers(data_type.value_type)
     return is_text(data_type) or pa.types.is_null(data_type) or _has_text(data_type)
+
+
+def _has_start(data_type: pa.DataType) -> bool:
+    if is_list(data_type):
+        return _has_start(data_type.value_type)
+    return pa.types.is_struct(data_type) and data_type.get_field_index(START) >= 0
 
 
 def _has_text(data_type: pa.DataType) -> bool:
@@ -122,7 +130,7 @@ def _span(text: Any, start: Any, context: str, where: str) -> tuple[int, int] | 
                 "for no answer; correct the row"
             )
         return None
-    first = context.find(text) if first is None else first
+    first = find(text, context) if first is None else first
     if first == -1 and start is None:
         raise DataError(
             f"{where}: got the answer {short(text)!r}, which is not in the context; must be a part of it, letter by "
@@ -136,6 +144,21 @@ def _span(text: Any, start: Any, context: str, where: str) -> tuple[int, int] | 
         )
     first += len(text) - len(text.lstrip())
     return first, first + len(text.strip())
+
+
+def find(text: str, context: str) -> int:
+    """The first place of a text in its context as whole words; else its first place; -1 without one."""
+    first = place = context.find(text)
+    while place >= 0 and _inside(place, context) | _inside(place + len(text), context):
+        place = context.find(text, place + 1)
+    return first if place < 0 else place
+
+
+def _inside(place: int, context: str) -> bool:
+    """Whether a place is within a word or a number. Scripts that have no capital letters may have no blanks."""
+    return 0 < place < len(context) and all(
+        letter.isdigit() or letter.lower() != letter.upper() for letter in context[place - 1 : place + 1]
+    )
 
 
 def _number(start: Any, where: str) -> int | None:
@@ -173,17 +196,23 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
 
 
 def is_extractive(rows: pa.Table, context: str, answers: str) -> bool:
-    """Whether most of the first answers in a column are parts of their contexts."""
+    """Whether answers have their places, or most of the first ones are words of their contexts, and not verdicts such
+    as yes."""
+    if START in rows.column_names or _has_start(rows[answers].type):
+        return True
     part = rows.select(list(dict.fromkeys((context, answers)))).slice(0, SAMPLE).to_pylist()
     given = [row for row in part if row[answers] not in (None, "") and isinstance(row[context], str)]
+    if all(isinstance(row[answers], str) and row[answers].strip().lower() in _VERDICTS for row in given):
+        return False
     return sum(_is_in(row[answers], row[context]) for row in given) > len(given) / 2
 
 
 def _is_in(answers: Any, context: str) -> bool:
     try:
-        return spans_of(answers, None, context, "") is not None
+        spans = spans_of(answers, None, context, "")
     except DataError:
         return False
+    return spans is not None and not any(_inside(place, context) for span in spans for place in span)
 
 
 def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:

@@ -15,6 +15,9 @@ from distill.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+UNTAGGED = "-100"
+"""In place of the tag of a word that has none: the number that PyTorch's losses ignore."""
+
 BEGINNING = ("B", "S", "U", "W")
 
 UNBEGUN = 0.05
@@ -40,8 +43,8 @@ def check_tags(tags: pa.DictionaryArray, group: np.ndarray, label: str, where: W
     if tags.null_count:
         row = int(group[np.flatnonzero(np.asarray(tags.is_null()))[0]])
         raise DataError(
-            f"{where(row)}: got null among the tags in {label}; must be a tag for each word, or null in place of the "
-            "whole list; correct the row"
+            f"{where(row)}: got null or {UNTAGGED} among the tags in {label}; must be a tag for each word, or null in "
+            "place of the whole list; correct the row"
         )
     names, numbers = tags.dictionary.to_pylist(), np.asarray(tags.indices)
     found = _order(names, numbers, group)

@@ -30,7 +30,7 @@ from distill.data.task_types.spans import (
     types_of,
 )
 from distill.data.task_types.tag_lists import list_of, lists_of, names_of, sizes_of, tags_of
-from distill.data.task_types.tag_order import check_tags, unbegun
+from distill.data.task_types.tag_order import UNTAGGED, check_tags, unbegun
 from distill.data.task_types.tagged_rows import MAKING
 from distill.data.task_types.task_type import (
     MISSING,
@@ -128,7 +128,8 @@ def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
     before = np.r_[0, total + 1][first] if len(total) else np.zeros(len(first), np.int64)
     ends, starts = total - before[group], total - before[group] - ends
     trimmed = pc.utf8_trim_whitespace(pc.cast(tags.flatten(), pa.string()))
-    known = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed).dictionary_encode()
+    none = pc.or_(pc.equal(trimmed, ""), pc.equal(trimmed, UNTAGGED))
+    known = pc.if_else(none, pa.scalar(None, pa.string()), trimmed).dictionary_encode()
     check_tags(known, group[np.repeat(tagged, sizes)], label, where)
     numbers = np.full(len(group), -1, np.int64)
     numbers[np.repeat(tagged, sizes)] = np.asarray(pc.fill_null(known.indices, -1))

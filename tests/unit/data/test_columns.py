@@ -81,6 +81,35 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
         {"query": cycle("a", "b", "c"), "passage": SUBJECTS, "relevance": BITS},
         (("query", "passage"), ("relevance",), "reranking"),
     ),
+    **{
+        f"a query and its {name}": (
+            {"query": cycle("a", "b", "c"), name: SUBJECTS, "relevance": BITS},
+            (("query", name), ("relevance",), "reranking"),
+        )
+        for name in ("text", "content", "doc", "answer")
+    },
+    "verdicts on a context": (
+        {"question": TITLES, "context": [f"{text} we know" for text in SUBJECTS], "answer": cycle("yes", "no")},
+        (("question", "context"), ("answer",), "classification"),
+    ),
+    "letters of choices that the context has": (
+        {
+            "question": TITLES, "context": [f"A B C {text}" for text in SUBJECTS],
+            "options": cycle(["dogs", "cats"], ["one", "two"]), "answer": cycle("A", "B"),
+        },
+        (("context", "question"), ("answer",), "multiple_choice"),
+    ),
+    "texts of choices that the context has": (
+        {
+            "question": TITLES, "context": [f"dogs and cats, {text}" for text in SUBJECTS],
+            "choices": cycle(["dogs", "cats"]), "answer": cycle("cats", "dogs"),
+        },
+        (("context", "question"), ("answer",), "multiple_choice"),
+    ),
+    "answers under another name": (
+        {"question": TITLES, "context": SUBJECTS, "answer_text": [text.split()[-1] for text in SUBJECTS]},
+        (("question", "context"), ("answer_text",), "question_answering"),
+    ),
     "a query and classes": (
         {"query": TITLES, "passage": SUBJECTS, "label": cycle("yes", "no")},
         (("query", "passage"), ("label",), "classification"),
@@ -104,9 +133,9 @@ def chosen(data: dict[str, Sequence[Any]], head: Head | None = None, **settings:
 
 
 def test_documents_without_their_queries_are_no_reranking() -> None:
-    data = {"query": cycle("a", "b", "c"), "text": SUBJECTS, "score": BITS}
-    assert chosen(data, text="query", text_pair="text", kind="reranking")[0] == ("query", "text")
-    with pytest.raises(ConfigError, match=r"tasks.text: got text; must be two columns for reranking; set .*text_pair="):
+    data = {"query": cycle("a", "b", "c"), "body": SUBJECTS, "score": BITS}
+    assert chosen(data, text="query", text_pair="body", kind="reranking")[0] == ("query", "body")
+    with pytest.raises(ConfigError, match=r"tasks.text: got body; must be two columns for reranking; set .*text_pair="):
         chosen(data, kind="reranking")
 
 
@@ -166,6 +195,13 @@ WRONG: dict[str, tuple[dict[str, Sequence[Any]], dict[str, Any], str]] = {
     "no such text": ({"body": SUBJECTS, "queue": QUEUES}, {"text": "x"}, "tasks.text: got x; must be a column of "),
     "no such pair": (
         {"body": SUBJECTS, "queue": QUEUES}, {"text": "body", "text_pair": "x"}, "tasks.text_pair: got x; must be a ",
+    ),
+    "a tag for each word of a sentence": (
+        {
+            "sentence": [" ".join(SUBJECTS[i].split()[: 4 + i % 5]) for i in range(COUNT)],
+            "tags": [["O", "B-NAME"] * 2 + ["O"] * (i % 5) for i in range(COUNT)],
+        }, {},
+        "tasks.label: got as many labels as the text has words in column tags of rows.csv; they may be tags of the wo",
     ),
     "text as label": ({"body": SUBJECTS, "queue": QUEUES}, {"text": "queue", "label": "queue"},
         "tasks.label: got queue, with text from queue; must be different columns of rows.csv; name queue once"),

@@ -36,7 +36,7 @@ from distill.data.task_types.answers import (
     no_answer,
 )
 from distill.data.task_types.question_answering import QUESTION_ANSWERING as KIND
-from distill.data.task_types.question_answering import answerable, spans_of
+from distill.data.task_types.question_answering import answerable, find, spans_of
 from distill.errors import ConfigError, DataError
 from distill.evaluation.metrics import METRICS
 from distill.models.families.head import Head
@@ -323,6 +323,23 @@ def test_texts_are_found_in_the_context() -> None:
     other = [context.rindex("o") for context in FACTS["context"]]
     placed = loaded(FACTS | {"answer": ["o"] * 36, "answer_start": [str(start) for start in other]})
     assert [row[0] for row in KIND.encode(placed.train.table["label"], (), str, "")] == other
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "place"),
+    [
+        ("art", "cartoons of art, Kunst", 12),
+        ("art", "cartoons of smart carts", 1),
+        ("5", "in 1954, 15 and 5 of them", 16),
+        ("km", "15km of roads", 2),
+        ("Stra\u00dfe", "Stra\u00dfenbahn in der Stra\u00dfe", 19),
+        ("\u4eac", "\u6771\u4eac\u90fd", 1),
+        ("of art", "cartoons of art", 9),
+        ("ox", "cartoons", -1),
+    ],
+)
+def test_an_answer_is_found_as_whole_words_if_it_is_there_so(text: str, context: str, place: int) -> None:
+    assert find(text, context) == place
 
 
 def test_which_files_are_of_question_answering() -> None:

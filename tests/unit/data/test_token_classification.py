@@ -194,7 +194,8 @@ TAGS: dict[str, tuple[Any, str]] = {
     ),
     "I at the start": (["I-PER", "O"], "got I-PER at word 1 in tags without B-PER"),
     "I of another type": (["B-LOC", "I-PER"], "got I-PER at word 2 in tags without B-PER"),
-    "null": (["O", None], "got null among the tags in tags"),
+    "null": (["O", None], "got null or -100 among the tags in tags"),
+    "a number that losses ignore": (["O", "-100"], "got null or -100 among the tags in tags"),
 }
 
 

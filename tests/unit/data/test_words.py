@@ -146,7 +146,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "null word": ({"tokens": ["a", None], "ner_tags": ["O", "O"]}, "got null in tokens; must be text"),
     "no words": ({"tokens": [], "ner_tags": []}, "got no text in tokens; must be text"),
     "null words with tags": ({"tokens": None}, "got 0 words in tokens and "),
-    "an empty tag": ({"tokens": ["a", "b"], "ner_tags": ["O", " "]}, "got null among the tags in ner_tags"),
+    "an empty tag": ({"tokens": ["a", "b"], "ner_tags": ["O", " "]}, "got null or -100 among the tags in ner_tags"),
     "null words": ({"tokens": None, "ner_tags": None}, "got null in tokens; must be text"),
 }
 
