@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import SAMPLE, about_rows, columns_of, text_columns
+from distill.data.columns import LABELS, SAMPLE, about_rows, columns_of, text_columns
 from distill.data.files import Table
 from distill.data.task_types import TASK_TYPES, Columns
 from distill.data.task_types.task_type import is_text, one_array
@@ -58,6 +58,8 @@ def completed(
         numbers = np.repeat(np.arange(len(rows)) if train.kept is None else train.kept, len(names))
         rows, train = _paired(rows, names, columns, soft), replace(train, kept=numbers[: count // 2 * 2 : 2])
     if columns.label[0] not in rows.column_names:
+        if given:
+            _check_no_other(rows, columns, settings.soft_label, key, train.files[0])
         values = np.full(rows.num_rows, 1.0 if columns.kind.grouped and given else np.nan)
         rows = rows.append_column(columns.label[0], pa.array(values, from_pandas=True))
     return columns, {**tables, "train": replace(train, rows=rows)}, remarks
@@ -73,6 +75,22 @@ def _chosen(
         return [first[0]]
     others = unused(rows.slice(0, SAMPLE), first, about_rows)
     return [name for name in rows.column_names if name in (*first, *others)]
+
+
+def _check_no_other(rows: pa.Table, columns: Columns, soft: str | None, key: str, file: str) -> None:
+    """Raise ConfigError if pairs without the label column of the other splits have one under another name."""
+    others = [name for name in rows.column_names if name not in (*columns.text, soft) and not about_rows(name)]
+    found = [name for name in others if name.lower() in LABELS or _is_number(rows[name].type)]
+    if found:
+        raise ConfigError(
+            f"{key}.label: got {columns.label[0]}, which {file} lacks, though it has {', '.join(found)}; must be "
+            "a column of all splits; give it the same name in all files, or remove it if the training rows have no "
+            "label"
+        )
+
+
+def _is_number(data_type: pa.DataType) -> bool:
+    return pa.types.is_integer(data_type) or pa.types.is_floating(data_type)
 
 
 def _texts(rows: pa.Table) -> list[str]:

@@ -376,6 +376,16 @@ def test_pairs_without_labels_are_distilled_alone_and_documents_are_relevant() -
             },
             "pairs.jsonl: got columns ask, text; must have query, document, relevance, as",
         ),
+        *(
+            (
+                {
+                    "train": table([{"query": f"a {n}", "document": "b", name: n % 2} for n in range(20)]),
+                    "validation": table([row | {"relevance": 1} for row in QUERIES]),
+                },
+                f"tasks.label: got relevance, which .*pairs.jsonl lacks, though it has {name}; must be a colu",
+            )
+            for name in ("label", "grade")
+        ),
     ],
 )
 def test_texts_without_labels_that_are_refused(tables: dict[str, Table], message: str) -> None:
