@@ -265,10 +265,11 @@ def test_when_none_passes_the_command_makes_a_student_of_the_nearest() -> None:
     text = "\n".join(command.lines(answer, ask, EVERY))
     name = answer.best[0].checkpoint.name
     given = [f"teacher.name={name}", "tasks.train=FILE", "target.speedup=null", "target.latency_ms=5.0"]
-    command_line = " ".join(["recipe=prune", *given, "target.size_mib=50.0"])
+    command_line = " ".join(["recipe=prune", *given, "target.size_mib=200.0"])
     assert f"  python -m distill {command_line}\n" in text
     target = load_config(command_line.split()).target
-    assert (target.speedup, target.latency_ms, target.size_mib) == (None, 5.0, 50.0)
+    assert (target.speedup, target.latency_ms, target.size_mib) == (None, 5.0, 200.0)
+    assert "In int8 the student has a quarter of it, 50 MiB." in text
     assert "recipe=vocabulary" in text, "its embeddings alone are larger"
 
 
