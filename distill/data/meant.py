@@ -191,6 +191,20 @@ def _divided(settings: config.Task, tables: dict[str, Table], notes: list[str], 
     return {split: train.only(flags) for split, flags in parts.items() if flags.any()}
 
 
+def untrained(settings: config.Task, table: Table, notes: list[str], name: str) -> Table:
+    """The test rows of a table, or else its validation rows, if a column states the split of each row; else all."""
+    if (found := _dividing(settings, table, notes)) is None:
+        return table
+    column, splits = found
+    split = "test" if pc.index(splits, "test").as_py() >= 0 else "validation"
+    flags = np.asarray(pc.fill_null(pc.equal(splits, split), False))
+    notes.append(
+        f"{name}: the {int(flags.sum()):,} {split} rows of column {column} are used, and not the other "
+        f"{int((~flags).sum()):,}"
+    )
+    return table.only(flags)
+
+
 def _dividing(settings: config.Task, table: Table, notes: list[str]) -> tuple[str, pa.Array] | None:
     """The column that states the split of each row, of which some are training rows and others are not, and the splits
     [rows]; null for a row of another one.

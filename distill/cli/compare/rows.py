@@ -20,7 +20,7 @@ from distill.data.files import Table, read
 from distill.data.header import NoHeader
 from distill.data.labelled import label_column, prepared, read_labels, usable_rows
 from distill.data.labels import labels_of
-from distill.data.meant import accepted, with_lists
+from distill.data.meant import accepted, untrained, with_lists
 from distill.data.stated_beside import check_numbers, with_empty_spans, with_names
 from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task_types import Columns, TaskType
@@ -111,6 +111,7 @@ def read_rows(
     table, notes = read(file, "FILE", settings.separator), list[str]()
     if architecture == TOKENS:
         table = with_lists_of_words(settings, table, notes, file, untagged=True)
+    table = untrained(settings, table, notes, file)
     table = accepted(settings, with_lists(settings, table, architecture == TOKENS)[0], notes.append, file)
     table = with_empty_spans(table, notes, file)
     table = with_names(settings, {file: table}, notes, file)[file] if named else table

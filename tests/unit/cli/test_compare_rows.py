@@ -39,6 +39,24 @@ def test_rejected_rows_are_not_compared(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("splits", "kept", "split"),
+    [
+        (["train", "dev", "test"], [3, 6, 9, 12], "test"),
+        (["train", "train", "validation"], [3, 6, 9, 12], "validation"),
+        (["train", "train", "train"], range(1, 13), None),
+    ],
+)
+def test_training_rows_of_a_file_that_names_them_are_not_compared(
+    splits: list[str], kept: list[int], split: str | None, tmp_path: Path
+) -> None:
+    """Both models would be scored on rows that they were trained on."""
+    rows = rows_of(tmp_path, label=["neutral"] * COUNT, split=splits * 4)
+    assert [rows.table.where(n).rpartition(" ")[2] for n in range(len(rows))] == [*map(str, kept)]
+    said = f"{tmp_path}/pairs.jsonl: the 4 {split} rows of column split are used, and not the other 8"
+    assert rows.notes == ((said,) if split else ())
+
+
 def test_rows_without_a_gold_label_have_no_target(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, label=[0, 1, 2, -1] * 3)
     given = targets(rows, config.Task(), TASK_TYPES["classification"], CLASSES)
