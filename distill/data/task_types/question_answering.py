@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -172,7 +173,8 @@ def _number(start: Any, where: str) -> int | None:
 
 def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
     """Questions, contexts, and first characters and ends of the answers of each row, flat: `UNANSWERABLE` without an
-    answer, and an empty list without a label."""
+    answer, and an empty list without a label. Rows of the same question and context, as of several annotators, have the
+    answers of all of them, their own first."""
     question, context = columns.text
     label = columns.label[0]
     check_texts(rows, columns.text, where(0))
@@ -180,6 +182,7 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
     impossible = IMPOSSIBLE if IMPOSSIBLE in rows.column_names and IMPOSSIBLE not in (*columns.text, label) else None
     wanted = list(dict.fromkeys((question, context, label, *filter(None, (starts, impossible)))))
     targets: list[list[int]] = []
+    same = dict[int, list[int]]()
     for batch in rows.select(wanted).to_batches(max_chunksize=_AT_ONCE):
         for each in batch.to_pylist():
             place = where(len(targets))
@@ -191,8 +194,20 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
                 continue
             start = each[starts] if starts else None
             spans = spans_of(each[label], None if start == "" else start, each[context], place)
+            if spans:
+                same.setdefault(hash((each[question], each[context])), []).append(len(targets))
             targets.append([] if spans is None else [place for span in spans or [UNANSWERABLE] for place in span])
+    for numbers in same.values():
+        _share([targets[number] for number in numbers])
     return pa.table({question: rows[question], context: rows[context], label: pa.array(targets, pa.list_(pa.int64()))})
+
+
+def _share(targets: Sequence[list[int]]) -> None:
+    """Add to the places of each row those of all others."""
+    pairs = [list(zip(each[::2], each[1::2], strict=True)) for each in targets]
+    every = dict.fromkeys(chain(*pairs))
+    for each, own in zip(targets, pairs, strict=True):
+        each[:] = [place for pair in dict.fromkeys(chain(own, every)) for place in pair]
 
 
 def is_extractive(rows: pa.Table, context: str, answers: str) -> bool:

@@ -342,6 +342,17 @@ def test_an_answer_is_found_as_whole_words_if_it_is_there_so(text: str, context:
     assert find(text, context) == place
 
 
+def test_rows_of_several_annotators_accept_the_answers_of_all() -> None:
+    """As in SQuAD's own files, where one row has all of them. A row's own answer stays the first."""
+    rows = {
+        "question": ["who", "who", "what", "who"],
+        "context": ["Ann and Bob slept"] * 3 + ["Bob"],
+        "answer": ["Ann", "Ann and Bob", "slept", "Bob"],
+    }
+    prepared = KIND.prepare(pa.table(rows), Columns(("question", "context"), ("answer",), KIND), str)
+    assert prepared["answer"].to_pylist() == [[0, 3, 0, 11], [0, 11, 0, 3], [12, 17], [0, 3]]
+
+
 def test_which_files_are_of_question_answering() -> None:
     classes = FACTS | {"answer": ["yes", "no"] * 18}
     assert loaded(classes, label="answer").task.kind is TASK_TYPES["classification"]
