@@ -14,6 +14,7 @@ SPLITS = {
     **dict.fromkeys(("test", "testing", "tst", "heldout", "holdout", "held_out", "hold_out"), "test"),
 }
 """Name of a split, in any case -> split."""
+_ORDER: tuple[str, ...] = ("train", "development", "validation", "test")
 
 
 def split_of(name: str) -> str | None:
@@ -41,3 +42,14 @@ def by_split(files: Iterable[str]) -> dict[str, list[str]]:
             found.setdefault(split, []).append(file)
     ordered = {split: found[split] for split in dict.fromkeys(SPLITS.values()) if split in found}
     return ordered if "train" in ordered and len(ordered) > 1 else {}
+
+
+def of_data_set(names: Iterable[str]) -> dict[str, str]:
+    """Split that a task has -> the split of a data set that it is made from: the one of its name, or else the first of
+    another usual name, such as `dev`."""
+    given = list(names)
+    own = {split: split for split in _ORDER if split in given}
+    for name in given:
+        if (split := SPLITS.get(name.lower())) is not None and name not in own:
+            own.setdefault(split, name)
+    return {split: own[split] for split in _ORDER if split in own}

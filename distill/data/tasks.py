@@ -26,6 +26,7 @@ from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.soft_labels import of_column
+from distill.data.split_names import of_data_set
 from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, ignorable, is_own, renamed
 from distill.data.task_types import TASK_TYPES, WORDS, flat, labelled, targets_in
@@ -306,11 +307,11 @@ def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
             f"{key}.hub: got {settings.hub}; must be a data set on the Hugging Face hub (it is unreachable, or has no "
             f"such data set); {action}"
         ) from error
-    names = [*settings.rows] or [s for s in ("train", "development", "validation", "test") if s in splits]
+    names = {each: each for each in settings.rows} or of_data_set(splits)
     tables = {}
-    for split in names:
-        if split in splits:
-            rows, place = splits[split], f"{settings.hub} {split}"
+    for split, given in names.items():
+        if given in splits:
+            rows, place = splits[given], f"{settings.hub} {given}"
             features = rows.features.to_dict()
             told = (About(classes=classes_of(features)),)
             tables[split] = Table(named(rows.data.table, features, place), (place,), (0,), told)

@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets import Dataset, DatasetDict
 
 from distill import config
 from distill.config import Limit
+from distill.data.split_names import of_data_set
 from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import load_tasks
 from distill.errors import ConfigError, DataError
@@ -214,3 +216,32 @@ def test_smoke_reads_the_files_when_there_are_some(folder: Path) -> None:
     assert [row["split"] for row in coverage] == ["train", "validation", "development"]
     assert coverage[1]["rows"] == 7
     assert "stand_in" not in coverage[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["test", "dev", "train"], {"train": "train", "validation": "dev", "test": "test"}),
+        (["train", "valid"], {"train": "train", "validation": "valid"}),
+        (["training", "testing"], {"train": "training", "test": "testing"}),
+        (
+            ["train", "development", "validation", "test"],
+            {"train": "train", "development": "development", "validation": "validation", "test": "test"},
+        ),
+        (["train", "development", "test"], {"train": "train", "development": "development", "test": "test"}),
+        (["train", "validation", "dev", "unsupervised"], {"train": "train", "validation": "validation"}),
+        (["train", "validation_matched"], {"train": "train"}),
+    ],
+)
+def test_splits_of_a_data_set_have_their_usual_names(names: list[str], expected: dict[str, str]) -> None:
+    assert [*of_data_set(names).items()] == [*expected.items()]
+
+
+def test_the_validation_rows_of_a_data_set_that_calls_them_dev_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"text": [f"The boat {n} is at the quay." for n in range(40)], "label": ["in", "out"] * 20}
+    later = rows | {"text": [f"{text} Later." for text in rows["text"]]}
+    stored = DatasetDict({"dev": Dataset.from_dict(later), "train": Dataset.from_dict(rows)})
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: stored)
+    loaded = load_tasks(config.Tasks(hub="a/boats", revision="0" * 40), Limit(), 0).tasks["boats"]
+    assert {*loaded.reported} == {"validation"}
+    assert loaded.reported["validation"]["text"][:] == later["text"]
