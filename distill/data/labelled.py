@@ -20,6 +20,7 @@ from distill.data.hidden import check_hidden, with_any_label
 from distill.data.kind_of import stated_of
 from distill.data.label_names import check_labels
 from distill.data.labels import labels_of
+from distill.data.likely_labels import with_likely_labels
 from distill.data.marked import with_places
 from distill.data.meant import as_meant
 from distill.data.soft_labels import soft_column, soft_outputs, without
@@ -96,8 +97,10 @@ def labelled_rows(
     tags = head is not None and head.architecture == TOKENS
     implied = "regression" if number else TOKEN_CLASSIFICATION.name if tags else None
     meant = as_meant(name, replace(settings, kind=settings.kind or implied), tables, key)
-    first = next(iter(meant.tables.values()))
-    known, tables, paired = completed(settings, meant.tables, head, key)
+    made: list[str] = []
+    tables = with_likely_labels(settings, meant.tables, made, name, key)
+    first = next(iter(tables.values()))
+    known, tables, paired = completed(settings, tables, head, key)
     columns = known or columns_of(settings, first.rows, head, key, first.files[0], first.classes)
     check_first_row(first.rows, USUAL, first.files[0])
     prompts = tuple(settings.prompts or ()) or prompts_of(columns.kind, head)
@@ -139,7 +142,7 @@ def labelled_rows(
     remarks = [f"{name}: {remark}" for remark in (*written_as_text(columns, meant.lists), *paired, *marked, *remarks)]
     chosen = described(name, settings, columns, labels, first.rows if known is None else tables["train"].rows)
     left_out = [f"{name}: tasks.{each} is not used, as {columns.kind.name} has none" for each in unused]
-    notes = [*meant.notes, *chosen, *prompted, *remarks, *labels.notes, *softened, *left_out]
+    notes = [*meant.notes, *made, *chosen, *prompted, *remarks, *labels.notes, *softened, *left_out]
     splits = with_any_label(splits, settings, columns.kind, labels.names, notes, name)
     if not settings.rows:
         check_hidden(splits, tables, columns.kind, labels.names, key)

@@ -78,7 +78,7 @@ def _probabilities(
         return whole
     result = np.full((len(column), outputs), np.nan)
     for row, value in enumerate(column):
-        given = _parsed(value.as_py(), f"{where(row)}: got", name)
+        given = parsed(value.as_py(), f"{where(row)}: got", name)
         if given is None or given == [] or (needed and given == {}):
             _check_null(value, where(row), name, needed)
             continue
@@ -174,9 +174,10 @@ def _lists_at_once(column: pa.ChunkedArray, outputs: int) -> np.ndarray | None:
     return result
 
 
-def _parsed(value: Any, start: str, name: str) -> list[Any] | dict[str, Any] | None:
-    """The list or object of a row; None for null, for an empty text, and for an object whose values are all null. Keys
-    of an object that the row lacks are left out. A list of labels with scores, as from a pipeline, is an object."""
+def parsed(value: Any, start: str, name: str) -> list[Any] | dict[str, Any] | None:
+    """The list or object of the soft labels of a row; None for null, for an empty text, and for an object whose values
+    are all null. Keys of an object that the row lacks are left out. A list of labels with scores, as from a pipeline,
+    is an object."""
     if isinstance(value, str):
         try:
             value = json.loads(value) if value.strip() else None

@@ -264,3 +264,46 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for settings, message in (({"soft_label": "soft"}, "tasks.soft_label: got soft; must be a column of "),):
         with pytest.raises(UserError, match=f"^{message}"):
             load(tmp_path, **settings)
+
+
+FORMS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "objects": (lambda p: dict(zip(LABELS, p, strict=True)), {}),
+    "objects as text": (lambda p: json.dumps(dict(zip(LABELS, p, strict=True))), {}),
+    "a pipeline's": (lambda p: [{"label": x, "score": y} for x, y in zip(LABELS, p, strict=True)], {}),
+    "lists": (list, {"labels": [*LABELS]}),
+}
+
+
+@pytest.mark.parametrize("nulls", [True, False])
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_of_soft_labels_alone_have_the_most_probable_as_their_label(
+    form: str, nulls: bool, tmp_path: Path
+) -> None:
+    """As when a language model labelled the training rows, and people the validation rows."""
+    write, settings = FORMS[form]
+    given = [np.roll([0.7, 0.2, 0.1], n % 3).tolist() for n in range(30)]
+    train = [{"text": f"ticket {n} of today", "soft": write(p)} | ({"queue": None} if nulls else {})
+             for n, p in enumerate(given)]  # fmt: skip
+    gold = [{"text": f"a later ticket {n}", "queue": LABELS[n % 3]} for n in range(30)]
+    for name, rows in (("train", train), ("validation", gold)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = {name: str(tmp_path / f"{name}.jsonl") for name in ("train", "validation")}
+    loaded = load_tasks(config.Tasks(**files, label="queue", soft_label="soft", **settings), config.Limit(), 0)
+    ((name, data),) = loaded.tasks.items()
+    assert data.task.labels == LABELS
+    learned = soft_outputs_of(data.train)
+    assert learned is not None
+    for text, label, found in zip(data.train["text"], data.train["label"], learned, strict=True):
+        expected = given[int(text.split()[1])]
+        assert label == np.argmax(expected)
+        np.testing.assert_allclose(softmax(found), expected, atol=1e-6)
+    assert f"{name} train: the rows have no queue; the most probable label in soft stands in for it" in loaded.notes
+
+
+def test_rows_of_soft_labels_alone_need_labels_in_another_file(tmp_path: Path) -> None:
+    """Else scores would be those of labels that nobody gave."""
+    file = tmp_path / "train.jsonl"
+    rows = [{"text": f"ticket {n} of today", "soft": {LABELS[n % 3]: 1.0}} for n in range(30)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ConfigError, match="label: got nothing"):
+        load_tasks(config.Tasks(train=str(file), soft_label="soft"), config.Limit(), 0)

@@ -1,0 +1,90 @@
+"""Training rows that have soft labels alone: the most probable label of each stands in for its label. Without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill import config
+from distill.data.columns import LABELS
+from distill.data.files import Table
+from distill.data.task_types.soft import parsed
+from distill.data.task_types.task_type import as_list, is_list, is_text
+from distill.errors import ConfigError
+from distill.runtime.quoting import setting
+
+KINDS = (None, "classification")
+
+
+def with_likely_labels(
+    settings: config.Task, tables: Mapping[str, Table], notes: list[str], name: str, key: str
+) -> Mapping[str, Table]:
+    """The tables of a classification, with labels of training rows that have none, if another split has labels.
+
+    So the scores are not those of labels that were made up here. `notes` gets a line; `name` begins it.
+
+    Raises:
+        ConfigError: about the setting `key` of the task, for lists of probabilities whose order is unknown.
+        DataError: for a row whose soft label is neither a list nor an object.
+    """
+    train, others = tables.get("train"), [table for split, table in tables.items() if split != "train"]
+    soft, label = settings.soft_label, _label(settings, others)
+    if train is None or label is None or soft not in train.rows.column_names or settings.kind not in KINDS:
+        return tables
+    columns = train.rows.column_names
+    if label in columns and not _is_empty(train.rows[label]):
+        return tables
+    known = {str(value) for table in others if label in table.rows.column_names for value in _distinct(table, label)}
+    named = list(map(str, settings.labels or ()))
+    if not named and is_list(train.rows[soft].type) and not pa.types.is_nested(train.rows[soft].type.value_type):
+        raise ConfigError(
+            f"{key}.labels: got nothing; must be the labels in the order of the probabilities in {soft}; set, in that "
+            f"order, {setting(f'{key}.labels', sorted(known))}"
+        )
+    likely = [
+        _likely(value, named, f"{train.where(row)}: got", str(soft))
+        for row, value in enumerate(train.rows[soft].to_pylist())
+    ]
+    if not known >= {*likely} - {None}:
+        return tables  # they may be of another kind, such as several labels
+    values = pa.array(likely, pa.string())
+    given = others[0].rows[label].type
+    values = values if is_text(given) else values.cast(given)
+    rows = train.rows.drop_columns([label]) if label in columns else train.rows
+    notes.append(f"{name} train: the rows have no {label}; the most probable label in {soft} stands in for it")
+    return {**tables, "train": replace(train, rows=rows.append_column(label, values))}
+
+
+def _label(settings: config.Task, others: Sequence[Table]) -> str | None:
+    """The label column of the splits without soft labels; None without one column of single labels."""
+    if settings.soft_label is None or settings.rows or not others:
+        return None
+    rows = others[0].rows
+    usual = {column.lower(): column for column in rows.column_names}
+    label = settings.label or next((usual[name] for name in LABELS if name in usual), None)
+    single = len(as_list(label)) == 1 and as_list(label)[0] in rows.column_names
+    data_type = rows[as_list(label)[0]].type if single else pa.null()
+    return as_list(label)[0] if is_text(data_type) or pa.types.is_integer(data_type) else None
+
+
+def _is_empty(column: pa.ChunkedArray) -> bool:
+    if is_text(column.type):
+        column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
+    return column.null_count == len(column)
+
+
+def _distinct(table: Table, label: str) -> list[Any]:
+    return [value for value in pc.unique(table.rows[label]).to_pylist() if value is not None]
+
+
+def _likely(value: Any, labels: Sequence[str], start: str, name: str) -> str | None:
+    """The most probable label; None for a row without probabilities, or with a list that no labels name."""
+    found = parsed(value, start, name)
+    if isinstance(found, list):
+        found = dict(zip(labels, found, strict=True)) if len(labels) == len(found) else {}
+    numbers = {label: each for label, each in (found or {}).items() if isinstance(each, int | float)}
+    return max(numbers, key=lambda label: numbers[label], default=None)
