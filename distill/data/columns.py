@@ -17,7 +17,7 @@ from distill.data.kind_of import kind_of, stated_of
 from distill.data.listwise import check_lists, check_triplets
 from distill.data.task_types import TASK_TYPES, Columns
 from distill.data.task_types.multiple_choice import MULTIPLE_CHOICE, first_of, fits, is_choices, numbered, sizes_of
-from distill.data.task_types.question_answering import QUESTION_ANSWERING, is_answers, is_extractive
+from distill.data.task_types.question_answering import QUESTION_ANSWERING, is_answers, is_extractive, with_places
 from distill.data.task_types.task_type import as_list, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
 from distill.data.text_pairs import READING, pair_of
@@ -145,7 +145,11 @@ def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str
         named = settings.text is not None or isinstance(label, list) or label is None or None in usual
         if named or label not in table.column_names or not is_answers(table[label].type):
             return None
-        if not is_extractive(table, str(usual[1]), str(label)) or _choices(settings, table, head, key, file):
+        if not is_extractive(table, str(usual[1]), str(label)):
+            return None
+        choices = _choices(settings, table, head, key, file)
+        judged = str(label).lower() == FOUND[-1] and _usual(table, LABELS, set()) is not None
+        if not with_places(table, str(label)) and (judged or not {label, *choices} == {label}):
             return None
     text = (settings.text, settings.text_pair) if settings.text is not None else usual
     for name, column in (("text", text[0]), ("text_pair", text[1]), ("label", label)):
@@ -327,7 +331,7 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
     if len(label) == 1 and (words := _word_list(table, label[0], file)) is not None:
         return (words,)
     named = table.select(texts)
-    if (pair := pair_of(named, _labels(table, label), about_rows)) is not None:
+    if (pair := pair_of(named, table.select(list(label)), about_rows)) is not None:
         return pair
     usual = _usual(named, TEXTS, set())
     if usual is not None:
@@ -346,13 +350,6 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
         )
     texts = likely
     return (max(texts, key=lambda name: pc.sum(pc.utf8_length(pc.unique(table[name]))).as_py() or 0),)
-
-
-def _labels(table: pa.Table, label: Sequence[str]) -> int:
-    """Number of different labels; 0 without one column of single labels."""
-    kind = table[label[0]].type if len(label) == 1 else pa.null()
-    single = not pa.types.is_null(kind) and TASK_TYPES["classification"].accepts(kind)
-    return pc.count_distinct(table[label[0]]).as_py() if single else 0
 
 
 def _word_list(table: pa.Table, label: str, file: str) -> str | None:

@@ -26,6 +26,8 @@ INDEX = "index"
 """Name of the first column where the header has none and the values number the rows, as pandas and R write them."""
 LARGEST = 1 << 27
 """Of these numbers, one bit each is in memory."""
+_OF_NUMBERS = re.compile(r"(.*[_ -])?(id|idx|index|no|nr|number|row|#)|n", re.IGNORECASE)
+"""Names of a column that numbers the rows."""
 _NUMBERED = f"column 1 has no name and numbers the rows; it is named {INDEX}"
 COLUMNS = 10_000
 """Maximum number of columns. A file with more does not hold texts and labels."""
@@ -75,7 +77,9 @@ def batches(text: io.TextIOWrapper, name: str, usual: str | None, given: str | N
         peeked = [first] * bool(first) + list(islice(records, _PEEKED))
         records = chain(peeked, records)
         if len(first) == len(header) + 1 and header[0]:
-            if all(len(each) == len(first) and not each[-1] for each in peeked):
+            numbered = [each[0] for each in peeked] == [str(row + 1) for row in range(len(peeked))]
+            of_r = numbered and not _OF_NUMBERS.fullmatch(header[0])
+            if not of_r and all(len(each) == len(first) and not each[-1] for each in peeked):
                 header = [*header, ""]  # a separator ends each row, and not the header
             elif re.fullmatch("[0-9]{1,9}", first[0]):
                 header = ["", *header]  # of R, whose column of row names has none

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +18,12 @@ from distill.data.task_types.sets import is_joined
 from distill.data.task_types.task_type import Stated, distinct, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
 from distill.data.task_types.written import names, without_numbers
+from distill.data.text_pairs import queried
 from distill.models.families.head import Head
 from distill.models.families.record import TEXTS, VECTORS
 from distill.runtime.quoting import setting
 
-QUERIES = [["query", name] for name in ("document", "passage", "doc", "text", "content", "answer")]
+QUERIES = (["query", "document"], ["query", "passage"])
 """Names of text pairs that a reranker scores."""
 
 MOST_NUMBERS = 20
@@ -35,6 +37,9 @@ MOST_MISTAKES = 0.1
 
 MOST_REPEATED = 0.5
 """Whole numbers of one length may be codes if the different ones are at most this share of the rows."""
+
+_SAMPLE = 10_000
+"""Rows whose words are counted."""
 
 _CODES = re.compile(r"(?<![a-z])(code|icd\d*|zip|plz|postcode|version)(?![a-z])", re.IGNORECASE)
 """In names of columns whose values are codes, also if they look like numbers."""
@@ -50,9 +55,10 @@ def kind_of(
         return TOKEN_CLASSIFICATION
     column = table[label[0]]
     if len(label) > 1 or (is_list(column.type) and not _is_single(column, head)):
-        _check_words(table.select([*text, *label]), stated)
+        _check_words(table.select([*text, *label]).slice(0, _SAMPLE), head, stated)
         return TASK_TYPES["multi_label"]
-    scored = [name.lower() for name in text] in QUERIES and _numeric(verdicts_as_numbers(column))
+    ranks = [name.lower() for name in text] in QUERIES or queried(text, label)
+    scored = ranks and _numeric(verdicts_as_numbers(column))
     if head is not None and head.architecture == VECTORS:
         if scored or (len(text) == 2 and _numeric(column)):
             return TASK_TYPES["retrieval" if scored and not _similarities(column) else "embedding"]
@@ -68,10 +74,11 @@ def kind_of(
     return TASK_TYPES["multi_label" if is_joined(column, stated) else "classification"]
 
 
-def _check_words(table: pa.Table, stated: Stated) -> None:
+def _check_words(table: pa.Table, head: Head | None, stated: Stated) -> None:
     """Raise ConfigError if most texts of a text and a label column have as many words between blanks as labels: these
     are most likely tags of the words."""
-    if table.num_columns != 2:
+    several = head is not None and head.problem == TASK_TYPES["multi_label"].problem
+    if several or table.num_columns != 2:
         return
     (text, _), (texts, column) = table.column_names, table.columns
     if (
@@ -148,7 +155,9 @@ def _check_sets(column: pa.ChunkedArray, stated: Stated) -> bool:
     if any(value.count(",") > 1 and not re.fullmatch(r"[1-9]\d{0,2}(,\d{3})+", value) for value in values):
         return True
     joined = [value.split(",") for value in values if "," in value]
-    if joined and {part for pair in joined for part in pair} <= {*values} and len({end for _, end in joined}) > 1:
+    # No set has a label twice, and sets have one order.
+    ordered = len({frozenset(pair) for pair in joined}) == len(joined) and all(one != other for one, other in joined)
+    if joined and ordered and {*chain.from_iterable(joined)} <= {*values} and len({end for _, end in joined}) > 1:
         raise stated.ambiguous(
             repr(",".join(joined[0])),
             f"it may be one number, or the labels {' and '.join(joined[0])}, which other rows have too",

@@ -98,7 +98,7 @@ def labelled_rows(
     implied = "regression" if number else TOKEN_CLASSIFICATION.name if tags else None
     meant = as_meant(name, replace(settings, kind=settings.kind or implied), tables, key)
     made: list[str] = []
-    tables = with_likely_labels(settings, meant.tables, made, name, key)
+    tables = with_likely_labels(settings, meant.tables, head, made, name, key)
     first = next(iter(tables.values()))
     known, tables, paired = completed(settings, tables, head, key)
     columns = known or columns_of(settings, first.rows, head, key, first.files[0], first.classes)

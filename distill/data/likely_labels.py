@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +16,18 @@ from distill.data.files import Table
 from distill.data.task_types.soft import parsed
 from distill.data.task_types.task_type import as_list, is_list, is_text
 from distill.errors import ConfigError
+from distill.models.families.head import Head
+from distill.models.families.record import TEXTS
 from distill.runtime.quoting import setting
 
 KINDS = (None, "classification")
+_SEVERAL = "multi_label_classification"
+_AT_ONCE = 8192
+"""Rows whose soft labels are in memory at once."""
 
 
 def with_likely_labels(
-    settings: config.Task, tables: Mapping[str, Table], notes: list[str], name: str, key: str
+    settings: config.Task, tables: Mapping[str, Table], head: Head | None, notes: list[str], name: str, key: str
 ) -> Mapping[str, Table]:
     """The tables of a classification, with labels of training rows that have none, if another split has labels.
 
@@ -33,35 +39,37 @@ def with_likely_labels(
     """
     train, others = tables.get("train"), [table for split, table in tables.items() if split != "train"]
     soft, label = settings.soft_label, _label(settings, others)
-    if train is None or label is None or soft not in train.rows.column_names or settings.kind not in KINDS:
+    of_texts = head is None or (head.architecture == TEXTS and head.outputs > 1 and head.problem != _SEVERAL)
+    if train is None or label is None or soft not in train.rows.column_names or not of_texts:
         return tables
     columns = train.rows.column_names
     if label in columns and not _is_empty(train.rows[label]):
         return tables
     known = {str(value) for table in others if label in table.rows.column_names for value in _distinct(table, label)}
     named = list(map(str, settings.labels or ()))
-    if not named and is_list(train.rows[soft].type) and not pa.types.is_nested(train.rows[soft].type.value_type):
+    inner = _inside(train.rows[soft].type)
+    if inner is not None and not named and head is None and settings.kind is None:
+        return tables  # they may be vectors, or of choices
+    if inner is not None and not named and not is_list(inner):
         raise ConfigError(
             f"{key}.labels: got nothing; must be the labels in the order of the probabilities in {soft}; set, in that "
             f"order, {setting(f'{key}.labels', sorted(known))}"
         )
-    likely = [
-        _likely(value, named, f"{train.where(row)}: got", str(soft))
-        for row, value in enumerate(train.rows[soft].to_pylist())
-    ]
-    if not known >= {*likely} - {None}:
+    values = chain.from_iterable(part.to_pylist() for part in train.rows.select([soft]).to_batches(_AT_ONCE))
+    likely = [_likely(row[soft], named, f"{train.where(number)}: got", str(soft)) for number, row in enumerate(values)]
+    found = {*likely} - {None}
+    if not found or not known >= found:
         return tables  # they may be of another kind, such as several labels
-    values = pa.array(likely, pa.string())
-    given = others[0].rows[label].type
-    values = values if is_text(given) else values.cast(given)
+    made, given = pa.array(likely, pa.string()), others[0].rows[label].type
+    made = made if is_text(given) else made.cast(given)
     rows = train.rows.drop_columns([label]) if label in columns else train.rows
     notes.append(f"{name} train: the rows have no {label}; the most probable label in {soft} stands in for it")
-    return {**tables, "train": replace(train, rows=rows.append_column(label, values))}
+    return {**tables, "train": replace(train, rows=rows.append_column(label, made))}
 
 
 def _label(settings: config.Task, others: Sequence[Table]) -> str | None:
     """The label column of the splits without soft labels; None without one column of single labels."""
-    if settings.soft_label is None or settings.rows or not others:
+    if settings.soft_label is None or settings.rows or settings.choices or settings.kind not in KINDS or not others:
         return None
     rows = others[0].rows
     usual = {column.lower(): column for column in rows.column_names}
@@ -69,6 +77,12 @@ def _label(settings: config.Task, others: Sequence[Table]) -> str | None:
     single = len(as_list(label)) == 1 and as_list(label)[0] in rows.column_names
     data_type = rows[as_list(label)[0]].type if single else pa.null()
     return as_list(label)[0] if is_text(data_type) or pa.types.is_integer(data_type) else None
+
+
+def _inside(data_type: pa.DataType) -> pa.DataType | None:
+    """The type in lists of numbers, or of lists of them; None for others, such as lists of labels with scores."""
+    inner = data_type.value_type if is_list(data_type) else None
+    return None if inner is None or pa.types.is_struct(inner.value_type if is_list(inner) else inner) else inner
 
 
 def _is_empty(column: pa.ChunkedArray) -> bool:

@@ -96,7 +96,8 @@ def _listed(fields: Mapping[str, Any]) -> str | None:
     for name in _LISTS:
         rows = fields.get(name)
         if isinstance(rows, list) and rows and all(map(_is_row, rows)):
-            return name
+            texts = (value for other, value in fields.items() if other.lower() in _OF_A_ROW)
+            return None if any(isinstance(value, list) and len(value) == len(rows) for value in texts) else name
     return None
 
 

@@ -56,8 +56,11 @@ def with_lists_of_words(
             return _grouped(settings, table, label, notes, name)
         if _match(rows[label], rf"{_TAG}( {_TAG})*") and _begins(rows[label]):
             return _split(settings, table, label, notes, name)
-        if _is_untagged(settings, rows) and (untagged or settings.kind is not None or _in_scheme(rows[label])):
-            return _grouped(settings, table, label, notes, name)
+    if (labels := _labels(settings, rows)) and _is_untagged(settings, rows):
+        in_scheme = [label for label in labels if _in_scheme(rows[label])]
+        usual = sorted(labels, key=lambda label: [*TAGS, label.lower()].index(label.lower()))
+        if in_scheme or untagged or settings.kind is not None:
+            return _grouped(settings, table, (in_scheme or usual)[0], notes, name)
     return _grouped(settings, table, None, notes, name) if untagged and _is_untagged(settings, rows) else table
 
 
@@ -66,8 +69,11 @@ def check_words(settings: config.Task, table: Table, key: str) -> None:
     rows = table.rows
     if settings.kind is not None or not (labels := _labels(settings, rows)) or not _is_untagged(settings, rows):
         return
+    word = _word(settings, rows)
+    if word != _column(WORDS, rows):
+        return  # of other names, they may be texts in a script without blanks
     raise ConfigError(
-        f"{key}.kind: got {_word(settings, rows)} with a word in each row, and several rows for a value of "
+        f"{key}.kind: got {word} with a word in each row, and several rows for a value of "
         f"{' and '.join(_numbers(rows))}; {labels[0]} may have tags of words, or classes of texts of one word; set "
         f"{setting(f'{key}.kind', TOKEN_CLASSIFICATION.name)}, or {setting(f'{key}.kind', CLASSIFICATION.name)}"
     )
@@ -98,8 +104,9 @@ def _is_untagged(settings: config.Task, rows: pa.Table) -> bool:
 def _numbers(rows: pa.Table) -> list[str]:
     """The columns that say to which text a word belongs: that of sentences, after that of documents if both are there,
     because sentences may be numbered in each document anew."""
-    inner = _column([name for name in SENTENCES if name not in DOCUMENTS], rows)
-    return [name for name in (_column(DOCUMENTS, rows), inner) if name is not None]
+    document = _column(DOCUMENTS, rows)
+    inner = _column([name for name in SENTENCES if name not in DOCUMENTS[:-1]], rows)
+    return list(dict.fromkeys(name for name in (document, inner) if name is not None))
 
 
 def _ids(rows: pa.Table, numbers: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.task_type import is_text
 
 READING = ("question", "context")
@@ -16,8 +17,7 @@ READING = ("question", "context")
 PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("text", "text_pair"),
     ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("question", "passage"), READING,
-    ("query", "document"), ("query", "passage"), ("query", "title"), ("claim", "evidence"), ("query", "doc"),
-    ("query", "text"), ("query", "content"), ("query", "answer"),
+    ("query", "document"), ("query", "passage"), ("query", "title"), ("claim", "evidence"),
 )  # fmt: skip
 """Usual names of the two columns of a text pair."""
 
@@ -25,6 +25,10 @@ ANSWERED = ("question", "answer")
 """Usual names of a question and of a text that may answer it: a pair if the label says whether it does."""
 VERDICTS = 3
 """Labels of such a pair, at most: of more, they are most likely classes of the question."""
+
+QUERIED = ("text", "content", "doc", "answer")
+"""Names of a text that make a pair with a query if the label is one of `RELEVANCE`."""
+RELEVANCE = ("label", "labels", "relevance", "relevant", "score", "grade")
 
 TWINS = (("a", "b"), ("1", "2"), ("0", "1"), ("first", "second"), ("left", "right"), ("one", "two"))
 """Parts in which the names of two texts differ."""
@@ -35,24 +39,42 @@ LONG = 20
 """Characters of a text, in the mean: columns of shorter ones are seldom missed."""
 
 
-def pair_of(texts: pa.Table, labels: int, aside: Callable[[str], bool]) -> tuple[str, str] | None:
+def queried(text: Sequence[str], label: Sequence[str]) -> bool:
+    """Whether the names are those of a query, of one of `QUERIED`, and of its relevance."""
+    names = [name.lower() for name in (*text, *label)]
+    return len(names) == 3 and names[0] == "query" and names[1] in QUERIED and names[2] in RELEVANCE
+
+
+def pair_of(texts: pa.Table, labels: pa.Table, aside: Callable[[str], bool]) -> tuple[str, str] | None:
     """The columns of a text pair; None without such columns.
 
     Args:
         texts: columns of text without the label.
-        labels: number of different labels.
+        labels: label columns; without any if they are unknown.
         aside: whether a column of this name is about the row.
     """
+    judged = 0 < _different(labels) <= VERDICTS
     lower = {name.lower(): name for name in texts.column_names}
-    usual = (*PAIRS, ANSWERED) if 0 < labels <= VERDICTS else PAIRS
+    usual = (*PAIRS, ANSWERED) if judged else PAIRS
     if (found := next((pair for pair in usual if {*pair} <= lower.keys()), None)) is not None:
         return lower[found[0]], lower[found[1]]
+    found = next((("query", name) for name in QUERIED if {"query", name} <= lower.keys()), None)
+    if found is not None and queried(found, labels.column_names) and (judged or found[1] != ANSWERED[1]):
+        if pc.count_distinct(texts[lower["query"]]).as_py() > 1:  # not one mark in each row
+            return lower["query"], lower[found[1]]
     names = [name for name in texts.column_names if not aside(name)]
     parts = {name: _parts(name) for name in names}
     longest = max(names, key=lambda name: _characters(texts[name]), default="")
     before = names[: names.index(longest)] if names else []
     around = [*((name, longest) for name in before), *((longest, name) for name in names[len(before) + 1 :])]
     return next((pair for pair in around if _are_twins(*pair, parts)), None)
+
+
+def _different(labels: pa.Table) -> int:
+    """Number of different labels; 0 without one column of single labels."""
+    kind = labels.column(0).type if labels.num_columns == 1 else pa.null()
+    single = not pa.types.is_null(kind) and TASK_TYPES["classification"].accepts(kind)
+    return pc.count_distinct(labels.column(0)).as_py() if single else 0
 
 
 def _are_twins(one: str, other: str, parts: dict[str, list[str]]) -> bool:

@@ -59,7 +59,8 @@ def completed(
         rows, train = _paired(rows, names, columns, soft), replace(train, kept=numbers[: count // 2 * 2 : 2])
     if columns.label[0] not in rows.column_names:
         if given:
-            _check_no_other(rows, columns, settings.soft_label, key, train.files[0])
+            besides = rows.drop_columns([n for n in others[0].rows.column_names if n in rows.column_names])
+            _check_no_other(besides, columns, settings.soft_label, key, train.files[0])
         values = np.full(rows.num_rows, 1.0 if columns.kind.grouped and given else np.nan)
         rows = rows.append_column(columns.label[0], pa.array(values, from_pandas=True))
     return columns, {**tables, "train": replace(train, rows=rows)}, remarks

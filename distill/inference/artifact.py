@@ -174,12 +174,13 @@ def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8,
 
 
 def _with_labels(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays with `labels`; with both, `label` is the data set's own. -100 is no number."""
+    """The arrays with `labels`; with both, `label` is the data set's own. A row with the number -100 has no label."""
     label = arrays.pop("label", None)
     labels = arrays.get("labels", label)
-    if labels is None:
+    if labels is None or "input_ids" not in arrays:
         return arrays
-    return arrays | {"labels": np.where(labels == MISSING, np.nan, labels) if labels.dtype.kind == "f" else labels}
+    number = labels.dtype.kind == "f" and labels.ndim < arrays["input_ids"].ndim
+    return arrays | {"labels": np.where(labels == MISSING, np.nan, labels) if number else labels}
 
 
 def _array(value: Any) -> np.ndarray:

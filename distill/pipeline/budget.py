@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -197,9 +197,10 @@ def counted(folder: RunFolder, began: float) -> Iterator[None]:
         yield
     except BaseException:
         if atomic.is_main():
-            stored = _stored(folder)
-            stored["took"]["teacher"] = stored["took"].get("teacher", 0.0) + time.monotonic() - began
-            atomic.write_json(folder.ladder, stored)
+            with suppress(OSError):  # the reason of the stop is what the user has to read
+                stored = _stored(folder)
+                stored["took"]["teacher"] = stored["took"].get("teacher", 0.0) + time.monotonic() - began
+                atomic.write_json(folder.ladder, stored)
         raise
 
 

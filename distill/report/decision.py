@@ -42,7 +42,8 @@ def decided(run: Run) -> Decision:
     students = [each for each in every if each.first.role == "student" and not _is_teacher(results, each.first)]
     student = next(iter(offered(students, group, ask)), None) or _nearest(students, group, ask)
     if chosen is None:
-        sentences = [*found["sentences"], "So keep your model as it is."]
+        known = bool(offered(every, group, replace(ask, least=0.0)))
+        sentences = [*found["sentences"], *(["So keep your model as it is."] if known else [])]
     elif _is_teacher(results, chosen.first):
         sentences = [_ship(results, chosen, group, ask), *([] if student is None else [_lesser(student, group, ask)])]
     else:
@@ -69,7 +70,7 @@ def _ship(results: Results, chosen: Variant, group: Group, ask: Ask) -> str:
     first = chosen.first
     name = f"your model in {headline.variant(first)}" if _is_teacher(results, first) else chosen.name
     why = f"It is the fastest variant that retains at least {ask.least:g}%"
-    if chosen.speedup[group.input or ""].value <= 1:
+    if not _is_teacher(results, first) and chosen.speedup[group.input or ""].value < 1:
         why = f"It is slower than your model, and the fastest student that retains at least {ask.least:g}%"
     judged = chosen.development
     where = f" on the development rows ({judged.value:.1f}% there)" if judged else ""

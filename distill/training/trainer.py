@@ -29,7 +29,7 @@ class _OfMaps(TrainerCallback):
         self._maps = maps
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **settings: Any) -> None:
-        if args.max_grad_norm and len(self._maps):
+        if args.max_grad_norm > 0 and len(self._maps):
             nn.utils.clip_grad_norm_(self._maps.parameters(), args.max_grad_norm)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **settings: Any) -> None:

@@ -210,10 +210,15 @@ def _share(targets: Sequence[list[int]]) -> None:
         each[:] = [place for pair in dict.fromkeys(chain(own, every)) for place in pair]
 
 
+def with_places(rows: pa.Table, answers: str) -> bool:
+    """Whether a table says where the answers in a column begin."""
+    return START in rows.column_names or _has_start(rows[answers].type)
+
+
 def is_extractive(rows: pa.Table, context: str, answers: str) -> bool:
     """Whether answers have their places, or most of the first ones are words of their contexts, and not verdicts such
     as yes."""
-    if START in rows.column_names or _has_start(rows[answers].type):
+    if with_places(rows, answers):
         return True
     part = rows.select(list(dict.fromkeys((context, answers)))).slice(0, SAMPLE).to_pylist()
     given = [row for row in part if row[answers] not in (None, "") and isinstance(row[context], str)]

@@ -94,13 +94,27 @@ def quantized(
             found[label] = model
     kept = {label: model.floats for label, model in found.items() if model.floats}
     scored = {label: model.qualities for label, model in found.items() if model.qualities}
+    limited = bool(schemes) and limits != [Limits()] * len(limits)
     qualities = {
-        each.source.data.task.name: {FLOAT32: each.quality} | {label: of[at] for label, of in scored.items()}
-        for at, each in enumerate(floats() if schemes and limits != [Limits()] * len(limits) else [])
+        name: {FLOAT32: quality} | {label: of[at] for label, of in scored.items()}
+        for at, (name, quality) in enumerate(_qualities(floats, bool(scored)) if limited else [])
     }
     _store(qualities, out / development_file(machine))
     development = {task: {label: each.score for label, each in of.items()} for task, of in qualities.items()}
     return Files(failed=failed, kept=kept, development=development, onnx_difference=onnx_difference)
+
+
+def _qualities(floats: Callable[[], list[Floats]], needed: bool) -> list[tuple[str, Quality]]:
+    """Each task and the quality of its float model. Empty if it cannot be scored and not `needed`: each scheme has then
+    failed for the same reason, and says so."""
+    try:
+        return [(each.source.data.task.name, each.quality) for each in floats()]
+    except (OSError, SafetensorError):
+        raise
+    except Exception:
+        if needed:
+            raise
+        return []
 
 
 def development_file(machine: Machine) -> str:

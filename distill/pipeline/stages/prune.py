@@ -217,10 +217,10 @@ def _cut(
         f"{inputs.name}/{data.task.name}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN {shape.ffn}; "
         f"loss {losses[0]:.3f} -> {losses[1]:.3f} before it is trained again"
     )
-    if shape == shape_of(model.config):
+    if shape == shape_of(model.config) and inputs.search.searched and inputs.shape is None:
         runtime.machine.log(
-            f"{inputs.name}/{data.task.name}: nothing is removed, because the whole model meets the target in its "
-            "fastest form; to get a smaller one, set a higher target, or target.scheme=fp32"
+            f"{inputs.name}/{data.task.name}: nothing is removed, because the whole model meets the target in the "
+            "form that target.scheme names, its fastest one by default; to get a smaller one, set a stricter target"
         )
     with write_model(out / data.task.name, small, subject.tokenizer) as temporary:
         prove_same(small, temporary, texts_of(data), runtime.longest)

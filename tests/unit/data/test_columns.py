@@ -110,6 +110,34 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
         {"question": TITLES, "context": SUBJECTS, "answer_text": [text.split()[-1] for text in SUBJECTS]},
         (("question", "context"), ("answer_text",), "question_answering"),
     ),
+    "one mark in each row as the query": (
+        {"text": SUBJECTS, "query": cycle("NO_QUERY"), "label": BITS}, (("text",), ("label",), "classification"),
+    ),
+    "a query and a class of the text": (
+        {"text": SUBJECTS, "query": TITLES, "sentiment": BITS}, (("text",), ("sentiment",), "classification"),
+    ),
+    "a query and its answer, with intents": (
+        {"query": SUBJECTS, "answer": TITLES, "label": cycle(*map(str, range(7)))},
+        (("query",), ("label",), "classification"),
+    ),
+    "an answer that is judged": (
+        {
+            "question": TITLES, "context": SUBJECTS, "answer_text": [text.split()[-1] for text in SUBJECTS],
+            "label": cycle("right", "wrong"),
+        },
+        (("question", "context"), ("label",), "classification"),
+    ),
+    "the answer beside the accepted ones": (
+        {
+            "question": TITLES, "context": SUBJECTS, "answers": [[text.split()[-1]] for text in SUBJECTS],
+            "answer": [text.split()[-1] for text in SUBJECTS],
+        },
+        (("question", "context"), ("answers",), "question_answering"),
+    ),
+    "decimal commas on a scale": (
+        {"text": SUBJECTS, "rating": cycle(*"123456789", "7,5", "8,2", "5,5", "6,3")},
+        (("text",), ("rating",), "regression"),
+    ),
     "a query and classes": (
         {"query": TITLES, "passage": SUBJECTS, "label": cycle("yes", "no")},
         (("query", "passage"), ("label",), "classification"),

@@ -19,7 +19,7 @@ from distill.data.splits import Split, targets_of
 from distill.data.task_types import MISSING
 from distill.errors import ConfigError, UserError
 from distill.models.families.head import Head
-from distill.models.families.record import CHOICES, TOKENS
+from distill.models.families.record import CHOICES, TOKENS, VECTORS
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -235,3 +235,53 @@ def test_a_single_row_with_annotations_is_a_row(tmp_path: Path) -> None:
     row = {"text": "Anna sleeps.", "annotations": [{"start": 0, "end": 4, "label": "PER"}]}
     (tmp_path / "a.json").write_text(json.dumps(row))
     assert read(str(tmp_path / "a.json"), "tasks.train").rows.to_pylist() == [row]
+
+
+def test_tags_of_entities_are_found_beside_parts_of_speech(tmp_path: Path) -> None:
+    columns = {
+        "sentence_id": [n // 3 for n in range(COUNT)],
+        "word": [f"word{n}" for n in range(COUNT)],
+        "pos_tags": cycle("NNP", "VBZ", "JJ"),
+        "ner_tags": cycle("B-LOC", "O", "O"),
+    }
+    for head in (None, Head(3, ("O", "B-LOC", "I-LOC"), None, TOKENS)):
+        read = load(tmp_path, head, {} if head else {"kind": "token_classification"}, **columns)
+        assert read.task.labels == ("O", "B-LOC", "I-LOC")
+
+
+def test_texts_that_are_numbered_in_documents(tmp_path: Path) -> None:
+    rows = [(n // 6, n // 3, f"word{n}", ("B-LOC", "O", "O")[n % 3]) for n in range(60)]
+    columns = dict(zip(("doc_id", "text_id", "word", "tag"), map(list, zip(*rows, strict=True)), strict=True))
+    assert len(targets(load(tmp_path, **columns))) == 20
+
+
+def test_texts_without_blanks_that_the_settings_name_are_no_words(tmp_path: Path) -> None:
+    columns = {"doc_id": [n // 2 for n in range(COUNT)], "text": [f"\u670d\u52a1\u5f88\u597d{n}" for n in range(COUNT)]}
+    assert load(tmp_path, None, {"text": "text"}, **columns, label=cycle("pos", "neg")).task.columns == ("text",)
+
+
+def test_columns_of_one_object_are_no_list_of_rows(tmp_path: Path) -> None:
+    fields = {"text": TEXTS, "label": cycle("in", "out"), "items": [{"n": i} for i in range(COUNT)]}
+    (tmp_path / "kettles.json").write_text(json.dumps(fields))
+    assert {*targets(of_file(tmp_path / "kettles.json"))} == {*TEXTS}
+
+
+def test_row_names_of_r_beside_an_empty_last_column(tmp_path: Path) -> None:
+    lines = ["text,label,note", *(f"{i + 1},{text},{'in' if i % 2 else 'out'}," for i, text in enumerate(TEXTS))]
+    (tmp_path / "kettles.csv").write_text("\n".join(lines) + "\n")
+    read = of_file(tmp_path / "kettles.csv")
+    assert {*targets(read)} == {*TEXTS}
+    assert read.task.labels == ("in", "out")
+
+
+def test_numbers_beside_pairs_without_labels_that_the_other_file_has_too(tmp_path: Path) -> None:
+    """They are no labels under another name."""
+    head = Head(16, (), None, VECTORS)
+    rows = [{"query": f"which {i}", "document": TEXTS[i], "length": len(TEXTS[i])} for i in range(COUNT)]
+    judged = [row | {"query": f"what {n}", "label": n % 2} for n, row in enumerate(rows)]
+    for name, lines in (("train", rows), ("test", judged)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tables = {name: read(str(tmp_path / f"{name}.jsonl"), f"tasks.{name}") for name in ("train", "test")}
+    found = labelled_rows("kettles", config.Task(), tables, head, "tasks")
+    assert found.train is not None
+    assert {*targets_of(found.train)} == {1.0}

@@ -15,10 +15,13 @@ from scipy.special import expit, rel_entr, softmax
 from distill import config, losses
 from distill.data.files import Table
 from distill.data.labels import Labels
+from distill.data.likely_labels import with_likely_labels
 from distill.data.soft_labels import soft_outputs
 from distill.data.task_types import TASK_TYPES, Columns, soft
 from distill.data.tasks import load_tasks, soft_outputs_of
 from distill.errors import ConfigError, DataError, UserError
+from distill.models.families.head import Head
+from distill.models.families.record import VECTORS
 from distill.pipeline.train_steps import teacher_logits
 
 LABELS = ("billing", "fraud", "other")
@@ -307,3 +310,13 @@ def test_rows_of_soft_labels_alone_need_labels_in_another_file(tmp_path: Path) -
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ConfigError, match="label: got nothing"):
         load_tasks(config.Tasks(train=str(file), soft_label="soft"), config.Limit(), 0)
+
+
+@pytest.mark.parametrize("head", [Head(16, (), None, VECTORS), Head(3, (), "multi_label_classification")])
+def test_vectors_and_several_labels_are_no_probabilities_of_one(head: Head, tmp_path: Path) -> None:
+    rows = [{"query": f"q {n}", "document": f"d {n}", "soft": [[0.5] * 3] * 2} for n in range(30)]
+    tables = {"train": Table(pa.Table.from_pylist(rows), ("t.jsonl",), (0,))}
+    judged = [{"query": f"a {n}", "document": f"b {n}", "label": n % 2} for n in range(30)]
+    tables["test"] = Table(pa.Table.from_pylist(judged), ("j.jsonl",), (0,))
+    settings = config.Task(soft_label="soft")
+    assert with_likely_labels(settings, tables, head, [], "own", "tasks") is tables

@@ -393,6 +393,8 @@ def test_models_of_other_padding_tokens_are_of_other_tokenizers(tiny_model: Any)
     """RoBERTa's and ModernBERT's vocabularies have nearly the same size."""
     student, teacher = (tiny_model("bert", "SequenceClassification") for _ in range(2))
     teacher.config.pad_token_id = student.config.pad_token_id + 1
+    DistillationLoss(student, teacher, [terms.SoftTargets()])  # one vocabulary, and a number that somebody has set
+    teacher.config.vocab_size += 1
     with pytest.raises(ConfigError, match="got the padding token"):
         DistillationLoss(student, teacher, [terms.SoftTargets()])
 

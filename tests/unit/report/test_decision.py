@@ -121,7 +121,7 @@ def test_without_speeds_there_is_no_choice(results: Document) -> None:
         model |= {"latency_ms": [], "speedup": None, "throughput_per_second": None}
     made = of(results)
     none = "No variant has both a speed and a share of the teacher's score, so there is no choice."
-    assert made.sentences == [none, "So keep your model as it is."]
+    assert made.sentences == [none]
     assert made.uses == []
 
 
