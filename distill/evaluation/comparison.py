@@ -57,6 +57,8 @@ def truth_of(kind: TaskType, labels: Sequence[str], batches: Sequence[Batch]) ->
         targets = np.empty(sum(len(batch["labels"]) for batch in batches), object)
         targets[:] = [row[row != MISSING] for batch in batches for row in batch["labels"]]
         _check(np.concatenate([*targets, np.zeros(0, np.int64)]), len(labels))
+        for row, tags in enumerate(targets):
+            targets[row] = tags.astype(np.int64)
         return kind.truth(targets, (), labels)
     every = np.concatenate([batch["labels"][labelled(batch["labels"])] for batch in batches])
     if kind.same is not None:

@@ -270,6 +270,14 @@ def test_numbers_of_minus_100_do_not_count(tiny_model: Tiny) -> None:
     assert found[0]["scores"] == expected[0]["scores"]
 
 
+def test_tags_that_are_written_with_a_point_are_those_without(tiny_model: Tiny) -> None:
+    tagger = tiny_model("bert", "TokenClassification", num_labels=3)
+    rows = [{"input_ids": [7 + n, 8, 9 + n], "labels": [n % 3, 1, -100]} for n in range(12)]
+    points = [row | {"labels": [*map(float, row["labels"])]} for row in rows]
+    found, expected = (distill.evaluate({"a": tagger}, each, metrics=["accuracy"]) for each in (points, rows))
+    assert found[0]["scores"] == expected[0]["scores"]
+
+
 def test_a_frozen_model_can_be_pruned_and_keeps_what_was_put_on_its_layers(
     tiny_model: Tiny, tiny_batch: dict[str, Tensor]
 ) -> None:
