@@ -34,6 +34,12 @@ _EMBEDDER = """from sentence_transformers import SentenceTransformer
 embedder = SentenceTransformer("FOLDER_OF_THIS_FILE")
 embeddings = embedder.encode(["A first text.", "A second text."])"""
 
+_RETRIEVER = """from sentence_transformers import SentenceTransformer
+
+embedder = SentenceTransformer("FOLDER_OF_THIS_FILE")
+queries = embedder.encode_query(["A question?"])
+documents = embedder.encode_document(["A first document.", "A second document."])"""
+
 _LINK = re.compile(r"(https?://[^\s<>\"'`\\]+|(?!//)[\w./-]+)", re.ASCII | re.IGNORECASE)
 """A web page, or a file of the repository. The hub makes a link of it."""
 
@@ -54,12 +60,15 @@ def model_card(
     pipeline: str = "text-classification",
     max_length: int = 128,
     made_by: Sequence[str] = (),
+    *,
+    retrieves: bool = False,
 ) -> str:
     """README.md of the student for `target` (None for a run without targets), or of the teacher, fine-tuned on `task`.
 
     The front matter has the scores of the model's first scored variant. `pipeline` is the hub's name of what the
     model does, and `max_length` the number of tokens after which it cuts texts. `made_by` names the stages that made
-    the teacher, and is empty for a student. Raises ValueError if all variants of the model failed.
+    the teacher, and is empty for a student. `retrieves`: whether an embedder finds documents for queries.
+    Raises ValueError if all variants of the model failed.
     """
     role = "teacher" if made_by else "student"
     forms = [m for m in headline.of_role(results, role) if m.target == target and not m.failed]
@@ -80,7 +89,7 @@ def model_card(
         Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),
         _models(results),
         *(block for table in gain_tables(results) for block in section(table)),
-        *_usage(pipeline, max_length),
+        *_usage(pipeline, max_length, retrieves),
     ]
     front = _front_matter(results, scored, task, pipeline)
     return _card(front, f"{scored.name}: {task}", results, parts, stages, [*_measured_how(results), only])
@@ -112,10 +121,17 @@ def heads_card(origin: Origin, tasks: Sequence[str], measured: Results | None) -
 
 
 def plain_card(
-    origin: Origin, stage: str, task: str, pipeline: str = "text-classification", max_length: int = 128
+    origin: Origin,
+    stage: str,
+    task: str,
+    pipeline: str = "text-classification",
+    max_length: int = 128,
+    *,
+    retrieves: bool = False,
 ) -> str:
-    """README.md of a model for `task` that was made by `stage` of a run and was not evaluated."""
-    front, usage = _classifier(origin, pipeline), _usage(pipeline, max_length)
+    """README.md of a model for `task` that was made by `stage` of a run and was not evaluated. The others are as of
+    `model_card`."""
+    front, usage = _classifier(origin, pipeline), _usage(pipeline, max_length, retrieves)
     return _card(front, task, origin, usage, [stage], ["It was not evaluated."])
 
 
@@ -183,11 +199,12 @@ def front_matter(values: dict[str, Any]) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf"))
 
 
-def _usage(pipeline: str, max_length: int) -> list[Block]:
+def _usage(pipeline: str, max_length: int, retrieves: bool) -> list[Block]:
     """Code that uses the model with its library, where that is not transformers alone."""
     if pipeline not in LIBRARIES:
         return []
-    return [Heading("Usage"), Code(LIBRARIES[pipeline][2].format(max_length=max_length))]
+    code = _RETRIEVER if retrieves else LIBRARIES[pipeline][2]
+    return [Heading("Usage"), Code(code.format(max_length=max_length))]
 
 
 def _how_it_was_made(results: Origin, stages: Sequence[str]) -> list[Block]:

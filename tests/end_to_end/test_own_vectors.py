@@ -92,7 +92,8 @@ def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, 
     code = "".join(re.findall(r"^```\w*\n(.*?)^```$", usage, re.DOTALL | re.MULTILINE))
     found: dict[str, Any] = {}
     exec(code.replace("FOLDER_OF_THIS_FILE", str(folder)), found)
-    assert found["embeddings"].shape == (2, 32)
+    shapes = {name: found[name].shape for name in ("embeddings", "queries", "documents") if name in found}
+    assert shapes == ({"embeddings": (2, 32)} if form is pair else {"queries": (1, 32), "documents": (2, 32)})
     compared = compare(given, folder, str(file))
     assert compared["kind"] == kind
     assert compared["scores"].keys() == metrics

@@ -247,10 +247,12 @@ def _export_float(
 
 def _card(inputs: ExportInputs, settings: Export, longest: int, task: str) -> str:
     """README.md of a task's folder."""
-    does, measured = inputs.tasks[task].task.kind.pipeline, inputs.measured
+    kind, measured = inputs.tasks[task].task.kind, inputs.measured
+    retrieves = kind.separate and kind.grouped
     if measured is None:
-        return plain_card(inputs.origin, settings.start, task, does, longest)
-    return model_card(measured, inputs.target or None, task, does, longest, inputs.made_by)
+        return plain_card(inputs.origin, settings.start, task, kind.pipeline, longest, retrieves=retrieves)
+    target = inputs.target or None
+    return model_card(measured, target, task, kind.pipeline, longest, inputs.made_by, retrieves=retrieves)
 
 
 def _texts(data: TaskData, count: int) -> list[list[str]]:

@@ -452,3 +452,13 @@ def test_ctrl_c_ends_a_report_in_one_word(
     monkeypatch.setattr(command, "write_overview", stop)
     assert command.main([str(tmp_path)]) == 130
     assert capsys.readouterr().err == "stopped\n"
+
+
+def test_the_card_of_a_retriever_has_the_calls_for_queries_and_documents(results: Results) -> None:
+    """`encode` puts the prompt of neither before a text."""
+    kind = "sentence-similarity"
+    alike, retriever = (model_card(decoded(results), None, "cola", kind, retrieves=which) for which in (False, True))
+    assert "embedder.encode([" in alike
+    assert "embedder.encode_query([" in retriever
+    assert "embedder.encode_document([" in retriever
+    assert "embedder.encode([" not in retriever
