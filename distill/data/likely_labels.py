@@ -13,15 +13,15 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data.columns import LABELS
 from distill.data.files import Table
+from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.soft import parsed
-from distill.data.task_types.task_type import as_list, is_list, is_text
+from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
 from distill.errors import ConfigError
 from distill.models.families.head import Head
 from distill.models.families.record import TEXTS
 from distill.runtime.quoting import setting
 
-KINDS = (None, "classification")
-_SEVERAL = "multi_label_classification"
+_KINDS = (None, "classification")
 _AT_ONCE = 8192
 """Rows whose soft labels are in memory at once."""
 
@@ -39,13 +39,17 @@ def with_likely_labels(
     """
     train, others = tables.get("train"), [table for split, table in tables.items() if split != "train"]
     soft, label = settings.soft_label, _label(settings, others)
-    of_texts = head is None or (head.architecture == TEXTS and head.outputs > 1 and head.problem != _SEVERAL)
+    of_texts = head is None or (
+        head.architecture == TEXTS and head.outputs > 1 and head.problem != TASK_TYPES["multi_label"].problem
+    )
     if train is None or label is None or soft not in train.rows.column_names or not of_texts:
         return tables
     columns = train.rows.column_names
     if label in columns and not _is_empty(train.rows[label]):
         return tables
-    known = {str(value) for table in others if label in table.rows.column_names for value in _distinct(table, label)}
+    known = {
+        str(value) for table in others if label in table.rows.column_names for value in distinct(table.rows[label])
+    }
     named = list(map(str, settings.labels or ()))
     inner = _inside(train.rows[soft].type)
     if inner is not None and not named and head is None and settings.kind is None:
@@ -69,7 +73,7 @@ def with_likely_labels(
 
 def _label(settings: config.Task, others: Sequence[Table]) -> str | None:
     """The label column of the splits without soft labels; None without one column of single labels."""
-    if settings.soft_label is None or settings.rows or settings.choices or settings.kind not in KINDS or not others:
+    if settings.soft_label is None or settings.rows or settings.choices or settings.kind not in _KINDS or not others:
         return None
     rows = others[0].rows
     usual = {column.lower(): column for column in rows.column_names}
@@ -89,10 +93,6 @@ def _is_empty(column: pa.ChunkedArray) -> bool:
     if is_text(column.type):
         column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
     return column.null_count == len(column)
-
-
-def _distinct(table: Table, label: str) -> list[Any]:
-    return [value for value in pc.unique(table.rows[label]).to_pylist() if value is not None]
 
 
 def _likely(value: Any, labels: Sequence[str], start: str, name: str) -> str | None:

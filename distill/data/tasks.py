@@ -74,7 +74,7 @@ class TaskData:
         if not self.task.kind.separate:
             return encode_task(rows, self.task.columns, tokenizer, max_length)
         first, second = (
-            encode_task(rows, (column,), tokenizer, max_length, prompt) for column, prompt in self._prompted
+            encode_task(rows, (column,), tokenizer, max_length, prompt) for column, prompt in self.prompted
         )
         return replace(alternating(first, second), labels=first.labels)
 
@@ -91,11 +91,11 @@ class TaskData:
 
     def _parts(self, rows: Dataset) -> list[Parts]:
         """The texts of each row, and its columns `Layout.content`."""
-        texts = ([prompt + text for text in rows[column]] for column, prompt in self._prompted)
+        texts = ([prompt + text for text in rows[column]] for column, prompt in self.prompted)
         return list(zip(*texts, *(rows[column] for column in self.task.kind.layout.content), strict=True))
 
     @property
-    def _prompted(self) -> list[tuple[str, str]]:
+    def prompted(self) -> list[tuple[str, str]]:
         """The text columns, and what is put before their texts."""
         return list(zip(self.task.columns, self.task.prompts or [""] * len(self.task.columns), strict=True))
 

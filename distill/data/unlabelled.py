@@ -13,7 +13,7 @@ from distill import config
 from distill.data.columns import LABELS, SAMPLE, about_rows, columns_of, text_columns
 from distill.data.files import Table
 from distill.data.task_types import TASK_TYPES, Columns
-from distill.data.task_types.task_type import is_text, one_array
+from distill.data.task_types.task_type import is_number, is_text, one_array
 from distill.data.text_pairs import unused
 from distill.errors import ConfigError
 from distill.models.families.head import Head
@@ -81,17 +81,13 @@ def _chosen(
 def _check_no_other(rows: pa.Table, columns: Columns, soft: str | None, key: str, file: str) -> None:
     """Raise ConfigError if pairs without the label column of the other splits have one under another name."""
     others = [name for name in rows.column_names if name not in (*columns.text, soft) and not about_rows(name)]
-    found = [name for name in others if name.lower() in LABELS or _is_number(rows[name].type)]
+    found = [name for name in others if name.lower() in LABELS or is_number(rows[name].type)]
     if found:
         raise ConfigError(
             f"{key}.label: got {columns.label[0]}, which {file} lacks, though it has {', '.join(found)}; must be "
             "a column of all splits; give it the same name in all files, or remove it if the training rows have no "
             "label"
         )
-
-
-def _is_number(data_type: pa.DataType) -> bool:
-    return pa.types.is_integer(data_type) or pa.types.is_floating(data_type)
 
 
 def _texts(rows: pa.Table) -> list[str]:

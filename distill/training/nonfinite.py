@@ -75,8 +75,8 @@ class Guard:
             wait: whether to wait for a GPU to find out.
 
         Raises:
-            NotFinite: after `MOST` skipped steps in a row, or `total` if that is fewer; with scaled losses, after
-                `HALVINGS` more, or if so many steps were skipped that small gradients become 0.
+            NotFinite: after `MOST` skipped steps in a row, or `total` if that is fewer. In fp16, after `HALVINGS` more,
+                or when the scale of the losses falls below 1, where small gradients underflow to 0.
         """
         told = self._host or wait
         if told and self._scaler.is_enabled() and self._scaler.get_scale() < 1 and not self._in_a_row:

@@ -62,8 +62,8 @@ def config_of(folder: str | Path) -> dict[str, Any]:
     for name in ("transformers_weights", "configuration_files", "attribute_map"):
         if name in content:
             raise DataError(
-                f"{file}: got {name} {content[name]!r}; must have no such setting, because other files or settings "
-                "would be read than those that are checked; save the model again with save_pretrained"
+                f"{file}: got {name} {content[name]!r}; must have no such setting, because transformers would "
+                "then read files or settings that are not checked here; save the model again with save_pretrained"
             )
     check_settings(file, content)
     return content

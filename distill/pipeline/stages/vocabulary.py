@@ -93,9 +93,7 @@ def _kept_tokens(stage: str, settings: Vocabulary, counts: Counter[int]) -> list
 def _texts(tasks: Mapping[str, TaskData]) -> Iterator[str]:
     """Training texts of all tasks, with the prompts that are put before them."""
     for data in tasks.values():
-        prompts = data.task.prompts or ("",) * len(data.task.columns)
-        for column, prompt in zip(data.task.columns, prompts, strict=True):
-            texts = data.train[column]
-            yield from ((f"{prompt}{text}" for text in texts) if prompt else texts)
+        for column, prompt in data.prompted:
+            yield from (prompt + text for text in data.train[column])
         if data.task.kind.choices:
             yield from chain.from_iterable(data.train[SECONDS])
