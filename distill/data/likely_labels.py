@@ -14,7 +14,7 @@ from distill import config
 from distill.data.columns import LABELS
 from distill.data.files import Table
 from distill.data.task_types import TASK_TYPES
-from distill.data.task_types.soft import parsed
+from distill.data.task_types.soft import SUM_TOLERANCE, parsed
 from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
 from distill.errors import ConfigError
 from distill.models.families.head import Head
@@ -52,9 +52,9 @@ def with_likely_labels(
     }
     named = list(map(str, settings.labels or ()))
     inner = _inside(train.rows[soft].type)
-    if inner is not None and not named and head is None and settings.kind is None:
-        return tables  # they may be vectors, or of choices
-    if inner is not None and not named and not is_list(inner):
+    if inner is not None and not named:
+        if is_list(inner) or not _may_be_shares(train.rows[soft], len(known)):
+            return tables  # they may be vectors, or of choices
         raise ConfigError(
             f"{key}.labels: got nothing; must be the labels in the order of the probabilities in {soft}; set, in that "
             f"order, {setting(f'{key}.labels', sorted(known))}"
@@ -87,6 +87,12 @@ def _inside(data_type: pa.DataType) -> pa.DataType | None:
     """The type in lists of numbers, or of lists of them; None for others, such as lists of labels with scores."""
     inner = data_type.value_type if is_list(data_type) else None
     return None if inner is None or pa.types.is_struct(inner.value_type if is_list(inner) else inner) else inner
+
+
+def _may_be_shares(lists: pa.ChunkedArray, count: int) -> bool:
+    """Whether the first list has a number for each of `count` labels, and a sum of 1."""
+    first = next((row.as_py() for row in lists if row.is_valid), None)
+    return first is not None and len(first) == count and abs(sum(each or 0.0 for each in first) - 1) < SUM_TOLERANCE
 
 
 def _is_empty(column: pa.ChunkedArray) -> bool:

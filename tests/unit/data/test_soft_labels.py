@@ -320,3 +320,15 @@ def test_vectors_and_several_labels_are_no_probabilities_of_one(head: Head, tmp_
     tables["test"] = Table(pa.Table.from_pylist(judged), ("j.jsonl",), (0,))
     settings = config.Task(soft_label="soft")
     assert with_likely_labels(settings, tables, head, [], "own", "tasks") is tables
+
+
+def test_lists_alone_that_may_be_probabilities_need_the_names_of_their_order(tmp_path: Path) -> None:
+    tables = {"test": Table(pa.table({"text": ["a", "b"], "label": ["in", "out"]}), ("j.jsonl",), (0,))}
+    settings = config.Task(soft_label="soft")
+    for given, refused in (([0.25, 0.75], True), ([0.5, 0.25, 0.25], False), ([3.0, -1.5], False)):
+        tables["train"] = Table(pa.table({"text": ["c"], "soft": [given]}), ("t.jsonl",), (0,))
+        if refused:
+            with pytest.raises(ConfigError, match=r"^tasks.labels: got nothing; .* '?tasks.labels=\[in,out\]'"):
+                with_likely_labels(settings, tables, None, [], "own", "tasks")
+        else:
+            assert with_likely_labels(settings, tables, None, [], "own", "tasks") is tables
