@@ -21,7 +21,7 @@ from distill.compression.pruning.target import PARTS, candidates, check_sizes, s
 from distill.compression.quantization.quantize import MAKE, floats_of
 from distill.config import Target
 from distill.config.schemes import ONNX
-from distill.deploy.export import record, untrained
+from distill.deploy.export import quantized_folder, untrained
 from distill.deploy.export.onnx import check_reloads, export_onnx, loaded, onnx_parity
 from distill.errors import ConfigError, reworded
 from distill.evaluation.comparison import compared, outputs_of, parts_of, task_of, truth_of
@@ -258,7 +258,7 @@ def quantize(
         MAKE[scheme](source, folder / chosen.file, [*floats_of(own, scheme), *keep], rows)
         if tokenizer is not None:
             given = Path(model) if isinstance(model, str | Path) else None
-            record.write_quantized(folder, Path(out).name, own, tokenizer, chosen, given)
+            quantized_folder.write_record(folder, Path(out).name, own, tokenizer, chosen, given)
     return Artifact(Path(out), Path(out) / chosen.file, chosen.backend, chosen.scheme, chosen.row_by_row)
 
 

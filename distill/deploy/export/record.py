@@ -10,17 +10,11 @@ from typing import TYPE_CHECKING, Any
 from distill import __version__
 from distill.config.backends import BACKENDS
 from distill.config.loads import BATCH, LOADS, SINGLE
-from distill.config.schemes import Scheme
 from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.task_types.detecting import detectable
-from distill.data.task_types.question_answering import ALWAYS
 from distill.deploy.export.sample import content_of, hashed
 from distill.errors import ConfigError, DataError
-from distill.models.families import max_length
 from distill.models.families.foreign import check_adapter
-from distill.models.families.head import architecture_of, names_of_class
-from distill.models.families.record import TOKENS, UNBOUNDED, VECTORS
-from distill.models.families.sentence import columns_of_cross_encoder, of_cross_encoder
 from distill.runtime.storage import atomic
 from distill.runtime.storage.strict_json import read_json
 
@@ -29,9 +23,6 @@ if TYPE_CHECKING:
 
 FILE = "distill.json"
 SCHEMA = 1
-
-LONGEST = 512
-"""Maximum tokens of a text for a model without a stated length."""
 
 
 @dataclass(frozen=True)
@@ -155,41 +146,6 @@ class Heads:
     """As in `Record`."""
     load: str = BATCH
     """As in `Record`."""
-
-
-def write_quantized(
-    folder: Path, name: str, model: Any, tokenizer: Any, scheme: Scheme, given: Path | None = None
-) -> None:
-    """Write the file for a folder with a model for a task, its tokenizer, and its quantized form.
-
-    Args:
-        given: the folder that the model was loaded from, whose own record, length, prompts and activation last.
-    """
-    from distill.data.task import task_of_model
-    from distill.deploy.export import cross_encoder
-    from distill.models import teacher
-    from distill.models.families import vectors
-
-    architecture = architecture_of(names_of_class(model))
-    assert architecture is not None
-    # The first is loaded by default where none was timed.
-    entries = (Entry(scheme.backend, scheme.scheme, scheme.file), Entry("torch", "fp32", "."))
-    if given is not None and (known := read(given)) is not None:
-        write(folder, replace(known, artifacts=entries, proved_on=None, tokens=None, weights=None))
-        return
-    stated = min(tokenizer.model_max_length, max_length(model.config))
-    longest = int(stated if given is None else teacher.longest(given, tokenizer, model.config))
-    longest = longest if longest < UNBOUNDED else LONGEST
-    if given is not None and architecture == VECTORS:
-        vectors.finish(folder, longest, vectors.read(given) or vectors.Vectors())
-    if given is not None and of_cross_encoder(given):
-        cross_encoder.configure(folder, cross_encoder.activation([given]))
-    task = task_of_model(name, model.config, architecture, ("text",) if architecture == TOKENS else ())
-    if task.kind.name == "regression" and of_cross_encoder(folder):
-        task = replace(task, kind=TASK_TYPES["reranking"], columns=columns_of_cross_encoder(folder))
-    if task.kind.extractive:  # perhaps not trained on questions without an answer
-        task = replace(task, threshold=ALWAYS)
-    write(folder, of_task(task, longest, entries))
 
 
 def located(folder: str | Path) -> Path:

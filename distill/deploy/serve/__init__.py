@@ -23,20 +23,17 @@ from distill.data.windows import windows as layout_of
 from distill.deploy.export import cross_encoder
 from distill.deploy.export.record import FILE, Entry, Record, located, read, read_any
 from distill.deploy.export.record import Heads as HeadsRecord
-from distill.deploy.export.sample import ALL, WEIGHTS, content_of, hashed
-from distill.deploy.serve import tokens
+from distill.deploy.serve import tokens, unchanged
 from distill.deploy.serve.heads import Head, Heads
 from distill.deploy.serve.model import Model
 from distill.errors import ConfigError, DataError, printable
 from distill.inference.runners import FLOATS, Batch, Run, by_row
 from distill.inference.runners import load as load_runner
 from distill.models.families import sentence, vectors
-from distill.models.families.head import without_defaults
 from distill.models.families.weights import check_artifact, tensors_of
 from distill.models.readable import readable
 from distill.runtime import quoting
 from distill.runtime.cores import cores
-from distill.runtime.storage.strict_json import read_json
 from distill.runtime.versions import cpu_flags
 
 __all__ = ["Heads", "Model", "load"]
@@ -139,8 +136,8 @@ def _model(
             f"windows: got true; must be false for {stored.kind.name}, whose long texts {anyway}; leave it out"
         )
     part = folder if several is None else folder / several.heads[0]
-    _check_unchanged(part, stored, entry)
-    _check_content(folder, entry)
+    unchanged.check(part, stored, entry)
+    unchanged.check_content(folder, entry)
     tokenizer, longest = _tokenizer(part, stored, entry)
     record = replace(stored, max_length=_length(stored.max_length, max_length, longest))
     if several is not None and entry.path == ".":
@@ -173,45 +170,6 @@ def _model(
         _check_outputs(model, folder / entry.path, _expected(model))
     _check_processor(folder, entry, model.run, record.proved_on if several is None else several.proved_on)
     return model
-
-
-def _check_unchanged(folder: Path, stored: Record, entry: Entry) -> None:
-    """Raise DataError for an export whose labels, or whose weights, are others than those of its artifact."""
-    file = folder / "config.json"
-    if stored.weights is None or not file.is_file():
-        return
-    names = _names_in(file)
-    if stored.kind.named and stored.labels and names and names != stored.labels:
-        raise DataError(
-            f"{file}: got the labels {', '.join(names[:20])}, and {', '.join(stored.labels[:20])} in {FILE}; must be "
-            "the same in both; correct one of them"
-        )
-    known = stored.weights.startswith(ALL) and BACKENDS[entry.backend].loads != "transformers"
-    if known and hashed(folder) not in (None, stored.weights):
-        raise DataError(
-            f"{folder}: got weights in {WEIGHTS} that were changed after the export, from others than which its "
-            f"artifact {entry.name} was made; must be the same; export the model again, or use --backend torch, which "
-            "reads these weights"
-        )
-
-
-def _check_content(folder: Path, entry: Entry) -> None:
-    """Raise DataError for an artifact whose file is another than the one that was exported."""
-    if entry.content is not None and content_of(folder, entry.path) not in (None, entry.content):
-        raise DataError(
-            f"{folder / entry.path}: got another content than that of the exported artifact {entry.name}; must be the "
-            "same; copy the exported folder again"
-        )
-
-
-def _names_in(file: Path) -> tuple[str, ...]:
-    """The names of the outputs in config.json; empty without all of them, and for transformers' defaults."""
-    try:
-        names = {int(number): str(name) for number, name in read_json(file)["id2label"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return ()
-    whole = sorted(names) == [*range(len(names))]
-    return without_defaults(tuple(names[number] for number in range(len(names)))) if whole else ()
 
 
 def _prompt(folder: Path, record: Record) -> str:

@@ -1,0 +1,51 @@
+"""Whether the files of an exported folder are those that were exported. Without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from distill.config.backends import BACKENDS
+from distill.deploy.export.record import FILE, Entry, Record
+from distill.deploy.export.sample import ALL, WEIGHTS, content_of, hashed
+from distill.errors import DataError
+from distill.models.families.head import without_defaults
+from distill.runtime.storage.strict_json import read_json
+
+
+def check(folder: Path, stored: Record, entry: Entry) -> None:
+    """Raise DataError for an export whose labels, or whose weights, are others than those of its artifact."""
+    file = folder / "config.json"
+    if stored.weights is None or not file.is_file():
+        return
+    names = _names_in(file)
+    if stored.kind.named and stored.labels and names and names != stored.labels:
+        raise DataError(
+            f"{file}: got the labels {', '.join(names[:20])}, and {', '.join(stored.labels[:20])} in {FILE}; must be "
+            "the same in both; correct one of them"
+        )
+    known = stored.weights.startswith(ALL) and BACKENDS[entry.backend].loads != "transformers"
+    if known and hashed(folder) not in (None, stored.weights):
+        raise DataError(
+            f"{folder}: got weights in {WEIGHTS} that were changed after the export, from others than which its "
+            f"artifact {entry.name} was made; must be the same; export the model again, or use --backend torch, which "
+            "reads these weights"
+        )
+
+
+def check_content(folder: Path, entry: Entry) -> None:
+    """Raise DataError for an artifact whose file is another than the one that was exported."""
+    if entry.content is not None and content_of(folder, entry.path) not in (None, entry.content):
+        raise DataError(
+            f"{folder / entry.path}: got another content than that of the exported artifact {entry.name}; must be the "
+            "same; copy the exported folder again"
+        )
+
+
+def _names_in(file: Path) -> tuple[str, ...]:
+    """The names of the outputs in config.json; empty without all of them, and for transformers' defaults."""
+    try:
+        names = {int(number): str(name) for number, name in read_json(file)["id2label"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ()
+    whole = sorted(names) == [*range(len(names))]
+    return without_defaults(tuple(names[number] for number in range(len(names)))) if whole else ()
