@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from distill.errors import ConfigError, DataError
@@ -68,7 +68,8 @@ def source(options: argparse.Namespace, record: Record | None, kind: TaskType) -
     from distill.data import files
 
     table = files.read(options.file, "tasks.file", options.separator)
-    table, read = _read(options, table, kind)
+    table, read = _with_titles(table, kind) if options.text is None else (table, table)
+    table, read = _read(options, table, read, kind)
     names = tuple(table.rows.column_names)
     text, choices, guessed = _columns(options, record, read, kind)
     text = text[: kind.layout.asked or None]
@@ -148,16 +149,35 @@ def _decoded(line: bytes, place: str) -> str:
         raise DataError(f"{place}: {wrong}; must be UTF-8 text; convert it to UTF-8") from error
 
 
-def _read(options: argparse.Namespace, table: Table, kind: TaskType) -> tuple[Table, Table]:
+def _with_titles(table: Table, kind: TaskType) -> tuple[Table, Table]:
+    """(rows that are shown, the same rows as a run reads them): documents of BEIR, which a retriever reads with their
+    titles."""
+    import pyarrow as pa
+
+    from distill.data.judged_texts import IDS, joined
+    from distill.data.task_types.task_type import is_text
+
+    rows, names = table.rows, {*table.rows.column_names}
+    if not (kind.separate and kind.grouped and {"title", "text"} <= names and {*IDS} & names):
+        return table, table
+    columns = [rows["title"], rows["text"]]
+    if not all(is_text(column.type) for column in columns):
+        return table, table
+    texts = joined([column.cast(pa.string()) for column in columns])
+    read = replace(table, rows=rows.set_column(rows.column_names.index("text"), "text", texts))
+    return table.noted(f"{table.files[0]}: title and text are read as one text, as in a folder of BEIR"), read
+
+
+def _read(options: argparse.Namespace, table: Table, read: Table, kind: TaskType) -> tuple[Table, Table]:
     """(rows that are shown, the same rows as a run reads them): with lists in place of words that have a row each and,
     as a run reads them, in place of the text of lists, for kinds that take lists."""
     if not (kind.per_token or kind.choices):
-        return table, table
+        return table, read
     from distill import config
     from distill.data.meant import with_lists
     from distill.data.tagged_rows import with_lists_of_words
 
-    settings, notes, read = config.Task(text=options.text, text_pair=options.text_pair), list[str](), table
+    settings, notes = config.Task(text=options.text, text_pair=options.text_pair), list[str]()
     if kind.per_token:
         read = with_lists_of_words(settings, table, notes, table.files[0], untagged=True)
     shown = table if read.rows.num_rows == table.rows.num_rows else read.noted(*notes)

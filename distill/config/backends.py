@@ -39,7 +39,8 @@ class Backend:
     """Place of its colour in the palette of figures, from 0. With None it has none of its own: in the picture its place
     among the drawn backends decides, and in the page it is grey."""
     code: str | None = None
-    """Python that loads the float32 ONNX file `{file!r}` without distill; None if no report has to show it."""
+    """Python that loads the ONNX file `{file!r}` without distill, and computes in `{hint}`, f32 or bf16, what is not
+    quantized; None if no report has to show it."""
     reloader: str | None = None
     """`MODULE:FUNCTION` with which an exported file is loaded in a new process without distill, as by the functions of
     `distill.deploy.export.reload.RUNNERS`; None for that of its runtime there."""
@@ -61,7 +62,8 @@ BACKENDS: dict[str, Backend] = {
             float32=True,
             bf16=True,
             colour=2,
-            code='import openvino\n\nmodel = openvino.Core().compile_model({file!r}, "CPU")',
+            code="import openvino\n\n"
+            'model = openvino.Core().compile_model({file!r}, "CPU", {{"INFERENCE_PRECISION_HINT": "{hint}"}})',
         ),
     )
 }

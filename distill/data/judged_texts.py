@@ -51,12 +51,16 @@ class Texts:
         found = []
         for number, of_part in zip(*_grouped(part, rows[order]), strict=True):
             inside = pa.array(of_part - self.starts[number])
-            columns = [pc.fill_null(column.take(inside), "") for column in self.texts[number]]
-            joined = columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, " ")
-            found.append(pc.utf8_trim_whitespace(joined))
+            found.append(joined([column.take(inside) for column in self.texts[number]]))
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return pa.concat_arrays(found).take(pa.array(back))
+
+
+def joined(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array | pa.ChunkedArray:
+    """The texts of each row as one, as BEIR joins title and text."""
+    whole = [pc.fill_null(column, "") for column in columns]
+    return pc.utf8_trim_whitespace(whole[0] if len(whole) == 1 else pc.binary_join_element_wise(*whole, " "))
 
 
 def _grouped(numbers: np.ndarray, values: np.ndarray) -> tuple[list[int], list[np.ndarray]]:

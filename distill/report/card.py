@@ -101,8 +101,10 @@ def _with(results: Results, task: str) -> str:
     return f", by an encoder that was trained on {', '.join(others)} too" if results.heads else ""
 
 
-def heads_card(origin: Origin, tasks: Sequence[str], measured: Results | None) -> str:
-    """README.md of a folder with a head for each of `tasks`; `measured`: the run's results, if it was evaluated."""
+def heads_card(origin: Origin, tasks: Sequence[str], measured: Results | None, *, pairs: bool = False) -> str:
+    """README.md of a folder with a head for each of `tasks`; `measured`: the run's results, if it was evaluated.
+    `pairs`: whether they read pairs of texts."""
+    asked = '("A first text.", "A second text.")' if pairs else '"A text."'
     loading = "".join(f'\nAutoModelForSequenceClassification.from_pretrained("FOLDER/{task}")' for task in tasks)
     parts: list[Block] = [
         Paragraph(
@@ -110,7 +112,7 @@ def heads_card(origin: Origin, tasks: Sequence[str], measured: Results | None) -
             "distill.load runs the encoder once for all tasks."
         ),
         Code(f"from transformers import AutoModelForSequenceClassification\n{loading}"),
-        Code('import distill\n\ndistill.load("FOLDER").predict(["A text."])'),
+        Code(f'import distill\n\ndistill.load("FOLDER").predict([{asked}])'),
     ]
     limits, stages = list[str](), list[str]()
     if measured is not None:

@@ -29,10 +29,10 @@ def loading(run: Run, model: Model) -> Loading:
     folder = exported or (path if model.backend == "torch" else None)
     if folder is None:
         if model.role == "teacher":
+            path = path or ""
             where = f" The evaluate stage made its file: {run.folder}/{path}." if path else ""
             note = f"This is your model in {variant(model)}, which the run does not export.{where}{_remade(run, model)}"
-            code = BACKENDS[model.backend].code if path and path.endswith(ONNX) else None
-            code = code and code.format(file=f"{run.folder}/{path}")
+            code = _by_hand(model.backend, model.scheme, f"{run.folder}/{path}") if path.endswith(ONNX) else None
             return {"path": None, "command": None, "code": code, "note": note}
         note = "No folder of the run loads this variant: its recipe has no export stage for it."
         return {"path": path, "command": None, "code": None, "note": note}
@@ -45,8 +45,7 @@ def loading(run: Run, model: Model) -> Loading:
     tasks = [] if run.results.heads and model.role == "student" else task_names(run.results)[1:]
     notes = [f"Other tasks are beside it: {', '.join(tasks)}."] if tasks else []
     if not is_served and file_of(backend, scheme) != (backend, scheme):
-        code = BACKENDS[backend].code
-        code = code and code.format(file=f"{path}/onnx/{ONNX}")
+        code = _by_hand(backend, scheme, f"{path}/onnx/{ONNX}")
         return {"path": path, "command": None, "code": code, "note": " ".join([_BY_HAND, *notes])}
     if model.scheme.endswith(COMPILED):
         notes.insert(0, f"It was timed as {variant(model)}; distill.load does not compile.")
@@ -60,17 +59,23 @@ def loading(run: Run, model: Model) -> Loading:
     }
 
 
+def _by_hand(backend: str, scheme: str, file: str) -> str | None:
+    """Python that loads an ONNX file without distill, in the precision of a scheme."""
+    code = BACKENDS[backend].code
+    return code and code.format(file=file, hint="bf16" if scheme.endswith("bf16") else "f32")
+
+
 def _remade(run: Run, teacher: Model) -> str:
-    """The code that makes a folder for `distill.load` of the teacher in a scheme of `distill.quantize`; else an empty
+    """The command that exports the teacher in a scheme, with the lengths and thresholds of its task; else an empty
     text."""
     whole = next((known(m.path) for m in run.results.models if (m.role, m.scheme, m.backend) == _TEACHER), None)
     form = (teacher.backend, teacher.scheme)
     key = next((key for key, scheme in SCHEMES.items() if (scheme.backend, scheme.scheme) == form), None)
     if not whole or key is None:
         return ""
-    rows = ", calibration=batches" if SCHEMES[key].calibrated else ""
-    call = f'distill.quantize({f"{run.folder}/{whole}"!r}, "{key}", out="teacher"{rows})'
-    return f" A folder for distill.load is made by {call}."
+    folder = shlex.quote(f"teacher.name={run.folder}/{whole}")
+    command = f"python -m distill recipe=quantize {folder} 'stages.quantize.schemes=[{key}]'"
+    return f" With the settings of this run's tasks added, this command exports it: {command}"
 
 
 _TEACHER = ("teacher", "fp32", "torch")

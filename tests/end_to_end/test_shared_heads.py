@@ -128,13 +128,18 @@ def test_each_head_loads_with_plain_transformers(cwd: Path) -> None:
 
 def test_predictions_have_an_entry_for_each_task(cwd: Path) -> None:
     folder = cwd / "out" / "export" / "shared"
-    loaded = distill.load(folder)
+    loaded: Any = distill.load(folder)
     predictions = loaded.predict(SENTENCES)
     assert [prediction.keys() for prediction in predictions] == [{*ROWS}] * len(SENTENCES)
     for prediction in predictions:
         assert prediction["sentiment"]["label"] in ("good", "bad")
         assert prediction["topic"].keys() == {"labels", "scores"}
     assert loaded.predict([]) == []
+    measured = json.loads((cwd / "out" / "results.json").read_text())["models"]
+    rows = {(m["role"], m["backend"], m["scheme"]): m for m in measured}
+    own = rows["student", loaded.backend, loaded.scheme]["calibration"]
+    for task, head in loaded.heads.items():
+        assert head.temperature == pytest.approx(own.get(task, {}).get("temperature") or 1.0)
     one: Any = distill.load(folder / "sentiment")
     scores = [[p["score"] for p in (each, both["sentiment"])] for each, both in zip(
         one.predict(SENTENCES), distill.load(folder, backend="torch").predict(SENTENCES), strict=True

@@ -20,6 +20,7 @@ from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnsweri
 
 import distill
 from distill.config import Teacher
+from distill.data.task_types import TASK_TYPES
 from distill.deploy.export import record
 from distill.errors import ConfigError, DataError
 from distill.inference.artifact import in_eval_mode
@@ -218,13 +219,21 @@ def test_the_form_of_a_folder_keeps_what_the_folder_states(tmp_path: Path) -> No
     assert ours == pytest.approx(theirs)
     assert CrossEncoder(str(tmp_path / "reranker")).predict(pair)[0] == pytest.approx(theirs)
 
+    at_128 = record.Record("own", TASK_TYPES["embedding"], (), ("text",), 128, (record.Entry("torch", "fp32", "."),))
+    record.write(tmp_path / "embedder", at_128)
+    distill.quantize(tmp_path / "embedder", "onnxruntime", out=tmp_path / "shorter")
+    assert SentenceTransformer(str(tmp_path / "shorter")).max_seq_length == 128
+
     stated = record.read(tmp_path / "reranker")
     assert stated is not None
-    record.write(tmp_path / "reranker", replace(stated, threshold=0.3, max_length=20, columns=("query", "body")))
+    whole = replace(next(each for each in stated.artifacts if each.path == "."), temperature=3.0)
+    changes: dict[str, Any] = {"threshold": 0.3, "max_length": 20, "columns": ("query", "body")}
+    record.write(tmp_path / "reranker", replace(stated, artifacts=(whole,), **changes))
     distill.quantize(tmp_path / "reranker", "onnxruntime", out=tmp_path / "again")
     again = record.read(tmp_path / "again")
     assert again is not None
     assert (again.threshold, again.max_length, again.columns) == (0.3, 20, ("query", "body"))
+    assert [entry.temperature for entry in again.artifacts] == [None, 3.0]
 
 
 def test_a_student_of_another_family_has_its_teachers_labels(tiny_model: Tiny) -> None:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distill import __version__, config
-from distill.cli.compare.models import columns_of, common, in_order, kinds_of, lengths_of, loaded, outputs_of, timed
+from distill.cli.compare.models import (
+    columns_of,
+    common,
+    in_order,
+    kinds_of,
+    lengths_of,
+    loaded,
+    other_prompts,
+    outputs_of,
+    timed,
+)
 from distill.cli.compare.result import sentences
 from distill.cli.compare.rows import Rows, Targets, read_rows, targets
 from distill.cli.texts import check_width
@@ -78,7 +88,7 @@ def compare(
     head, order = common(kinds, (models[0].labels, models[1].labels))
     given = targets(rows, settings, kind, head, order)
     models = alike_without_answer(models, given, log)
-    unnamed = in_order(kinds, (models[0].labels, models[1].labels))
+    unlike = [*in_order(kinds, (models[0].labels, models[1].labels)), *other_prompts(models, kind)]
     label_from = f", the label from {', '.join(given.label)}" if given.label else ""
     log(f"{file}: the text is from {' and '.join([*rows.text, *rows.choices])}{label_from}")
     lengths, outputs = lengths_of(models[0], rows), []
@@ -111,7 +121,7 @@ def compare(
         "notes": [
             *rows.notes,
             *given.notes,
-            *unnamed,
+            *unlike,
             *shared_texts(parts, tested=kind.same is not None),
             *([IN_WINDOWS] if windows else []),
         ],

@@ -128,13 +128,34 @@ def _head(kind: TaskType, labels: Sequence[str], others: Sequence[str]) -> Head:
     return Head(len(labels) or kind.outputs, names, kind.problem, kind.architecture)
 
 
+def prompts_before(model: Model, kind: TaskType) -> tuple[str, ...]:
+    """What an embedder reads before first texts and before second ones: what an exported one was trained with, or what
+    its folder states."""
+    from distill.deploy.export.record import read
+
+    record = read(model.folder)
+    stated = record.prompts if record is not None else ()
+    return stated or prompts_of(kind, stored_head(model.folder)) or ("", "")
+
+
+def other_prompts(models: Sequence[Model], kind: TaskType) -> list[str]:
+    """A sentence where two embedders read texts after different prompts, of which one may be missing by mistake."""
+    found = [prompts_before(model, kind) for model in models] if kind.separate else []
+    if len({*found}) < 2:
+        return []
+    a, b = (" and ".join(repr(each) if each else "nothing" for each in dict.fromkeys(prompts)) for prompts in found)
+    return [
+        f"Before its texts, A reads {a}, and B {b}. If a model needs other prompts, state them in its "
+        "config_sentence_transformers.json."
+    ]
+
+
 def outputs_of(model: Model, kind: TaskType, rows: Rows, batch_size: int) -> np.ndarray:
     """Outputs [n, C] of all rows as from `Model.outputs`, of which those of a regression are the numbers that the model
-    predicts; of embedders [n, 2 D] the vectors of both texts, which for retrieval follow the prompts in the model's
-    folder."""
+    predicts; of embedders [n, 2 D] the vectors of both texts, after the model's prompts."""
     from distill.inference.predict import stacked
 
-    prompts = prompts_of(kind, stored_head(model.folder)) or ("", "")
+    prompts = prompts_before(model, kind)
 
     def run(texts: list[Any]) -> np.ndarray:
         if kind.separate:

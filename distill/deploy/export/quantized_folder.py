@@ -11,7 +11,7 @@ from distill.data.task import task_of_model
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.question_answering import ALWAYS
 from distill.deploy.export import cross_encoder
-from distill.deploy.export.record import Entry, of_task, read, write
+from distill.deploy.export.record import Entry, Record, changed, of_task, read, write
 from distill.models import teacher
 from distill.models.families import max_length, vectors
 from distill.models.families.head import architecture_of, names_of_class
@@ -32,9 +32,12 @@ def write_record(
     """
     architecture = architecture_of(names_of_class(model))
     assert architecture is not None
+    known = None if given is None else read(given)
     # The first is loaded by default where none was timed.
-    entries = (Entry(scheme.backend, scheme.scheme, scheme.file), Entry("torch", "fp32", "."))
-    if given is not None and (known := read(given)) is not None:
+    entries = (Entry(scheme.backend, scheme.scheme, scheme.file), _float(given, known))
+    if given is not None and known is not None:
+        if architecture == VECTORS:
+            vectors.finish(folder, known.max_length, vectors.read(given) or vectors.Vectors())
         write(folder, replace(known, artifacts=entries, proved_on=None, tokens=None, weights=None))
         return
     stated = min(tokenizer.model_max_length, max_length(model.config))
@@ -50,3 +53,14 @@ def write_record(
     if task.kind.extractive:  # perhaps not trained on questions without an answer
         task = replace(task, threshold=ALWAYS)
     write(folder, of_task(task, longest, entries))
+
+
+def _float(given: Path | None, known: Record | None) -> Entry:
+    """The float model, with what was chosen for the same weights."""
+    entry = Entry("torch", "fp32", ".")
+    if given is None or known is None or changed(given, known):
+        return entry
+    own = next(
+        (each for each in known.artifacts if (each.backend, each.scheme) == (entry.backend, entry.scheme)), entry
+    )
+    return replace(entry, temperature=own.temperature, thresholds=own.thresholds)

@@ -12,7 +12,7 @@ from distill.config.backends import BACKENDS
 from distill.config.loads import BATCH, LOADS, SINGLE
 from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.task_types.detecting import detectable
-from distill.deploy.export.sample import content_of, hashed
+from distill.deploy.export.sample import ALL, content_of, hashed
 from distill.errors import ConfigError, DataError
 from distill.models.families.foreign import check_adapter
 from distill.runtime.storage import atomic
@@ -48,6 +48,8 @@ class Entry:
     """Label -> probability, before temperature scaling, that few development rows without it reach: see
     `evaluation.detection`; None if none was chosen. It cannot be compared with scores of predictions, which are
     scaled."""
+    temperatures: dict[str, float] | None = None
+    """Task -> `temperature` of its head; None for an artifact of one head."""
     content: str | None = None
     """`sample.content_of` its file or folder; None if it is unknown, and for the exported folder itself."""
 
@@ -107,6 +109,8 @@ class Record:
     """The load for which an artifact is chosen by default, one of `LOADS`."""
     weights: str | None = None
     """`sample.hashed` of the float32 weights, from which the artifacts were made; None if unknown."""
+    prompts: tuple[str, ...] = ()
+    """What an embedder was trained to read before first texts and before second ones; empty without prompts."""
 
 
 def of_task(
@@ -131,7 +135,14 @@ def of_task(
         proved_on,
         tokens,
         load,
+        prompts=task.prompts,
     )
+
+
+def changed(folder: Path, record: Record) -> bool:
+    """Whether the weights of an exported folder are known to be others than those that were exported."""
+    known = record.weights is not None and record.weights.startswith(ALL)
+    return known and hashed(folder) not in (None, record.weights)
 
 
 @dataclass(frozen=True)
@@ -194,6 +205,7 @@ def write(folder: Path, record: Record | Heads) -> None:
     content |= {"kind": record.kind.name, "labels": record.labels, "columns": record.columns}
     content |= {"max_length": record.max_length, "threshold": record.threshold, "range": record.range}
     content |= {"choices": record.choices} if record.choices else {}
+    content |= {"prompts": record.prompts} if record.prompts else {}
     weights = hashed(folder)
     content |= {} if weights is None else {"weights": weights}
     content |= {} if record.tokens is None else {"tokenizer": {"library": LIBRARY, **asdict(record.tokens)}}
@@ -254,6 +266,8 @@ def _record(content: Any) -> Record:
     below = _number(threshold) and (threshold < 1 or TASK_TYPES[kind].extractive)  # 1: every question has an answer
     _check("threshold", threshold, below and 0 < threshold <= 1)
     ends, artifacts, choices = content["range"], content["artifacts"], content.get("choices", [])
+    prompts = content.get("prompts", [])
+    _check("prompts", prompts, _texts(prompts) and len(prompts) in (0, 2))
     _check("choices", choices, _texts(choices))
     _check("range", ends, ends is None or (isinstance(ends, list) and len(ends) == 2 and all(map(_number, ends))))
     _check("artifacts", artifacts, isinstance(artifacts, list) and bool(artifacts))
@@ -272,6 +286,7 @@ def _record(content: Any) -> Record:
         None if content.get("tokenizer") is None else _tokens(content["tokenizer"]),
         _load(content),
         None if content.get("weights") is None else str(content["weights"]),
+        tuple(prompts),
     )
 
 
@@ -330,10 +345,13 @@ def _entry(content: Any, able: Sequence[str]) -> Entry:
     _check("temperature", temperature, temperature is None or (_number(temperature) and temperature > 0))
     thresholds = content.get("thresholds")
     _check("thresholds", thresholds, thresholds is None or _shares(thresholds, able))
+    by_head = content.get("temperatures")
+    numbers = isinstance(by_head, dict) and all(_number(value) and value > 0 for value in by_head.values())
+    _check("temperatures", by_head, by_head is None or numbers)
     stored = content.get("content")
     _check("content", stored, stored is None or isinstance(stored, str))
     shape, agreement = (content.get("batch"), content.get("length")), content.get("agreement")
-    return Entry(backend, scheme, path, times[0], *shape, agreement, temperature, times[1], thresholds, stored)
+    return Entry(backend, scheme, path, times[0], *shape, agreement, temperature, times[1], thresholds, by_head, stored)
 
 
 def _check(key: str, value: Any, right: bool) -> None:

@@ -98,18 +98,26 @@ def load(
         stored = _whole(folder).plain(folder, max_length, say)
     entry = chosen(stored.artifacts, backend, scheme, device, load or stored.load, meant=load is not None)
     if not isinstance(stored, HeadsRecord):
+        unchanged.check(folder, stored, entry)
+        entry = unchanged.as_trained(folder, stored, entry)
         return _model(folder, stored, None, entry, device, threads, max_length, windows)
-    records = [_of_head(folder / head) for head in stored.heads]
-    model = _model(folder, records[0], stored, entry, device, threads, max_length, windows)
-    heads = {
-        name: Head(
-            r.kind, r.labels, r.threshold, r.artifacts[0].temperature or 1.0, _activation(folder / name, r, False)
-        )
-        for name, r in zip(stored.heads, records, strict=True)
-    }
+    records = {name: _of_head(folder / name) for name in stored.heads}
+    for name, record in records.items():
+        unchanged.check(folder / name, record, entry)
+    model = _model(folder, records[stored.heads[0]], stored, entry, device, threads, max_length, windows)
+    heads = {name: _head(folder / name, record, entry) for name, record in records.items()}
     loaded = Heads(model, heads)
     _check_outputs(model, folder, sum(head.outputs for head in heads.values()))
     return loaded
+
+
+def _head(folder: Path, record: Record, entry: Entry) -> Head:
+    """The predictions of the head in a folder, by an artifact of all heads."""
+    own = unchanged.as_trained(folder, record, record.artifacts[0]).temperature
+    # Exports of earlier versions state the temperature of the float model alone.
+    known = None if entry.path == "." or entry.temperatures is None else entry.temperatures.get(folder.name, 1.0)
+    temperature = known or own or 1.0
+    return Head(record.kind, record.labels, record.threshold, temperature, _activation(folder, record, False))
 
 
 def _of_head(folder: Path) -> Record:
@@ -136,7 +144,6 @@ def _model(
             f"windows: got true; must be false for {stored.kind.name}, whose long texts {anyway}; leave it out"
         )
     part = folder if several is None else folder / several.heads[0]
-    unchanged.check(part, stored, entry)
     unchanged.check_content(folder, entry)
     tokenizer, longest = _tokenizer(part, stored, entry)
     record = replace(stored, max_length=_length(stored.max_length, max_length, longest))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
-from distill.config.backends import BACKENDS
-from distill.deploy.export.record import FILE, Entry, Record
-from distill.deploy.export.sample import ALL, WEIGHTS, content_of, hashed
-from distill.errors import DataError
+from distill.deploy.export.record import FILE, Entry, Record, changed
+from distill.deploy.export.sample import WEIGHTS, content_of
+from distill.errors import DataError, printable
 from distill.models.families.head import without_defaults
 from distill.runtime.storage.strict_json import read_json
 
@@ -23,13 +24,27 @@ def check(folder: Path, stored: Record, entry: Entry) -> None:
             f"{file}: got the labels {', '.join(names[:20])}, and {', '.join(stored.labels[:20])} in {FILE}; must be "
             "the same in both; correct one of them"
         )
-    known = stored.weights.startswith(ALL) and BACKENDS[entry.backend].loads != "transformers"
-    if known and hashed(folder) not in (None, stored.weights):
+    if entry.path != "." and changed(folder, stored):
         raise DataError(
             f"{folder}: got weights in {WEIGHTS} that were changed after the export, from others than which its "
             f"artifact {entry.name} was made; must be the same; export the model again, or use --backend torch, which "
             "reads these weights"
         )
+
+
+def as_trained(folder: Path, stored: Record, entry: Entry) -> Entry:
+    """The artifact without a temperature and thresholds that were chosen for other weights than the folder now has."""
+    chosen_for = entry.temperature is not None or entry.thresholds
+    if entry.path != "." or not chosen_for or not changed(folder, stored):
+        return entry
+    warnings.warn(
+        printable(
+            f"{folder}: its weights were changed after the export, so that the temperature and the thresholds in {FILE}"
+            ", which were chosen for the exported weights, are left out"
+        ),
+        stacklevel=4,
+    )
+    return replace(entry, temperature=None, thresholds=None)
 
 
 def check_content(folder: Path, entry: Entry) -> None:

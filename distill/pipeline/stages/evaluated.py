@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from distill.config.loads import BATCH, SINGLE_TEXTS
@@ -82,6 +83,13 @@ def chosen(models: Forms, task: str, backend: str, scheme: str) -> dict[str, Any
         "temperature": next((each for each in scaled if each is not None), None),
         "thresholds": next(filter(None, (_thresholds(model, task) for model in found)), None),
     }
+
+
+def of_heads(entry: Entry, models: Forms, tasks: Sequence[str]) -> Entry:
+    """The artifact of all heads with the temperature of each of them."""
+    found = {task: chosen(models, task, entry.backend, entry.scheme)["temperature"] for task in tasks}
+    known = {task: temperature for task, temperature in found.items() if temperature is not None}
+    return replace(entry, temperatures=known or None)
 
 
 def _thresholds(model: Model, task: str) -> dict[str, float]:

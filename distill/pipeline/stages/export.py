@@ -41,7 +41,7 @@ from distill.pipeline.origin import origin
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages import embedder
 from distill.pipeline.stages.embedder import EmbedderInputs
-from distill.pipeline.stages.evaluated import Forms, advised, chosen, entries, forms, load
+from distill.pipeline.stages.evaluated import Forms, advised, chosen, entries, forms, load, of_heads
 from distill.report import heads_card, model_card, plain_card
 from distill.report.variants import folder_name
 from distill.runtime import progress
@@ -192,10 +192,14 @@ def _export_heads(inputs: ExportInputs, settings: Export, runtime: Runtime, out:
     agreement = 1.0 if all(data.task.kind.named for data in tasks.values()) else None
     proofs = {SHARED_HEADS: {FLOAT: Proof(agreement=agreement)} | proofs.pop(SHARED_HEADS, {})} | proofs
     whole = [replace(heads[0], task=SHARED_HEADS), *whole]
-    listed = [*entries(measured, inputs.forms, whole, proofs[SHARED_HEADS])]
+    listed = [
+        of_heads(entry, inputs.forms, list(tasks))
+        for entry in entries(measured, inputs.forms, whole, proofs[SHARED_HEADS])
+    ]
     record.write(top, record.Heads(tuple(tasks), tuple(listed), _flags(), load(measured)))
     store_check(top, listed, inputs.models.tokenizer, longest, runtime.machine.threads)
-    atomic.write_text(top / "README.md", heads_card(inputs.origin, list(tasks), measured))
+    pairs = any(len(data.task.columns) > 1 for data in tasks.values())
+    atomic.write_text(top / "README.md", heads_card(inputs.origin, list(tasks), measured, pairs=pairs))
     return proofs
 
 
@@ -248,7 +252,8 @@ def _export_float(
 def _card(inputs: ExportInputs, settings: Export, longest: int, task: str) -> str:
     """README.md of a task's folder."""
     kind, measured = inputs.tasks[task].task.kind, inputs.measured
-    retrieves = kind.separate and kind.grouped
+    # What differs before first and second texts has the names of queries and documents in the folder.
+    retrieves = kind.separate and (kind.grouped or len({*inputs.tasks[task].task.prompts}) > 1)
     if measured is None:
         return plain_card(inputs.origin, settings.start, task, kind.pipeline, longest, retrieves=retrieves)
     target = inputs.target or None

@@ -6,6 +6,7 @@ import json
 import runpy
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,22 @@ def test_vectors_of_queries_and_documents_follow_the_prompts_of_each_model(tmp_p
         ranks = [(-row).argsort().argsort()[n] for n, row in enumerate(values.reshape(4, 4))]
         assert comparison["scores"]["mrr_at_10"][name] == pytest.approx(100 * np.mean([1 / (r + 1) for r in ranks]))
     assert comparison["kind"] == "retrieval"
+
+
+def test_an_export_reads_after_the_prompts_that_it_was_trained_with(tmp_path: Path) -> None:
+    """An embedder for pairs that differ, whose files name two prompts and no default."""
+    a, b = embedders(tmp_path)
+    export(b, "embedding", ["sentence1"])
+    stated = record.read(b)
+    assert stated is not None
+    record.write(b, replace(stated, prompts=("the ", "a ")))
+    first, second = SENTENCES, [*SENTENCES[1:], SENTENCES[0]]
+    rows = [{"sentence1": x, "sentence2": y, "score": n} for n, (x, y) in enumerate(zip(first, second, strict=True))]
+    comparison = compare(a, b, write(tmp_path, rows))
+    prompted = cosines(b, [f"the {text}" for text in first], [f"a {text}" for text in second])
+    expected = 100 * scipy.stats.spearmanr(prompted, range(len(rows))).statistic
+    assert comparison["scores"]["spearman"]["b"] == pytest.approx(expected, abs=1e-3)
+    assert "Before its texts, A reads nothing, and B 'the ' and 'a '. If" in " ".join(comparison["notes"])
 
 
 def test_single_texts_of_embedders_are_paired_with_those_of_the_next_rows(tmp_path: Path) -> None:

@@ -187,6 +187,19 @@ def test_kinds_are_asked_their_own_columns(call: Call) -> None:
         assert got["label"] == repr(asked)
 
 
+def test_documents_of_beir_are_read_with_their_titles(call: Call) -> None:
+    rows = [{"_id": "7", "title": "Goats", "text": "Two of them."}, {"_id": "8", "title": "", "text": "A storm."}]
+    Path("corpus.jsonl").write_text("".join(json.dumps(row | {"metadata": {}}) + "\n" for row in rows))
+    code, output, errors = call("--file", "corpus.jsonl", kind="retrieval", columns=("query",))
+    assert (code, [row["label"] for row in lines(output)]) == (0, ["'Goats Two of them.'", "'A storm.'"])
+    assert [{key: row[key] for key in rows[0]} for row in lines(output)] == rows
+    assert "title and text are read as one text, as in a folder of BEIR" in errors
+    _, output, _ = call("--file", "corpus.jsonl", "--text", "text", kind="retrieval", columns=("query",))
+    assert [row["label"] for row in lines(output)] == ["'Two of them.'", "'A storm.'"]
+    _, output, errors = call("--file", "corpus.jsonl", kind="classification", columns=("text",))
+    assert [row["label"] for row in lines(output)] == ["'Two of them.'", "'A storm.'"]
+
+
 def test_lists_written_as_text_are_asked_as_lists(call: Call) -> None:
     Path("in.csv").write_text("id,tokens\n1,\"['two', 'goats']\"\n2,\"['a', 'storm']\"\n")
     code, output, _ = call("--file", "in.csv", kind="token_classification", columns=("tokens",))

@@ -19,7 +19,7 @@ from distill.data.task_types import TASK_TYPES
 from distill.deploy import serve
 from distill.deploy.export import cross_encoder
 from distill.deploy.export.proof import plain_logits
-from distill.deploy.export.record import FILE, Entry, Heads, Record, located, read, write
+from distill.deploy.export.record import FILE, Entry, Heads, Record, located, read, read_any, write
 from distill.deploy.export.sample import hashed
 from distill.errors import ConfigError, DataError, UserError
 
@@ -115,6 +115,41 @@ def test_a_reranking_head_applies_the_activation_of_its_folder(tmp_path: Path, s
         alone = [each["score"] for each in distill.load(tmp_path / "both" / name).predict(pairs)]
         assert [row[name]["score"] for row in predicted] == pytest.approx(alone, abs=1e-6)
         assert all(0 < score < 1 for score in alone)
+
+
+def test_each_head_has_the_temperature_of_the_artifact(shared: Path, sentences: list[str]) -> None:
+    recorded(shared / "trade", Entry("torch", "fp32", ".", temperature=2.0), labels=("fisher", "smith", "tailor"))
+    (shared / "onnx").mkdir()
+    shutil.copyfile(shared / "trade" / "config.json", shared / "onnx" / "m.onnx")  # is not run here
+    entry = Entry("onnxruntime", "int8", "onnx/m.onnx", temperatures={"trade": 4.0})
+    write(shared, Heads(("weather", "trade"), (Entry("torch", "fp32", "."), entry)))
+    stored = read_any(shared)
+    assert isinstance(stored, Heads)
+    of_trade = read(shared / "trade")
+    assert of_trade is not None
+    found = [serve._head(shared / "trade", of_trade, each).temperature for each in stored.artifacts]
+    assert found == [2.0, 4.0]
+    earlier = replace(stored.artifacts[1], temperatures=None)
+    assert serve._head(shared / "trade", of_trade, earlier).temperature == 2.0
+
+
+def test_a_head_that_was_trained_on_is_not_that_of_the_artifacts_of_all(shared: Path, sentences: list[str]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    recorded(shared / "trade", Entry("torch", "fp32", ".", temperature=2.0), labels=("fisher", "smith", "tailor"))
+    before: Any = distill.load(shared)
+    assert {name: head.temperature for name, head in before.heads.items()} == {"weather": 1.0, "trade": 2.0}
+    weights = load_file(shared / "trade" / "model.safetensors")
+    weights["classifier.bias"] += 9
+    save_file(weights, shared / "trade" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.warns(UserWarning, match="trade: its weights were changed after the export"):
+        after: Any = distill.load(shared)
+    assert after.heads["trade"].temperature == 1.0
+    (shared / "onnx").mkdir()
+    (shared / "onnx" / "m.onnx").touch()
+    write(shared, Heads(("weather", "trade"), (Entry("onnxruntime", "int8", "onnx/m.onnx"),)))
+    with pytest.raises(DataError, match=r"trade: got weights in model\.safetensors that were changed after the export"):
+        distill.load(shared)
 
 
 def test_heads_with_different_encoders_are_refused(shared: Path) -> None:

@@ -9,6 +9,7 @@ import runpy
 import shutil
 import time
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 import distill
 from distill.data.task import task_of_model
 from distill.deploy import serve
-from distill.deploy.export.record import Entry, located, of_task, write
+from distill.deploy.export.record import Entry, located, of_task, read, write
 from distill.deploy.export.sample import hashed
 from distill.errors import ConfigError, DataError, UserError
 from distill.models import teacher
@@ -266,6 +267,31 @@ def test_weights_that_were_changed_after_the_export_are_not_those_of_its_artifac
     np.testing.assert_allclose(
         serve.load(exported, backend="torch").outputs(SENTENCES), before + np.array([9, 0]), atol=1e-4
     )
+
+
+def test_quantized_weights_in_a_folder_of_their_own_are_not_of_weights_that_were_changed(tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(folder := saved(tmp_path / "m"))
+    made = distill.quantize(folder, "bitsandbytes", out=tmp_path / "q", tokenizer=tokenizer)
+    serve.load(made.folder)
+    weights = load_file(made.folder / "model.safetensors")
+    weights["classifier.bias"] += 9
+    save_file(weights, made.folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(DataError, match="from others than which its artifact bitsandbytes int8 was made"):
+        serve.load(made.folder)
+
+
+def test_a_temperature_is_of_the_weights_for_which_it_was_chosen(exported: Path) -> None:
+    stated = read(exported)
+    assert stated is not None
+    write(exported, replace(stated, artifacts=(Entry("torch", "fp32", ".", temperature=3.0),)))
+    assert serve.load(exported).temperature == 3.0  # type: ignore[union-attr]
+    weights = load_file(exported / "model.safetensors")
+    weights["classifier.bias"] += 1
+    save_file(weights, exported / "model.safetensors", metadata={"format": "pt"})
+    with pytest.warns(UserWarning, match="weights were changed after the export, so that the temperature and the thre"):
+        changed = serve.load(exported)
+    found, expected = changed.predict(SENTENCES), scores(exported, SENTENCES)  # type: ignore[union-attr]
+    assert [row["scores"] for row in found] == [pytest.approx(each, abs=1e-4) for each in expected]
 
 
 def test_labels_that_were_changed_in_one_place_are_refused(exported: Path) -> None:

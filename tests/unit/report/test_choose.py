@@ -203,10 +203,11 @@ def test_a_teacher_that_is_chosen_is_named_as_one_beside_the_best_student(result
     assert found["variant"].first.role == "teacher"
     students = [variant for variant in offered(every, group, Ask(0.0)) if variant.first.role == "student"]
     assert found["sentences"][2].startswith(f"No student does; of the students, {students[0].name} is the fastest")
-    made = " A folder for distill.load is made by distill.quantize('outputs/a/models/teacher', \"bitsandbytes\", "
+    made = " With the settings of this run's tasks added, this command exports it: python -m distill recipe=quantize "
     assert loading(runs[0], model_of(teacher))["note"] == (
         "This is your model in int8 bitsandbytes, which the run does not export. The evaluate stage made its file: "
-        f'outputs/a/evaluate/teacher/cola/model_int8.onnx.{made}out="teacher").'
+        f"outputs/a/evaluate/teacher/cola/model_int8.onnx.{made}"
+        "teacher.name=outputs/a/models/teacher 'stages.quantize.schemes=[bitsandbytes]'"
     )
     assert len(choice(runs, every, group, Ask(80.0))["sentences"]) == 2
 
