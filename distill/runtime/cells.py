@@ -14,7 +14,8 @@ _FORMULA = re.compile(r"'*(?:[\t\r\n]|[\s\x00-\x1f\u200b\ufeff]*[=+\-@\uff1d\uff
 """Beginnings of texts that a spreadsheet may take for formulas, as OWASP lists them under CSV injection. A quote before
 them counts as a part, so that every text can be read back by removing one quote."""
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)*|[.,]\d+)(e[+-]?\d+)?%?", re.ASCII | re.IGNORECASE)
-_QUOTED = re.compile(r'[",\r\n]')
+_QUOTED = re.compile(r'[",;\t\r\n]')
+"""A semicolon or a tab separates cells for spreadsheets of some languages, so that a part could become a formula."""
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that JSON allows in a text, and that end a line for some readers, turn the direction of a terminal's line,
 control it, or are no Unicode text."""

@@ -82,6 +82,8 @@ class Tokens:
     """Hash of the files that transformers reads its tokenizer from, when the export compared both."""
     types: bool = True
     """Whether the tokenizer outputs token types by itself."""
+    own: str | None = None
+    """Hash of tokenizer.json; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -302,7 +304,9 @@ def _tokens(content: Any) -> Tokens:
     types = content.get("types", True)
     _check("files", files, isinstance(files, str))
     _check("types", types, isinstance(types, bool))
-    return Tokens(pad_id, pads_left, cuts_left, longest, files, types)
+    own = content.get("own")
+    _check("own", own, own is None or isinstance(own, str))
+    return Tokens(pad_id, pads_left, cuts_left, longest, files, types, own)
 
 
 def _load(content: dict[str, Any]) -> str:

@@ -59,6 +59,7 @@ def proved(folder: Path, rows: Sequence[Sequence[str]], longest: int) -> Tokens 
         int(most),
         tokens.content(folder),
         typed(reference),
+        tokens.own(folder),
     )
     added = sorted({*reference.all_special_tokens, *reference.get_added_vocab()})
     odd = [*ODD, *(f"a {token} b{token}" for token in added)]

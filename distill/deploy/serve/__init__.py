@@ -286,6 +286,8 @@ def _tokenizer(folder: Path, stored: Record, entry: Entry) -> tuple[Any, int]:
     """The tokenizer of a folder, and the most tokens of its model. It is of transformers for models that transformers
     loads, for folders whose record does not state another, and for files that were changed since the export."""
     stated = stored.tokens
+    if stated is not None:
+        unchanged.check_tokenizer(folder, stated)
     if stated is None or BACKENDS[entry.backend].loads == "transformers" or tokens.content(folder) != stated.files:
         found: tuple[Any, int] = _whole(folder).tokenizer_and_length(folder)
         return found

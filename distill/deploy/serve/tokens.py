@@ -136,3 +136,8 @@ def content(folder: Path) -> str:
     """Hash of the files of a folder on which the tokens of a text depend, and the model's padding and length."""
     found = [file for file in (folder / name for name in READ) if file.is_file()]
     return checksums.fingerprint([[file.name, checksums.sha256(file)] for file in found])
+
+
+def own(folder: Path) -> str:
+    """Hash of the tokenizer's own file."""
+    return checksums.sha256(folder / FILE)

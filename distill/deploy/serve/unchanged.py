@@ -6,8 +6,9 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
-from distill.deploy.export.record import FILE, Entry, Record, changed
+from distill.deploy.export.record import FILE, Entry, Record, Tokens, changed
 from distill.deploy.export.sample import WEIGHTS, content_of
+from distill.deploy.serve import tokens
 from distill.errors import DataError, printable
 from distill.models.families.head import without_defaults
 from distill.runtime.storage.strict_json import read_json
@@ -45,6 +46,18 @@ def as_trained(folder: Path, stored: Record, entry: Entry) -> Entry:
         stacklevel=4,
     )
     return replace(entry, temperature=None, thresholds=None)
+
+
+def check_tokenizer(folder: Path, stored: Tokens) -> None:
+    """Warn if the tokenizer of an export is another one. Saved again, the same tokenizer may have another file."""
+    if stored.own is not None and (folder / tokens.FILE).is_file() and tokens.own(folder) != stored.own:
+        warnings.warn(
+            printable(
+                f"{folder / tokens.FILE}: got another content than that of the exported tokenizer; if the model reads "
+                "other tokens than in its training, its outputs are wrong; copy the exported folder again"
+            ),
+            stacklevel=6,
+        )
 
 
 def check_content(folder: Path, entry: Entry) -> None:

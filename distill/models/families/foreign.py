@@ -51,7 +51,12 @@ def check_adapter(folder: Path) -> None:
     )
     kept = ", or remove this file if the weights contain it already" if beside else ""
     got = f"{file}: got an adapter of peft{beside}, trained on {base}; must be one model, which an adapter alone is not"
-    if str(settings.get("peft_type")) in UNMERGEABLE:
+    if "peft_type" not in settings:
+        raise DataError(
+            f"{file}: got an adapter{beside} of another library than peft; must be one model, which an adapter alone "
+            "is not; merge it into its base with that library, or train the whole model"
+        )
+    if str(settings["peft_type"]) in UNMERGEABLE:
         raise DataError(
             f"{got}; an adapter of type {settings['peft_type']} cannot be merged into its base; train one with "
             "LoraConfig, or the whole model"

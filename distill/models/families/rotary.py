@@ -85,7 +85,12 @@ are changed one by one, also while it is quantized."""
 
 
 def _stated_length(config: Any) -> int:
-    """Maximum length: rotary positions have no table, and published models state the longer one as n_positions."""
+    """Maximum length: rotary positions have no table, and published models state the longer one as n_positions.
+
+    Where their own code scales the rotary positions of longer texts, which transformers does not, it is the length of
+    the training."""
+    if getattr(config, "rotary_scaling_factor", None):
+        return int(getattr(config, "max_trained_positions", None) or position_table(config))
     return max(position_table(config), int(getattr(config, "n_positions", None) or 0))
 
 

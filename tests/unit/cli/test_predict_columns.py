@@ -291,6 +291,16 @@ def test_labels_that_are_no_unicode_text_are_escaped(call: Call, monkeypatch: py
     assert "\\ud800" in call("a", "--format", "csv")[1]
 
 
+def test_a_text_with_separators_of_other_languages_is_in_quotes(call: Call) -> None:
+    """A spreadsheet that separates at semicolons or tabs has the whole text in one cell too."""
+    Path("in.jsonl").write_text(json.dumps({"text": "ok;=1+cmd;x"}) + "\n" + json.dumps({"text": "ok\t=1"}) + "\n")
+    call("--file", "in.jsonl", "--output", "out.csv")
+    assert [line.split(",")[0] for line in Path("out.csv").read_text().split("\n")[1:3]] == [
+        '"ok;=1+cmd;x"',
+        '"ok\t=1"',
+    ]
+
+
 FORMULAS = ["=1+1", "+49 30", "-SUM(A1)", "@x", "\tx", "\r=x", " =x", "'=x", "''@x", "=", "\uff1d1", "\ufeff=1", "\n-1"]
 PLAIN = ["-5", "+1.5e3", "-1,5", "-12.50%", "a=b", "'quoted'", "", "x", "3 - 2", "O'Hara", "'"]
 

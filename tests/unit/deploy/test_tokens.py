@@ -142,8 +142,11 @@ def test_a_changed_tokenizer_is_read_by_transformers(served: Path) -> None:
     changed: Any = serve.load(served)
     assert type(changed.tokenizer).__module__.startswith("transformers")
     assert abs(changed.outputs(TEXTS) - before).max(axis=1).nonzero()[0].tolist() == [2]
+    change(served / "tokenizer.json")  # in another layout
+    with pytest.warns(UserWarning, match=r"tokenizer.json: got another content than that of the exported tokenizer"):
+        serve.load(served)
     (served / "tokenizer.json").write_text("{")
-    write(served, replace(record, tokens=replace(record.tokens, files=tokens.content(served))))  # type: ignore[type-var]
+    write(served, replace(record, tokens=replace(record.tokens, files=tokens.content(served), own=None)))  # type: ignore[type-var]
     with pytest.raises(DataError, match=r"copy: got files that cannot be loaded .*; must be an exported folder"):
         serve.load(served)
 

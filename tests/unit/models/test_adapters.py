@@ -122,3 +122,5 @@ def test_a_model_saved_without_merging_is_refused(tmp_path: Path) -> None:
 def test_an_adapter_without_a_known_base_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": None}))
     assert "got an adapter of peft, trained on None" in refusal(tmp_path)
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"architecture": "pfeiffer", "hidden_size": 16}))
+    assert "got an adapter of another library than peft; must be one model" in refusal(tmp_path)

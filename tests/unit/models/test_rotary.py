@@ -57,6 +57,8 @@ def test_the_longer_of_two_stated_lengths_counts(tiny_model) -> None:
     assert families.max_length(config) == 32
     config.n_positions = 128
     assert families.max_length(config) == 128
+    config.rotary_scaling_factor, config.max_trained_positions = 2, 64  # which transformers does not compute
+    assert families.max_length(config) == 64
 
 
 @pytest.mark.parametrize("name", ["eurobert", "nomic_bert"])
