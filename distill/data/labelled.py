@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data import class_weights
 from distill.data.chosen import described, written_as_text
-from distill.data.columns import USUAL, columns_of
+from distill.data.columns import columns_of
 from distill.data.files import Table
 from distill.data.header import check_first_row
 from distill.data.hidden import check_hidden, with_any_label
@@ -44,6 +44,7 @@ from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
 from distill.data.task_types.written import names as label_names
 from distill.data.task_types.written import whole
 from distill.data.unlabelled import check_prompts, completed
+from distill.data.usual_columns import USUAL
 from distill.data.vectors import prompts_of, said, scaled
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head

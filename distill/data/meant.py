@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import ANSWERS, CHOICES, FOUND, LABELS, TAGS, TEXTS, WORD_LISTS, named_columns
 from distill.data.decisions import doubtful, is_about_a_row, rejected, statements, unapproved
 from distill.data.files import Table
 from distill.data.listed import listed, of_answers, of_choices, unwrapped
@@ -20,6 +19,7 @@ from distill.data.stated_beside import name_columns, with_empty_spans, with_name
 from distill.data.tagged_rows import check_words, with_lists_of_words
 from distill.data.task_types.task_type import is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
+from distill.data.usual_columns import ANSWERS, CHOICES, FOUND, LABELS, TAGS, TEXTS, WORD_LISTS, named_columns
 from distill.errors import DataError
 
 _BINARY = "_is_binary"

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.cli.options import as_options
-from distill.data import columns as usual
+from distill.data import usual_columns as usual
 from distill.data.asked import asked
 from distill.data.columns import columns_of, label_columns, texts_of
 from distill.data.files import Table, read
