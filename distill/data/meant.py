@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
+from distill.data.choice_forms import with_stems
 from distill.data.decisions import doubtful, is_about_a_row, rejected, statements, unapproved
 from distill.data.files import Table
 from distill.data.listed import listed, of_answers, of_choices, unwrapped
@@ -86,7 +87,7 @@ def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table,
     Args:
         words: whether each word of a text has a tag.
     """
-    rows, found = table.rows, set[str]()
+    rows, found = with_stems(table.rows), set[str]()
     names = [name for name in rows.column_names if name != settings.soft_label]
     stated, usual = {settings.text, settings.text_pair}, {*TEXTS} - {*WORD_LISTS}
     texts = [name for name in names if name in stated or name.lower() in usual]

@@ -24,7 +24,10 @@ LABELS = (
 CHOICES = ("choices", "options", "endings", "answers", "alternatives", "candidates")
 """Usual names of columns with a list of choices for each row."""
 
-ANSWERS = ("label", "answer", "answerkey", "answer_key", "correct", "correct_answer", "gold", "target", "labels", "y")
+ANSWERS = (
+    "label", "answer", "answerkey", "answer_key", "answer_idx", "answer_index", "correct", "correct_answer", "gold",
+    "target", "labels", "y",
+)  # fmt: skip
 """Usual names of the label column where rows have choices."""
 
 QUESTIONS = (
