@@ -16,6 +16,7 @@ from distill.data.choice_forms import with_stems
 from distill.data.decisions import doubtful, is_about_a_row, rejected, statements, unapproved
 from distill.data.files import Table
 from distill.data.listed import listed, of_answers, of_choices, unwrapped
+from distill.data.marked import of_lists
 from distill.data.split_names import SPLITS, split_of
 from distill.data.stated_beside import name_columns, with_empty_spans, with_names
 from distill.data.tagged_rows import check_words, with_lists_of_words
@@ -108,6 +109,7 @@ def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table,
             continue
         found |= {name} if values is not None and is_text(rows[name].type) else set()
         values = unwrapped(rows[name]) if values is None and name not in texts else values
+        values = of_lists(rows[name], name, table.where) if values is None else values
         if values is not None:
             rows = rows.set_column(rows.column_names.index(name), name, values)
     return (table if rows is table.rows else replace(table, rows=rows)), found
