@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from distill import config
-from distill.data.columns import SAMPLE, about_rows
 from distill.data.labels import Labels
 from distill.data.task_types import Columns
 from distill.data.text_pairs import unused
+from distill.data.usual_columns import SAMPLE, about_rows
 
 
 def written_as_text(columns: Columns, lists: frozenset[str]) -> Iterator[str]:

@@ -66,6 +66,7 @@ def kind_of(
     if head is not None and head.problem == TASK_TYPES["multi_label"].problem:
         return TASK_TYPES["multi_label"]
     if scored and (head is None or head.outputs == 1):
+        _check_probabilities(column, stated)
         return TASK_TYPES["reranking"]
     if head is not None:
         return TASK_TYPES["regression" if head.outputs == 1 else "classification"]
@@ -134,6 +135,21 @@ def _similarities(column: pa.ChunkedArray) -> bool:
     values, bad = _numbers(column)
     values = np.unique(values[~np.isnan(values) & ~bad])
     return bool(len(values) > MOST_GRADES and (values != np.floor(values)).any())
+
+
+def _check_probabilities(column: pa.ChunkedArray, stated: Stated) -> None:
+    """Raise ConfigError for many numbers from 0 to 1, of which the smallest would count as relevant too."""
+    if not _similarities(column):
+        return
+    values, bad = _numbers(column)
+    values = np.unique(values[~np.isnan(values) & ~bad])
+    if values[0] >= 0 and values[-1] <= 1:
+        raise stated.ambiguous(
+            f"{len(values):,} different numbers from {values[0]:g} to {values[-1]:g}",
+            "they may be probabilities, which a regression learns, or grades, of which any above 0 is relevant for a "
+            "reranking",
+            f"set {setting(f'{stated.key}.kind', 'regression')}, or {setting(f'{stated.key}.kind', 'reranking')}",
+        )
 
 
 def _numbers(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

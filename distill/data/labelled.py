@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data import class_weights
 from distill.data.chosen import described, written_as_text
-from distill.data.columns import USUAL, columns_of
+from distill.data.columns import columns_of
 from distill.data.files import Table
 from distill.data.header import check_first_row
 from distill.data.hidden import check_hidden, with_any_label
@@ -23,6 +23,7 @@ from distill.data.labels import labels_of
 from distill.data.likely_labels import with_likely_labels
 from distill.data.marked import with_places
 from distill.data.meant import as_meant
+from distill.data.several_types import check_types
 from distill.data.soft_labels import soft_column, soft_outputs, without
 from distill.data.splits import (
     DEVELOPMENT,
@@ -44,6 +45,7 @@ from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
 from distill.data.task_types.written import names as label_names
 from distill.data.task_types.written import whole
 from distill.data.unlabelled import check_prompts, completed
+from distill.data.usual_columns import USUAL
 from distill.data.vectors import prompts_of, said, scaled
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
@@ -96,12 +98,14 @@ def labelled_rows(
     )
     tags = head is not None and head.architecture == TOKENS
     implied = "regression" if number else TOKEN_CLASSIFICATION.name if tags else None
-    meant = as_meant(name, replace(settings, kind=settings.kind or implied), tables, key)
-    made: list[str] = []
+    of_texts = head is not None and head.architecture == TEXTS
+    meant = as_meant(name, replace(settings, kind=settings.kind or implied), tables, key, of_texts)
+    made, as_read = list[str](), tables
     tables = with_likely_labels(settings, meant.tables, head, made, name, key)
     first = next(iter(tables.values()))
     known, tables, paired = completed(settings, tables, head, key)
     columns = known or columns_of(settings, first.rows, head, key, first.files[0], first.classes)
+    _check_types(as_read, columns, settings.soft_label)
     check_first_row(first.rows, USUAL, first.files[0])
     prompts = tuple(settings.prompts or ()) or prompts_of(columns.kind, head)
     prompted = said(name, columns.text, prompts, settings.prompts is not None)
@@ -213,6 +217,13 @@ def _check_settings(settings: config.Task, task_type: TaskType, key: str) -> Non
                 f"{key}.{name}: got {getattr(settings, name)}; must be left out for {task_type.name}; leave it out, or "
                 f"set {quoting.setting(f'{key}.kind', other)}"
             )
+
+
+def _check_types(tables: Mapping[str, Table], columns: Columns, soft_label: str | None) -> None:
+    """Raise DataError for a column that is used and has values of several types. `tables`: as they were read, because
+    what is made of them is text."""
+    for table in tables.values():
+        check_types(table.rows, (*columns.text, *columns.choices, *columns.label, soft_label))
 
 
 def _check_columns(table: Table, columns: Columns, key: str, alone: bool = False) -> None:

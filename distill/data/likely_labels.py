@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import LABELS
 from distill.data.files import Table
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.soft import SUM_TOLERANCE, parsed
 from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
+from distill.data.usual_columns import LABELS
 from distill.errors import ConfigError
 from distill.models.families.head import Head
 from distill.models.families.record import TEXTS

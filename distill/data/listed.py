@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distill.data.choice_forms import LABEL, are_labelled, labelled_choices
 from distill.data.task_types.offsets import ENDS, STARTS, of_triple
 from distill.data.task_types.task_type import is_list, is_text
 from distill.data.task_types.written import PLAIN
@@ -63,25 +64,29 @@ def _written(second: str) -> re.Pattern[str]:
     return re.compile(rf"\s*\{{{key},{key}\}}\s*", re.DOTALL)
 
 
-LABEL, START = "label", "answer_start"
+START = "answer_start"
 _WRITTEN = {LABEL: _written(LABEL), START: _written(START)}
 """Of the choices of ARC their labels; of the answers of SQuAD their first characters."""
 
 
 def of_choices(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Choices [rows] as lists of their texts and of their labels, of a column of lists of objects with both, or of the
-    text of either; None for any other column."""
-    if is_list(column.type) and pa.types.is_struct(column.type.value_type):
-        if not {"text", "label"} <= {key.name for key in column.type.value_type}:
-            return None
-        cells = column.to_pylist()
-    elif is_text(column.type):
-        if not _begin_objects(column):
-            return None
-        cells = _cells(column, LABEL)
+    """Choices [rows] as lists of their texts and of their labels, of a column of objects that `choice_forms` knows, or
+    of the text of these; None for any other column."""
+    if is_text(column.type):
+        cells = _cells(column, LABEL) if _begin_objects(column) else None
+    elif are_labelled(column.type):
+        cells = _objects_of(column)
     else:
         return None
     return None if cells is None else _in_lists(cells, LABEL, pa.string())
+
+
+def _objects_of(column: pa.ChunkedArray) -> list[list[dict[str, Any]] | None] | None:
+    """The choices of each object of a column; None where an object has none."""
+    try:
+        return [None if cell is None else labelled_choices(cell) for cell in column.to_pylist()]
+    except ValueError:
+        return None
 
 
 def of_answers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
@@ -133,6 +138,8 @@ def _objects(cell: str, second: str) -> list[dict[str, Any]]:
             found = ast.literal_eval(cell)
         except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
             raise ValueError("other objects") from error
+    if second == LABEL:
+        return labelled_choices(found)
     if not isinstance(found, list) or not all(isinstance(e, dict) and {"text", second} <= e.keys() for e in found):
         raise ValueError("other objects")
     return found

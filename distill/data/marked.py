@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from distill.data.task_types import Columns, Where
-from distill.data.task_types.offsets import Span, check, counted, moved, plain
-from distill.data.task_types.task_type import is_text
+from distill.data.task_types.offsets import ENDS, STARTS, TYPES, Span, check, counted, moved, plain
+from distill.data.task_types.task_type import is_list, is_text
 from distill.data.task_types.token_classification import is_spans
 from distill.data.task_types.words import words_of
 from distill.errors import DataError
@@ -40,6 +40,31 @@ def with_places(rows: pa.Table, columns: Columns, where: Where) -> tuple[pa.Tabl
         remarks.append(f"{cut:,} spans in {label} begin or end with spaces, which are cut off")
     place = rows.column_names.index(label)
     return rows.set_column(place, label, pa.chunked_array([pa.array(found, _SPANS)])), remarks
+
+
+def of_lists(column: pa.ChunkedArray, name: str, where: Where) -> pa.ChunkedArray | None:
+    """Spans [rows] as lists of objects, of a column of objects with lists of starts, ends and types, as the library
+    datasets stores them; None for any other column.
+
+    Raises DataError for an object with lists of different lengths.
+    """
+    types = {key.name: key.type for key in column.type} if pa.types.is_struct(column.type) else {}
+    if not all(map(is_list, types.values())) or not all({*keys} & {*types} for keys in (STARTS, ENDS, TYPES)):
+        return None
+    spans = []
+    for row, cell in enumerate(column.to_pylist()):
+        given = {key: values for key, values in (cell or {}).items() if values is not None}
+        sizes = {key: len(values) for key, values in given.items()}
+        if len({*sizes.values()}) > 1:
+            shown = ", ".join(f"{size} in {key}" for key, size in sizes.items())
+            raise DataError(
+                f"{where(row)}: got lists of different lengths in {name}, {shown}; must have a value for each span; "
+                "correct the row"
+            )
+        each = zip(*given.values(), strict=True)
+        spans.append([dict(zip(given, values, strict=True)) for values in each] if given else None)
+    item = pa.struct([(key, data_type.value_type) for key, data_type in types.items()])
+    return pa.chunked_array([pa.array(spans, pa.list_(item))])
 
 
 def _worded(

@@ -3,6 +3,7 @@ that divide the rows into splits. Without torch."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -11,15 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import ANSWERS, CHOICES, FOUND, LABELS, TAGS, TEXTS, WORD_LISTS, named_columns
+from distill.data.choice_forms import with_stems
 from distill.data.decisions import doubtful, is_about_a_row, rejected, statements, unapproved
 from distill.data.files import Table
 from distill.data.listed import listed, of_answers, of_choices, unwrapped
-from distill.data.split_names import split_of
+from distill.data.marked import of_lists
+from distill.data.split_names import SPLITS, split_of
 from distill.data.stated_beside import name_columns, with_empty_spans, with_names
 from distill.data.tagged_rows import check_words, with_lists_of_words
-from distill.data.task_types.task_type import is_list, is_text
+from distill.data.task_types.task_type import distinct, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
+from distill.data.usual_columns import ANSWERS, CHOICES, FOUND, LABELS, SAMPLE, TAGS, TEXTS, WORD_LISTS, named_columns
 from distill.errors import DataError
 
 _BINARY = "_is_binary"
@@ -29,6 +32,8 @@ DIVIDING = (
     "dataset", "phase", "part", "type", "data_type",
 )  # fmt: skip
 """Usual names of a column of splits."""
+PARTS = frozenset(("split", "set", "subset", "partition", "fold"))
+"""Words in other names of such a column, as in `SemEval_set` and `fold_name`."""
 FLAGS = {
     **dict.fromkeys(("is_valid", "is_validation", "is_val", "is_dev", "is_eval"), "validation"),
     **dict.fromkeys(("is_test", "is_heldout", "is_holdout"), "test"),
@@ -48,8 +53,14 @@ class Meant:
     """Lines for the user on rows that were left out or divided."""
 
 
-def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table], key: str = "tasks") -> Meant:
-    """The tables of a task. `name`: of the task, for notes. Tables of a published data set are unchanged.
+def as_meant(
+    name: str, settings: config.Task, tables: Mapping[str, Table], key: str = "tasks", whole: bool = False
+) -> Meant:
+    """The tables of a task. Tables of a published data set are unchanged.
+
+    Args:
+        name: of the task, for notes.
+        whole: whether the teacher labels whole texts, so that labels beside words are no tags.
 
     Raises:
         ConfigError: about the setting `key` of the task, for words that may have tags or classes.
@@ -60,7 +71,7 @@ def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table], key:
     read: dict[str, Table] = {}
     for split, given in tables.items():
         table = with_lists_of_words(settings, given, notes, f"{name} {split}")
-        if table is given:
+        if table is given and not whole:
             check_words(settings, table, key)
         read[split], found = with_lists(settings, table, settings.kind == TOKEN_CLASSIFICATION.name)
         lists |= found
@@ -74,7 +85,7 @@ def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table], key:
 def stating(names: Iterable[str], label: str) -> list[str]:
     """Of the names of columns, those by which `as_meant` may read the rows or the column `label` otherwise."""
     known = {*DIVIDING, *FLAGS, *name_columns(label)}
-    return [name for name in names if name.lower() in known or is_about_a_row(name)]
+    return [name for name in names if name.lower() in known or is_about_a_row(name) or _speaks_of_splits(name)]
 
 
 def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table, set[str]]:
@@ -86,7 +97,7 @@ def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table,
     Args:
         words: whether each word of a text has a tag.
     """
-    rows, found = table.rows, set[str]()
+    rows, found = with_stems(table.rows), set[str]()
     names = [name for name in rows.column_names if name != settings.soft_label]
     stated, usual = {settings.text, settings.text_pair}, {*TEXTS} - {*WORD_LISTS}
     texts = [name for name in names if name in stated or name.lower() in usual]
@@ -98,6 +109,7 @@ def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table,
             continue
         found |= {name} if values is not None and is_text(rows[name].type) else set()
         values = unwrapped(rows[name]) if values is None and name not in texts else values
+        values = of_lists(rows[name], name, table.where) if values is None else values
         if values is not None:
             rows = rows.set_column(rows.column_names.index(name), name, values)
     return (table if rows is table.rows else replace(table, rows=rows)), found
@@ -206,8 +218,32 @@ def untrained(settings: config.Task, table: Table, notes: list[str], name: str) 
 
 
 def _dividing(settings: config.Task, table: Table, notes: list[str]) -> tuple[str, pa.Array] | None:
-    """The column that states the split of each row, of which some are training rows and others are not, and the splits
-    [rows]; null for a row of another one.
+    """The column that states the split of each row, and the splits [rows]; null for a row of another one. None without
+    such a column.
+
+    A column under another name than the usual ones is used if it speaks of splits, has nothing else, and is the only
+    one. Of other such columns, which may be the label, `notes` gets a line.
+
+    Raises:
+        DataError: for a column with training rows and with others of which nothing is known.
+    """
+    if (usual := _usual_dividing(settings, table, notes)) is not None:
+        return usual
+    own = _own_dividing(settings, table.rows) if table.rows.num_columns > 2 else {}
+    likely = [column for column in own if _speaks_of_splits(column)]
+    if len(likely) == 1:
+        return likely[0], own[likely[0]]
+    if own:
+        notes.append(
+            f"the values of {' and '.join(own)} are names of splits, by which no rows are divided; name a column split "
+            "if it says what each row is for"
+        )
+    return None
+
+
+def _usual_dividing(settings: config.Task, table: Table, notes: list[str]) -> tuple[str, pa.Array] | None:
+    """The column with a usual name for it that states the split of each row, of which some are training rows and others
+    are not, and the splits [rows]; null for a row of another one.
 
     Raises:
         DataError: for a column with training rows and with others of which nothing is known.
@@ -239,6 +275,26 @@ def _dividing(settings: config.Task, table: Table, notes: list[str]) -> tuple[st
                 "the column to train on all rows"
             )
     return None
+
+
+def _own_dividing(settings: config.Task, rows: pa.Table) -> dict[str, pa.Array]:
+    """Column of another name -> split of each row, if its texts are names of splits alone, one of them of training."""
+    others, found = {*named_columns(settings)}, dict[str, pa.Array]()
+    for column in rows.column_names:
+        values = rows[column]
+        if column in others or column.lower() in {*DIVIDING, *FLAGS, *LABELS} or not is_text(values.type):
+            continue
+        if not all(value.strip().lower() in SPLITS for value in distinct(values.slice(0, SAMPLE))):
+            continue
+        splits = _splits(values)
+        if splits is not None and not splits.null_count and {*distinct(splits)} > {"train"}:
+            found[column] = splits
+    return found
+
+
+def _speaks_of_splits(name: str) -> bool:
+    """Whether the name of a column has a word for splits, as `SemEval_set`."""
+    return bool(PARTS & {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)})
 
 
 def _flagged(column: pa.ChunkedArray, split: str) -> pa.Array | None:

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import LABELS, TAGS, WORDS
 from distill.data.files import Table
 from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.spans import OUTSIDE, scheme_of
 from distill.data.task_types.task_type import distinct, is_number, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
+from distill.data.usual_columns import LABELS, TAGS, WORDS
 from distill.errors import ConfigError, DataError
 from distill.runtime.quoting import setting
 

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import LABELS, SAMPLE, about_rows, columns_of, text_columns
+from distill.data.columns import columns_of, text_columns
 from distill.data.files import Table
 from distill.data.task_types import TASK_TYPES, Columns
 from distill.data.task_types.task_type import is_number, is_text, one_array
 from distill.data.text_pairs import unused
+from distill.data.usual_columns import LABELS, SAMPLE, about_rows
 from distill.errors import ConfigError
 from distill.models.families.head import Head
 from distill.models.families.record import VECTORS

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from distill import config
 from distill.data import files, meant
-from distill.data.columns import LABELS, LABELS_OF, texts_of
+from distill.data.columns import texts_of
 from distill.data.files import Table
 from distill.data.kind_of import QUERIES
 from distill.data.partitions import partitions
@@ -20,6 +20,7 @@ from distill.data.task_types.question_answering import IMPOSSIBLE, START
 from distill.data.task_types.regression import REGRESSION
 from distill.data.task_types.reranking import RERANKING
 from distill.data.task_types.soft_written import unnamed
+from distill.data.usual_columns import LABELS, LABELS_OF
 from distill.deploy.export.record import Heads, located, read_any
 from distill.deploy.serve.model import Model
 from distill.errors import ConfigError, UserError

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 
 from distill.data.task_types import written
-from distill.data.task_types.task_type import is_list
 from distill.data.unfinished import INSIDE, LARGEST, PLAN
 from distill.errors import ConfigError, UserError
 from distill.runtime.storage import atomic, file_hashes, locks
@@ -85,8 +84,8 @@ class Columns:
 
 
 def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of single values as text. Lists stay lists."""
-    return column if is_list(column.type) else written.names(column)
+    """A column of single values as text. Lists and objects stay what they are."""
+    return column if pa.types.is_nested(column.type) else written.names(column)
 
 
 @dataclass(frozen=True)

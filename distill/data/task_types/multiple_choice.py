@@ -181,6 +181,8 @@ def _positions(
     where: Where,
 ) -> np.ndarray:
     """[n] position of the right choice, from 0: of a name, a number, a letter or the text of a choice; `MISSING`."""
+    if named is not None:
+        _check_named(names, named, label, where)
     in_words = any(name is not None and not _POSITION.fullmatch(name) for name in names)
     in_words = in_words or _are_texts(names, given, first, label, where)
     positions = np.full(len(names), MISSING, np.int64)
@@ -201,6 +203,23 @@ def _positions(
                 "choices; correct the row"
             )
     return positions
+
+
+def _check_named(names: Sequence[str | None], named: Sequence[Sequence[str]], label: str, where: Where) -> None:
+    """Raise DataError for a number that no choice of its row is called by, where the choices of other rows are called
+    by their labels: it may count the choices."""
+    rows = [
+        (row, name)
+        for row, name in enumerate(names)
+        if name not in (None, "-1") and named[row] and all(map(str.isdigit, (*named[row], str(name))))
+    ]
+    outside = [(row, name) for row, name in rows if name not in named[row]]
+    if outside and len(outside) < len(rows):
+        row, name = outside[0]
+        raise DataError(
+            f"{where(row)}: got {name!r} in {label}, where the choices are called {' and '.join(named[row])}; must be "
+            "one of these, as in other rows; correct the row, or call the choices by letters"
+        )
 
 
 def _are_texts(

@@ -48,6 +48,17 @@ def stands_apart(values: Iterable[str], mark: str) -> bool:
     return bool(joined) and all(len({*parts(v, mark)} & {*values}) == len(parts(v, mark)) > 1 for v in joined)
 
 
+def are_flags(values: Iterable[str]) -> bool:
+    """Whether texts such as `0110` have a 0 or 1 for each of three labels or more. Classes may be called so too: these
+    texts are more than their places, each place differs, and several have more than one 1."""
+    values = {*values}
+    size = max(map(len, values), default=0)
+    if size < 3 or not all(len(value) == size and {*value} <= {"0", "1"} for value in values):
+        return False
+    several = sum(value.count("1") > 1 for value in values)
+    return len(values) > size and several > 1 and all(len({*place}) == 2 for place in zip(*values, strict=True))
+
+
 def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
     """Whether a column [rows] has joined labels, as in `billing|urgent`, if nothing else states it.
 
@@ -61,6 +72,7 @@ def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
         return False
     if any(joins(values, separator) for separator in "|;#"):
         return True
+    _check_flags(values, stated)
     _check_hash(values, stated)
     joined = {value for value in values if {*value} & {*COMMAS}}
     alone = values - joined
@@ -77,6 +89,17 @@ def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
             f"set {setting(f'{stated.key}.kind', 'multi_label')}, or {setting(f'{stated.key}.kind', 'classification')}",
         )
     return False
+
+
+def _check_flags(values: set[str], stated: Stated) -> None:
+    """Raise ConfigError for texts that are most likely a 0 or 1 for each label."""
+    if are_flags(values):
+        one = min(value for value in values if value.count("1") > 1)
+        raise stated.ambiguous(
+            repr(one),
+            f"it may have a 0 or 1 for each of {len(one)} labels, or be the name of a class",
+            f"set {setting(f'{stated.key}.kind', 'multi_label')}, or {setting(f'{stated.key}.kind', 'classification')}",
+        )
 
 
 def _check_hash(values: set[str], stated: Stated) -> None:
@@ -126,6 +149,8 @@ def _taken_apart(columns: Given, stated: Stated, notes: list[str]) -> Given:
     values = {value for column in texts.values() for value in distinct(names(column))}
     if not values:
         return columns
+    if are_flags(values) and not values & {*stated.known}:
+        return columns | {split: _digits(text) for split, text in texts.items()}
     separator = _separator(values, stated)
     if separator is not None:
         shown = {"\n": "line breaks", "\t": "tabs", " ": "spaces"}.get(separator, separator)
@@ -137,6 +162,12 @@ def _taken_apart(columns: Given, stated: Stated, notes: list[str]) -> Given:
         for split, text in texts.items()
     }
     return columns | lists
+
+
+def _digits(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Lists of the digits of texts. An empty text says nothing about its row."""
+    lists = [None if value is None else [*map(int, value)] for value in names(column).to_pylist()]
+    return pa.chunked_array([pa.array(lists, pa.list_(pa.int64()))])
 
 
 def _separator(values: set[str], stated: Stated) -> str | None:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distill import config
+from distill.cli.compare.rows import read_rows
 from distill.config import load_config
 from distill.data.files import expand
 from distill.data.labelled import Labelled
@@ -244,6 +245,30 @@ def test_a_column_with_training_rows_and_unknown_ones_is_refused(tmp_path: Path)
         load(table(tmp_path / "a.csv", "text,label,split", rows))
 
 
+@pytest.mark.parametrize("column", ["SemEval_set", "fold_name", "OriginalSplit"])
+def test_a_column_of_splits_may_have_a_name_of_its_own(column: str, tmp_path: Path) -> None:
+    rows = [f"{text},{KINDS[i % 3]},{('dev', 'Train', 'test', 'Train')[i % 4]}" for i, text in enumerate(TEXTS)]
+    file = table(tmp_path / "a.csv", f"text,label,{column}", rows)
+    found = load(file)
+    assert any(f"column {column} divides the rows ({COUNT // 2} train, " in note for note in found.notes)
+    for split, first in (("validation", 0), ("test", 2)):
+        part = parts(found)[split]
+        assert sorted(part.table.take(part.rows)["text"].to_pylist()) == sorted(TEXTS[first::4])
+    assert len(read_rows(str(file), config.Task(), ())) == COUNT // 4
+
+
+@pytest.mark.parametrize("names", [["stage"], ["set_of_a", "set_of_b"]])
+def test_columns_that_may_state_splits_are_said(names: list[str], tmp_path: Path) -> None:
+    values = [("train", "test")[i % 2] for i in range(COUNT)]
+    rows = [f"{text},{KINDS[i % 3]}{f',{values[i]}' * len(names)}" for i, text in enumerate(TEXTS)]
+    found = load(table(tmp_path / "a.csv", ",".join(["text", "label", *names]), rows))
+    said = f"the values of {' and '.join(names)} are names of splits, by which no rows are divided"
+    assert any(note.startswith(said) for note in found.notes)
+    assert len(labels(found)) == COUNT
+    alone = [f"{text},{value}" for text, value in zip(TEXTS, values, strict=True)]
+    assert load(table(tmp_path / "b.csv", f"text,{names[0]}", alone)).task.labels == ("test", "train")
+
+
 # ---- tags and spans
 
 
@@ -293,6 +318,11 @@ def tagged(tmp_path: Path, tags: tuple[str, ...]) -> Labelled:
 )
 def test_other_tags_for_outside_are_no_types(tags: tuple[str, ...], read: list[str | None], tmp_path: Path) -> None:
     assert labels(tagged(tmp_path, tags))["Anna Berg7 sleeps Oslo"] == read
+
+
+def test_words_without_a_tag_are_counted(tmp_path: Path) -> None:
+    said = "words whose tag in ner_tags is - have no tag, and count as outside of spans in scores"
+    assert f"otters: {COUNT - 1} {said}" in tagged(tmp_path, ("B-PER", "I-PER", "O", "-")).notes
 
 
 def test_tags_beside_a_scheme_are_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from distill import config
 from distill.data.tasks import read_task
-from distill.errors import DataError
+from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
 from distill.models.families.record import TEXTS, VECTORS
 
@@ -76,6 +76,20 @@ def test_similarities_of_an_embedder_are_no_grades(read: Read) -> None:
     values = np.random.default_rng(0).random(COUNT).round(3).tolist()
     assert read(judged(values), EMBEDDER).task.kind.name == "embedding"
     assert read(judged([(n % 3) / 2 for n in range(COUNT)]), EMBEDDER).task.kind.name == "retrieval"
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+@pytest.mark.parametrize("head", [ONE, None])
+def test_probabilities_are_no_grades_in_silence(form: str, head: Head | None, read: Read) -> None:
+    drawn = np.random.default_rng(0).random(COUNT).round(3).tolist()
+    values = [value if n % 3 else 0.0 for n, value in enumerate(drawn)]
+    with pytest.raises(
+        ConfigError, match=r"different numbers from 0 to 0\.\d+ in column label .* set tasks\.kind=regr"
+    ):
+        read(judged(values), head, form=form)
+    for kind in ("regression", "reranking"):
+        assert read(judged(values), head, form=form, kind=kind).task.kind.name == kind
+    assert read(judged([(n % 3) / 2 for n in range(COUNT)]), head, form=form).task.kind.name == "reranking"
 
 
 @pytest.mark.parametrize("head", [ONE, EMBEDDER, None])

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from distill.data.task_types.offsets import UNITS
 from distill.data.task_types.spans import parted, types_of
 from distill.data.task_types.words import words_of
 from distill.data.tasks import load_tasks
+from distill.data.tasks import targets_of as targets_of_rows
 from distill.errors import UserError
 from distill.models.families.head import Head
 from distill.models.families.record import TOKENS
@@ -164,6 +166,40 @@ def test_names_in_spans_and_spaces_at_their_edges(span: dict[str, Any]) -> None:
     rows = load(text=[f"From Oslo {n} by train" for n in range(COUNT)], entities=[[span]] * COUNT)
     assert tagged(rows) == {("O", "B-LOC", "O", "O", "O")}
     assert any("begin or end with spaces" in note for note in rows.notes) is (span.get("start") == 4)
+
+
+@pytest.mark.parametrize("names", [("start", "end", "label"), ("begin", "end_offset", "type")])
+def test_spans_as_lists_of_their_places_and_types(names: tuple[str, str, str]) -> None:
+    texts = [f"From Oslo {n} by train" for n in range(COUNT)]
+    spans: list[Any] = [
+        dict(zip(names, ([5], [9], ["LOC"]) if n % 4 else ([], [], []), strict=True)) for n in range(COUNT)
+    ]
+    assert tagged(load(text=texts, entities=spans)) == {("O", "B-LOC", "O", "O", "O"), ("O",) * 5}
+    spans[2] = dict(zip(names, ([5], [9, 12], ["LOC"]), strict=True))
+    line = refusal(text=texts, entities=spans)
+    assert line.startswith(
+        f"names.jsonl, row 3: got lists of different lengths in entities, 1 in {names[0]}, 2 in {names[1]}"
+    )
+
+
+def test_spans_that_datasets_writes(tmp_path: Path) -> None:
+    """It stores a sequence of objects as an object of lists, and names of classes as numbers."""
+    features = datasets.Features(
+        {
+            "text": datasets.Value("string"),
+            "spans": {
+                "start": [datasets.Value("int64")],
+                "end": [datasets.Value("int64")],
+                "label": [datasets.ClassLabel(names=["PER", "LOC"])],
+            },
+        }
+    )
+    texts = [f"From Oslo {n} by train" for n in range(60)]
+    rows = {"text": texts, "spans": [{"start": [5], "end": [9], "label": [1]}] * len(texts)}
+    datasets.Dataset.from_dict(rows, features).to_parquet(str(tmp_path / "train.parquet"))
+    (task,) = load_tasks(config.Tasks(train=str(tmp_path / "train.parquet")), config.Limit(), 0).tasks.values()
+    assert {*task.task.labels} == {"O", "B-LOC", "I-LOC"}
+    assert {tuple(tags) for tags in targets_of_rows(task.train)} == {(0, 1, 0, 0, 0)}
 
 
 def test_a_span_with_two_labels_is_refused() -> None:

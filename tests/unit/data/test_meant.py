@@ -207,6 +207,31 @@ def test_a_0_or_1_for_each_label(tmp_path: Path) -> None:
         assert any("has a 0 or 1 for each of 3 labels" in note for note in rows.notes)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_digits_for_each_label_are_no_classes_in_silence(suffix: str, tmp_path: Path) -> None:
+    cells = cycle("0110", "1000", "0011", "0000", "1101", "0101")
+    line = refusal(tmp_path, None, suffix, label=cells)
+    assert "got '0011' in column label" in line
+    assert line.endswith("set tasks.kind=multi_label, or tasks.kind=classification")
+    rows = load(tmp_path, None, suffix, label=cells, kind="multi_label", labels=["late", "lost", "wet", "torn"])
+    assert counts(rows) == {"late": 20, "lost": 30, "wet": 20, "torn": 30}
+    assert len(load(tmp_path, None, suffix, label=cells, kind="classification").task.labels) == 6
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        ("100", "010", "001"),
+        ("000", "100", "010", "001"),
+        ("000", "111"),
+        ("10001", "10010", "10011", "10100", "10110", "10111", "11001"),
+    ],
+)
+def test_codes_of_0_and_1_are_classes(codes: Sequence[str], tmp_path: Path) -> None:
+    rows = load(tmp_path, label=cycle(*codes))
+    assert (rows.task.kind.name, {*rows.task.labels}) == ("classification", {*codes})
+
+
 @pytest.mark.parametrize("mark", ["|", ";", "#"])
 def test_joined_labels(mark: str, tmp_path: Path) -> None:
     rows = load(tmp_path, topic=cycle(f"late{mark}wet", "late", f"lost{mark}late, at night", "wet"))

@@ -124,6 +124,35 @@ def test_choices_with_labels_of_their_own(form: str, tmp_path: Path) -> None:
     assert values_of(rows, "label") == {text: n % 2 for n, text in enumerate(TEXTS)}
 
 
+@pytest.mark.parametrize("form", ["letters", "letters as text", "ids", "numbers", "lists of ids", "stems"])
+def test_choices_as_objects(form: str, tmp_path: Path) -> None:
+    """As in MedQA, and as in the files of ARC and CommonsenseQA that their authors published."""
+    texts = [row["text"] + ["not at all"] * (n % 3 == 0) for n, row in enumerate(CHOICES)]
+    names = ["1", "2", "3"] if form == "numbers" else ["A", "B", "C"]
+    pairs = [list(zip(names, row, strict=False)) for row in texts]
+    own, kind = ("label", str) if form == "stems" else ("id", int if form == "numbers" else str)
+    objects = [[{own: kind(name), "text": text} for name, text in row] for row in pairs]
+    asked: dict[str, Sequence[Any]] = {"question": TEXTS, "options": objects}
+    if form.startswith("letters"):
+        asked["options"] = [dict(reversed(row)) for row in pairs]
+    elif form == "lists of ids":
+        asked["options"] = [{"id": names[: len(row)], "text": row} for row in texts]
+    elif form == "stems":
+        asked = {"question": [{"stem": t, "choices": each} for t, each in zip(TEXTS, objects, strict=True)]}
+    suffix = "csv" if form == "letters as text" else "jsonl"
+    rows = load(tmp_path, None, suffix, id=[f"q{n}" for n in range(COUNT)], **asked, answerKey=cycle(*names[:2]))
+    assert (rows.task.kind.name, rows.task.columns) == ("multiple_choice", ("question",))
+    assert rows.task.choices == (("choices",) if form == "stems" else ("options",))
+    assert values_of(rows, "second_texts") == dict(zip(TEXTS, texts, strict=True))
+    assert values_of(rows, "label") == {text: n % 2 for n, text in enumerate(TEXTS)}
+
+
+def test_numbers_that_call_some_choices_and_count_others_are_refused(tmp_path: Path) -> None:
+    choices = [[{"id": n + 1, "text": text} for n, text in enumerate(row["text"])] for row in CHOICES]
+    with pytest.raises(UserError, match=r"row 1: got '0' in answer, where the choices are called 1 and 2; must be one"):
+        load(tmp_path, None, "jsonl", question=TEXTS, choices=choices, answer=cycle(0, 1))
+
+
 def test_one_and_several_choices_of_label_studio(tmp_path: Path) -> None:
     """JSON-MIN writes a single choice as a word."""
     topics = cycle("other", {"choices": ["billing", "urgent"]}, "billing")
