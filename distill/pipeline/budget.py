@@ -21,6 +21,7 @@ from distill.config.plan import TEACHER, Plan, Step
 from distill.config.schemes import SCHEMES, Form
 from distill.data.tasks import TaskData
 from distill.deploy.export.quantized import FLOAT32
+from distill.evaluation import retained
 from distill.models import teacher
 from distill.pipeline.artefacts import Pruned, Quantized
 from distill.pipeline.context import Context
@@ -144,21 +145,22 @@ class Ladder:
         return next(scored, speed.form)
 
     def retained(self, quantized: Step, form: Form) -> float | None:
-        """Percent of the teacher's score on the development rows that the models of a quantize step retain in a form;
-        None if they were not scored, or that form failed."""
+        """Percent of the teacher's score on the development rows that the models of a quantize step retain in a form,
+        by the rule of the report; None if they were not scored, or that form failed."""
         key = form.key or FLOAT32
         whole, models = (self.folder.result(step, Quantized).development for step in (self.teacher, quantized))
         tasks = [name for name, data in self.tasks.items() if data.task.in_headline]
         if not tasks or any(key not in models.get(task, {}) or FLOAT32 not in whole.get(task, {}) for task in tasks):
             return None
-        before, after = fmean(whole[task][FLOAT32] for task in tasks), fmean(models[task][key] for task in tasks)
-        return 100 * after / before if before > 0 else None
+        before = {task: {"score": whole[task][FLOAT32]} for task in tasks}
+        after = {task: {"score": models[task][key]} for task in tasks}
+        return retained.retained(after, before, tasks).headline
 
     def said(self, quantized: Step, form: Form) -> str:
         """What the models of a quantize step retain in a form, in words."""
         kept = self.retained(quantized, form)
         if kept is not None:
-            return f"retains {kept:.1f}% on the development rows{'' if form.key else ', as scored in float32'}"
+            return f"retains {kept:.1f}% on {judged_on(self.tasks)}{'' if form.key else ', as scored in float32'}"
         made = self.folder.result(quantized, Quantized)
         if form.key in made.failed:
             return "has no file in this form, or loses more than its limits"
@@ -276,7 +278,7 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
         if not ladder.enough(kept):
             break
         best = label
-    wish = "" if goal.retained is None else f" that retains at least {goal.retained:g}% on the development rows"
+    wish = "" if goal.retained is None else f" that retains at least {goal.retained:g}% on {judged_on(ctx.tasks)}"
     say(f"No model was made{wish}." if best is None else f"The fastest{wish} is {_titled(best)}.")
     ladder.write_account(account)
     return ctx.plan.only(made)
@@ -316,6 +318,18 @@ def _made(ladder: Ladder, label: str, run: Run, shares: dict[str, float], say: C
             if step not in cuts:
                 run(step)
     return True
+
+
+def judged_on(tasks: Mapping[str, TaskData]) -> str:
+    """The rows on which the models of a run are scored, in words: a task may have no development rows but the reported
+    ones."""
+    counted = [name for name, data in tasks.items() if data.task.in_headline]
+    reported = [name for name in counted if all(split in tasks[name].reported for split in tasks[name].development)]
+    if not reported:
+        return "the development rows"
+    if len(reported) == len(counted):
+        return "the reported rows (there are no others to choose on)"
+    return f"the development rows, which for {', '.join(reported)} are the reported rows"
 
 
 def _titled(best: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from distill.config import Prune
 from distill.config.schemes import Form
-from distill.pipeline.budget import LEAST_SHARE, Ladder, _made, counted, share_of, spent
+from distill.pipeline.budget import LEAST_SHARE, Ladder, _made, counted, judged_on, share_of, spent
 from distill.pipeline.context.folder import RunFolder
 from distill.runtime.storage import run_folder
 
@@ -29,7 +29,12 @@ def test_trains_as_much_as_there_is_time_for(estimated: float, left: float, shar
 @pytest.mark.parametrize(("in_headline", "expected"), [(True, 75.0), (False, 90.0)])
 def test_a_task_counts_by_its_setting_and_not_by_its_name(in_headline: bool, expected: float) -> None:
     """The teacher scores 50 on both tasks; a model of 30 and 45 points retains 75% of that, or 90% on rte alone."""
-    scores = {"teacher": {"wnli": {"float32": 50.0}, "rte": {"float32": 50.0}}}
+    assert retained(50.0, in_headline=in_headline) == pytest.approx(expected)
+
+
+def retained(of_teacher: float, *, in_headline: bool = True) -> float | None:
+    """Of a model with 30 points on wnli, where the teacher scores this, and 45 on rte, where it scores 50."""
+    scores = {"teacher": {"wnli": {"float32": of_teacher}, "rte": {"float32": 50.0}}}
     scores["2x"] = {"wnli": {"onnxruntime": 30.0}, "rte": {"onnxruntime": 45.0}}
     tasks = {name: SimpleNamespace(task=SimpleNamespace(in_headline=True)) for name in ("wnli", "rte")}
     tasks["wnli"].task.in_headline = in_headline
@@ -38,7 +43,34 @@ def test_a_task_counts_by_its_setting_and_not_by_its_name(in_headline: bool, exp
     parts: Any = {"folder": folder, "tasks": tasks, "teacher": "teacher"}
     others: Any = dict.fromkeys({field.name for field in dataclasses.fields(Ladder)} - parts.keys())
     step: Any = "2x"
-    assert Ladder(**parts, **others).retained(step, form) == pytest.approx(expected)
+    return Ladder(**parts, **others).retained(step, form)
+
+
+def test_a_task_without_a_share_is_left_out_as_the_report_leaves_it_out() -> None:
+    """The teacher scores 0 on it. Before, its points counted for the model, which retained 150%."""
+    assert retained(0.0) == pytest.approx(90.0)
+
+
+MIXED = "the development rows, which for b are the reported rows"
+
+
+@pytest.mark.parametrize(
+    ("chosen_on", "words"),
+    [
+        ({"a": "development", "b": "development"}, "the development rows"),
+        ({"a": "development", "b": "validation"}, MIXED),
+        ({"a": "validation", "b": "validation"}, "the reported rows (there are no others to choose on)"),
+        ({"a": "development", "b": "development", "aside": "validation"}, "the development rows"),
+    ],
+)
+def test_the_rows_that_a_budget_decides_on_are_named(chosen_on: dict[str, str], words: str) -> None:
+    tasks: Any = {
+        name: SimpleNamespace(
+            task=SimpleNamespace(in_headline=name != "aside"), development={split: ()}, reported={"validation": ()}
+        )
+        for name, split in chosen_on.items()
+    }
+    assert judged_on(tasks) == words
 
 
 def test_speedups_are_measured_again_under_other_conditions(tmp_path: Path) -> None:
