@@ -13,6 +13,7 @@ from distill.evaluation.results import Model, Origin, Results
 from distill.evaluation.similarity import Similarity
 from distill.report import averages, footnotes, headline, markdown
 from distill.report.detail import gain_tables
+from distill.report.itself import is_teacher
 from distill.report.page import Block, Bullets, Code, Heading, Paragraph, banner, command, section
 from distill.report.portable import portable_command, portable_text
 from distill.report.table import Table, models_table
@@ -82,17 +83,23 @@ def model_card(
     teacher = results.teacher_name or "the teacher of the run"
     made = "made" if results.untaught is True else "distilled"
     what = f"A student {made} from {teacher} and fine-tuned on {task}{_with(results, task)}."
-    if scored.step in {model.step for model in results.models if model.role == "teacher"}:
+    if is_teacher(results, scored):
         what = f"{teacher}, fine-tuned on {task}, and forms of it in other number formats."
+    result = headline.headline(results, "The model")  # a reader of the card may be anybody
     parts: list[Block] = [
         Paragraph(what),
-        Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),
+        Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(result)}"),
         _models(results),
         *(block for table in gain_tables(results) for block in section(table)),
         *_usage(pipeline, max_length, retrieves),
     ]
     front = _front_matter(results, scored, task, pipeline)
-    return _card(front, f"{scored.name}: {task}", results, parts, stages, [*_measured_how(results), only])
+    return _card(front, f"{_name(results, scored)}: {task}", results, parts, stages, [*_measured_how(results), only])
+
+
+def _name(results: Results, model: Model) -> str:
+    """The name of a model: a run without a student calls the teacher in other forms its student."""
+    return "teacher" if model.role == "student" and is_teacher(results, model) else model.name
 
 
 def _with(results: Results, task: str) -> str:
@@ -263,7 +270,7 @@ def _front_matter(results: Results, model: Model, task: str, pipeline: str) -> d
             "dataset": _dataset(results, task),
             "metrics": metrics,
         }
-        front["model-index"] = [{"name": f"{model.name}-{task}", "results": [result]}]
+        front["model-index"] = [{"name": f"{_name(results, model)}-{task}", "results": [result]}]
     return front
 
 
