@@ -275,7 +275,7 @@ def _front_matter(results: Results, model: Model, task: str, pipeline: str) -> d
 
 
 def _dataset(results: Results, task: str) -> dict[str, str]:
-    splits = [row for row in results.coverage if row.task == task and row.split not in headline.LEARNED]
+    splits = averages.reported(results, task)
     partial = any(row.rows < (row.official_rows or 0) for row in splits)
     real = task in averages.glue_tasks(results) and not any(row.stand_in for row in splits)
     described = {"name": f"{'GLUE ' if real else ''}{task}{' (partial)' if partial else ''}"}

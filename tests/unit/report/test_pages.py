@@ -15,7 +15,7 @@ import yaml
 from msgspec.structs import replace
 from rich.console import Console
 
-from distill.report import figure, html, markdown, model_card, show, validate, write
+from distill.report import averages, figure, html, markdown, model_card, show, validate, write
 from distill.report import page as pages
 from distill.report.detail import by_shape_table, gain_tables, latency_table, recall_table, stages_table, tables
 from distill.report.headline import SMOKE
@@ -277,6 +277,18 @@ def test_card_of_a_partial_task(results: Results) -> None:
     next(r for r in results["coverage"] if r["task"] == "mrpc" and r["split"] != "train")["rows"] = 40
     front = front_matter(model_card(decoded(results), None, "mrpc"))
     assert front["model-index"][0]["results"][0]["dataset"]["name"] == "GLUE mrpc (partial)"
+
+
+def test_a_card_names_the_rows_that_were_scored(results: Results) -> None:
+    """Choices are made on the validation rows of a task that has test rows, and they may be fewer than there are."""
+    validation = next(r for r in results["coverage"] if r["task"] == "mrpc" and r["split"] == "validation")
+    results["coverage"].append(validation | {"split": "test", "rows": 1725, "official_rows": 1725})
+    validation |= {"rows": 100, "limited": True}
+    card = model_card(decoded(results), None, "mrpc")
+    assert "It was evaluated on the test rows of mrpc only, not on other texts or languages." in card
+    (result,) = front_matter(card)["model-index"][0]["results"]
+    assert (result["dataset"]["name"], result["dataset"]["split"]) == ("GLUE mrpc", "test")
+    assert averages.evaluated(decoded(results))["mrpc"]
 
 
 def source(**more: str | None) -> dict[str, str | None]:
