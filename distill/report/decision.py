@@ -100,7 +100,7 @@ def _lesser(student: Variant, group: Group, ask: Ask) -> str:
 def _beside_baseline(results: Results, model: Model) -> str:
     """What the same student retains without a teacher, and whether that differs."""
     compared = headline.pair(results, model.target)
-    if compared is None:
+    if compared is None or results.untaught is True:
         return headline.missing_baseline(results)
     student, control = compared
     ours, theirs = (headline.retained(each) or 0.0 for each in compared)

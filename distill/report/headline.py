@@ -27,6 +27,7 @@ SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
 NO_STUDENT = "No student was scored, so there is no result."
 SELF_TRAINING = "trained on the labels and, in the teacher's place, on the outputs of the baseline (self-training)"
 NO_BASELINE = "There is no baseline in the same variant: the gain from distillation is unknown."
+UNTAUGHT = "No teacher taught a student, so there is no gain from distillation."
 LEARNED = ("train", "development")
 """Splits of the training rows: rows that train, and rows on which choices are made."""
 Key = Literal["retained", "above_chance", "speedup"]
@@ -267,12 +268,15 @@ def _several(results: Results) -> Iterator[str]:
         )
 
 
-def shown_controls(results: Compared) -> list[str]:
-    """The roles of controls that a student is compared with in the same variant."""
-    return [role for role in CONTROLS if any(pair(results, target, role) for target in targets(results))]
+def shown_controls(results: Results) -> list[str]:
+    """The roles of controls that a student that a teacher taught is compared with in the same variant."""
+    every = [] if results.untaught is True else targets(results)
+    return [role for role in CONTROLS if any(pair(results, target, role) for target in every)]
 
 
 def missing_baseline(results: Results) -> str:
+    if results.untaught is True:
+        return UNTAUGHT
     failed = any(m.failed for m in of_role(results, BASELINE))
     return "The baseline failed: the gain from distillation is unknown." if failed else NO_BASELINE
 

@@ -9,7 +9,9 @@ import pytest
 from distill.config.loads import SINGLE_TEXTS
 from distill.report import averages, detail, figure, footnotes, headline, model_card, table, verdict
 from distill.report.checked import validate
+from distill.report.decision import decided
 from distill.report.loads_table import loads_table
+from distill.report.variants import Run
 from tests.decoded import decoded, model_of
 from tests.enriched import enriched
 
@@ -122,6 +124,20 @@ def test_no_or_failed_baseline(results: Results) -> None:
     assert "The baseline failed" in headline.headline(decoded(results))
     results["models"] = [m for m in results["models"] if m not in baselines]
     assert headline.headline(decoded(results)).endswith(headline.NO_BASELINE)
+
+
+def test_without_a_teacher_there_is_no_gain_to_be_known(results: Results) -> None:
+    """Such a student learns from the labels alone, as its baseline does, or is only pruned."""
+    run = decoded(results | {"untaught": True})
+    without = [m for m in results["models"] if m["role"] != "baseline"]
+    alone = decoded(results | {"untaught": True, "models": without})
+    for each in (run, alone):
+        text = headline.headline(each)
+        assert text.endswith(f"(batch x length). {headline.UNTAUGHT}")
+        assert "gained" not in text
+        assert detail.gain_tables(each) == []
+    shipped = decoded(results | {"untaught": True, "least_retained": 93.0})
+    assert decided(Run("", shipped)).sentences[-1] == headline.UNTAUGHT
 
 
 def test_no_student(results: Results) -> None:
