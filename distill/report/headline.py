@@ -200,11 +200,11 @@ def headline(results: Results, yours: str = "Your model") -> str:
         return " ".join([NO_STUDENT, *reasons])
     kept = [] if (least := results.least_retained) is UNSET else [_fastest(results, least, yours)]
     if is_teacher(results, model):
-        return " ".join([_quality_and_speed(results, model, yours), *kept])
+        return " ".join([quality_and_speed(results, model, yours), *kept])
     controls = shown_controls(results)
     against = [_against(results, model, role) for role in controls]
     missing = [] if BASELINE in controls else [missing_baseline(results)]
-    return " ".join([_quality_and_speed(results, model, yours), *missing, *against, *kept])
+    return " ".join([quality_and_speed(results, model, yours), *missing, *against, *kept])
 
 
 def _subject(results: Results, model: Model, yours: str) -> str:
@@ -336,7 +336,8 @@ def _fastest(results: Results, least: float, yours: str) -> str:
     )
 
 
-def _quality_and_speed(results: Results, model: Model, yours: str) -> str:
+def quality_and_speed(results: Results, model: Model, yours: str) -> str:
+    """What a student, or a form of the teacher, retains, and how fast it is. `yours`: as in `headline`."""
     percent = f"{retained(model):.1f}%{kept.between(interval(model, 'retained'), 1)}"
     of, over = f"the teacher's {macro_score(results)}", reference(results)
     if is_teacher(results, model):

@@ -291,6 +291,25 @@ def test_a_card_names_the_rows_that_were_scored(results: Results) -> None:
     assert averages.evaluated(decoded(results))["mrpc"]
 
 
+def test_the_card_of_an_exported_teacher_has_its_own_result(results: Results) -> None:
+    """It had that of the student, and the student's gain over the baseline."""
+    card = model_card(decoded(results), None, "cola", made_by=["finetune_teacher"])
+    said = "Results over all tasks of the run, with one fine-tuned model for each task: "
+    assert f"{said}The model in bf16 (torch) retains 99.9%" in card
+    assert "student (onnxruntime)" not in card
+    assert "Gain over" not in card
+    other = model_card(decoded(results | {"least_retained": 93}), None, "cola", made_by=["finetune_teacher"])
+    assert said not in other, "the run advises the student"
+
+
+def test_a_card_does_not_call_the_teacher_the_readers_model(results: Results) -> None:
+    results["models"][8]["speedup"]["over_kept"] = {"scheme": "bf16", "backend": "torch", "median": 3.2, "ci95": [3, 4]}
+    card = model_card(decoded(results), None, "cola")
+    assert "the speed of the teacher in bf16 torch, the teacher's fastest variant" in card
+    assert "| Over the teacher in bf16 torch [95%] |" in card
+    assert "your model" not in card.lower()
+
+
 def source(**more: str | None) -> dict[str, str | None]:
     return {"name": "bert", "hub": "google/bert", "license": "apache-2.0", **more}
 
