@@ -25,3 +25,10 @@ def aside(data: TaskData) -> dict[str, Dataset]:
     most = CHOICE_ROWS // max(1, len(splits))
     spaced = {s: np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int) for s, rows in splits.items()}
     return {split: rows.select(spaced[split]) for split, rows in splits.items()}
+
+
+def deciding(data: TaskData) -> dict[str, Dataset]:
+    """Split -> the rows whose scores decide on a model that is quantized, and whether a budget tries another one: those
+    of `aside`, by which a report chooses too. A task without such rows has no development rows but the reported
+    ones."""
+    return aside(data) or data.development

@@ -126,13 +126,15 @@ def graded(measured: Measured, every: Outputs) -> retained.Predictions:
 
 
 def on_development(name: str, measured: Measured, above: bool = False) -> float | None:
-    """The retained % of the headline on the rows on which choices are made; None unless all tasks have such rows.
+    """The retained % of the headline on the rows on which choices are made; None unless all tasks of the headline have
+    such rows.
 
     Args:
         above: of what the teacher's score is above chance.
     """
     both = [graded(measured, measured.development.get(each, {})) for each in (name, REFERENCE)]
-    if any({task for task, _ in each} != measured.tasks.keys() for each in both):
+    known = [{task for task, _ in each} for each in both]
+    if not measured.headline or known[0] != known[1] or not known[0].issuperset(measured.headline):
         return None
     ours, theirs = (retained.scores(each, measured.names) for each in both)
     if not above:

@@ -16,7 +16,8 @@ def waterfall(
     The teacher in float32 on torch comes first, then the student on torch, in float32 on the runtime of the fastest
     scored variant, and that variant. Changes that no row measures apart are one step, such as `depth and width`; steps
     without a row of their own are left out. Speedups are at the tasks' own lengths, over the same reference as all
-    speedups, so that the teacher on torch may be below 1. Empty without the rows of teacher and student on torch.
+    speedups, so that the teacher on torch may be below 1. Where a run reports forms of the teacher in the student's
+    place, no step leads to a student. Empty without the rows of teacher and student on torch, and without a change.
 
     Args:
         models: rows of results.json.
@@ -31,12 +32,14 @@ def waterfall(
         return []
     pruned = _row(own, "pruned", "torch", "fp32")
     on_runtime = _row(own, "student", BACKENDS[fastest.backend].runtime, "fp32")
-    steps: list[tuple[str, Model]] = [("teacher", teacher), *_to_student(student, pruned, changed)]
+    steps = [("teacher", teacher)]
+    if student.step != teacher.step:
+        steps += _to_student(student, pruned, changed)
     if on_runtime is not None and on_runtime is not student:
         steps.append(("runtime", on_runtime))
     if fastest.scheme != "fp32":
         steps.append((fastest.scheme, fastest))
-    return [_step(name, row, target) for name, row in steps]
+    return [_step(name, row, target) for name, row in steps] if len(steps) > 1 else []
 
 
 def _to_student(student: Model, pruned: Model | None, changed: Sequence[str]) -> Iterator[tuple[str, Model]]:

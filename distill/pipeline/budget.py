@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -21,7 +21,9 @@ from distill.config.plan import TEACHER, Plan, Step
 from distill.config.schemes import SCHEMES, Form
 from distill.data.tasks import TaskData
 from distill.deploy.export.quantized import FLOAT32
+from distill.evaluation import retained as retaining
 from distill.models import teacher
+from distill.pipeline import clock
 from distill.pipeline.artefacts import Pruned, Quantized
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import RunFolder
@@ -92,15 +94,14 @@ class Ladder:
 
     @contextmanager
     def clock(self, label: str, began: float | None = None) -> Iterator[None]:
-        """Add the seconds of the block to the stored seconds of a target, which include stopped runs."""
-        began = time.monotonic() if began is None else began
+        """Add the seconds of the block to the stored seconds of a target, which include stopped and killed runs."""
+        seconds = _seconds(self.folder, label, time.monotonic() if began is None else began)
         try:
-            yield
+            with clock.kept(self.folder.clock, label, seconds) if self.machine.main else nullcontext():
+                yield
         finally:
             if self.machine.main:
-                stored = self.stored
-                stored["took"][label] = stored["took"].get(label, 0.0) + time.monotonic() - began
-                atomic.write_json(self.folder.ladder, stored)
+                _settle(self.folder, label, seconds())
         self.machine.wait()
 
     def write_account(self, sentences: list[str]) -> None:
@@ -144,25 +145,35 @@ class Ladder:
         return next(scored, speed.form)
 
     def retained(self, quantized: Step, form: Form) -> float | None:
-        """Percent of the teacher's score on the development rows that the models of a quantize step retain in a form;
-        None if they were not scored, or that form failed."""
+        """Percent of the teacher's score on the development rows that the models of a quantize step retain in a form,
+        by the rule of the report; None if they were not scored, or that form failed."""
+        scores = self._scores(quantized, form)
+        return None if scores is None else retaining.retained(*scores, [*scores[0]]).headline
+
+    def _scores(self, quantized: Step, form: Form) -> tuple[retaining.Scores, retaining.Scores] | None:
+        """The scores of the models of a quantize step in a form, and of the teacher, on the tasks of the headline; None
+        if one of them is not recorded."""
         key = form.key or FLOAT32
         whole, models = (self.folder.result(step, Quantized).development for step in (self.teacher, quantized))
         tasks = [name for name, data in self.tasks.items() if data.task.in_headline]
         if not tasks or any(key not in models.get(task, {}) or FLOAT32 not in whole.get(task, {}) for task in tasks):
             return None
-        before, after = fmean(whole[task][FLOAT32] for task in tasks), fmean(models[task][key] for task in tasks)
-        return 100 * after / before if before > 0 else None
+        before = {task: {"score": whole[task][FLOAT32]} for task in tasks}
+        after = {task: {"score": models[task][key]} for task in tasks}
+        return after, before
 
     def said(self, quantized: Step, form: Form) -> str:
         """What the models of a quantize step retain in a form, in words."""
         kept = self.retained(quantized, form)
         if kept is not None:
-            return f"retains {kept:.1f}% on the development rows{'' if form.key else ', as scored in float32'}"
+            return f"retains {kept:.1f}% on {judged_on(self.tasks)}{'' if form.key else ', as scored in float32'}"
         made = self.folder.result(quantized, Quantized)
         if form.key in made.failed:
             return "has no file in this form, or loses more than its limits"
-        return "has no share, because the teacher scores 0 or less" if made.development else "was not scored"
+        if self._scores(quantized, form) is not None:
+            return "has no share, because the teacher scores 0 or less"
+        # Such as in a run that an earlier version began, which did not record why.
+        return "has no known share of the teacher's score"
 
     def enough(self, retained: float | None) -> bool:
         """Whether it meets `target.retained`."""
@@ -192,20 +203,44 @@ class Ladder:
 
 @contextmanager
 def counted(folder: RunFolder, began: float) -> Iterator[None]:
-    """Keep the seconds since `began` if the block, with the steps before the targets, is stopped."""
+    """Keep the seconds since `began` if the block, with the steps before the targets, is stopped or killed."""
+    seconds = _seconds(folder, "teacher", began)
     try:
-        yield
+        with clock.kept(folder.clock, "teacher", seconds) if atomic.is_main() else nullcontext():
+            yield
     except BaseException:
         if atomic.is_main():
             with suppress(OSError):  # the reason of the stop is what the user has to read
-                stored = _stored(folder)
-                stored["took"]["teacher"] = stored["took"].get("teacher", 0.0) + time.monotonic() - began
-                atomic.write_json(folder.ladder, stored)
+                _settle(folder, "teacher", seconds())
         raise
 
 
+def _seconds(folder: RunFolder, label: str, began: float) -> Callable[[], float]:
+    """Tells what a target has taken, in stopped runs and since `began`."""
+    before = float(_stored(folder)["took"].get(label, 0.0))
+    return lambda: before + time.monotonic() - began
+
+
+def _settle(folder: RunFolder, label: str, seconds: float) -> None:
+    """Store what a target has taken, in place of the file of the clock."""
+    stored = _stored(folder)
+    stored["took"][label] = seconds
+    atomic.write_json(folder.ladder, stored)
+    atomic.remove(folder.clock, folder.path)
+
+
+def recover(folder: RunFolder) -> None:
+    """Count what a run had spent when it was killed, as far as its clock had written it."""
+    if not atomic.is_main():
+        return
+    for label, seconds in clock.found(folder.clock).items():
+        # The killed run may have stored it already.
+        _settle(folder, label, max(seconds, _stored(folder)["took"].get(label, 0.0)))
+    atomic.remove(folder.clock, folder.path)
+
+
 def spent(folder: RunFolder) -> float:
-    """Seconds of the budget that a run took before it was stopped."""
+    """Seconds of the budget that a run took before it was stopped or killed."""
     return float(sum(_stored(folder)["took"].values()))
 
 
@@ -276,7 +311,7 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
         if not ladder.enough(kept):
             break
         best = label
-    wish = "" if goal.retained is None else f" that retains at least {goal.retained:g}% on the development rows"
+    wish = "" if goal.retained is None else f" that retains at least {goal.retained:g}% on {judged_on(ctx.tasks)}"
     say(f"No model was made{wish}." if best is None else f"The fastest{wish} is {_titled(best)}.")
     ladder.write_account(account)
     return ctx.plan.only(made)
@@ -316,6 +351,18 @@ def _made(ladder: Ladder, label: str, run: Run, shares: dict[str, float], say: C
             if step not in cuts:
                 run(step)
     return True
+
+
+def judged_on(tasks: Mapping[str, TaskData]) -> str:
+    """The rows on which the models of a run are scored, in words: a task may have no development rows but the reported
+    ones."""
+    counted = [name for name, data in tasks.items() if data.task.in_headline]
+    reported = [name for name in counted if all(split in tasks[name].reported for split in tasks[name].development)]
+    if not reported:
+        return "the development rows"
+    if len(reported) == len(counted):
+        return "the reported rows (there are no others to choose on)"
+    return f"the development rows, which for {', '.join(reported)} are the reported rows"
 
 
 def _titled(best: str) -> str:

@@ -152,8 +152,9 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
                 for step in ctx.plan.steps:
                     _run_pending(ctx, step, pending, remaining)
             else:
-                from distill.pipeline.budget import spent
+                from distill.pipeline.budget import recover, spent
 
+                recover(ctx.folder)
                 remaining = Remaining(ctx, [], began + 60 * config.budget.minutes - spent(ctx.folder))
                 ctx, repositories = _within_budget(ctx, prepare, began, remaining)
             made = ctx.plan

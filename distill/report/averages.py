@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from distill.data.task import names_in
-from distill.evaluation.results import Results
+from distill.evaluation.results import Coverage, Results
 from distill.report.headline import LEARNED, task_names
 
 GLUE = names_in("glue")
 
 
 def evaluated(results: Results) -> dict[str, bool]:
-    """Scored task -> whether all its validation splits are complete.
+    """Scored task -> whether the splits that its scores are of are complete.
 
     A task without training rows has no model and no scores, even if it has validation rows: it is not in the average.
     """
-    splits = [row for row in results.coverage if row.split not in LEARNED]
-    tasks = dict.fromkeys(task_names(results), True)
-    for row in splits:
-        if row.task in tasks and (row.limited or row.rows < (row.official_rows or 0)):
-            tasks[row.task] = False
-    return tasks
+    return {
+        task: not any(row.limited or row.rows < (row.official_rows or 0) for row in reported(results, task))
+        for task in task_names(results)
+    }
+
+
+def reported(results: Results, task: str) -> list[Coverage]:
+    """The rows of a task that its scores are of: of its test split or, without one, of its validation splits. Choices
+    are made on the validation rows of a task that also has test rows."""
+    rows = [row for row in results.coverage if row.task == task and row.split not in LEARNED]
+    return [row for row in rows if row.split == "test" and row.rows] or rows
 
 
 def published(results: Results) -> set[str]:

@@ -11,11 +11,13 @@ import yaml
 
 from distill.evaluation.results import Model, Origin, Results
 from distill.evaluation.similarity import Similarity
-from distill.report import averages, footnotes, headline, markdown
+from distill.report import averages, decision, footnotes, headline, markdown
 from distill.report.detail import gain_tables
+from distill.report.itself import is_teacher
 from distill.report.page import Block, Bullets, Code, Heading, Paragraph, banner, command, section
 from distill.report.portable import portable_command, portable_text
 from distill.report.table import Table, models_table
+from distill.report.variants import Run
 
 TAUGHT, TAGS = ("knowledge-distillation",), ("distill",)
 """Tags of a model that a teacher taught, and of every model."""
@@ -42,6 +44,9 @@ documents = embedder.encode_document(["A first document.", "A second document."]
 
 _LINK = re.compile(r"(https?://[^\s<>\"'`\\]+|(?!//)[\w./-]+)", re.ASCII | re.IGNORECASE)
 """A web page, or a file of the repository. The hub makes a link of it."""
+
+_MODEL = "The model"
+"""What a card calls it, whose reader may be anybody."""
 
 SIMILARITY = "sentence-similarity"
 """The hub's name of what embedders do."""
@@ -75,24 +80,39 @@ def model_card(
     if not forms:
         raise ValueError(f"no {role} for the target {target!r} that did not fail in the results")
     scored = next((m for m in forms if m.scores), forms[0])
-    models = "one encoder for all tasks" if results.heads else "one fine-tuned model for each task"
     stages = made_by or [stage.name for stage in results.stages if stage.target in (None, target)]
     split = _dataset(results, task).get("split", "validation").partition("_")[0]
     only = f"It was evaluated on the {split} rows of {task} only, not on other texts or languages."
     teacher = results.teacher_name or "the teacher of the run"
     made = "made" if results.untaught is True else "distilled"
     what = f"A student {made} from {teacher} and fine-tuned on {task}{_with(results, task)}."
-    if scored.step in {model.step for model in results.models if model.role == "teacher"}:
+    if is_teacher(results, scored):
         what = f"{teacher}, fine-tuned on {task}, and forms of it in other number formats."
     parts: list[Block] = [
         Paragraph(what),
-        Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),
+        *_result(results, role),
         _models(results),
-        *(block for table in gain_tables(results) for block in section(table)),
+        *(block for table in ([] if made_by else gain_tables(results)) for block in section(table)),
         *_usage(pipeline, max_length, retrieves),
     ]
     front = _front_matter(results, scored, task, pipeline)
-    return _card(front, f"{scored.name}: {task}", results, parts, stages, [*_measured_how(results), only])
+    return _card(front, f"{_name(results, scored)}: {task}", results, parts, stages, [*_measured_how(results), only])
+
+
+def _result(results: Results, role: str) -> list[Block]:
+    """What the report says of the model of a card: of a teacher beside its students, of the form that it advises."""
+    whole = role == "teacher"
+    models = "one encoder for all tasks" if results.heads and not whole else "one fine-tuned model for each task"
+    text = None if whole else headline.headline(results, _MODEL)
+    advised = decision.decided(Run("", results)).chosen if whole else None
+    if advised is not None and advised.role == role and headline.retained(advised) is not None:
+        text = headline.quality_and_speed(results, advised, _MODEL)
+    return [] if text is None else [Paragraph(f"Results over all tasks of the run, with {models}: {_public(text)}")]
+
+
+def _name(results: Results, model: Model) -> str:
+    """The name of a model: a run without a student calls the teacher in other forms its student."""
+    return "teacher" if model.role == "student" and is_teacher(results, model) else model.name
 
 
 def _with(results: Results, task: str) -> str:
@@ -116,7 +136,7 @@ def heads_card(origin: Origin, tasks: Sequence[str], measured: Results | None, *
     ]
     limits, stages = list[str](), list[str]()
     if measured is not None:
-        parts += [Paragraph(portable_text(headline.headline(measured))), _models(measured)]
+        parts += [Paragraph(_public(headline.headline(measured))), _models(measured)]
         limits, stages = _measured_how(measured), [stage.name for stage in measured.stages]
     front = _classifier(origin, "text-classification")
     return _card(front, f"One encoder for {', '.join(tasks)}", origin, parts, stages, limits)
@@ -175,9 +195,14 @@ def _card(
 
 
 def _models(results: Results) -> Table:
-    """The main table of a report, without the folders of its machine."""
+    """The main table of a report, for anybody."""
     table = models_table(results)
-    return replace(table, notes=list(map(portable_text, table.notes)))
+    return replace(table, columns=tuple(map(_public, table.columns)), notes=list(map(_public, table.notes)))
+
+
+def _public(text: str) -> str:
+    """A text of a report without the folders of its machine, in which the teacher is not the reader's model."""
+    return portable_text(text).replace("Your model in ", "The teacher in ").replace("your model in ", "the teacher in ")
 
 
 def _measured_how(results: Results) -> list[str]:
@@ -265,12 +290,12 @@ def _front_matter(results: Results, model: Model, task: str, pipeline: str) -> d
             "dataset": _dataset(results, task),
             "metrics": metrics,
         }
-        front["model-index"] = [{"name": f"{model.name}-{task}", "results": [result]}]
+        front["model-index"] = [{"name": f"{_name(results, model)}-{task}", "results": [result]}]
     return front
 
 
 def _dataset(results: Results, task: str) -> dict[str, str]:
-    splits = [row for row in results.coverage if row.task == task and row.split not in headline.LEARNED]
+    splits = averages.reported(results, task)
     partial = any(row.rows < (row.official_rows or 0) for row in splits)
     real = task in averages.glue_tasks(results) and not any(row.stand_in for row in splits)
     described = {"name": f"{'GLUE ' if real else ''}{task}{' (partial)' if partial else ''}"}

@@ -13,6 +13,7 @@ from distill.config.loads import LOADS, SINGLE, SINGLE_TEXTS
 from distill.errors import ConfigError
 from distill.evaluation.results import Results
 from distill.report import headline, verdict
+from distill.report.itself import is_teacher
 from distill.report.loading import loading
 from distill.report.timed import batches
 from distill.report.variants import CHOSEN, Group, Run, Value, Variant
@@ -134,8 +135,9 @@ def choice(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: 
         return {"sentences": _none(runs, variants, group, ask), "variant": None, "next": None, "loading": None}
     sentences = [_chosen(runs, best, group, ask)]
     if second is not None:
-        other = f"The next best, {second.name}{_where(runs, second, group)}, retains {numbers(second, group, ask)}"
-        sentences.append(f"{other}; {compared(runs, best, second, ask.above)}.")
+        other = f"The next best, {_called(runs, second)}{_where(runs, second, group)}, retains "
+        shown = compared(runs, best, second, ask.above)
+        sentences.append(f"{other}{numbers(second, group, ask)}; {shown}.")
     else:
         sentences.append("No other variant meets the conditions.")
     if best.first.role == "teacher":
@@ -146,7 +148,7 @@ def choice(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: 
 
 def _students(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: Ask) -> list[str]:
     """A sentence on the best student, where the choice is the teacher in another scheme; empty without students."""
-    students = [variant for variant in variants if variant.first.role == "student"]
+    students = [each for each in variants if each.first.role == "student" and not _own(runs, each)]
     relaxed = replace(ask, least=0.0)
     fitting, others = offered(students, group, ask), offered(students, group, relaxed)
     if not others:
@@ -177,7 +179,7 @@ def _chosen(runs: Sequence[Run], variant: Variant, group: Group, ask: Ask) -> st
     tested = bool(ask.least and judged) and not ask.above and len(variant.runs) == 1
     test = verdict.keeps(variant.first, ask.least) if tested else ""
     return (
-        f"Ship {variant.name}{_where(runs, variant, group)}, the {best}{apart}: it retains "
+        f"Ship {_called(runs, variant)}{_where(runs, variant, group)}, the {best}{apart}: it retains "
         f"{numbers(variant, group, ask)} the speed of {over} ({_size_and_time(variant, group)} with {group.input})."
         f"{test}"
     )
@@ -188,6 +190,16 @@ def numbers(variant: Variant, group: Group, ask: Ask) -> str:
     kept, fast = variant.kept(ask.above), variant.speedup[group.input or ""]
     retained = f"{kept.value:.1f}%{_ends(kept, 1)}" if kept else "an unknown share"
     return f"{retained} {_what(ask)} at {fast.value:.2f}x{_ends(fast, 2)}"
+
+
+def _own(runs: Sequence[Run], variant: Variant) -> bool:
+    """Whether a variant is the teacher itself, which a run without a student reports in the student's place."""
+    first = variant.first
+    return first.role == "student" and is_teacher(runs[variant.best].results, first)
+
+
+def _called(runs: Sequence[Run], variant: Variant) -> str:
+    return f"teacher, {headline.variant(variant.first)}" if _own(runs, variant) else variant.name
 
 
 def _where(runs: Sequence[Run], variant: Variant, group: Group) -> str:
@@ -236,8 +248,8 @@ def _nearest(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask
         return ""
     best = found[0]
     return (
-        f"Of those{_conditions(ask, '') or ' measured'}, {best.name}{_where(runs, best, group)} {word}: it retains "
-        f"{numbers(best, group, ask)} ({_size_and_time(best, group)})."
+        f"Of those{_conditions(ask, '') or ' measured'}, {_called(runs, best)}{_where(runs, best, group)} {word}: "
+        f"it retains {numbers(best, group, ask)} ({_size_and_time(best, group)})."
     )
 
 

@@ -10,6 +10,7 @@ from distill.config.plan import CONTROLS
 from distill.evaluation.results import Model, Results
 from distill.report import averages, headline, kept
 from distill.report.choose import Ask, choice, least_of, numbers, offered
+from distill.report.itself import is_teacher
 from distill.report.loading import Loading, loading
 from distill.report.table import Table, number, times, with_interval
 from distill.report.timed import at, median, reported_input
@@ -34,17 +35,17 @@ def decided(run: Run) -> Decision:
     """The decision on a finished run, by the same rules as `distill report RUN --choose`."""
     results, (group,) = run.results, groups([run])
     # Where the teacher itself is exported as a student, its forms are those of the export.
-    exported = {_form(model) for model in headline.of_role(results, "student") if _is_teacher(results, model)}
+    exported = {_form(model) for model in headline.of_role(results, "student") if is_teacher(results, model)}
     every = [each for each in variants([run]) if each.first.role != "teacher" or _form(each.first) not in exported]
     ask = Ask(least_of([results]))
     found = choice([run], every, group, ask)
     chosen: Variant | None = found["variant"]
-    students = [each for each in every if each.first.role == "student" and not _is_teacher(results, each.first)]
+    students = [each for each in every if each.first.role == "student" and not is_teacher(results, each.first)]
     student = next(iter(offered(students, group, ask)), None) or _nearest(students, group, ask)
     if chosen is None:
         known = bool(offered(every, group, replace(ask, least=0.0)))
         sentences = [*found["sentences"], *(["So keep your model as it is."] if known else [])]
-    elif _is_teacher(results, chosen.first):
+    elif is_teacher(results, chosen.first):
         sentences = [_ship(results, chosen, group, ask), *([] if student is None else [_lesser(student, group, ask)])]
     else:
         sentences, student = [_ship(results, chosen, group, ask), _beside_baseline(results, chosen.first)], None
@@ -57,20 +58,15 @@ def decided(run: Run) -> Decision:
     return Decision(sentences, _table(results, ship), uses, ship)
 
 
-def _is_teacher(results: Results, model: Model) -> bool:
-    """Whether a model is the teacher itself, perhaps in another form: a run without a student reports it as one."""
-    return model.step in {teacher.step for teacher in headline.of_role(results, "teacher")}
-
-
 def _form(model: Model) -> tuple[str, str]:
     return model.scheme, model.backend
 
 
 def _ship(results: Results, chosen: Variant, group: Group, ask: Ask) -> str:
     first = chosen.first
-    name = f"your model in {headline.variant(first)}" if _is_teacher(results, first) else chosen.name
+    name = f"your model in {headline.variant(first)}" if is_teacher(results, first) else chosen.name
     why = f"It is the fastest variant that retains at least {ask.least:g}%"
-    if not _is_teacher(results, first) and chosen.speedup[group.input or ""].value < 1:
+    if not is_teacher(results, first) and chosen.speedup[group.input or ""].value < 1:
         why = f"It is slower than your model, and the fastest student that retains at least {ask.least:g}%"
     judged = chosen.development
     where = f" on the development rows ({judged.value:.1f}% there)" if judged else ""
@@ -104,7 +100,7 @@ def _lesser(student: Variant, group: Group, ask: Ask) -> str:
 def _beside_baseline(results: Results, model: Model) -> str:
     """What the same student retains without a teacher, and whether that differs."""
     compared = headline.pair(results, model.target)
-    if compared is None:
+    if compared is None or results.untaught is True:
         return headline.missing_baseline(results)
     student, control = compared
     ours, theirs = (headline.retained(each) or 0.0 for each in compared)
@@ -161,14 +157,14 @@ def _rows(results: Results, chosen: Model | None) -> Iterator[tuple[str, Model]]
     shown = chosen if chosen is not None and chosen.role == "teacher" else None
     if shown is None and over is not None:
         shown = next((m for m in teachers if _form(m) == (over.scheme, over.backend)), None)
-    itself = any(_is_teacher(results, model) for model in headline.of_role(results, "student"))
+    itself = any(is_teacher(results, model) for model in headline.of_role(results, "student"))
     if shown is not None and shown is not reference and not itself:
         yield f"your model in {shown.scheme}", shown
     every = headline.targets(results)
     for target in every:
         own = chosen is not None and chosen.role == "student" and chosen.target == target
         if (student := chosen if own else headline.chosen(results, target)) is not None:
-            yield f"your model in {student.scheme}" if _is_teacher(results, student) else student.name, student
+            yield f"your model in {student.scheme}" if is_teacher(results, student) else student.name, student
     for role in CONTROLS if len(every) == 1 else ():
         if (compared := headline.pair(results, every[0], role)) is not None:
             yield {BASELINE: "the same without a teacher"}.get(role, "the same, self-trained"), compared[1]

@@ -16,7 +16,7 @@ def coverage(results: Results) -> list[str]:
     """Sentences on what the average covers, and what it does not."""
     tasks = evaluated(results)
     rows = results.coverage
-    tested = {row.task for row in rows if row.split == "test"}
+    tested = {row.task for row in rows if row.split == "test" and row.rows}
     reported = " and ".join(dict.fromkeys("test" if task in tested else "validation" for task in tasks)) or "validation"
     several = f"the macro score: the mean over {', '.join(tasks) or 'no task'} of the mean of each task's metrics"
     single = f"the macro score: the mean of {' and '.join(_metrics(results))}"

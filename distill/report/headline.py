@@ -20,12 +20,14 @@ from distill.config.plan import CONTROLS
 from distill.evaluation.record import Interval
 from distill.evaluation.results import Identity, Model, Results, Scores, known
 from distill.report import kept, verdict
-from distill.report.timed import Compared, at, median, reported_input
+from distill.report.itself import is_teacher, without_student
+from distill.report.timed import Compared, at, elsewhere, median, reported_input
 
 SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
 NO_STUDENT = "No student was scored, so there is no result."
 SELF_TRAINING = "trained on the labels and, in the teacher's place, on the outputs of the baseline (self-training)"
 NO_BASELINE = "There is no baseline in the same variant: the gain from distillation is unknown."
+UNTAUGHT = "No teacher taught a student, so there is no gain from distillation."
 LEARNED = ("train", "development")
 """Splits of the training rows: rows that train, and rows on which choices are made."""
 Key = Literal["retained", "above_chance", "speedup"]
@@ -180,26 +182,39 @@ def pair(results: Compared, target: str | None = None, role: str = BASELINE) -> 
     return (students[shared[0]], controls[shared[0]]) if shared else None
 
 
-def headline(results: Results) -> str:
-    """The result in two or three sentences; a few more for several students."""
+def headline(results: Results, yours: str = "Your model") -> str:
+    """The result in two or three sentences; a few more for several students.
+
+    Args:
+        yours: what the teacher is called in a run that reports forms of it in the student's place.
+    """
     every = targets(results)
     if len(every) > 1:
         return " ".join(_several(results))
     target = every[0] if every else None
     model = chosen(results, target)
     if model is None and (scored := [m for m in of_role(results, "student") if m.scores and not m.failed]):
-        return _without_share(results, scored[0])
+        return _without_share(results, scored[0], yours)
     if model is None:
         reasons = [f"{variant(m)}: {m.failed}" for m in of_role(results, "student") if m.failed]
         return " ".join([NO_STUDENT, *reasons])
-    kept = [] if (least := results.least_retained) is UNSET else [_fastest(results, least)]
+    kept = [] if (least := results.least_retained) is UNSET else [_fastest(results, least, yours)]
+    if is_teacher(results, model):
+        return " ".join([quality_and_speed(results, model, yours), *kept])
     controls = shown_controls(results)
     against = [_against(results, model, role) for role in controls]
     missing = [] if BASELINE in controls else [missing_baseline(results)]
-    return " ".join([_quality_and_speed(results, model), *missing, *against, *kept])
+    return " ".join([quality_and_speed(results, model, yours), *missing, *against, *kept])
 
 
-def _without_share(results: Results, student: Model) -> str:
+def _subject(results: Results, model: Model, yours: str) -> str:
+    """A model as the subject of a sentence."""
+    place = f"({model.backend}{where(results, model)})"
+    own = is_teacher(results, model)
+    return f"{yours} in {model.scheme} {place}" if own else f"The {model.scheme} student {place}"
+
+
+def _without_share(results: Results, student: Model, yours: str) -> str:
     """The result where no share of the teacher's score is defined."""
     teacher = reference_teacher(results)
     ours, theirs = (
@@ -208,8 +223,8 @@ def _without_share(results: Results, student: Model) -> str:
     times = speedup(student)
     speed = "" if times is None else f", at {times:.2f}x the speed of {reference(results)}"
     return (
-        f"The teacher's {macro_score(results)} is {theirs}, and not above 0, so that no share of it is defined. The "
-        f"{student.scheme} student ({student.backend}) has {ours}{speed}."
+        f"The teacher's {macro_score(results)} is {theirs}, and not above 0, so that no share of it is defined. "
+        f"{_subject(results, student, yours)} has {ours}{speed}."
     )
 
 
@@ -237,7 +252,7 @@ def _several(results: Results) -> Iterator[str]:
         f"{reference(results)}{_at_shape(results)}: {'; '.join(numbers)}."
     )
     if (least := results.least_retained) is not UNSET:
-        yield _fastest(results, least)
+        yield _fastest(results, least, "")
     if BASELINE not in (controls := shown_controls(results)):
         yield missing_baseline(results)
     for role in controls:
@@ -253,12 +268,15 @@ def _several(results: Results) -> Iterator[str]:
         )
 
 
-def shown_controls(results: Compared) -> list[str]:
-    """The roles of controls that a student is compared with in the same variant."""
-    return [role for role in CONTROLS if any(pair(results, target, role) for target in targets(results))]
+def shown_controls(results: Results) -> list[str]:
+    """The roles of controls that a student that a teacher taught is compared with in the same variant."""
+    every = [] if results.untaught is True else targets(results)
+    return [role for role in CONTROLS if any(pair(results, target, role) for target in every)]
 
 
 def missing_baseline(results: Results) -> str:
+    if results.untaught is True:
+        return UNTAUGHT
     failed = any(m.failed for m in of_role(results, BASELINE))
     return "The baseline failed: the gain from distillation is unknown." if failed else NO_BASELINE
 
@@ -294,8 +312,9 @@ def trained(results: Results, role: str) -> str:
     return f" trained without a teacher{start}" if role == BASELINE else f", {SELF_TRAINING}{start}"
 
 
-def _fastest(results: Results, least: float) -> str:
-    """The fastest student, in any variant, that retains at least `least` percent of the teacher's score.
+def _fastest(results: Results, least: float, yours: str) -> str:
+    """The fastest student, in any variant, that retains at least `least` percent of the teacher's score; in a run
+    without a student, the fastest form of the teacher.
 
     Chosen on the development rows, unless a student has no score on them.
     """
@@ -304,49 +323,35 @@ def _fastest(results: Results, least: float) -> str:
     enough = [m for m in students if ((development(m) if apart else retained(m)) or 0) >= least]
     best = fastest(results, enough)
     where = " on the development rows" if apart else ""
+    form = f"form of {yours[:1].lower()}{yours[1:]}" if without_student(results) else "student"
     if best is None:
-        return f"No student retains {least:g}%{where}."
-    origin = "It was selected by the same validation scores that are reported here."
+        return f"No {form} retains {least:g}%{where}."
+    origin = "It was selected by the same scores that are reported here."
     if apart:
         origin = f"It was selected on the development rows, on which it retains {development(best):.1f}%."
+    name = variant(best) if is_teacher(results, best) else f"{best.name} ({variant(best)})"
     return (
-        f"The fastest student that retains at least {least:g}%{where} is {best.name} ({variant(best)}): "
+        f"The fastest {form} that retains at least {least:g}%{where} is {name}: "
         f"{retained(best):.1f}% at {speedup(best) or 0:.2f}x. {origin}{verdict.keeps(best, least) if apart else ''}"
     )
 
 
-def _quality_and_speed(results: Results, model: Model) -> str:
+def quality_and_speed(results: Results, model: Model, yours: str) -> str:
+    """What a student, or a form of the teacher, retains, and how fast it is. `yours`: as in `headline`."""
     percent = f"{retained(model):.1f}%{kept.between(interval(model, 'retained'), 1)}"
-    text = f"The {model.scheme} student ({model.backend}{where(results, model)}) retains {percent}"
-    text += f" of the teacher's {macro_score(results)}{_without_ratio(results)}"
+    of, over = f"the teacher's {macro_score(results)}", reference(results)
+    if is_teacher(results, model):
+        of, over = f"its float32 {macro_score(results)}", over.replace("the teacher's", "its")
+    text = f"{_subject(results, model, yours)} retains {percent} of {of}{_without_ratio(results)}"
     times = speedup(model)
     if times is None:
         return f"{text}; its speed was not measured."
     ends = interval(model, "speedup")
-    speed = f"{times:.2f}x{kept.between(ends, 2)} the speed of {reference(results)}{_at_shape(results)}"
-    others = kept.sentence(model) + _elsewhere(results, model)
+    speed = f"{times:.2f}x{kept.between(ends, 2)} the speed of {over}{_at_shape(results)}"
+    others = kept.sentence(model) + elsewhere(results, model)
     if ends and ends[0] <= 1 <= ends[1]:
         return f"{text} at {speed}. This is no measurable speedup: the interval includes 1.{others}"
     return f"{text} but is slower: {speed}.{others}" if times < 1 else f"{text} at {speed}.{others}"
-
-
-def _elsewhere(results: Results, model: Model) -> str:
-    """Sentences on the speedups from texts, with the other load, and with inputs of a fixed batch and length; empty if
-    the headline's speedup is one of the latter."""
-    measured = model.speedup.by_input if model.speedup else {}
-    fixed = {name: row for name, row in measured.items() if re.fullmatch(r"\d+x\d+", name)}
-    own = reported_input(results)
-    if not fixed or own in fixed:
-        return ""
-    listed = ", ".join(f"{row.median:.2f}x at {name}" for name, row in fixed.items())
-    text = model.from_text.get(own or "")
-    tokenizer = f" From texts, with the tokenizer, it is {text.speedup.median:.2f}x." if text else ""
-    loads = [
-        f" It is {row.median:.2f}x{kept.between(kept.of_rounds(row.ci95), 2)}{at([name])}."
-        for name, row in measured.items()
-        if name not in fixed and name != own
-    ]
-    return f"{tokenizer}{''.join(loads)} With texts of a fixed length (batch x length) it is {listed}."
 
 
 def _against(results: Results, model: Model, role: str) -> str:

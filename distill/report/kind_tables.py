@@ -25,8 +25,8 @@ def detection_table(results: Results) -> Table | None:
         "detected. Recall: the share of the label's rows that reach the threshold. The threshold is chosen so that at "
         f"most {FALSE_POSITIVES}% of the development rows without the label reach it. Chosen on: the number of these "
         "development rows; with few, the threshold is uncertain. False positives: the share of the reported rows "
-        "without the label that reach it. - where there are no such rows. In brackets: 95% intervals, which do not "
-        "include the uncertainty of the threshold.",
+        "without the label that reach it. - where there are no such rows; chosen on 0 where the model may have learned "
+        "them before the run. In brackets: 95% intervals, which do not include the uncertainty of the threshold.",
         "The threshold is a probability before temperature scaling, and cannot be compared with the scores of a "
         "prediction. An exported model uses it with model.predict(texts, detect=LABEL).",
     ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msgspec import UNSET, UnsetType
 
 from distill.evaluation.results import Model, Results
-from distill.report import averages, footnotes, headline, kept
+from distill.report import averages, footnotes, headline, itself, kept
 from distill.report.timed import at, median, reported_input
 
 Row = tuple[str, ...]
@@ -113,6 +113,7 @@ def _model_notes(results: Results, above: bool) -> list[str]:
         f"Retained %: the model's {headline.macro_score(results)} as a percentage of the teacher's. "
         f"{_ABOVE if above else ''}Speedup: over {headline.reference(results)} on any backend, or on the same backend. "
         "Shapes such as 8x128 are batch x length.",
+        *itself.note(results),
         *kept.note(results),
         *headline.on_the_cpu(results),
         *footnotes.failed(results),

@@ -6,7 +6,7 @@ import functools
 import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from distill.compression.quantization.fake_quantization import faked
 from distill.compression.quantization.quantize import MAKE, always_float, embeddings, linears, unfit
 from distill.config.schemes import ONNX, Scheme
 from distill.data.collate import pad
+from distill.data.development_split import deciding
 from distill.data.encode import Encoded
 from distill.data.task import Task
 from distill.data.task_model import load_for
@@ -182,7 +183,7 @@ class Source:
 
 
 def source_of(folder: Path, tokenizer: Any, data: TaskData, examples: int, max_length: int, seed: int) -> Source:
-    """A task's checkpoint with at most `examples` training rows, drawn at random, and all development rows.
+    """A task's checkpoint with at most `examples` training rows, drawn at random, and the development rows that decide.
 
     Of windows at most `examples` are drawn from those of all drawn rows, not the many of a few long texts.
     """
@@ -193,6 +194,7 @@ def source_of(folder: Path, tokenizer: Any, data: TaskData, examples: int, max_l
     if data.task.kind.windowed and len(every) > examples:
         every = np.sort(random.permutation(every)[:examples])
     rows = [pad(encoded, [row], tokenizer.pad_token_id, left) for row in every[:examples].tolist()]
+    data = replace(data, development=deciding(data))
     return Source(folder, tokenizer, data, rows, data.scored(data.development, tokenizer, max_length))
 
 

@@ -69,6 +69,10 @@ class RunFolder:
     def ladder(self) -> Path:
         return self.path / run_folder.LADDER
 
+    @property
+    def clock(self) -> Path:
+        return self.path / run_folder.CLOCK
+
     def of(self, step: Step) -> Path:
         """Folder of a step."""
         return self.path / step.folder

@@ -147,8 +147,9 @@ def _logits(
     known = loader.development(variant, task) if splits else {}
     models: list[runners.Runner] = []
     for split, rows in splits.items():
-        # The rows of a split are all of them or, of more than are needed here, some.
-        if split in known and len(data.development[split]) == len(rows):
+        labels = encoded[id(loader.tokenizers(variant)[0])][split].labels
+        # An earlier version stored those of more rows.
+        if split in known and labels is not None and len(known[split]) == len(labels):
             outputs = known[split]
         else:
             machine.log(f"evaluate/{task}: {variant.name}, {len(rows)} rows of {split}")

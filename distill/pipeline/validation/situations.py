@@ -81,6 +81,17 @@ class Case:
         return [step.stage for step in self.plan.of(Prune, Vocabulary) if step.stage in self.config.stages]
 
     @property
+    def left_out(self) -> list[str]:
+        """The prune stages that `pipeline` leaves out, although a stage in it starts from their models, or from models
+        that are made of them."""
+        stages, found = self.config.stages, [*self.config.pipeline]
+        for name in found:  # which grows
+            named = (getattr(stages.get(name), key, None) for key in config.REFERENCES)
+            found += [other for other in named if other in stages and other not in found]
+        absent = (name for name in found if name not in self.config.pipeline)
+        return [name for name in absent if isinstance(stages[name], Prune)]
+
+    @property
     def unmeasured(self) -> list[str]:
         """The stages whose models a budget decides by, but which no stage quantizes."""
         quantized = {step.settings.start for step in self.plan.of(Quantize)}
@@ -153,6 +164,10 @@ UNCHANGED = Situation(
 UNSHAPED = Situation(
     "where no stage builds or prunes a student",
     lambda case: case.plan.of(Vocabulary) and UNCHANGED.holds(case),
+)
+LEFT_OUT = Situation(
+    "where pipeline leaves out {case.left_out[0]}, the prune stage of the recipe",
+    lambda case: not case.plan.of(Prune) and case.left_out,
 )
 UNPRUNED = Situation("in a recipe without a prune stage", lambda case: not case.plan.of(Prune))
 CUT_FROM_TEACHER = Situation(

@@ -19,8 +19,9 @@ from typing import Any
 from distill.errors import UserError
 
 SUMS = ".sha256"
-NOT_CHECKED = ("README.md", "disagreements.json")
-"""Files without hashes: users may edit a model card in place, and reports check the rows on which models disagree."""
+NOT_CHECKED = ("README.md", "disagreements.json", ".clock.json")
+"""Files without hashes: users may edit a model card in place, reports check the rows on which models disagree, and a
+thread writes the seconds of a budget, while others note hashes."""
 
 
 @dataclass(frozen=True)

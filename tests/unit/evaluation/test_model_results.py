@@ -95,6 +95,16 @@ def test_what_is_kept_above_chance_on_development_rows() -> None:
     assert on_development(STUDENT.name, measured("batch", {}), above=True) is None
 
 
+def test_a_task_outside_of_the_headline_needs_no_development_rows() -> None:
+    """Without them, the report chose on the reported rows while a budget had decided on the development rows."""
+    made = measured("batch", WRONG)
+    own = made.tasks["own"]
+    other = replace(own, task=replace(own.task, name="other", in_headline=False))
+    assert on_development(STUDENT.name, replace(made, tasks={**made.tasks, "other": other})) == pytest.approx(96.4)
+    counted = replace(own, task=replace(own.task, name="other"))
+    assert on_development(STUDENT.name, replace(made, tasks={**made.tasks, "other": counted})) is None
+
+
 def test_times_from_texts_are_of_the_same_rounds_and_texts() -> None:
     found = {inputs: from_text(STUDENT, measured("batch", WRONG), inputs) for inputs in (TASK_LENGTHS, SINGLE_TEXTS)}
     assert (found[TASK_LENGTHS].median, found[TASK_LENGTHS].tokenizer) == (8.0, pytest.approx(6 / 23))

@@ -21,7 +21,7 @@ def row(
         scheme=scheme,
         backend=backend,
         role=role,
-        step="any",
+        step="finetune_teacher" if role == "teacher" else "recover",
         target=None if role == "teacher" else target,
         retained=None if retained is None else kept,
         speedup=Speedup(best_teacher=speedup, ci95=None, same_backend=None),
@@ -89,3 +89,10 @@ def test_each_target_has_its_own() -> None:
     several = [row("student", "torch", "fp32", speed, 97.0, target) for target, speed in (("2x", 1.9), ("3x", 2.8))]
     found = waterfall([*TEACHER, *several], ["depth"], "3x", several[1])
     assert [(each.speedup, each.target) for each in found] == [(0.8, "3x"), (2.8, "3x")]
+
+
+def test_forms_of_the_teacher_are_no_students_that_were_trained() -> None:
+    """`recipe=quantize` reports the teacher in other forms as the student, as does a budget that keeps the teacher."""
+    forms = [replace(each, step=TEACHER[0].step) for each in STUDENT]
+    assert steps([*TEACHER, *forms], [], None) == [("teacher", 0.8, 100.0), ("runtime", 2.0, 97.1), ("int8", 4.0, 96.0)]
+    assert steps([*TEACHER, forms[0]], [], None) == []

@@ -13,8 +13,10 @@ import pytest
 import torch
 from datasets import Dataset
 
+from distill.compression.quantization.quality_limits import source_of
 from distill.config import Limit, Quantize, Train
 from distill.config.plan import Step
+from distill.data.development_split import CHOICE_ROWS, aside
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import TaskData
@@ -31,6 +33,7 @@ from distill.runtime.storage import run_folder
 
 Make = Callable[..., Path]
 SCHEME = "onnxruntime"
+OWN = ("own", TASK_TYPES["classification"], ("text",), ("no", "yes"), ("accuracy",))
 
 
 def rows(count: int, first: int) -> Dataset:
@@ -47,7 +50,7 @@ def loader(classifier: Make, export_once: Make, tmp_path: Path, monkeypatch: pyt
     machine: Any = SimpleNamespace(
         device=torch.device("cpu"), threads=2, shared_threads=1, main=True, log=lambda text: None, accelerator=one
     )
-    task = Task("own", TASK_TYPES["classification"], ("text",), ("no", "yes"), ("accuracy",))
+    task = Task(*OWN)
     tasks = {"own": TaskData(task, rows(20, 0), {"development": rows(30, 1)}, {"test": rows(40, 2)})}
     run_folder.claim(tmp_path / "run")
     runtime = Runtime(machine, tmp_path / "run", 0, Limit(), 64)
@@ -106,6 +109,30 @@ def test_development_rows_that_decided_on_a_quantization_are_not_run_again(
     assert with_stored.keys() == without.keys()
     assert all(np.array_equal(with_stored[key], without[key]) for key in without)
     assert scored(loader, monkeypatch)[1] == {}
+
+
+def test_logits_of_more_rows_than_decide_are_not_taken(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier version stored those of all development rows, of which a report compares some."""
+    stored = Loader.development
+
+    def longer(self: Loader, variant: Variant, task: str) -> dict[str, np.ndarray]:
+        return {split: np.concatenate([each, each[:1]]) for split, each in stored(self, variant, task).items()}
+
+    monkeypatch.setattr(Loader, "development", longer)
+    assert set(scored(loader, monkeypatch)[1].values()) == {70}
+
+
+def test_a_quantization_is_decided_on_the_rows_that_a_report_compares(classifier: Make) -> None:
+    """Before, a budget could stop by the score on all development rows, while the report chose by that on some."""
+    tokenizer, task = teacher.load_tokenizer(classifier("bert")), Task(*OWN)
+    many = rows(CHOICE_ROWS + 500, 1)
+    data = TaskData(task, rows(20, 0), {"development": many}, {"test": rows(4, 2)})
+    source = source_of(Path("unused"), tokenizer, data, 8, 64, 0)
+    (compared,) = aside(data).values()
+    assert len(source.development["development"]) == len(compared) == CHOICE_ROWS
+    assert [*source.data.development["development"]["text"]] == [*compared["text"]]
+    alone = TaskData(task, rows(20, 0), {"validation": rows(30, 1)}, {"validation": rows(30, 1)})
+    assert len(source_of(Path("unused"), tokenizer, alone, 8, 64, 0).development["validation"]) == 30
 
 
 def test_other_threads_score_the_development_rows_themselves(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,7 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
     ("student.num_hidden_layers", "UNCHANGED"): ["vocabulary"],
     ("student.init", "UNCHANGED"): ["vocabulary"],
     ("student.tokenizer", "UNSHAPED"): ["vocabulary"],
+    ("target.speedup", "LEFT_OUT"): ["prune", "pipeline=[finetune_teacher,recover]"],
     ("target.speedup", "UNPRUNED"): ["distilbert"],
     ("student.tokenizer", "CUT_FROM_TEACHER"): ["prune"],
     ("student.num_attention_heads", "EVEN"): ["prune"],
@@ -254,3 +255,21 @@ def test_advice_for_a_share_of_zero_works() -> None:
     advice = line.partition("; set ")[2].split()
     found = validation.settings(load_config([*given, *advice]), "distilbert")
     assert not any("masked_lm" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "pipeline", "advice"),
+    [
+        ("prune", "finetune_teacher,recover", "add prune to pipeline, or set it to null"),
+        ("prune", "finetune_teacher,evaluate", "add prune to pipeline, or set it to null"),  # of recover, made of prune
+        ("prune", "finetune_teacher", "try recipe=prune, with its own pipeline"),
+        ("quantize", "finetune_teacher,quantize,evaluate", "try recipe=prune, with its own pipeline"),
+    ],
+)
+def test_a_pipeline_without_the_prune_stage_of_its_recipe_is_told_which_one(
+    recipe: str, pipeline: str, advice: str
+) -> None:
+    """It was told to try the recipe that it is of."""
+    given = [f"recipe={recipe}", f"pipeline=[{pipeline}]", "target.speedup=4"]
+    (line,) = (text for text in validation.settings(load_config(given), recipe) if text.startswith("target.speedup"))
+    assert line.endswith(f"; {advice}")

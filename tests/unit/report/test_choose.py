@@ -116,6 +116,15 @@ def test_the_default_is_what_the_runs_were_made_for(results: Results) -> None:
     assert least_of([at_95, at_90]) == 97.0
 
 
+def test_forms_of_the_teacher_are_not_called_students(results: Results) -> None:
+    """A run without a student reports them in its place."""
+    results["models"] = [m | {"step": "finetune_teacher"} for m in results["models"] if m["role"] != "baseline"]
+    runs = only(results)
+    first, second = choice(runs, variants(runs), groups(runs)[0], Ask(93.0))["sentences"]
+    assert first.startswith("Ship teacher, int8 onnxruntime, the fastest of the variants that retain at least 93%")
+    assert "student" not in first + second
+
+
 def test_the_verdict_names_the_choice_its_test_and_its_folder(results: Results) -> None:
     results = enriched(results)
     results["stages"].append(results["stages"][0] | {"name": "export", "kind": "export"})

@@ -115,6 +115,7 @@ def test_tables_show_what_is_known(tested: Results) -> None:
     ]
     assert tests.notes[-1].endswith("draws such rows together, 1,262 parts in all.")
     assert calibration is not None
+    assert calibration.notes[0].endswith("or the model may have learned them before the run.")
     assert calibration.rows == [
         ("rte", "student int8 onnxruntime", "0.082", "1.50", "0.011"),
         ("rte", "teacher fp32_medium torch", "0.031", "1.50", "0.011"),

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from distill.config.loads import SINGLE_TEXTS
-from distill.report import averages, detail, figure, footnotes, headline, table, verdict
+from distill.report import averages, detail, figure, footnotes, headline, model_card, table, verdict
 from distill.report.checked import validate
+from distill.report.decision import decided
 from distill.report.loads_table import loads_table
+from distill.report.variants import Run
 from tests.decoded import decoded, model_of
 from tests.enriched import enriched
 
@@ -124,10 +126,63 @@ def test_no_or_failed_baseline(results: Results) -> None:
     assert headline.headline(decoded(results)).endswith(headline.NO_BASELINE)
 
 
+def test_without_a_teacher_there_is_no_gain_to_be_known(results: Results) -> None:
+    """Such a student learns from the labels alone, as its baseline does, or is only pruned."""
+    run = decoded(results | {"untaught": True})
+    without = [m for m in results["models"] if m["role"] != "baseline"]
+    alone = decoded(results | {"untaught": True, "models": without})
+    for each in (run, alone):
+        text = headline.headline(each)
+        assert text.endswith(f"(batch x length). {headline.UNTAUGHT}")
+        assert "gained" not in text
+        assert detail.gain_tables(each) == []
+    shipped = decoded(results | {"untaught": True, "least_retained": 93.0})
+    assert decided(Run("", shipped)).sentences[-1] == headline.UNTAUGHT
+
+
 def test_no_student(results: Results) -> None:
     for model in (m for m in results["models"] if m["role"] == "student"):
         model |= {"failed": "out of memory", "retained": None}
     assert headline.headline(decoded(results)).startswith(headline.NO_STUDENT)
+
+
+@pytest.fixture
+def itself(results: Results) -> Results:
+    """Of `recipe=quantize`, which reports forms of the teacher as those of the student."""
+    results["models"] = [m | {"step": "finetune_teacher"} for m in results["models"] if m["role"] != "baseline"]
+    return results
+
+
+def test_forms_of_your_own_model_are_not_called_a_student(itself: Results) -> None:
+    assert headline.headline(decoded(itself)) == (
+        "Your model in int8 (onnxruntime) retains 93.1% (95% interval 92.0 to 94.0) of its float32 macro score without "
+        "wnli at 5.20x (95% interval 5.04 to 5.41) the speed of its fastest float32 variant at 8x128 (batch x length)."
+    )
+    chosen = headline.headline(decoded(itself | {"least_retained": 93.0}))
+    assert chosen.endswith(
+        " The fastest form of your model that retains at least 93% is int8 onnxruntime: 93.1% at 5.20x. It was "
+        "selected by the same scores that are reported here."
+    )
+    assert headline.headline(decoded(itself | {"least_retained": 99.9}), "The model").endswith(
+        " No form of the model retains 99.9%."
+    )
+    said = "The run has no student: the rows of the student are the teacher itself in several forms."
+    assert said in table.models_table(decoded(itself)).notes
+
+
+def test_a_form_of_your_own_model_without_a_share_is_not_called_a_student(itself: Results) -> None:
+    for model in itself["models"]:
+        if model.get("retained"):
+            model["retained"] |= {"headline": None, "ci95": None}
+    assert "is defined. Your model in fp32 (torch) has 75.9, at 2.01x the speed" in headline.headline(decoded(itself))
+
+
+def test_the_card_of_your_own_model_calls_it_no_student(itself: Results) -> None:
+    card = model_card(decoded(itself), None, "cola")
+    assert "# teacher: cola\n" in card
+    assert "The model in int8 (onnxruntime) retains 93.1%" in card
+    assert "name: teacher-cola" in card
+    assert "Your model" not in card
 
 
 def test_choice_ignores_scores(results: Results) -> None:

@@ -48,6 +48,7 @@ def test_labels_stand_beside_each_other_for_teacher_and_student(results: Results
     ]
     assert table.rows[0][3:] == ("1,203", "91.3", "55.5", "0.9375", "1,800", "50.0", "1.25")
     assert table.rows[3][3:] == ("1,203", "-", "55.5", "-", "1,800", "-", "-")
+    assert "chosen on 0 where the model may have learned them before the run" in table.notes[0]
     assert "Detection of labels" in [each.title for each in tables(decoded(results))]
     assert page_data([Run("", decoded(results))])["variants"]
     for wrong in (0.0, 1.0, 1.5):

@@ -15,7 +15,7 @@ import yaml
 from msgspec.structs import replace
 from rich.console import Console
 
-from distill.report import figure, html, markdown, model_card, show, validate, write
+from distill.report import averages, figure, html, markdown, model_card, show, validate, write
 from distill.report import page as pages
 from distill.report.detail import by_shape_table, gain_tables, latency_table, recall_table, stages_table, tables
 from distill.report.headline import SMOKE
@@ -277,6 +277,37 @@ def test_card_of_a_partial_task(results: Results) -> None:
     next(r for r in results["coverage"] if r["task"] == "mrpc" and r["split"] != "train")["rows"] = 40
     front = front_matter(model_card(decoded(results), None, "mrpc"))
     assert front["model-index"][0]["results"][0]["dataset"]["name"] == "GLUE mrpc (partial)"
+
+
+def test_a_card_names_the_rows_that_were_scored(results: Results) -> None:
+    """Choices are made on the validation rows of a task that has test rows, and they may be fewer than there are."""
+    validation = next(r for r in results["coverage"] if r["task"] == "mrpc" and r["split"] == "validation")
+    results["coverage"].append(validation | {"split": "test", "rows": 1725, "official_rows": 1725})
+    validation |= {"rows": 100, "limited": True}
+    card = model_card(decoded(results), None, "mrpc")
+    assert "It was evaluated on the test rows of mrpc only, not on other texts or languages." in card
+    (result,) = front_matter(card)["model-index"][0]["results"]
+    assert (result["dataset"]["name"], result["dataset"]["split"]) == ("GLUE mrpc", "test")
+    assert averages.evaluated(decoded(results))["mrpc"]
+
+
+def test_the_card_of_an_exported_teacher_has_its_own_result(results: Results) -> None:
+    """It had that of the student, and the student's gain over the baseline."""
+    card = model_card(decoded(results), None, "cola", made_by=["finetune_teacher"])
+    said = "Results over all tasks of the run, with one fine-tuned model for each task: "
+    assert f"{said}The model in bf16 (torch) retains 99.9%" in card
+    assert "student (onnxruntime)" not in card
+    assert "Gain over" not in card
+    other = model_card(decoded(results | {"least_retained": 93}), None, "cola", made_by=["finetune_teacher"])
+    assert said not in other, "the run advises the student"
+
+
+def test_a_card_does_not_call_the_teacher_the_readers_model(results: Results) -> None:
+    results["models"][8]["speedup"]["over_kept"] = {"scheme": "bf16", "backend": "torch", "median": 3.2, "ci95": [3, 4]}
+    card = model_card(decoded(results), None, "cola")
+    assert "the speed of the teacher in bf16 torch, the teacher's fastest variant" in card
+    assert "| Over the teacher in bf16 torch [95%] |" in card
+    assert "your model" not in card.lower()
 
 
 def source(**more: str | None) -> dict[str, str | None]:
