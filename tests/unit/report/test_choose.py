@@ -202,7 +202,8 @@ def test_a_teacher_that_is_chosen_is_named_as_one_beside_the_best_student(result
         if model["role"] == "student" and model["retained"]:
             model["retained"]["headline"] = 90.0 + model["speedup"]["best_teacher"] / 10
     teacher = copy.deepcopy(next(m for m in results["models"] if m["role"] == "student" and m["scheme"] == "int8"))
-    teacher |= {"name": "teacher", "role": "teacher"}
+    step = next(m["step"] for m in results["models"] if m["role"] == "teacher")
+    teacher |= {"name": "teacher", "role": "teacher", "step": step}
     teacher["retained"]["headline"] = 99.0
     results["models"].append(teacher)
     teacher["path"] = "evaluate/teacher/cola/model_int8.onnx"
