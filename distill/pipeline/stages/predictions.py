@@ -144,15 +144,17 @@ def _logits(
         ValueError: for logits that are not finite.
     """
     task, machine = data.task.name, loader.runtime.machine
-    known = loader.development(variant, task) if splits else {}
+    stored = loader.development(variant, task) if splits else {}
+    labels = {split: encoded[id(loader.tokenizers(variant)[0])][split].labels for split in splits}
+    # An earlier version stored those of more rows.
+    known = {s: found for s, found in stored.items() if (own := labels.get(s)) is not None and len(found) == len(own)}
+    if todo := [f"{len(rows)} rows of {split}" for split, rows in splits.items() if split not in known]:
+        machine.log(f"evaluate/{task}: {variant.name}, {' and '.join(todo)}")
     models: list[runners.Runner] = []
-    for split, rows in splits.items():
-        labels = encoded[id(loader.tokenizers(variant)[0])][split].labels
-        # An earlier version stored those of more rows.
-        if split in known and labels is not None and len(known[split]) == len(labels):
+    for split in splits:
+        if split in known:
             outputs = known[split]
         else:
-            machine.log(f"evaluate/{task}: {variant.name}, {len(rows)} rows of {split}")
             models = models or loader.parts(variant, task, many=True)
             inputs = [encoded[id(tokenizer)][split] for tokenizer in loader.tokenizers(variant)]
             outputs = _outputs(loader, variant, task, models, inputs)
