@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -26,8 +27,8 @@ LIMITS = ("The terms of use of the teacher and of the data apply to it as well."
 _CROSS_ENCODER = """from sentence_transformers import CrossEncoder
 
 reranker = CrossEncoder("FOLDER_OF_THIS_FILE", max_length={max_length})
-scores = reranker.predict([("a query", "a document"), ("a query", "another document")])
-ranked = reranker.rank("a query", ["a document", "another document"])"""
+scores = reranker.predict([("a query", {between}"a document"), ("a query", {between}"another document")])
+ranked = reranker.rank("a query", [{between}"a document", {between}"another document"])"""
 
 _EMBEDDER = """from sentence_transformers import SentenceTransformer
 
@@ -39,6 +40,12 @@ _RETRIEVER = """from sentence_transformers import SentenceTransformer
 embedder = SentenceTransformer("FOLDER_OF_THIS_FILE")
 queries = embedder.encode_query(["A question?"])
 documents = embedder.encode_document(["A first document.", "A second document."])"""
+
+_PAIR = """from transformers import AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER_OF_THIS_FILE")
+pair = "a first text", {between}"a second text"
+batch = tokenizer(*pair, truncation=True, max_length={max_length}, return_tensors="pt")"""
 
 _LINK = re.compile(r"(https?://[^\s<>\"'`\\]+|(?!//)[\w./-]+)", re.ASCII | re.IGNORECASE)
 """A web page, or a file of the repository. The hub makes a link of it."""
@@ -62,12 +69,14 @@ def model_card(
     made_by: Sequence[str] = (),
     *,
     retrieves: bool = False,
+    between: str = "",
 ) -> str:
     """README.md of the student for `target` (None for a run without targets), or of the teacher, fine-tuned on `task`.
 
     The front matter has the scores of the model's first scored variant. `pipeline` is the hub's name of what the
     model does, and `max_length` the number of tokens after which it cuts texts. `made_by` names the stages that made
     the teacher, and is empty for a student. `retrieves`: whether an embedder finds documents for queries.
+    `between`: what is put before the second text of a pair, because the tokenizer puts nothing there; empty without.
     Raises ValueError if all variants of the model failed.
     """
     role = "teacher" if made_by else "student"
@@ -89,7 +98,7 @@ def model_card(
         Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),
         _models(results),
         *(block for table in gain_tables(results) for block in section(table)),
-        *_usage(pipeline, max_length, retrieves),
+        *_usage(pipeline, max_length, retrieves, between),
     ]
     front = _front_matter(results, scored, task, pipeline)
     return _card(front, f"{scored.name}: {task}", results, parts, stages, [*_measured_how(results), only])
@@ -128,10 +137,11 @@ def plain_card(
     max_length: int = 128,
     *,
     retrieves: bool = False,
+    between: str = "",
 ) -> str:
     """README.md of a model for `task` that was made by `stage` of a run and was not evaluated. The others are as of
     `model_card`."""
-    front, usage = _classifier(origin, pipeline), _usage(pipeline, max_length, retrieves)
+    front, usage = _classifier(origin, pipeline), _usage(pipeline, max_length, retrieves, between)
     return _card(front, task, origin, usage, [stage], ["It was not evaluated."])
 
 
@@ -199,12 +209,19 @@ def front_matter(values: dict[str, Any]) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf"))
 
 
-def _usage(pipeline: str, max_length: int, retrieves: bool) -> list[Block]:
-    """Code that uses the model with its library, where that is not transformers alone."""
-    if pipeline not in LIBRARIES:
+def _usage(pipeline: str, max_length: int, retrieves: bool, between: str) -> list[Block]:
+    """Code that uses the model with its library, where that is not transformers alone, and code that makes the inputs
+    of a pair, where the tokenizer alone makes others."""
+    if pipeline not in LIBRARIES and not between:
         return []
-    code = _RETRIEVER if retrieves else LIBRARIES[pipeline][2]
-    return [Heading("Usage"), Code(code.format(max_length=max_length))]
+    code = _RETRIEVER if retrieves else LIBRARIES[pipeline][2] if pipeline in LIBRARIES else _PAIR
+    shown = json.dumps(between, ensure_ascii=False)
+    said = (
+        f"Its tokenizer puts nothing between the texts of a pair, so the model was trained with {shown} before each "
+        "second text. distill.load adds it; other programs must do so:"
+    )
+    code = code.format(max_length=max_length, between=f"{shown} + " if between else "")
+    return [Heading("Usage"), *([Paragraph(said)] if between else []), Code(code)]
 
 
 def _how_it_was_made(results: Origin, stages: Sequence[str]) -> list[Block]:

@@ -6,12 +6,14 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace as replaced
 
 from distill.config import NO_TEACHER, Evaluate, Export, Limit
 from distill.config.plan import OF_TEACHER, SHARED_HEADS, Step, compared
 from distill.config.schemes import SCHEMES, file_of
+from distill.data.encode import separator_of
 from distill.data.tasks import TaskData
 from distill.deploy.export import record, tokenizer
 from distill.deploy.export.artifacts import (
@@ -247,12 +249,16 @@ def _export_float(
 
 def _card(inputs: ExportInputs, settings: Export, longest: int, task: str) -> str:
     """README.md of a task's folder."""
-    kind, measured = inputs.tasks[task].task.kind, inputs.measured
-    retrieves = kind.separate and kind.grouped
+    of_task, measured = inputs.tasks[task].task, inputs.measured
+    kind = of_task.kind
+    pairs = not kind.separate and (of_task.in_pairs or bool(kind.layout.several))
+    use: dict[str, Any] = {
+        "retrieves": kind.separate and kind.grouped,
+        "between": separator_of(inputs.models.tokenizer) if pairs else "",
+    }
     if measured is None:
-        return plain_card(inputs.origin, settings.start, task, kind.pipeline, longest, retrieves=retrieves)
-    target = inputs.target or None
-    return model_card(measured, target, task, kind.pipeline, longest, inputs.made_by, retrieves=retrieves)
+        return plain_card(inputs.origin, settings.start, task, kind.pipeline, longest, **use)
+    return model_card(measured, inputs.target or None, task, kind.pipeline, longest, inputs.made_by, **use)
 
 
 def _texts(data: TaskData, count: int) -> list[list[str]]:
