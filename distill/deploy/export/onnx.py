@@ -18,7 +18,7 @@ from distill.models.families import auto_class, family_of, input_names, max_leng
 from distill.models.families.head import architecture_of, names_of_class
 from distill.models.families.model import ENDED
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, VECTORS
-from distill.models.teacher.load import load_tokenizer, read_config
+from distill.models.teacher.load import load_tokenizer, pad_as_tokenizer, read_config
 from distill.models.teacher.whole import load_whole
 from distill.models.token_types import typed
 from distill.runtime.storage import atomic
@@ -88,6 +88,7 @@ def export_onnx(folder: Path, path: Path) -> None:
     import torch
 
     model = _by_last_end(squeezed(loaded(folder, torch.float32)))
+    pad_as_tokenizer(model, folder)
     example = _example((2, 16), model.config, padded=True)
     if "token_type_ids" in example and not _has_types(folder):
         del example["token_type_ids"]  # all of them are 0, and a user of its tokenizer has none

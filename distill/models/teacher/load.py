@@ -231,6 +231,15 @@ def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> 
         )
 
 
+def pad_as_tokenizer(model: Any, folder: str | Path) -> None:
+    """Let a decoder find the last token of a text by the token with which the tokenizer in its folder, if there is one,
+    pads texts."""
+    if families.family_of(model).layer is not None or not any((Path(folder) / n).is_file() for n in TOKENIZER_FILES):
+        return
+    if (pad_id := load_tokenizer(folder).pad_token_id) is not None:
+        model.config.pad_token_id = pad_id
+
+
 def _load(auto: Any, path: str | Path, claimed: bool, **settings: Any) -> tuple[Any, set[str]]:
     """Model of a folder, and the names of its parameters that are new, as from `load_whole`."""
     if getattr(read_config(path), "legacy", None) is False:

@@ -174,3 +174,16 @@ def test_a_file_that_reads_end_tokens_is_right_for_texts_and_pairs_in_one_batch(
     found = run({name: values.numpy() for name, values in batch.items()})
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-4)
     assert onnx_parity(folder, tmp_path / "model.onnx") < 1e-4
+
+
+def test_a_graph_finds_the_last_token_by_that_with_which_the_tokenizer_pads(traced: list[Any], tmp_path: Path) -> None:
+    """A decoder's config may name another one. The batches that a user makes have the tokenizer's."""
+    folder = tiny.save(tmp_path / "m", "qwen3", "SequenceClassification", std=0.4, num_labels=3)
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"pad_token_id": 0}))
+    expected, batch = alone(folder)
+    assert batch["input_ids"][0, -1] == tiny.PADDING
+    export_onnx(folder, tmp_path / "model.onnx")
+    with torch.no_grad():
+        found = traced[0](**batch).logits
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
