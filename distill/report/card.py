@@ -41,6 +41,8 @@ embedder = SentenceTransformer("FOLDER_OF_THIS_FILE")
 queries = embedder.encode_query(["A question?"])
 documents = embedder.encode_document(["A first document.", "A second document."])"""
 
+_NEEDS_5 = "It needs transformers 5. Version 4 has no settings for its layers or positions, and ends with an error."
+
 _PAIR = """from transformers import AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("FOLDER_OF_THIS_FILE")
@@ -70,6 +72,7 @@ def model_card(
     *,
     retrieves: bool = False,
     between: str = "",
+    needs_5: bool = False,
 ) -> str:
     """README.md of the student for `target` (None for a run without targets), or of the teacher, fine-tuned on `task`.
 
@@ -77,6 +80,7 @@ def model_card(
     model does, and `max_length` the number of tokens after which it cuts texts. `made_by` names the stages that made
     the teacher, and is empty for a student. `retrieves`: whether an embedder finds documents for queries.
     `between`: what is put before the second text of a pair, because the tokenizer puts nothing there; empty without.
+    `needs_5`: whether version 4 of transformers cannot read the model.
     Raises ValueError if all variants of the model failed.
     """
     role = "teacher" if made_by else "student"
@@ -98,7 +102,7 @@ def model_card(
         Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),
         _models(results),
         *(block for table in gain_tables(results) for block in section(table)),
-        *_usage(pipeline, max_length, retrieves, between),
+        *_usage(pipeline, max_length, retrieves, between, needs_5),
     ]
     front = _front_matter(results, scored, task, pipeline)
     return _card(front, f"{scored.name}: {task}", results, parts, stages, [*_measured_how(results), only])
@@ -138,15 +142,17 @@ def plain_card(
     *,
     retrieves: bool = False,
     between: str = "",
+    needs_5: bool = False,
 ) -> str:
     """README.md of a model for `task` that was made by `stage` of a run and was not evaluated. The others are as of
     `model_card`."""
-    front, usage = _classifier(origin, pipeline), _usage(pipeline, max_length, retrieves, between)
+    front, usage = _classifier(origin, pipeline), _usage(pipeline, max_length, retrieves, between, needs_5)
     return _card(front, task, origin, usage, [stage], ["It was not evaluated."])
 
 
-def embedder_card(origin: Origin, stage: str, measured: Similarity) -> str:
-    """README.md of a sentence embedder that `stage` of a run trained; `origin` describes the run."""
+def embedder_card(origin: Origin, stage: str, measured: Similarity, *, needs_5: bool = False) -> str:
+    """README.md of a sentence embedder that `stage` of a run trained; `origin` describes the run. `needs_5` is as of
+    `model_card`."""
     pairs = measured.spearman.items()
     rows = [(f"Spearman on {task}, in percent", *map("{:.1f}".format, both)) for task, both in pairs]
     if measured.cosine is not None:
@@ -154,6 +160,7 @@ def embedder_card(origin: Origin, stage: str, measured: Similarity) -> str:
         rows.append((name, "1", f"{measured.cosine:.3f}"))
     parts: list[Block] = [
         Paragraph(f"Its unit-length embeddings approximate the direction of those of {origin.teacher_name}."),
+        *([Paragraph(_NEEDS_5)] if needs_5 else []),
         Code(_EMBEDDER),
         *section(Table("Evaluation", ("Measure", "Teacher", "Student"), rows)),
     ]
@@ -209,19 +216,22 @@ def front_matter(values: dict[str, Any]) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf"))
 
 
-def _usage(pipeline: str, max_length: int, retrieves: bool, between: str) -> list[Block]:
-    """Code that uses the model with its library, where that is not transformers alone, and code that makes the inputs
-    of a pair, where the tokenizer alone makes others."""
-    if pipeline not in LIBRARIES and not between:
-        return []
-    code = _RETRIEVER if retrieves else LIBRARIES[pipeline][2] if pipeline in LIBRARIES else _PAIR
+def _usage(pipeline: str, max_length: int, retrieves: bool, between: str, needs_5: bool) -> list[Block]:
+    """What a user must know: the version of transformers, and code for the model's library, where that is not
+    transformers alone, or for pairs of which the tokenizer alone makes other inputs."""
+    parts: list[Block] = [Paragraph(_NEEDS_5)] if needs_5 else []
     shown = json.dumps(between, ensure_ascii=False)
-    said = (
-        f"Its tokenizer puts nothing between the texts of a pair, so the model was trained with {shown} before each "
-        "second text. distill.load adds it; other programs must do so:"
-    )
-    code = code.format(max_length=max_length, between=f"{shown} + " if between else "")
-    return [Heading("Usage"), *([Paragraph(said)] if between else []), Code(code)]
+    if between:
+        parts.append(
+            Paragraph(
+                f"Its tokenizer puts nothing between the texts of a pair, so the model was trained with {shown} before "
+                "each second text. distill.load adds it; other programs must do so:"
+            )
+        )
+    if pipeline in LIBRARIES or between:
+        code = _RETRIEVER if retrieves else LIBRARIES[pipeline][2] if pipeline in LIBRARIES else _PAIR
+        parts.append(Code(code.format(max_length=max_length, between=f"{shown} + " if between else "")))
+    return [Heading("Usage"), *parts] if parts else []
 
 
 def _how_it_was_made(results: Origin, stages: Sequence[str]) -> list[Block]:

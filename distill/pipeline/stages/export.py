@@ -34,7 +34,7 @@ from distill.deploy.export.proof import logits_of
 from distill.deploy.export.static import add_static
 from distill.evaluation.results import Origin, Results
 from distill.inference import variants
-from distill.models.families import vectors
+from distill.models.families import earlier, vectors
 from distill.pipeline import artefacts
 from distill.pipeline.collect import results
 from distill.pipeline.context import Context
@@ -255,6 +255,7 @@ def _card(inputs: ExportInputs, settings: Export, longest: int, task: str) -> st
     use: dict[str, Any] = {
         "retrieves": kind.separate and kind.grouped,
         "between": separator_of(inputs.models.tokenizer) if pairs else "",
+        "needs_5": earlier.needs_5(inputs.models.folder(task)),
     }
     if measured is None:
         return plain_card(inputs.origin, settings.start, task, kind.pipeline, longest, **use)

@@ -363,6 +363,12 @@ def test_the_card_has_what_is_put_between_the_texts_of_a_pair(pipeline: str, cal
     assert "max_length=96" in code
 
 
+def test_the_card_of_a_model_that_version_4_cannot_read_says_so(results: Results) -> None:
+    cards = [model_card(decoded(results), None, "rte", needs_5=flag) for flag in (False, True)]
+    assert ["It needs transformers 5. Version 4" in card for card in cards] == [False, True]
+    assert ["## Usage" in card for card in cards] == [False, True]
+
+
 def test_write(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)
