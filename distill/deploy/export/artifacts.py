@@ -103,10 +103,11 @@ def configure(folder: Path, task: Task, teachers: Sequence[Path], longest: int) 
         vectors.finish(folder, longest, vectors.with_prompts(student, given, task.prompts, task.kind.grouped))
     elif task.kind.pipeline == cross_encoder.PIPELINE:
         cross_encoder.configure(folder, cross_encoder.activation(teachers))
-        cross_encoder.limit_length(folder, longest)
     elif task.kind.name == "regression" and sentence.of_cross_encoder(folder):
         # The teacher's config states it, and the student has this config.
         cross_encoder.configure(folder, cross_encoder.IDENTITY)
+    if not task.kind.separate and sentence.of_cross_encoder(folder):
+        cross_encoder.limit_length(folder, longest)
 
 
 def verified(
