@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import runpy
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForSequenceClassification
 
+from distill.config.schemes import SCHEMES
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
-from distill.deploy.export import artifacts
+from distill.deploy.export import artifacts, record
 from distill.deploy.export.cross_encoder import SIGMOID, activation, configure
 from distill.deploy.export.huggingface import export_folder
 from distill.deploy.export.proof import plain_logits
-from distill.models import families
+from distill.models import families, teacher
 from distill.models.families.head import stored_head
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
@@ -118,3 +121,13 @@ def test_a_pair_is_cut_at_the_length_of_the_training(kind: str, tmp_path: Path) 
     cut, whole = (plain_logits(folder, PAIRS, longest) for longest in (8, 64))
     assert np.abs(cut - whole).max() > 0.05
     np.testing.assert_allclose(elsewhere(folder).predict(PAIRS).reshape(cut.shape), cut, atol=1e-5)
+
+
+def test_a_quantized_form_of_several_outputs_has_the_default_of_several(tmp_path: Path) -> None:
+    """An activation of another package is not loaded, and sentence-transformers then changes several outputs in no
+    way."""
+    given = reranker(tmp_path / "given", num_labels=3, sentence_transformers={"activation_fn": "own.Code"})
+    folder = Path(shutil.copytree(given, tmp_path / "copy"))
+    model = AutoModelForSequenceClassification.from_pretrained(given)
+    record.write_quantized(folder, "copy", model, teacher.load_tokenizer(given), SCHEMES["onnxruntime"], given)
+    np.testing.assert_allclose(elsewhere(folder).predict(PAIRS), elsewhere(given).predict(PAIRS), atol=1e-6)
