@@ -212,6 +212,28 @@ def test_a_folder_that_is_not_its_model_is_refused_by_every_loader(
     assert any(expected in message for message in messages), messages
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            without("word_embeddings"),
+            r"got no bert\.embeddings\.word_embeddings\.weight; must have every tensor of Bert",
+        ),
+        (dict, r"got bert\.embeddings\.word_embeddings\.weight of shape \[\d+, 16\]; must be \[1000000000, 16\], as "),
+    ],
+)
+def test_embeddings_of_a_size_that_is_only_stated_take_no_memory(
+    change: Any, message: str, whole: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers fills what is missing, or has another shape, before it says so."""
+    folder = changed(whole(), tmp_path / "model", change)
+    settings(folder, vocab_size=10**9)
+    refused = classmethod(lambda *_, **__: pytest.fail("it takes memory"))
+    monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_pretrained", refused)
+    with pytest.raises(DataError, match=message):
+        teacher.load_classifier(folder, 3)
+
+
 KEPT: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "positions": (
         HEADS[0], added(bert__embeddings__position_ids=torch.arange(32)[None]), "bert.embeddings.position_ids",
