@@ -46,6 +46,7 @@ from distill.inference.timing import TASK_BATCH
 from distill.models import families
 from distill.models.compatible import misfit
 from distill.models.copied import with_copied_layers
+from distill.models.families import earlier
 from distill.models.student import from_teacher
 from distill.models.student.shape import is_count, numbers_of
 from distill.models.teacher.load import load_tokenizer
@@ -256,6 +257,7 @@ def quantize(
             export_onnx(folder, source := Path(temporary) / ONNX)
             onnx_parity(folder, source)
         MAKE[scheme](source, folder / chosen.file, [*floats_of(own, scheme), *keep], rows)
+        earlier.complete(folder)
         if tokenizer is not None:
             given = Path(model) if isinstance(model, str | Path) else None
             quantized_folder.write_record(folder, Path(out).name, own, tokenizer, chosen, given)

@@ -89,8 +89,8 @@ def _loaded(folder: Path | str, scheme: str, device: str) -> Any:
     """The model of a folder on its device, in eval mode. DataError as from `load_whole`."""
     import torch
 
-    from distill.models.families import auto_class, family_of
-    from distill.models.teacher.load import TOKENIZER_FILES, load_tokenizer, read_config
+    from distill.models.families import auto_class
+    from distill.models.teacher.load import pad_as_tokenizer, read_config
     from distill.models.teacher.whole import load_whole
     from distill.runtime.precision import HALVES
 
@@ -102,9 +102,7 @@ def _loaded(folder: Path | str, scheme: str, device: str) -> Any:
         dtype=HALVES.get(scheme, torch.float32),
         device_map={"": device} if quantized else None,
     )
-    if family_of(config).layer is None and any((Path(folder) / name).is_file() for name in TOKENIZER_FILES):
-        # A decoder finds the last token of a text by the token with which its tokenizer pads.
-        model.config.pad_token_id = load_tokenizer(folder).pad_token_id
+    pad_as_tokenizer(model, folder)
     return model if quantized else model.to(device)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from distill.models import families
+from distill.models.families import earlier
 from distill.models.token_types import typed
 from distill.runtime.storage import atomic, run_folder, structs
 from distill.runtime.storage.structs import Stored
@@ -65,6 +66,7 @@ def write_model(
         if headless:
             encoder, file = type(families.encoder(model)).__name__, temporary / "config.json"
             atomic.write_json(file, atomic.read_json(file) | {"architectures": [encoder]})
+        earlier.complete(temporary)
         tokenizer.save_pretrained(temporary)
         yield temporary
         if manifest is not None:

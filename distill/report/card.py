@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -28,8 +29,8 @@ LIMITS = ("The terms of use of the teacher and of the data apply to it as well."
 _CROSS_ENCODER = """from sentence_transformers import CrossEncoder
 
 reranker = CrossEncoder("FOLDER_OF_THIS_FILE", max_length={max_length})
-scores = reranker.predict([("a query", "a document"), ("a query", "another document")])
-ranked = reranker.rank("a query", ["a document", "another document"])"""
+scores = reranker.predict([("a query", {between}"a document"), ("a query", {between}"another document")])
+ranked = reranker.rank("a query", [{between}"a document", {between}"another document"])"""
 
 _EMBEDDER = """from sentence_transformers import SentenceTransformer
 
@@ -41,6 +42,14 @@ _RETRIEVER = """from sentence_transformers import SentenceTransformer
 embedder = SentenceTransformer("FOLDER_OF_THIS_FILE")
 queries = embedder.encode_query(["A question?"])
 documents = embedder.encode_document(["A first document.", "A second document."])"""
+
+_NEEDS_5 = "It needs transformers 5. Version 4 has no settings for its layers or positions, and ends with an error."
+
+_PAIR = """from transformers import AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER_OF_THIS_FILE")
+pair = "a first text", {between}"a second text"
+batch = tokenizer(*pair, truncation=True, max_length={max_length}, return_tensors="pt")"""
 
 _LINK = re.compile(r"(https?://[^\s<>\"'`\\]+|(?!//)[\w./-]+)", re.ASCII | re.IGNORECASE)
 """A web page, or a file of the repository. The hub makes a link of it."""
@@ -67,12 +76,16 @@ def model_card(
     made_by: Sequence[str] = (),
     *,
     retrieves: bool = False,
+    between: str = "",
+    needs_5: bool = False,
 ) -> str:
     """README.md of the student for `target` (None for a run without targets), or of the teacher, fine-tuned on `task`.
 
     The front matter has the scores of the model's first scored variant. `pipeline` is the hub's name of what the
     model does, and `max_length` the number of tokens after which it cuts texts. `made_by` names the stages that made
     the teacher, and is empty for a student. `retrieves`: whether an embedder finds documents for queries.
+    `between`: what is put before the second text of a pair, because the tokenizer puts nothing there; empty without.
+    `needs_5`: whether version 4 of transformers cannot read the model.
     Raises ValueError if all variants of the model failed.
     """
     role = "teacher" if made_by else "student"
@@ -93,7 +106,7 @@ def model_card(
         *_result(results, role),
         _models(results),
         *(block for table in ([] if made_by else gain_tables(results)) for block in section(table)),
-        *_usage(pipeline, max_length, retrieves),
+        *_usage(pipeline, max_length, retrieves, between, needs_5),
     ]
     front = _front_matter(results, scored, task, pipeline)
     return _card(front, f"{_name(results, scored)}: {task}", results, parts, stages, [*_measured_how(results), only])
@@ -150,15 +163,18 @@ def plain_card(
     max_length: int = 128,
     *,
     retrieves: bool = False,
+    between: str = "",
+    needs_5: bool = False,
 ) -> str:
     """README.md of a model for `task` that was made by `stage` of a run and was not evaluated. The others are as of
     `model_card`."""
-    front, usage = _classifier(origin, pipeline), _usage(pipeline, max_length, retrieves)
+    front, usage = _classifier(origin, pipeline), _usage(pipeline, max_length, retrieves, between, needs_5)
     return _card(front, task, origin, usage, [stage], ["It was not evaluated."])
 
 
-def embedder_card(origin: Origin, stage: str, measured: Similarity) -> str:
-    """README.md of a sentence embedder that `stage` of a run trained; `origin` describes the run."""
+def embedder_card(origin: Origin, stage: str, measured: Similarity, *, needs_5: bool = False) -> str:
+    """README.md of a sentence embedder that `stage` of a run trained; `origin` describes the run. `needs_5` is as of
+    `model_card`."""
     pairs = measured.spearman.items()
     rows = [(f"Spearman on {task}, in percent", *map("{:.1f}".format, both)) for task, both in pairs]
     if measured.cosine is not None:
@@ -166,6 +182,7 @@ def embedder_card(origin: Origin, stage: str, measured: Similarity) -> str:
         rows.append((name, "1", f"{measured.cosine:.3f}"))
     parts: list[Block] = [
         Paragraph(f"Its unit-length embeddings approximate the direction of those of {origin.teacher_name}."),
+        *([Paragraph(_NEEDS_5)] if needs_5 else []),
         Code(_EMBEDDER),
         *section(Table("Evaluation", ("Measure", "Teacher", "Student"), rows)),
     ]
@@ -226,12 +243,22 @@ def front_matter(values: dict[str, Any]) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf"))
 
 
-def _usage(pipeline: str, max_length: int, retrieves: bool) -> list[Block]:
-    """Code that uses the model with its library, where that is not transformers alone."""
-    if pipeline not in LIBRARIES:
-        return []
-    code = _RETRIEVER if retrieves else LIBRARIES[pipeline][2]
-    return [Heading("Usage"), Code(code.format(max_length=max_length))]
+def _usage(pipeline: str, max_length: int, retrieves: bool, between: str, needs_5: bool) -> list[Block]:
+    """What a user must know: the version of transformers, and code for the model's library, where that is not
+    transformers alone, or for pairs of which the tokenizer alone makes other inputs."""
+    parts: list[Block] = [Paragraph(_NEEDS_5)] if needs_5 else []
+    shown = json.dumps(between, ensure_ascii=False)
+    if between:
+        parts.append(
+            Paragraph(
+                f"Its tokenizer puts nothing between the texts of a pair, so the model was trained with {shown} before "
+                "each second text. distill.load adds it; other programs must do so:"
+            )
+        )
+    if pipeline in LIBRARIES or between:
+        code = _RETRIEVER if retrieves else LIBRARIES[pipeline][2] if pipeline in LIBRARIES else _PAIR
+        parts.append(Code(code.format(max_length=max_length, between=f"{shown} + " if between else "")))
+    return [Heading("Usage"), *parts] if parts else []
 
 
 def _how_it_was_made(results: Origin, stages: Sequence[str]) -> list[Block]:

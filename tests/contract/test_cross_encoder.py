@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import runpy
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForSequenceClassification
 
+from distill.config.schemes import SCHEMES
+from distill.data.task import Task
+from distill.data.task_types import TASK_TYPES
+from distill.deploy.export import artifacts, record
 from distill.deploy.export.cross_encoder import SIGMOID, activation, configure
 from distill.deploy.export.huggingface import export_folder
 from distill.deploy.export.proof import plain_logits
-from distill.models import families
+from distill.models import families, teacher
 from distill.models.families.head import stored_head
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
@@ -25,7 +31,7 @@ FUNCTIONS = {"Sigmoid": torch.nn.Sigmoid(), "Identity": torch.nn.Identity(), "Ta
 def reranker(folder: Path, name: str = "bert", **settings: Any) -> Path:
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.3}
     sizes |= {"length": 64, "num_labels": 1}
-    saved: Path = TINY["save"](folder, name, "SequenceClassification", **sizes, **settings)
+    saved: Path = TINY["save"](folder, name, "SequenceClassification", **{**sizes, **settings})
     return saved
 
 
@@ -102,3 +108,26 @@ def test_an_old_setting_is_replaced(tmp_path: Path) -> None:
     configure(folder, IDENTITY)
     assert "sbert_ce_default_activation_function" not in json.loads((folder / "config.json").read_text())
     check(folder, folder, torch.nn.Identity())
+
+
+@pytest.mark.parametrize("kind", ["reranking", "regression", "classification"])
+def test_a_pair_is_cut_at_the_length_of_the_training(kind: str, tmp_path: Path) -> None:
+    """Where a cross-encoder reads it: else it would read whole pairs, and give other scores than the ones measured."""
+    labels = ("a", "b", "c") if kind == "classification" else ()
+    mark = {"activation_fn": IDENTITY, "version": "5.0.0"}
+    folder = reranker(tmp_path / "model", num_labels=len(labels) or 1, sentence_transformers=mark)
+    task = Task("pairs", TASK_TYPES[kind], ("query", "document"), labels, ())
+    artifacts.configure(folder, task, [folder], 8)
+    cut, whole = (plain_logits(folder, PAIRS, longest) for longest in (8, 64))
+    assert np.abs(cut - whole).max() > 0.05
+    np.testing.assert_allclose(elsewhere(folder).predict(PAIRS).reshape(cut.shape), cut, atol=1e-5)
+
+
+def test_a_quantized_form_of_several_outputs_has_the_default_of_several(tmp_path: Path) -> None:
+    """An activation of another package is not loaded, and sentence-transformers then changes several outputs in no
+    way."""
+    given = reranker(tmp_path / "given", num_labels=3, sentence_transformers={"activation_fn": "own.Code"})
+    folder = Path(shutil.copytree(given, tmp_path / "copy"))
+    model = AutoModelForSequenceClassification.from_pretrained(given)
+    record.write_quantized(folder, "copy", model, teacher.load_tokenizer(given), SCHEMES["onnxruntime"], given)
+    np.testing.assert_allclose(elsewhere(folder).predict(PAIRS), elsewhere(given).predict(PAIRS), atol=1e-6)

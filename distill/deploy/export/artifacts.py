@@ -19,7 +19,7 @@ from distill.deploy.export import cross_encoder, onnx, recheck, record
 from distill.deploy.export.proof import Artifact, difference, fresh, logits_of
 from distill.evaluation.metrics import METRICS
 from distill.inference.timing import last_special
-from distill.models.families import sentence, vectors
+from distill.models.families import earlier, sentence, vectors
 from distill.runtime.storage.structs import Stored
 
 FLOAT = "torch float"
@@ -95,16 +95,19 @@ def exported(task: str, file: File, tokenizer: Path, out: Path, tokenizer_out: P
 
 def configure(folder: Path, task: Task, teachers: Sequence[Path], longest: int) -> None:
     """Write what the libraries that load an exported float model have to know besides its config: of an embedder its
-    prompts, of a reranker or a cross-encoder the activation of its teachers, and of both their length."""
+    prompts, of a reranker or a cross-encoder the activation of its teachers, and of both their length; and the settings
+    of version 4 of transformers in each config."""
+    earlier.complete(folder)
     if task.kind.separate:
         student, given = vectors.read(folder) or vectors.Vectors(), vectors.read(teachers[0]) or vectors.Vectors()
         vectors.finish(folder, longest, vectors.with_prompts(student, given, task.prompts, task.kind.grouped))
     elif task.kind.pipeline == cross_encoder.PIPELINE:
         cross_encoder.configure(folder, cross_encoder.activation(teachers))
-        cross_encoder.limit_length(folder, longest)
     elif task.kind.name == "regression" and sentence.of_cross_encoder(folder):
         # The teacher's config states it, and the student has this config.
         cross_encoder.configure(folder, cross_encoder.IDENTITY)
+    if not task.kind.separate and sentence.of_cross_encoder(folder):
+        cross_encoder.limit_length(folder, longest)
 
 
 def verified(

@@ -39,15 +39,17 @@ PLAIN: dict[str, Function] = {SIGMOID: _sigmoid, IDENTITY: _unchanged}
 """Activation -> its function without torch."""
 
 
-def activation(folders: Sequence[Path]) -> str:
-    """The class of torch that turns the logits of a reranker into scores.
+def activation(folders: Sequence[Path], outputs: int = 1) -> str:
+    """The class of torch that turns the logits of a cross-encoder into scores.
 
-    The first of these model folders whose files set a class decides, else it is `SIGMOID`.
+    The first of these model folders whose files set a class decides, else it is `SIGMOID`, or `IDENTITY` for several
+    outputs.
 
     Classes of other packages are left out, as sentence-transformers does, because loading them would run their code.
     """
     names = (name for folder in folders for name in _settings(folder))
-    return next((name for name in names if isinstance(name, str) and name.startswith("torch.nn.")), SIGMOID)
+    default = SIGMOID if outputs == 1 else IDENTITY
+    return next((name for name in names if isinstance(name, str) and name.startswith("torch.nn.")), default)
 
 
 def function(folder: Path) -> Function:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from distill.deploy.export.huggingface import model_files
 from distill.models import families
+from distill.models.families import earlier
 from distill.models.families.embedding import encoder_arguments, pooled
 from distill.models.families.vectors import DENSE_FOLDER, Vectors, finish, write
 from distill.models.teacher import load_mlm
@@ -70,6 +71,7 @@ def export_embedder(embedder: Embedder, out: Path, card: str) -> None:
     modules = Vectors(embedder.pooling, width, lower=embedder.given.lower)
     with writing(out) as temporary:
         encoder.save_pretrained(temporary)
+        earlier.complete(temporary)
         for path in model_files(source):
             if path.suffix != ".safetensors" and path.name != "config.json":
                 shutil.copy2(path, temporary)

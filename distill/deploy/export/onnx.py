@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from distill.compression.pruning.ragged import squeezed
 from distill.deploy.export import graphs
 from distill.errors import UserError
 from distill.inference.runners import LOGITS, Batch, Run, onnx_runner, torch_runner
-from distill.models.families import auto_class, input_names, max_length
+from distill.models.families import auto_class, family_of, input_names, max_length
 from distill.models.families.head import architecture_of, names_of_class
+from distill.models.families.model import ENDED
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, VECTORS
-from distill.models.teacher.load import load_tokenizer, read_config
+from distill.models.teacher.load import load_tokenizer, pad_as_tokenizer, read_config
 from distill.models.teacher.whole import load_whole
 from distill.models.token_types import typed
 from distill.runtime.storage import atomic
@@ -33,12 +35,16 @@ OUTPUTS = {ANSWERS: ["start_logits", "end_logits"], VECTORS: ["sentence_embeddin
 
 
 def _example(shape: tuple[int, int], config: Any, padded: bool, seed: int = 0) -> Batch:
-    """Random tokens; if `padded`, every row but the first ends in padding, each of another length."""
+    """Random tokens; if `padded`, every row but the first ends in padding, each of another length. A row has one end
+    token, its last, where heads read it."""
     rows, length = shape
     ids = np.random.default_rng(seed).integers(min(5, config.vocab_size - 1), config.vocab_size, shape)
     mask = np.ones(shape, np.int64)
     if padded:
         mask = (np.arange(length) < np.maximum(1, length - 3 * np.arange(rows))[:, None]).astype(np.int64)
+    if family_of(config).name in ENDED:
+        ids[ids == config.eos_token_id] = int(config.eos_token_id == 0)
+        ids[np.arange(rows), mask.sum(1) - 1] = config.eos_token_id
     batch = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros(shape, np.int64)}
     return {name: batch[name] for name in input_names(config)}
 
@@ -81,7 +87,8 @@ def export_onnx(folder: Path, path: Path) -> None:
 
     import torch
 
-    model = squeezed(loaded(folder, torch.float32))
+    model = _by_last_end(squeezed(loaded(folder, torch.float32)))
+    pad_as_tokenizer(model, folder)
     example = _example((2, 16), model.config, padded=True)
     if "token_type_ids" in example and not _has_types(folder):
         del example["token_type_ids"]  # all of them are 0, and a user of its tokenizer has none
@@ -93,6 +100,24 @@ def export_onnx(folder: Path, path: Path) -> None:
         tensors = {key: value[:, None].repeat(1, 3, 1) for key, value in tensors.items()}
     sizes = dict.fromkeys(range(rank), torch.export.Dim.DYNAMIC)
     _write(model, tensors, OUTPUTS.get(architecture, ["logits"]), dict.fromkeys(tensors, sizes), path)
+
+
+def _by_last_end(model: Any) -> Any:
+    """The model; where its head reads the last end token of a row, with a forward pass that finds it row by row.
+
+    The head of transformers divides the end tokens of a batch evenly among the rows. Its check that all rows have as
+    many is in no graph, which would give a row the state of another one.
+    """
+    from distill.models.families.embedding import pooled
+
+    def forward(self: Any, input_ids: Any, attention_mask: Any) -> Any:
+        hidden = self.model(input_ids, attention_mask=attention_mask, use_cache=False)[0]
+        ended = (input_ids == self.config.eos_token_id).long()
+        return (self.classification_head(pooled(hidden, ended, "lasttoken")),)
+
+    if family_of(model).name in ENDED and family_of(model).onnx:
+        model.forward = MethodType(forward, model)
+    return model
 
 
 def _has_types(folder: Path) -> bool:
@@ -208,6 +233,8 @@ def _parity(torch_run: Run, folder: Path, path: Path) -> float:
     for seed, (rows, length) in enumerate(SHAPES):
         for padded in (False, True):
             batch = _example((rows, min(length, max_length(config))), config, padded, seed)
+            if family_of(config).name in ENDED:
+                batch["input_ids"][1::2, 0] = config.eos_token_id  # texts and pairs have other numbers of end tokens
             different = np.abs(torch_run(batch) - onnx_run(batch))
             if different.ndim == 3:  # outputs at padding are arbitrary
                 different = different[batch["attention_mask"] == 1]

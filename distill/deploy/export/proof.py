@@ -146,7 +146,8 @@ def prove_same(model: Any, folder: Path, texts: list[list[str]], max_length: int
     # A training on a GPU leaves TF32 switched on, which rounds more than the difference may be.
     with torch.no_grad(), arithmetic("highest", torch.get_num_threads()):
         for text in texts:
-            batch = tokenizer(*text, truncation=True, max_length=max_length, return_tensors="pt").to(model.device)
+            parts = reload.parted(tokenizer, text)
+            batch = tokenizer(*parts, truncation=True, max_length=max_length, return_tensors="pt").to(model.device)
             rows.append(families.logits(model, dict(batch))[0].float().cpu().numpy().ravel())
     largest = float(np.abs(np.concatenate(rows) - plain_logits(folder, texts, max_length).ravel()).max())
     # NaN must fail too.

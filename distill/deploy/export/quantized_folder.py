@@ -46,7 +46,7 @@ def write_record(
     if given is not None and architecture == VECTORS:
         vectors.finish(folder, longest, vectors.read(given) or vectors.Vectors())
     if given is not None and of_cross_encoder(given):
-        cross_encoder.configure(folder, cross_encoder.activation([given]))
+        cross_encoder.configure(folder, cross_encoder.activation([given], model.config.num_labels))
     task = task_of_model(name, model.config, architecture, ("text",) if architecture == TOKENS else ())
     if task.kind.name == "regression" and of_cross_encoder(folder):
         task = replace(task, kind=TASK_TYPES["reranking"], columns=columns_of_cross_encoder(folder))

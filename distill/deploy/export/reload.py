@@ -28,6 +28,9 @@ choice takes [B, choices, L]: each text is the only choice. It runs on one threa
 MANY = 32
 """Number of rows of a large batch."""
 
+SEPARATOR = "distill_pair_separator"
+"""Setting of a tokenizer that puts no token between the texts of a pair: what was put before the second in training."""
+
 
 def runner(backend: str, path: str) -> Run:
     """What runs the file or folder `path`, loaded by the function of `backend`: a name in `RUNNERS`, or
@@ -170,6 +173,12 @@ RUNNERS: dict[str, Callable[[str], Run]] = {
 ONNX Runtime."""
 
 
+def parted(tokenizer: Any, texts: list[str]) -> list[str]:
+    """The texts of a row as its model was trained on them."""
+    between = str(tokenizer.init_kwargs.get(SEPARATOR, ""))
+    return [*texts[:1], *(between + text for text in texts[1:])]
+
+
 def logits(
     backend: str, path: str, tokenizer: Any, texts: list[list[str]], max_length: int, extremes: bool
 ) -> list[list[float]]:
@@ -178,6 +187,7 @@ def logits(
     With `extremes` also of a single token, of a text of the maximum length, and of the first rows as one batch.
     """
     run, options = runner(backend, path), {"truncation": True, "max_length": max_length, "return_tensors": "np"}
+    texts = [parted(tokenizer, row) for row in texts]
     rows = [run(dict(tokenizer(*row, **options)))[0] for row in texts]
     if extremes:
         token = {name: value[:, :1] for name, value in tokenizer(texts[0][0], **options).items()}

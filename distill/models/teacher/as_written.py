@@ -16,6 +16,9 @@ from distill.models.teacher import tokenizer_settings
 from distill.models.token_types import typed
 
 FILE = "tokenizer.json"
+ENDS = ("add_bos_token", "add_eos_token")
+"""Settings of Gemma's tokenizers. Version 4 obeys them whatever the file says; version 5 neither reads nor writes them
+beside a file."""
 PROBES = (
     "",  # first: transformers takes a pair with an empty second text for a single text
     *("Hello w\u00f6rld, don't re-do it: 3.50 \u20ac!", " two  blanks\u00a0here ", "a\tb\nc \u200b \u2026"),
@@ -37,7 +40,10 @@ def as_written(path: str | Path, tokenizer: Any) -> Any:
     written = Tokenizer.from_file(str(file))
     written.no_truncation()
     written.no_padding()
-    _set(written, tokenizer_settings.read(Path(path) / tokenizer_settings.FILES[0]))
+    settings = tokenizer_settings.read(Path(path) / tokenizer_settings.FILES[0])
+    _set(written, settings)
+    if (around := _around(tokenizer, settings)) is not None:
+        written.post_processor = around
     if _same(written, tokenizer):
         return tokenizer
     names = list(dict.fromkeys([*tokenizer.model_input_names, "token_type_ids"]))
@@ -52,6 +58,8 @@ def as_written(path: str | Path, tokenizer: Any) -> Any:
     )
     own.backend_tokenizer.normalizer = written.normalizer
     own.backend_tokenizer.pre_tokenizer = written.pre_tokenizer
+    if around is not None:
+        own.backend_tokenizer.post_processor = around
     return own
 
 
@@ -85,3 +93,23 @@ def _set(written: Any, settings: dict[str, Any]) -> None:
         written.normalizer.handle_chinese_chars = settings.get("tokenize_chinese_chars", True)
     if isinstance(written.pre_tokenizer, pre_tokenizers.ByteLevel):
         written.pre_tokenizer.add_prefix_space = settings.get("add_prefix_space", False)
+
+
+def _around(tokenizer: Any, settings: dict[str, Any]) -> Any:
+    """What transformers 4 puts around texts by the settings of `ENDS`; None where they do not count."""
+    from tokenizers import processors
+
+    named = str(settings.get("tokenizer_class") or type(tokenizer).__name__).removesuffix("Fast")
+    if named != "GemmaTokenizer" or "backend" in settings or not settings.keys() & {*ENDS}:
+        return None
+    first = tokenizer.bos_token if settings.get(ENDS[0], True) else None
+    last = tokenizer.eos_token if settings.get(ENDS[1]) else None
+
+    def part(name: str, number: int) -> str:
+        return " ".join(f"{each}:{number}" for each in (first, name, last) if each)
+
+    return processors.TemplateProcessing(
+        single=part("$A", 0),
+        pair=f"{part('$A', 0)} {part('$B', 1)}",
+        special_tokens=[(token, tokenizer.convert_tokens_to_ids(token)) for token in (first, last) if token],
+    )

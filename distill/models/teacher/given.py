@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,11 @@ def notes(path: str | Path, unused: Collection[str]) -> Iterator[str]:
             f"{file}: one output and no problem_type; it is used as a number. If it is the log-odds of a yes, whose "
             "sigmoid is a probability, set problem_type to multi_label_classification there"
         )
+    if _numbered_otherwise(stated):
+        yield (
+            f"{file}: label2id has other numbers for the names in id2label, which are used, as by transformers. If the "
+            "model was trained with label2id, correct id2label"
+        )
     # Embedders have their own pooling, so that the pooler of the encoder and its position numbers are never used.
     if head is not None and head.architecture == VECTORS:
         unused = [name for name in unused if "pooler." not in name and not BUFFERS.search(name)]
@@ -142,3 +147,11 @@ def notes(path: str | Path, unused: Collection[str]) -> Iterator[str]:
         yield f"{path}: tensors that are not used: {shown}"
     if others := unread(path, weight_files(path)):
         yield f"{path}: files that are not read: {', '.join(others)}"
+
+
+def _numbered_otherwise(stated: Mapping[str, Any]) -> bool:
+    """Whether label2id gives a name in id2label another number. Others, such as transformers' defaults, say nothing."""
+    names, numbers = stated.get("id2label"), stated.get("label2id")
+    if not isinstance(names, Mapping) or not isinstance(numbers, Mapping):
+        return False
+    return any(str(numbers.get(str(name), number)) != str(number) for number, name in names.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from distill.models.teacher.whole import load_whole, without_more_outputs
 
 SENTENCE_PIECES = ("spm.model", "spiece.model", "sentencepiece.bpe.model")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCE_PIECES)
+_NO_TEXT, _MOST_OF_THEM = re.compile(r"\u2581|<.*>.*"), 200
+"""Tokens, besides the special ones, that a class of tokenizers has without a vocabulary, and the most tokens of one."""
 
 
 def load_tokenizer(path: str | Path) -> Any:
@@ -57,6 +60,7 @@ def load_tokenizer(path: str | Path) -> Any:
                 "with such a tokenizer"
             )
         tokenizer = as_written(path, with_stated_names(path, tokenizer))
+        _check_words(Path(path), tokenizer)
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
         for texts in (("a",), ("a", "a")):  # with a damaged file, only the use of a part may fail
@@ -67,6 +71,20 @@ def load_tokenizer(path: str | Path) -> Any:
             f"{path}: got model_max_length {longest!r}; must be a number of tokens; correct it in tokenizer_config.json"
         )
     return lower_cased(path, tokenizer)
+
+
+def _check_words(path: Path, tokenizer: Any) -> None:
+    """Raise DataError for a tokenizer without a token of text. transformers builds it without a word if its class reads
+    other files than the vocabulary that is there."""
+    backend, special = tokenizer.backend_tokenizer, {*tokenizer.all_special_tokens}
+    if backend.get_vocab_size(with_added_tokens=False) > _MOST_OF_THEM:
+        return
+    if all(token in special or _NO_TEXT.fullmatch(token) for token in backend.get_vocab(with_added_tokens=False)):
+        found = next(name for name in TOKENIZER_FILES if (path / name).is_file())
+        raise DataError(
+            f"{path}: got {found}, of which a {type(tokenizer).__name__} reads no token of text; must contain "
+            f"{TOKENIZER_FILES[0]}, or the files of this class; save the model's tokenizer into it with save_pretrained"
+        )
 
 
 def _check_converted(path: Path, error: Exception) -> None:
@@ -229,6 +247,15 @@ def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> 
             f"{key}: got a tokenizer that pads with token {tokenizer.pad_token_id} and a model that counts "
             f"positions from token {config.pad_token_id}; must be the same; use the tokenizer that belongs to the model"
         )
+
+
+def pad_as_tokenizer(model: Any, folder: str | Path) -> None:
+    """Let a decoder find the last token of a text by the token with which the tokenizer in its folder, if there is one,
+    pads texts."""
+    if families.family_of(model).layer is not None or not any((Path(folder) / n).is_file() for n in TOKENIZER_FILES):
+        return
+    if (pad_id := load_tokenizer(folder).pad_token_id) is not None:
+        model.config.pad_token_id = pad_id
 
 
 def _load(auto: Any, path: str | Path, claimed: bool, **settings: Any) -> tuple[Any, set[str]]:

@@ -62,6 +62,7 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
     stored = without_outer(path, config, tensors_of(path))
     check_names(path, config, stored)
     with readable(path), quiet():
+        _check_embedding(auto, path, config, stored, settings)
         try:
             model, info = auto.from_pretrained(
                 str(path),
@@ -95,6 +96,25 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
         _check_formats(path, stored, unused)
         _check_numbers(path, model)
     return model, missing, {*unused, *(name for name in stored if BUFFERS.search(name))}
+
+
+def _check_embedding(
+    auto: Any, path: str | Path, config: Mapping[str, Any], stored: Mapping[str, Tensor], settings: Mapping[str, Any]
+) -> None:
+    """Raise DataError for weights without the embeddings of all tokens.
+
+    transformers would first take memory for them, of any size that a config states.
+    """
+    rows, record = config.get("vocab_size"), families.FAMILIES.get(str(config.get("model_type")))
+    if record is None or not isinstance(rows, int) or quantizer_of(config) is not None:
+        return
+    if any(tensor.shape[:1] == (rows,) for tensor in stored.values()):
+        return  # or an output embedding that shares its values, under whatever name
+    if any(name.endswith((f"{record.embeddings}.weight", "shared.weight")) for name in stored):
+        raise _misshapen(auto, path, stored, settings, RuntimeError(f"no embeddings of {rows} tokens"))
+    model = _on_meta(auto, path, settings)
+    weight = model.get_input_embeddings().weight
+    raise _incomplete(path, model, [name for name, value in model.named_parameters() if value is weight], [])
 
 
 def without_more_outputs(config: Any) -> None:
@@ -211,10 +231,8 @@ def not_finite(path: str | Path, name: str) -> DataError:
     )
 
 
-def _misshapen(
-    auto: Any, path: str | Path, stored: Mapping[str, Tensor], settings: Mapping[str, Any], error: RuntimeError
-) -> DataError:
-    """The error for weights of other shapes than the config's model has."""
+def _on_meta(auto: Any, path: str | Path, settings: Mapping[str, Any]) -> Any:
+    """The model of a folder's config, without storage."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
@@ -222,8 +240,15 @@ def _misshapen(
         if settings.get(key) is not None:
             setattr(config, key, settings[key])
     with torch.device("meta"):
-        model = auto.from_config(config, trust_remote_code=False)
-    prefix = f"{families.family_of(config).encoder}."
+        return auto.from_config(config, trust_remote_code=False)
+
+
+def _misshapen(
+    auto: Any, path: str | Path, stored: Mapping[str, Tensor], settings: Mapping[str, Any], error: RuntimeError
+) -> DataError:
+    """The error for weights of other shapes than the config's model has."""
+    model = _on_meta(auto, path, settings)
+    prefix = f"{families.family_of(model).encoder}."
     expected = {one_name(name, prefix): tuple(value.shape) for name, value in model.state_dict().items()}
     wrong = [
         (name, tensor.shape, expected[one_name(name, prefix)])

@@ -18,6 +18,7 @@ from distill.evaluation.metrics import METRICS
 from distill.evaluation.results import Origin
 from distill.evaluation.similarity import Similarity
 from distill.models import families, teacher
+from distill.models.families import earlier
 from distill.models.families.vectors import Vectors, read
 from distill.models.student import is_static
 from distill.pipeline import openings
@@ -78,7 +79,7 @@ def run(inputs: EmbedderInputs, runtime: Runtime) -> Exported:
             for task, data in pairs.items()
         },
     )
-    card = embedder_card(inputs.origin, inputs.stage, measured)
+    card = embedder_card(inputs.origin, inputs.stage, measured, needs_5=earlier.needs_5(source))
     with atomic.writing(runtime.folder / inputs.name) as temporary:
         folder = temporary / EMBEDDER
         export_embedder(student, folder, card)

@@ -6,12 +6,14 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace as replaced
 
 from distill.config import NO_TEACHER, Evaluate, Export, Limit
 from distill.config.plan import OF_TEACHER, SHARED_HEADS, Step, compared
 from distill.config.schemes import SCHEMES, file_of
+from distill.data.encode import separator_of
 from distill.data.tasks import TaskData
 from distill.deploy.export import record, tokenizer
 from distill.deploy.export.artifacts import (
@@ -32,7 +34,7 @@ from distill.deploy.export.proof import logits_of
 from distill.deploy.export.static import add_static
 from distill.evaluation.results import Origin, Results
 from distill.inference import variants
-from distill.models.families import vectors
+from distill.models.families import earlier, vectors
 from distill.pipeline import artefacts
 from distill.pipeline.collect import results
 from distill.pipeline.context import Context
@@ -251,13 +253,18 @@ def _export_float(
 
 def _card(inputs: ExportInputs, settings: Export, longest: int, task: str) -> str:
     """README.md of a task's folder."""
-    kind, measured = inputs.tasks[task].task.kind, inputs.measured
-    # What differs before first and second texts has the names of queries and documents in the folder.
-    retrieves = kind.separate and (kind.grouped or len({*inputs.tasks[task].task.prompts}) > 1)
+    of_task, measured = inputs.tasks[task].task, inputs.measured
+    kind = of_task.kind
+    pairs = not kind.separate and (of_task.in_pairs or bool(kind.layout.several))
+    use: dict[str, Any] = {
+        # What differs before first and second texts has the names of queries and documents in the folder.
+        "retrieves": kind.separate and (kind.grouped or len({*of_task.prompts}) > 1),
+        "between": separator_of(inputs.models.tokenizer) if pairs else "",
+        "needs_5": earlier.needs_5(inputs.models.folder(task)),
+    }
     if measured is None:
-        return plain_card(inputs.origin, settings.start, task, kind.pipeline, longest, retrieves=retrieves)
-    target = inputs.target or None
-    return model_card(measured, target, task, kind.pipeline, longest, inputs.made_by, retrieves=retrieves)
+        return plain_card(inputs.origin, settings.start, task, kind.pipeline, longest, **use)
+    return model_card(measured, inputs.target or None, task, kind.pipeline, longest, inputs.made_by, **use)
 
 
 def _texts(data: TaskData, count: int) -> list[list[str]]:

@@ -6,12 +6,16 @@ import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from distill.deploy.export.onnx import export_heads, export_onnx, heads_parity, onnx_parity
+from distill.deploy.export.onnx import check_reloads, export_heads, export_onnx, heads_parity, onnx_parity
 from distill.errors import UserError
 from distill.inference.latency import synthetic
 from distill.inference.runners import onnx_runner, torch_runner
@@ -116,3 +120,70 @@ def test_heads_of_a_tokenizer_without_token_types_have_no_such_input(tmp_path: P
     export_heads(folders, tmp_path / "model.onnx")
     assert _inputs(tmp_path / "model.onnx") == ["input_ids", "attention_mask"]
     assert heads_parity(folders, tmp_path / "model.onnx") < 1e-5
+
+
+ROWS = [
+    (tiny.SENTENCES[0],),
+    (tiny.SENTENCES[1], tiny.SENTENCES[2]),
+    ("the [SEP] boat [SEP] of the village",),
+    (tiny.SENTENCES[3],),
+]
+"""Texts and a pair, with one to three end tokens."""
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The models of which graphs would be made."""
+    models: list[Any] = []
+    monkeypatch.setattr("distill.deploy.export.onnx._write", lambda model, *others: models.append(model))
+    return models
+
+
+def alone(folder: Path) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Logits of transformers for each of `ROWS` by itself, and all of them as one batch, padded by the tokenizer's
+    token."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    rows = [tokenizer(*row, return_tensors="pt") for row in ROWS]
+    with torch.no_grad():
+        logits = torch.cat([model(**row).logits for row in rows])
+    ids = [row["input_ids"][0] for row in rows]
+    mask = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)
+    padded = pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id)
+    return logits, {"input_ids": padded, "attention_mask": mask}
+
+
+def test_a_graph_reads_the_last_end_token_of_each_row(traced: list[Any], tmp_path: Path) -> None:
+    """transformers refuses such a batch, but no graph has its check: a row would get the state of another row."""
+    folder = tiny.save(tmp_path / "m", "bart", "SequenceClassification", std=0.4, num_labels=3)
+    expected, batch = alone(folder)
+    assert batch["input_ids"].eq(2).sum(1).tolist() == [1, 2, 3, 1]
+    export_onnx(folder, tmp_path / "model.onnx")
+    with torch.no_grad():
+        (found,) = traced[0](**batch)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    check_reloads(AutoModelForSequenceClassification.from_pretrained(folder).eval(), folder)
+
+
+@pytest.mark.slow
+def test_a_file_that_reads_end_tokens_is_right_for_texts_and_pairs_in_one_batch(tmp_path: Path) -> None:
+    folder = tiny.save(tmp_path / "m", "bart", "SequenceClassification", std=0.2, num_labels=3, encoder_layers=1)
+    expected, batch = alone(folder)
+    export_onnx(folder, tmp_path / "model.onnx")
+    run = onnx_runner("x", tmp_path / "model.onnx", scheme="fp32", threads=1).run
+    found = run({name: values.numpy() for name, values in batch.items()})
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-4)
+    assert onnx_parity(folder, tmp_path / "model.onnx") < 1e-4
+
+
+def test_a_graph_finds_the_last_token_by_that_with_which_the_tokenizer_pads(traced: list[Any], tmp_path: Path) -> None:
+    """A decoder's config may name another one. The batches that a user makes have the tokenizer's."""
+    folder = tiny.save(tmp_path / "m", "qwen3", "SequenceClassification", std=0.4, num_labels=3)
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"pad_token_id": 0}))
+    expected, batch = alone(folder)
+    assert batch["input_ids"][0, -1] == tiny.PADDING
+    export_onnx(folder, tmp_path / "model.onnx")
+    with torch.no_grad():
+        found = traced[0](**batch).logits
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -79,6 +79,21 @@ def test_pairs_of_a_decoder_that_is_trained_here_have_a_separator_that_is_kept(t
     assert plain.ids.tolist() == tokenizer("two goats", "a storm")["input_ids"]
 
 
+def test_the_proof_of_an_export_reads_pairs_as_they_were_trained(tmp_path: Path) -> None:
+    """Its process imports nothing of distill, and has the name of the setting by itself."""
+    from distill.deploy.export import reload
+    from distill.deploy.export.proof import plain_logits
+
+    assert reload.SEPARATOR == PAIR_SEPARATOR
+    folder = decoder(tmp_path / "m")
+    without = expected(folder, PAIRS)
+    change(folder / "tokenizer_config.json", **{PAIR_SEPARATOR: "roof "})
+    wanted = expected(folder, [(first, f"roof {second}") for first, second in PAIRS])
+    assert np.abs(wanted - without).max() > 1e-2
+    np.testing.assert_allclose(distill.load(folder).outputs(PAIRS), wanted, atol=1e-4)
+    np.testing.assert_allclose(plain_logits(folder, [list(pair) for pair in PAIRS]), wanted, atol=1e-4)
+
+
 def test_a_decoder_that_would_read_another_token_by_its_tokenizers_padding_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "m", "qwen3")
     end = teacher.load_tokenizer(folder)("a")["input_ids"][-1]

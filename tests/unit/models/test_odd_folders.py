@@ -139,6 +139,19 @@ def test_a_tokenizer_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
         serve.load(folder)
 
 
+@pytest.mark.parametrize(("family", "name"), [("bert", "vocab.json"), ("roberta", "vocab.txt")])
+def test_a_vocabulary_in_a_file_that_the_class_does_not_read_is_refused(family: str, name: str, tmp_path: Path) -> None:
+    """transformers 5 builds a tokenizer that knows no word: every text of as many words is the same one."""
+    folder = saved(tmp_path / "m", family)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / file).unlink()
+    (folder / name).write_text('{"the": 0}' if name.endswith("json") else "the\n")
+    ids = AutoTokenizer.from_pretrained(folder)(["the boat", "a storm"])["input_ids"]
+    assert ids[0] == ids[1]
+    with pytest.raises(DataError, match=rf"got {name}, of which a \w+Tokenizer reads no token of text; must contain"):
+        teacher.load_tokenizer(folder)
+
+
 def test_chat_templates_are_left_behind(tmp_path: Path) -> None:
     """Their names become names of files."""
     folder = saved(tmp_path / "m")

@@ -212,6 +212,28 @@ def test_a_folder_that_is_not_its_model_is_refused_by_every_loader(
     assert any(expected in message for message in messages), messages
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            without("word_embeddings"),
+            r"got no bert\.embeddings\.word_embeddings\.weight; must have every tensor of Bert",
+        ),
+        (dict, r"got bert\.embeddings\.word_embeddings\.weight of shape \[\d+, 16\]; must be \[1000000000, 16\], as "),
+    ],
+)
+def test_embeddings_of_a_size_that_is_only_stated_take_no_memory(
+    change: Any, message: str, whole: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers fills what is missing, or has another shape, before it says so."""
+    folder = changed(whole(), tmp_path / "model", change)
+    settings(folder, vocab_size=10**9)
+    refused = classmethod(lambda *_, **__: pytest.fail("it takes memory"))
+    monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_pretrained", refused)
+    with pytest.raises(DataError, match=message):
+        teacher.load_classifier(folder, 3)
+
+
 KEPT: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "positions": (
         HEADS[0], added(bert__embeddings__position_ids=torch.arange(32)[None]), "bert.embeddings.position_ids",
@@ -270,6 +292,10 @@ NOTED: dict[str, tuple[dict[str, Any], str]] = {
         {"auto_map": {"AutoModel": "modeling.Own"}},
         "config.json: the folder's own code (modeling.Own) is not run; the class of transformers is used",
     ),
+    "labels under other numbers": (
+        {"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"a": 2, "b": 1, "c": 0}},
+        "config.json: label2id has other numbers for the names in id2label, which are used, as by transformers.",
+    ),
 }
 
 
@@ -281,6 +307,15 @@ def test_what_is_concluded_is_said(name: str, whole: Callable[..., Path], tmp_pa
     notes = teacher.check_given(folder, "teacher.name")
     assert any(line in note for note in notes), notes
     torch.testing.assert_close(outputs(folder, HEADS[0]), outputs(whole(), HEADS[0]), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("numbers", [{"a": 0, "b": 1, "c": 2}, {"a": "0"}, {"LABEL_0": 0, "LABEL_1": 1}, None])
+def test_labels_under_the_same_numbers_or_other_names_are_not_noted(
+    numbers: Any, whole: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(whole(), tmp_path / "model")
+    settings(folder, id2label={"0": "a", "1": "b", "2": "c"}, label2id=numbers)
+    assert list(teacher.notes(folder, ())) == []
 
 
 def test_a_quantized_teacher_is_refused_with_the_folder_above_it(whole: Callable[..., Path], tmp_path: Path) -> None:

@@ -104,6 +104,28 @@ def test_the_files_of_transformers_keep_their_class(name: str, lower: bool, tmp_
         assert found(*texts)["input_ids"] == expected(*texts)["input_ids"]
 
 
+@pytest.mark.parametrize("last", [True, False])
+def test_gemmas_settings_of_the_ends_of_texts_count_as_in_version_4(last: bool, tmp_path: Path) -> None:
+    """Its class obeys them whatever the file says. Version 5 leaves them out where there is a file."""
+    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *"\u2581abcehost"]
+    made = transformers.GemmaTokenizer(vocab={piece: n for n, piece in enumerate(pieces)}, merges=[])
+    made.add_bos_token, made.add_eos_token = True, not last
+    made.save_pretrained(tmp_path / "given")
+    file = tmp_path / "given" / "tokenizer_config.json"
+    settings = {name: value for name, value in json.loads(file.read_text()).items() if name != "backend"}
+    file.write_text(json.dumps(settings | {"add_bos_token": True, "add_eos_token": last}))
+    (tmp_path / "given" / "config.json").write_text(json.dumps({"model_type": "gemma2", "vocab_size": 100}))
+    found = teacher.load_tokenizer(tmp_path / "given")
+    found.save_pretrained(tmp_path / "student")
+    shutil.copy(tmp_path / "given" / "config.json", tmp_path / "student")
+    made.add_eos_token = last
+    for texts in (("the boat",), ("the", "boats")):
+        expected = made(*texts)["input_ids"]
+        assert (expected[-1] == made.eos_token_id) is last
+        for tokenizer in (found, AutoTokenizer.from_pretrained(tmp_path / "student")):
+            assert tokenizer(*texts)["input_ids"] == expected
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

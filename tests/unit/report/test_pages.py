@@ -378,6 +378,28 @@ def test_the_card_of_a_reranker_shows_its_use(results: Results) -> None:
     assert 'CrossEncoder("FOLDER_OF_THIS_FILE", max_length=96)' in card
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "call"),
+    [
+        ("text-classification", 'pair = "a first text", "\\n" + "a second text"'),
+        ("multiple-choice", 'pair = "a first text", "\\n" + "a second text"'),
+        ("text-ranking", 'rank("a query", ["\\n" + "a document", "\\n" + "another document"])'),
+    ],
+)
+def test_the_card_has_what_is_put_between_the_texts_of_a_pair(pipeline: str, call: str, results: Results) -> None:
+    cards = [model_card(decoded(results), None, "rte", pipeline, 96, between=text) for text in ("", "\n")]
+    assert [call in card for card in cards] == [False, True]
+    (code,) = re.findall(r"```python\n(.*?)```", cards[1], re.DOTALL)
+    compile(code, "card", "exec")
+    assert "max_length=96" in code
+
+
+def test_the_card_of_a_model_that_version_4_cannot_read_says_so(results: Results) -> None:
+    cards = [model_card(decoded(results), None, "rte", needs_5=flag) for flag in (False, True)]
+    assert ["It needs transformers 5. Version 4" in card for card in cards] == [False, True]
+    assert ["## Usage" in card for card in cards] == [False, True]
+
+
 def test_write(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)
