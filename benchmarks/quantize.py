@@ -3,7 +3,9 @@
     python benchmarks/quantize.py --output benchmarks/results/quantize.json
 
 Weights and tokens are random: only speed and size have a meaning. Every round times each variant once, in one process,
-on the same batch. Variants whose packages are not installed are skipped: pip install '.[openvino,torchao]'.
+on the same batch. Variants whose packages are not installed are skipped. This installs them:
+
+    pip install -c constraints.txt -e '.[openvino,torchao]'
 """
 
 from __future__ import annotations

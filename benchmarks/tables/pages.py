@@ -57,8 +57,9 @@ NOTE = (
     "float32 variant, with the form. A run with several targets has the numbers of each, and the forms if they "
     "differ, in their order. Of several seeds it is the mean, of the speedup the mean on each processor; the page "
     "of the run has each seed and the intervals. Rules: whether the run was measured by the rules of today. The "
-    "page of a run under older ones says what they were. What older chance is stands in what retained % means, and "
-    "what older intervals are in intervals and tests and in how a speedup is measured."
+    "page of a run under older ones says what they were. The page on what retained % means, which is linked at the "
+    "top, explains the older kind of chance. [Intervals and tests](../explain/intervals.md) and [how a speedup is "
+    "measured](../explain/speedup.md) explain the older intervals."
 )
 
 
@@ -75,14 +76,19 @@ GROUPS = (
     Group(
         "The curve",
         "One recipe, pruned to several speeds: what a student keeps at each of them.",
-        (BASE, COMPRESSION, "frontier-with-labels/"),
+        (COMPRESSION, "frontier-with-labels/"),
     ),
     Group("Own files", "Files as a user has them, each with a teacher of its own.", (OWN,)),
     Group("Kinds of tasks", "The same teacher on tasks of several kinds, with the same student's controls.", (KINDS,)),
     Group(
-        "The demo, GLUE without a search, and a teacher of BERT-base's size",
+        "A pretrained teacher of base size",
+        "A student of a published model with 12 layers and 768 channels, beside the same student's controls.",
+        (BASE,),
+    ),
+    Group(
+        "The demo, the made-up tickets, GLUE without a search, and a teacher of BERT-base's size",
         "Recipes as they are, with few settings changed.",
-        ("docstrings-distilbert/", "glue-", "bert-base/"),
+        ("docstrings-distilbert/", "example/", "glue-", "bert-base/"),
     ),
     Group(
         "Methods",
@@ -157,7 +163,7 @@ def index(by_page: dict[str, Runs], comparisons: Sequence[Comparison]) -> str:
         Heading("Results", 1),
         Paragraph(GENERATED),
         Paragraph(INTRODUCTION),
-        Code(AGAIN + "own-judged"),
+        Code(AGAIN + "example"),
     ]
     if not by_page:
         return linked(markdown.text([*blocks, Paragraph("No result is committed yet.")]))

@@ -34,7 +34,9 @@ COMMANDS = {
     "report": Command("distill.report.__main__", "one page on all runs below a folder, or the variant to ship"),
     "example": Command("distill.cli.example.command", "files of made-up tickets, to try the commands on"),
     "recipes": Command("distill.cli.recipes", "the recipes with their papers, or the stages and terms of one"),
-    "choose": Command("distill.cli.choose.command", "which encoder to start from, by sourced scores and times here"),
+    "choose": Command(
+        "distill.cli.choose.command", "which encoder to start from, by published scores and its speed on this machine"
+    ),
     "advise": Command("distill.cli.advise", "how fast a model can get on this machine, before anything is trained"),
 }
 """Name -> command, in the order of `--help`."""

@@ -50,7 +50,11 @@ def _parser(prog: str = PROG) -> Parser:
     parser.add_argument("--format", metavar="FORMAT", type=_form, help="jsonl or csv; by default that of --output")
     parser.add_argument("--backend", help="torch, onnxruntime, ...; by default that of the fastest artifact")
     parser.add_argument("--scheme", help="fp32, int8, ...; by default that of the fastest artifact")
-    parser.add_argument("--load", metavar="LOAD", help="batch or single: the load of the fastest artifact")
+    parser.add_argument(
+        "--load",
+        metavar="LOAD",
+        help="how texts come: batch, or single for one at a time; the fastest artifact for that answers",
+    )
     parser.add_argument(
         "--windows",
         action="store_true",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 Value = str | int | float | bool | None | Sequence["Value"] | Mapping[str, "Value"]
 
@@ -13,6 +14,8 @@ _BARE = re.compile(r"(?:[A-Za-z_/]|\.(?!\d))[\w/.@:+-]*", re.ASCII)
 _WORDS = frozenset({"true", "false", "null", "nan", "inf", "none"})
 _KEY = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 """The keys of a mapping that Hydra's grammar allows; keys cannot be quoted."""
+_PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+"""It is there if the package runs from a checkout."""
 
 
 def setting(key: str, value: Value) -> str:
@@ -46,8 +49,10 @@ def command(words: Iterable[str]) -> str:
 
 def install(extra: str | None = None) -> str:
     """The command that installs this package with an extra. It is run in a checkout, because the name of this package
-    on the package index belongs to another one."""
-    return f"{command(['pip', 'install', '.' if extra is None else f'.[{extra}]'])} in a checkout of distill"
+    on the package index belongs to another one. A checkout that is installed stays so, and is not copied."""
+    editable = ["-e"] if _PROJECT.is_file() else []
+    words = ["pip", "install", "-c", "constraints.txt", *editable, "." if extra is None else f".[{extra}]"]
+    return f"{command(words)} in a checkout of distill"
 
 
 def hydra(value: Value) -> str:

@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification
 from distill.config.schemes import SCHEMES
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
-from distill.deploy.export import artifacts, record
+from distill.deploy.export import artifacts, quantized_folder
 from distill.deploy.export.cross_encoder import SIGMOID, activation, configure
 from distill.deploy.export.huggingface import export_folder
 from distill.deploy.export.proof import plain_logits
@@ -129,5 +129,5 @@ def test_a_quantized_form_of_several_outputs_has_the_default_of_several(tmp_path
     given = reranker(tmp_path / "given", num_labels=3, sentence_transformers={"activation_fn": "own.Code"})
     folder = Path(shutil.copytree(given, tmp_path / "copy"))
     model = AutoModelForSequenceClassification.from_pretrained(given)
-    record.write_quantized(folder, "copy", model, teacher.load_tokenizer(given), SCHEMES["onnxruntime"], given)
+    quantized_folder.write_record(folder, "copy", model, teacher.load_tokenizer(given), SCHEMES["onnxruntime"], given)
     np.testing.assert_allclose(elsewhere(folder).predict(PAIRS), elsewhere(given).predict(PAIRS), atol=1e-6)

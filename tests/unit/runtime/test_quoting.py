@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +87,17 @@ def test_paths_and_options_arrive_in_bash() -> None:
 def test_a_key_that_the_grammar_cannot_express_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be the key"):
         quoting.setting("a", {name: 1})
+
+
+@pytest.mark.parametrize(("file", "editable"), [("pyproject.toml", "-e "), ("absent.toml", "")])
+def test_an_installation_stays_what_it_is(
+    file: str, editable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    monkeypatch.setattr(quoting, "_PROJECT", tmp_path / file)
+    start = f"pip install -c constraints.txt {editable}"
+    assert quoting.install() == f"{start}. in a checkout of distill"
+    assert quoting.install("sweep") == f"{start}'.[sweep]' in a checkout of distill"
 
 
 def test_the_command_by_which_a_stopped_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
