@@ -37,8 +37,9 @@ app = FastAPI(title=f"{model.backend} {model.scheme}", docs_url=None, redoc_url=
 
 
 @app.get("/health")
-def health() -> dict[str, str]:
-    """Which model answers. It is loaded before the first request, so an answer means that it is ready."""
+async def health() -> dict[str, str]:
+    """Which model answers. It is loaded before the first request, so an answer means that it is ready. As it is async,
+    it needs no thread, for which it would wait behind predictions."""
     return {"model": model.folder.name, "version": version, "backend": model.backend, "scheme": model.scheme}
 
 
