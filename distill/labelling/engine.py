@@ -251,8 +251,14 @@ def _source(name: str, columns: Columns, options: Options, model: Model, stored:
         if same := {source.content: source for source in stored.sources}:
             with files.opened(name, rows.KEY) as (content, _):
                 if content in same:
-                    return replace(same[content], name=name, readers=rows.readers(same[content].way))
+                    return replace(_by_itself(same[content]), name=name, readers=rows.readers(same[content].way))
     return rows.scan(name, columns, model.kind, options.separator, options.rows, log)
+
+
+def _by_itself(source: Source) -> Source:
+    """A stored file with the columns that are in it alone. Those of its folders are stated by the path of this call."""
+    own = len(source.names) - len(source.folders)  # as `_in_folders` adds them
+    return replace(source, names=source.names[:own], kinds=source.kinds[:own], folders=())
 
 
 def _reads_alike(one: Columns, other: Columns) -> bool:

@@ -282,7 +282,19 @@ def _difference(known: Plan, plan: Plan) -> str | None:
     if len(known.sources) != len(plan.sources):
         before = counted(len(known.sources), "file")
         return f"{before}, and not {len(plan.sources)}; must be of the same files in the same order"
+    return _moved(known, plan)
+
+
+def _moved(known: Plan, plan: Plan) -> str | None:
+    """As `_difference`, of the same files, by the columns that the names of their folders state."""
+    for one, other in zip(known.sources, plan.sources, strict=True):
+        if dict(one.folders) != dict(other.folders):
+            return f"{_stated(one)} in the folders of {one.name}, and not {_stated(other)}; must be the same names"
     return None
+
+
+def _stated(source: Source) -> str:
+    return ", ".join(f"{name}={value}" for name, value in source.folders) or "no column"
 
 
 def _shown(value: Any) -> str:

@@ -140,3 +140,18 @@ def test_lists_of_labels_beside_single_ones_are_refused_before_the_work(tmp_path
     with pytest.raises(ConfigError, match=r"^label.label: got label, which is list<.*> and string in different files"):
         labelling.label(model, [str(tmp_path / f"{n}.jsonl") for n in "ab"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_process_that_comes_later_writes_the_columns_of_the_folders_too(tmp_path: Path) -> None:
+    model, files = teacher(tmp_path, False), in_folders(tmp_path)
+    options = labelling.Options(threads=1, rows=25)
+    labelling.label(model, files, tmp_path / "out", options)
+    first, *_ = sorted((tmp_path / "out").glob("*.parquet"))
+    before = pq.read_table(first).select(["text", "label"])
+    assert before["label"].to_pylist() == ["anger"] * 20
+    first.unlink()  # as if the first process had been interrupted
+    assert labelling.label(model, files, tmp_path / "out", options).made == 20
+    assert pq.read_table(first).select(["text", "label"]).to_pylist() == before.to_pylist()
+    (tmp_path / "t" / "label=anger").rename(tmp_path / "t" / "label=fear")
+    with pytest.raises(ConfigError, match=r"begun with label=anger in the folders of .*, and not label=fear"):
+        labelling.label(model, files, tmp_path / "out", options)
