@@ -14,10 +14,8 @@ from distill import config
 from distill.data import files, meant
 from distill.data.columns import LABELS, LABELS_OF, texts_of
 from distill.data.files import Table
-from distill.data.kind_of import QUERIES
 from distill.data.partitions import partitions
 from distill.data.task_types.question_answering import IMPOSSIBLE, START
-from distill.data.task_types.regression import REGRESSION
 from distill.data.task_types.reranking import RERANKING
 from distill.data.task_types.soft_written import unnamed
 from distill.deploy.export.record import Heads, located, read_any
@@ -311,7 +309,6 @@ def _settings(out: Path, plan: Plan) -> Iterator[tuple[str, Any]]:
         yield "tasks.choices", columns.choices[0] if len(columns.choices) == 1 else list(columns.choices)
     yield "tasks.label", columns.label
     yield "tasks.soft_label", columns.soft
-    ranked = plan.kind == REGRESSION.name and [name.lower() for name in columns.text] in QUERIES
-    yield "tasks.kind", RERANKING.name if ranked else plan.kind
+    yield "tasks.kind", RERANKING.name if plan.reranks else plan.kind
     if unnamed(plan.labels):
         yield "tasks.labels", list(plan.labels)

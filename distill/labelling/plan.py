@@ -12,14 +12,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from distill.data.kind_of import QUERIES
 from distill.data.task_types import written
+from distill.data.task_types.regression import REGRESSION
+from distill.data.task_types.reranking import RERANKING
 from distill.data.task_types.task_type import is_list
 from distill.data.unfinished import INSIDE, LARGEST, PLAN
 from distill.errors import ConfigError, UserError
 from distill.runtime.storage import atomic, file_hashes, locks
 from distill.runtime.storage.strict_json import read_json
 
-SCHEMA = 3
+SCHEMA = 4
 
 Part = tuple[int, int, int]
 """Number of rows of a unit, and where they stand: row group and rows of it before them; first byte and end of their
@@ -134,6 +137,12 @@ class Plan:
     def text(self) -> str:
         """As it is stored."""
         return json.dumps({"schema": SCHEMA, **asdict(self)})
+
+    @property
+    def reranks(self) -> bool:
+        """Whether a student of the labels is a reranker. It learns the outputs of its teacher before the activation."""
+        queried = [name.lower() for name in self.columns.text] in QUERIES
+        return self.kind == RERANKING.name or (self.kind == REGRESSION.name and queried)
 
     @property
     def units(self) -> list[Unit]:

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from distill.data.asked import asked, encode
 from distill.data.encode import Encoded
-from distill.data.kind_of import QUERIES
 from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.task_types.answers import candidates
 from distill.deploy import serve
@@ -128,7 +127,7 @@ def labeller(
     def label(unit: Unit) -> pa.Table:
         rows = reader.rows(unit)
         parts = [
-            _labels(model, rows.slice(start, _AT_ONCE), columns, tokens, unit.start + start, unit.source)
+            _labels(model, rows.slice(start, _AT_ONCE), plan, tokens, unit.start + start, unit.source)
             for start in range(0, unit.rows, _AT_ONCE)
         ]
         labels = pa.chunked_array(parts)
@@ -146,13 +145,13 @@ def labeller(
         yield label
 
 
-def _labels(model: Model, rows: pa.Table, columns: Columns, tokens: int, first: int, file: str) -> pa.Array:
+def _labels(model: Model, rows: pa.Table, plan: Plan, tokens: int, first: int, file: str) -> pa.Array:
     """The soft labels of rows, of which the first is row `first` of its file; null for a row of which an output is not
     finite."""
     assert model.kind.soft_column is not None
-    outputs, sizes = _outputs(model, rows, columns, tokens, first, file)
-    if model.activation is not None and [name.lower() for name in columns.text] not in QUERIES:
-        outputs = model.activation(outputs)  # as its library scores pairs; rerankers learn the outputs themselves
+    outputs, sizes = _outputs(model, rows, plan.columns, tokens, first, file)
+    if model.activation is not None and not plan.reranks:
+        outputs = model.activation(outputs)  # as its library scores pairs
     return model.kind.soft_column(outputs, model.labels, sizes)
 
 

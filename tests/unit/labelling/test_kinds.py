@@ -19,6 +19,8 @@ from distill import config, labelling
 from distill.data.soft_labels import aligned
 from distill.data.task_types import ABSENT, TASK_TYPES
 from distill.data.tasks import TaskData, load_tasks, soft_outputs_of
+from distill.deploy.export.record import Entry, Record
+from distill.deploy.export.record import write as write_record
 from distill.errors import UserError
 from distill.models.families.head import stored_head
 
@@ -286,4 +288,23 @@ def test_pairs_have_the_scores_of_the_library_of_cross_encoders(
     labelling.label(folder, str(tmp_path / "t.jsonl"), tmp_path / "out")
     library = CrossEncoder(str(folder), device="cpu")
     expected = library.predict(pairs, activation_fn=None if as_scored else torch.nn.Identity())
+    np.testing.assert_allclose(np.ravel(soft_of(tmp_path / "out")), expected, atol=1e-5)
+
+
+def test_an_exported_reranker_writes_its_outputs_whatever_its_columns_are_called(tmp_path: Path) -> None:
+    """The settings that are printed make the student a reranker, which learns them by squared error."""
+    from sentence_transformers import CrossEncoder
+
+    folder = TINY["save"](tmp_path / "model", "bert", "SequenceClassification", num_labels=1, std=0.4)
+    file = folder / "config.json"
+    activation = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "version": "5.0.0"}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"sentence_transformers": activation}))
+    entries = (Entry("torch", "fp32", "."),)
+    write_record(folder, Record("found", TASK_TYPES["reranking"], (), ("query", "text"), LENGTH, entries))
+    pairs = [(SENTENCES[n % 8], SENTENCES[(n + 3) % 8]) for n in range(8)]
+    rows = (json.dumps({"query": query, "text": text, "score": n % 2}) for n, (query, text) in enumerate(pairs))
+    (tmp_path / "t.jsonl").write_text("\n".join(rows))
+    found = labelling.label(folder, str(tmp_path / "t.jsonl"), tmp_path / "out")
+    assert found.settings["tasks.kind"] == "reranking"
+    expected = CrossEncoder(str(folder), device="cpu").predict(pairs, activation_fn=torch.nn.Identity())
     np.testing.assert_allclose(np.ravel(soft_of(tmp_path / "out")), expected, atol=1e-5)
