@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -31,6 +32,10 @@ from distill.runtime.storage import cache, disk_errors
 
 Log = Callable[[str], None]
 _TRIES = 3
+_OBJECTS = ("struct<", "map<")
+"""Beginnings of the types of objects."""
+_WRAPPED = re.compile(r"struct<(choices|labels): (large_)?list<\w+: (large_)?string>>")
+"""The type of objects that `listed.unwrapped` reads as lists."""
 
 
 @dataclass(frozen=True)
@@ -195,15 +200,21 @@ def _copied(columns: Columns, sources: Sequence[Source], model: Model) -> Column
     names = [name for name in dict.fromkeys(chain(*given)) if name not in (*columns.copied, columns.soft)]
     labelled = [each[columns.label] for each in given if columns.label in each]
     more = tuple(n for n in (START, IMPOSSIBLE) if model.kind.extractive and n in names and labelled)
-    stating = tuple(name for name in meant.stating(names, columns.label) if name not in more)
+    objects = {name for each in given for name, data_type in each.items() if _is_unread(data_type)}
+    stating = tuple(name for name in meant.stating(names, columns.label) if name not in (*more, *objects))
     kinds = {kind for kind in labelled if kind != "null"}
-    lists = {kind for kind in kinds if "list" in kind}
-    if lists and kinds != lists:
+    nested = {kind for kind in kinds if "list" in kind or kind.startswith(_OBJECTS)}
+    if nested and kinds != nested:
         raise ConfigError(
             f"label.label: got {columns.label}, which is {' and '.join(sorted(kinds))} in different files; must be "
-            "lists in all files, or in none; write them alike, or label the files into different folders"
+            "lists or objects in all files, or in none; write them alike, or label the files into different folders"
         )
     return replace(columns, more=more, stating=stating, as_text=len(kinds) > 1 and "string" in kinds)
+
+
+def _is_unread(kind: str) -> bool:
+    """Whether a type is that of objects by which no run reads a row. Parquet could not hold all of them."""
+    return kind.startswith(_OBJECTS) and _WRAPPED.fullmatch(kind) is None
 
 
 def _outside(names: Sequence[str], out: Path, log: Log) -> list[str]:

@@ -16,7 +16,6 @@ from distill.data.kind_of import QUERIES
 from distill.data.task_types import written
 from distill.data.task_types.regression import REGRESSION
 from distill.data.task_types.reranking import RERANKING
-from distill.data.task_types.task_type import is_list
 from distill.data.unfinished import INSIDE, LARGEST, PLAN
 from distill.errors import ConfigError, UserError
 from distill.runtime.storage import atomic, file_hashes, locks
@@ -88,8 +87,9 @@ class Columns:
 
 
 def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of single values as text. Lists stay lists."""
-    return column if is_list(column.type) else written.names(column)
+    """A column of single values as text. Lists and objects stay as they are, and so does a column that a file lacks."""
+    kept = pa.types.is_nested(column.type) or pa.types.is_null(column.type)
+    return column if kept else written.names(column)
 
 
 @dataclass(frozen=True)

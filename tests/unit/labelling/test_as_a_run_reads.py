@@ -54,6 +54,16 @@ def rejected(folder: Path) -> str:
     return lines(folder / "t.jsonl", rows)
 
 
+def beside_objects(folder: Path) -> str:
+    """Under names of statements about a row. Those of Label Studio are statements too."""
+    decided = [{"choices": ["accept" if n % 5 else "reject"]} for n in range(COUNT)]
+    rows = [
+        {"text": t, "label": CLASSES[n % 3], "status": {"by": "me", "at": n}, "answer": decided[n]}
+        for n, t in enumerate(TEXTS)
+    ]
+    return lines(folder / "t.jsonl", rows)
+
+
 def divided(folder: Path) -> str:
     rows = {"text": TEXTS, "label": [CLASSES[n % 3] for n in range(COUNT)], "split": ["train"] * 40 + ["test"] * 20}
     pd.DataFrame(rows).to_csv(folder / "t.csv", index=False)
@@ -96,7 +106,7 @@ def words_in_a_cell(folder: Path) -> str:
     return str(folder / "t.csv")
 
 
-FORMS = {form: False for form in (numbers_beside_names, rejected, divided, in_folders)}
+FORMS = {form: False for form in (numbers_beside_names, rejected, beside_objects, divided, in_folders)}
 FORMS |= {form: True for form in (checked_without_spans, a_word_in_each_row, words_in_a_cell)}
 
 
@@ -133,11 +143,14 @@ def test_labels_of_two_types_are_written_as_text(tmp_path: Path) -> None:
     assert every == {text: n % 3 for n, text in enumerate(TEXTS)}
 
 
-def test_lists_of_labels_beside_single_ones_are_refused_before_the_work(tmp_path: Path) -> None:
+def test_lists_and_objects_of_labels_beside_single_ones_are_refused_before_the_work(tmp_path: Path) -> None:
     model = teacher(tmp_path, False)
     lines(tmp_path / "a.jsonl", [{"text": "the boat", "label": ["joy"]}])
     lines(tmp_path / "b.jsonl", [{"text": "the snow", "label": "joy"}])
     with pytest.raises(ConfigError, match=r"^label.label: got label, which is list<.*> and string in different files"):
+        labelling.label(model, [str(tmp_path / f"{n}.jsonl") for n in "ab"], tmp_path / "out")
+    lines(tmp_path / "a.jsonl", [{"text": "the boat", "label": {"name": "joy"}}])
+    with pytest.raises(ConfigError, match=r"^label.label: got label, which is string and struct<.*> in different fil"):
         labelling.label(model, [str(tmp_path / f"{n}.jsonl") for n in "ab"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
