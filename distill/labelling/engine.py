@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -15,6 +16,7 @@ from distill import config
 from distill.data import files, meant
 from distill.data.columns import LABELS, LABELS_OF, texts_of
 from distill.data.files import Table
+from distill.data.lines import NoRows
 from distill.data.partitions import partitions
 from distill.data.task_types.question_answering import IMPOSSIBLE, START
 from distill.data.task_types.reranking import RERANKING
@@ -159,13 +161,10 @@ def _plan(
     """What this call asks for. All rows are read, so that a wrong one is refused before any work, unless they are those
     with which the folder was begun."""
     names = _outside(files.expand(paths, rows.KEY), out, log)
-    first = rows.head(names[0], options.separator)
+    first = _first(names, options.separator)
     text, choices = _texts(teacher, options, model, first, log)
     columns = Columns(text, options.label or "", options.soft_label, choices)
-    sources = tuple(
-        _in_folders(_source(name, columns, options, model, stored, log), known)
-        for name, known in zip(names, partitions(names), strict=True)
-    )
+    sources = _sources(names, columns, options, model, stored, log)
     columns = _copied(replace(columns, label=_label(options, model, sources, columns, log)), sources, model)
     _check_names(columns)
     return Plan(
@@ -181,6 +180,28 @@ def _plan(
         sources,
         options.separator,
     )
+
+
+def _first(names: Sequence[str], separator: str | None) -> Table:
+    """The first rows of the first file that has some. Raises NoRows if none has."""
+    for name in names[:-1]:
+        with suppress(NoRows):
+            return rows.head(name, separator)
+    return rows.head(names[-1], separator)
+
+
+def _sources(
+    names: Sequence[str], columns: Columns, options: Options, model: Model, stored: Plan | None, log: Log
+) -> tuple[Source, ...]:
+    """The files that have rows, as a run reads them, with the columns that the names of their folders state."""
+    found = list[Source]()
+    for name in names:
+        with suppress(NoRows):
+            found.append(_source(name, columns, options, model, stored, log))
+    if left := len(names) - len(found):
+        log(f"{plans.counted(left, 'file')} without rows {'is' if left == 1 else 'are'} left out")
+    stated = partitions([source.name for source in found])
+    return tuple(_in_folders(source, known) for source, known in zip(found, stated, strict=True))
 
 
 def _in_folders(source: Source, known: Mapping[str, str | None]) -> Source:

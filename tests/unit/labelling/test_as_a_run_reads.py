@@ -17,7 +17,7 @@ from distill import config, labelling
 from distill.data.soft_labels import of_column
 from distill.data.task_types.task_type import SOFT
 from distill.data.tasks import load_tasks, targets_of
-from distill.errors import ConfigError
+from distill.errors import ConfigError, DataError
 from distill.models.families.head import stored_head
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
@@ -168,3 +168,17 @@ def test_a_process_that_comes_later_writes_the_columns_of_the_folders_too(tmp_pa
     (tmp_path / "t" / "label=anger").rename(tmp_path / "t" / "label=fear")
     with pytest.raises(ConfigError, match=r"begun with label=anger in the folders of .*, and not label=fear"):
         labelling.label(model, files, tmp_path / "out", options)
+
+
+def test_files_without_rows_are_left_out_as_by_a_run(tmp_path: Path) -> None:
+    model, said = teacher(tmp_path, False), list[str]()
+    empty = pa.table({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())})
+    pq.write_table(empty, tmp_path / "a.parquet")
+    lines(tmp_path / "b.jsonl", [{"text": t, "label": CLASSES[n % 3]} for n, t in enumerate(TEXTS)])
+    (tmp_path / "c.csv").write_text("text,label\n")
+    files = [str(tmp_path / name) for name in ("a.parquet", "b.jsonl", "c.csv")]
+    assert labelling.label(model, files, tmp_path / "out", log=said.append).rows == COUNT
+    assert "2 files without rows are left out" in said
+    assert labelling.label(model, files, tmp_path / "out").made == 0
+    with pytest.raises(DataError, match=r"c\.csv: got no rows; must have a row at least"):
+        labelling.label(model, [files[0], files[2]], tmp_path / "other")
