@@ -194,14 +194,14 @@ def _sources(
     names: Sequence[str], columns: Columns, options: Options, model: Model, stored: Plan | None, log: Log
 ) -> tuple[Source, ...]:
     """The files that have rows, as a run reads them, with the columns that the names of their folders state."""
-    found = list[Source]()
+    found, known = list[Source](), _known(stored, columns, options)
     for name in names:
         with suppress(NoRows):
-            found.append(_source(name, columns, options, model, stored, log))
+            found.append(_source(name, columns, options, model, known, log))
     if left := len(names) - len(found):
         log(f"{plans.counted(left, 'file')} without rows {'is' if left == 1 else 'are'} left out")
     stated = partitions([source.name for source in found])
-    return tuple(_in_folders(source, known) for source, known in zip(found, stated, strict=True))
+    return tuple(_in_folders(source, more) for source, more in zip(found, stated, strict=True))
 
 
 def _in_folders(source: Source, known: Mapping[str, str | None]) -> Source:
@@ -275,13 +275,21 @@ def _texts(
     return text, choices
 
 
-def _source(name: str, columns: Columns, options: Options, model: Model, stored: Plan | None, log: Log) -> Source:
+def _known(stored: Plan | None, columns: Columns, options: Options) -> dict[str, Source]:
+    """Content -> file with which a folder was begun; none where this call reads or divides the files otherwise."""
+    if stored is None or stored.most != options.rows or not _reads_alike(stored.columns, columns):
+        return {}
+    return {source.content: _by_itself(source) for source in stored.sources}
+
+
+def _source(
+    name: str, columns: Columns, options: Options, model: Model, known: Mapping[str, Source], log: Log
+) -> Source:
     """A file and its units: as the folder was begun, if the content of the file is the same; else it is scanned."""
-    if stored is not None and stored.most == options.rows and _reads_alike(stored.columns, columns):
-        if same := {source.content: source for source in stored.sources}:
-            with files.opened(name, rows.KEY) as (content, _):
-                if content in same:
-                    return replace(_by_itself(same[content]), name=name, readers=rows.readers(same[content].way))
+    if known:
+        with files.opened(name, rows.KEY) as (content, _):
+            if (same := known.get(content)) is not None:
+                return replace(same, name=name, readers=rows.readers(same.way))
     return rows.scan(name, columns, model.kind, options.separator, options.rows, log)
 
 
