@@ -444,3 +444,12 @@ def test_models_are_not_scored_by_labels_that_are_made_up() -> None:
     own = {"text": [f"Own text {i}." for i in range(9)], "label": CLASSES[:9]}
     line = refused({"train": taught, "development": own}, soft_label="soft")
     assert line.startswith("tasks.test: got nothing, and soft alone in the training rows, which cannot score a model;")
+
+
+def test_labels_that_are_made_up_have_the_spelling_of_the_other_files() -> None:
+    taught = {"text": TEXTS, "soft": [{label.upper(): 1.0} for label in CLASSES]}
+    given = {"text": [f"Other text {i}." for i in range(9)], "label": CLASSES[:9]}
+    rows = load({"train": taught, "validation": given}, soft_label="soft")
+    assert rows.task.labels == ("billing", "fraud", "other")
+    assert rows.train is not None
+    assert [rows.task.labels[number] for number in targets_of(rows.train)] == CLASSES
