@@ -182,3 +182,15 @@ def test_files_without_rows_are_left_out_as_by_a_run(tmp_path: Path) -> None:
     assert labelling.label(model, files, tmp_path / "out").made == 0
     with pytest.raises(DataError, match=r"c\.csv: got no rows; must have a row at least"):
         labelling.label(model, [files[0], files[2]], tmp_path / "other")
+
+
+def test_decisions_about_single_spans_are_refused_after_the_labelling_too(tmp_path: Path) -> None:
+    model = teacher(tmp_path, True)
+    rows = [
+        {"text": t, "spans": [{"start": 0, "end": len(t.split()[0]), "label": "LOC"}], "_is_binary": True}
+        for t in TEXTS
+    ]
+    found = labelling.label(model, lines(tmp_path / "t.jsonl", rows), tmp_path / "out", labelling.Options(threads=1))
+    after = {key.removeprefix("tasks."): value for key, value in found.settings.items()}
+    with pytest.raises(DataError, match="got _is_binary true, a decision about a single span of each text"):
+        splits(after, model)
