@@ -13,14 +13,20 @@ from typing import Any
 import pyarrow as pa
 
 from distill import config
-from distill.data import files, meant
+from distill.data import files, meant, task_types
 from distill.data.columns import LABELS, LABELS_OF, texts_of
 from distill.data.files import Table
+from distill.data.labels import Labels
 from distill.data.lines import NoRows
 from distill.data.partitions import partitions
+from distill.data.stated_beside import check_numbers, name_columns
+from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.question_answering import IMPOSSIBLE, START
 from distill.data.task_types.reranking import RERANKING
 from distill.data.task_types.soft_written import unnamed
+from distill.data.task_types.task_type import distinct
+from distill.data.task_types.written import names as label_names
+from distill.data.task_types.written import whole
 from distill.deploy.export.record import Heads, located, read_any
 from distill.deploy.serve.model import Model
 from distill.errors import ConfigError, UserError
@@ -167,6 +173,7 @@ def _plan(
     sources = _sources(names, columns, options, model, stored, log)
     columns = _copied(replace(columns, label=_label(options, model, sources, columns, log)), sources, model)
     _check_names(columns)
+    _check_numbers(first.rows, columns, model)
     return Plan(
         plans.of_teacher(teacher),
         model.backend,
@@ -336,6 +343,19 @@ def _check_names(columns: Columns) -> None:
         raise ConfigError(
             f"label.{setting}: got {twice}, which stands for two columns; must be different names; name {twice} once"
         )
+
+
+def _check_numbers(first: pa.Table, columns: Columns, model: Model) -> None:
+    """As a run does with all columns: raise ConfigError for numbers of labels, if a column that is not copied has the
+    names of the outputs in another order."""
+    if model.kind is not CLASSIFICATION or columns.label not in first.column_names:
+        return
+    given, numbers = first[columns.label], tuple(map(str, range(len(model.labels))))
+    beside = {name.lower() for name in first.column_names} & {*name_columns(columns.label)}
+    if beside or not model.kind.accepts(given.type) or {*distinct(whole(label_names(given)))} - {*numbers, "-1"}:
+        return
+    own = task_types.Columns(columns.text, (columns.label,), model.kind)
+    check_numbers(first, own, Labels(model.labels, numbers), "label")
 
 
 def _settings(out: Path, plan: Plan) -> Iterator[tuple[str, Any]]:

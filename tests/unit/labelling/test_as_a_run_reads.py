@@ -194,3 +194,16 @@ def test_decisions_about_single_spans_are_refused_after_the_labelling_too(tmp_pa
     after = {key.removeprefix("tasks."): value for key, value in found.settings.items()}
     with pytest.raises(DataError, match="got _is_binary true, a decision about a single span of each text"):
         splits(after, model)
+
+
+def test_numbers_in_another_order_than_the_names_beside_them_are_refused_as_by_a_run(tmp_path: Path) -> None:
+    """The column of names is not copied, so that no run could see it."""
+    model, order = teacher(tmp_path, False), ("sadness", "joy", "anger")
+    file = lines(tmp_path / "t.jsonl", [{"text": t, "label": n % 3, "felt": order[n % 3]} for n, t in enumerate(TEXTS)])
+    message = "label: got label, in which 0 is beside 'sadness' in felt, and the teacher's output 0 is anger; must be"
+    with pytest.raises(ConfigError, match=f"^tasks.{message}"):
+        splits({"train": file}, model)
+    with pytest.raises(ConfigError, match=f"^label.{message}.* set label.label=felt"):
+        labelling.label(model, file, tmp_path / "out", labelling.Options(threads=1))
+    found = labelling.label(model, file, tmp_path / "out", labelling.Options(threads=1, label="felt"))
+    assert found.settings["tasks.label"] == "felt"
