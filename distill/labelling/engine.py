@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -237,7 +238,8 @@ def _copied(columns: Columns, sources: Sequence[Source], model: Model) -> Column
             f"label.label: got {columns.label}, which is {' and '.join(sorted(kinds))} in different files; must be "
             "lists or objects in all files, or in none; write them alike, or label the files into different folders"
         )
-    return replace(columns, more=more, stating=stating, as_text=len(kinds) > 1 and "string" in kinds)
+    as_text = len(kinds) > 1 and any(kind.endswith("string") for kind in kinds)
+    return replace(columns, more=more, stating=stating, as_text=as_text)
 
 
 def _is_unread(kind: str) -> bool:
@@ -361,7 +363,7 @@ def _check_numbers(first: pa.Table, columns: Columns, model: Model) -> None:
 def _settings(out: Path, plan: Plan) -> Iterator[tuple[str, Any]]:
     """The settings of a run that learns from the labels."""
     columns = plan.columns
-    yield "tasks.train", f"{out}/*.parquet"
+    yield "tasks.train", f"{glob.escape(str(out))}/*.parquet"
     yield "tasks.text", columns.text[0]
     if len(columns.text) > 1:
         yield "tasks.text_pair", columns.text[1]

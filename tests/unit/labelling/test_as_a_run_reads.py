@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import runpy
 from pathlib import Path
@@ -76,10 +77,14 @@ def in_folders(folder: Path) -> str:
     return str(folder / "t" / "**" / "*.parquet")
 
 
-def of_two_types(folder: Path) -> str:
+def of_two_types(folder: Path, large: bool) -> str:
     numbers = [n % 3 for n in range(COUNT)]
     pq.write_table(pa.table({"text": TEXTS[:40], "label": numbers[:40]}), folder / "a.parquet")
-    lines(folder / "b.jsonl", [{"text": t, "label": str(n)} for t, n in zip(TEXTS[40:], numbers[40:], strict=True)])
+    last = [str(n) for n in numbers[40:]]
+    if large:  # as of polars
+        pq.write_table(pa.table({"text": TEXTS[40:], "label": pa.array(last, pa.large_string())}), folder / "b.parquet")
+    else:
+        lines(folder / "b.jsonl", [{"text": t, "label": n} for t, n in zip(TEXTS[40:], last, strict=True)])
     return str(folder / "[ab].*")
 
 
@@ -135,8 +140,9 @@ def test_the_rows_and_labels_of_each_split_are_those_of_the_files(form: Any, tmp
     assert found.rows == COUNT
 
 
-def test_labels_of_two_types_are_written_as_text(tmp_path: Path) -> None:
-    model, files = teacher(tmp_path, False), of_two_types(tmp_path)
+@pytest.mark.parametrize("large", [False, True])
+def test_labels_of_two_types_are_written_as_text(large: bool, tmp_path: Path) -> None:
+    model, files = teacher(tmp_path, False), of_two_types(tmp_path, large)
     found = labelling.label(model, files, tmp_path / "out", labelling.Options(threads=1))
     after = {key.removeprefix("tasks."): value for key, value in found.settings.items()}
     every = {text: label for rows in splits(after, model).values() for text, label in rows.items()}
@@ -207,3 +213,11 @@ def test_numbers_in_another_order_than_the_names_beside_them_are_refused_as_by_a
         labelling.label(model, file, tmp_path / "out", labelling.Options(threads=1))
     found = labelling.label(model, file, tmp_path / "out", labelling.Options(threads=1, label="felt"))
     assert found.settings["tasks.label"] == "felt"
+
+
+def test_the_settings_name_the_files_of_a_folder_whose_name_could_be_a_glob(tmp_path: Path) -> None:
+    model, file = teacher(tmp_path, False), divided(tmp_path)
+    (tmp_path / "out1").mkdir()
+    (tmp_path / "out1" / "other.parquet").write_bytes(b"")
+    found = labelling.label(model, file, tmp_path / "out[1]", labelling.Options(threads=1))
+    assert glob.glob(found.settings["tasks.train"]) == [str(tmp_path / "out[1]" / "000000.parquet")]
