@@ -58,8 +58,8 @@ def rejected(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
 def checked(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray | None:
     """[n] whether a column states that somebody has finished a row: that it is accepted, or by an annotation's number;
     None for a column about anything else."""
-    if name.lower() == _FINISHED:
-        return pc.is_valid(column)
+    if name.lower() == _FINISHED:  # of a CSV, an empty cell is a text
+        return pc.is_valid(names(column) if is_text(column.type) or is_number(column.type) else column)
     values = _words(column) if _NAMES.fullmatch(name) else None
     if values is None or not {*distinct(values)} <= REJECTED | ACCEPTED | OPEN:
         return None

@@ -151,7 +151,8 @@ def labelled_rows(
     if not settings.rows:
         check_hidden(splits, tables, columns.kind, labels.names, key)
     splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
-    given_splits, splits = splits, _apart(splits, columns, settings, tables, notes, name)
+    _check_scored(splits, made, settings, key)
+    given_splits, splits = splits, _apart(splits, columns, settings, tables, notes, name, made_up=bool(made))
     if head is not None:
         notes += _seen(name, splits.keys() - given_splits.keys(), key)
     labels_in = next((part for part in splits.values() if labelled(targets_of(part)).any()), None)
@@ -185,21 +186,33 @@ def _apart(
     tables: Mapping[str, Table],
     notes: list[str],
     name: str,
+    made_up: bool,
 ) -> dict[str, Split]:
     """The splits without leaks, and with rows that are set aside for validation and for choices.
 
     Of a published data set, the splits are used as they are but for leaks.
+
+    made_up: whether the training rows have no labels of their own, so that nothing is chosen by them.
     """
     if settings.rows:
         splits = without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
-        return developed(splits, columns, notes, name)
+        return developed(splits, columns, notes, name, made_up)
     notes += repeated(splits["train"], columns, name) if "train" in splits else ()
     # Leaks first: a row of the test file must not be set aside.
     kept = without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
     leaked = len(splits["train"].rows) - len(kept["train"].rows) if "train" in splits else 0
-    splits = developed(divided(kept, columns, notes, name), columns, notes, name)
+    splits = developed(divided(kept, columns, notes, name), columns, notes, name, made_up)
     check_enough(splits, tables, columns.kind, leaked)
     return splits
+
+
+def _check_scored(splits: Mapping[str, Split], made: Sequence[str], settings: config.Task, key: str) -> None:
+    """Raise ConfigError where models would be scored on training rows whose labels were `made` up."""
+    if made and not {*splits} - {"train", DEVELOPMENT}:
+        raise ConfigError(
+            f"{key}.test: got nothing, and {settings.soft_label} alone in the training rows, which cannot score a "
+            f"model; must be a file with labels; set {key}.test=FILE or {key}.validation=FILE"
+        )
 
 
 def _check_settings(settings: config.Task, task_type: TaskType, key: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -14,7 +16,8 @@ from distill import config
 from distill.data.files import Table
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.soft import SUM_TOLERANCE, parsed
-from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
+from distill.data.task_types.task_type import as_list, distinct, is_text
+from distill.data.task_types.written import spelled_alike
 from distill.data.usual_columns import LABELS
 from distill.errors import ConfigError
 from distill.models.families.head import Head
@@ -24,6 +27,8 @@ from distill.runtime.quoting import setting
 _KINDS = (None, "classification")
 _AT_ONCE = 8192
 """Rows whose soft labels are in memory at once."""
+_SHOWN = 20
+"""Maximum number of labels in a message."""
 
 
 def with_likely_labels(
@@ -34,7 +39,8 @@ def with_likely_labels(
     So the scores are not those of labels that were made up here. `notes` gets a line; `name` begins it.
 
     Raises:
-        ConfigError: about the setting `key` of the task, for lists of probabilities whose order is unknown.
+        ConfigError: about the setting `key` of the task, for lists of probabilities whose order is unknown, and for a
+            label that neither the settings, nor the head, nor another split has.
         DataError: for a row whose soft label is neither a list nor an object.
     """
     train, others = tables.get("train"), [table for split, table in tables.items() if split != "train"]
@@ -44,31 +50,65 @@ def with_likely_labels(
     )
     if train is None or label is None or soft not in train.rows.column_names or not of_texts:
         return tables
-    columns = train.rows.column_names
-    if label in columns and not _is_empty(train.rows[label]):
+    if _has_labels(settings, train.rows, others[0].rows, label):
         return tables
     known = {
         str(value) for table in others if label in table.rows.column_names for value in distinct(table.rows[label])
     }
     named = list(map(str, settings.labels or ()))
-    inner = _inside(train.rows[soft].type)
-    if inner is not None and not named:
-        if is_list(inner) or not _may_be_shares(train.rows[soft], len(known)):
+    stated = named or ([] if head is None else [*head.labels])
+    spelled = _spelled(known, stated)
+    if not named and (shares := _first_list(train.rows[soft])) is not None:
+        if not _may_be_shares(shares, {len(known), len(spelled)}):
             return tables  # they may be vectors, or of choices
         raise ConfigError(
             f"{key}.labels: got nothing; must be the labels in the order of the probabilities in {soft}; set, in that "
-            f"order, {setting(f'{key}.labels', sorted(known))}"
+            f"order, {setting(f'{key}.labels', sorted({*spelled.values()}))}"
         )
     values = chain.from_iterable(part.to_pylist() for part in train.rows.select([soft]).to_batches(_AT_ONCE))
     likely = [_likely(row[soft], named, f"{train.where(number)}: got", str(soft)) for number, row in enumerate(values)]
-    found = {*likely} - {None}
-    if not found or not known >= found:
-        return tables  # they may be of another kind, such as several labels
-    made, given = pa.array(likely, pa.string()), others[0].rows[label].type
-    made = made if is_text(given) else made.cast(given)
-    rows = train.rows.drop_columns([label]) if label in columns else train.rows
+    if not known or not {*likely} - {None}:
+        return tables
+    found = {each: each if each in known else spelled.get(spelled_alike(each)) for each in likely if each is not None}
+    if (unknown := next((each for each, label in found.items() if label is None), None)) is not None:
+        place = f"{soft} of {train.where(likely.index(unknown))}"
+        raise _unknown(unknown, place, known, f"{label} of {', '.join(others[0].files)}", stated, key)
+    made = pa.array([None if each is None else found[each] for each in likely], pa.string())
+    with suppress(pa.ArrowException):  # a name beside numbers stays a text
+        made = made.cast(others[0].rows[label].type)
+    rows = train.rows.drop_columns([label]) if label in train.rows.column_names else train.rows
     notes.append(f"{name} train: the rows have no {label}; the most probable label in {soft} stands in for it")
     return {**tables, "train": replace(train, rows=rows.append_column(label, made))}
+
+
+def _unknown(label: str, place: str, known: set[str], column: str, stated: Sequence[str], key: str) -> ConfigError:
+    """The error about the most probable label of a row, which is neither `known` from a column nor `stated`."""
+    shown = ", ".join(sorted(known)[:_SHOWN])
+    every = [*(stated or sorted(known)), label]
+    mend = "" if label in stated else f", or set {setting(f'{key}.labels', every)}"
+    return ConfigError(
+        f"{key}.labels: got {label!r} as the most probable label in {place}; must be one of {shown}, as in {column}; "
+        f"write it as there{mend}"
+    )
+
+
+def _spelled(known: set[str], stated: Sequence[str]) -> dict[str, str]:
+    """A label as from `spelled_alike` -> the same as other files write it, who may have its number among those that are
+    stated. Stated labels that they lack are as stated, unless they lack all of them."""
+    files = {spelled_alike(label): label for label in sorted(known)}
+    others = {spelled_alike(label): label for label in stated}
+    if others.keys() & files.keys():
+        return others | files
+    numbers = {spelled_alike(label): str(number) for number, label in enumerate(stated)}
+    return numbers if "0" in known and known <= {*numbers.values()} else files
+
+
+def _has_labels(settings: config.Task, rows: pa.Table, others: pa.Table, label: str) -> bool:
+    """Whether training rows have labels in this column or, unless the settings name it, in another usual one that the
+    other rows have too."""
+    usual = [name for name in others.column_names if name.lower() in LABELS and name != settings.soft_label]
+    names = [label] if settings.label is not None else [label, *usual]
+    return any(name in rows.column_names and not _is_empty(rows[name]) for name in names)
 
 
 def _label(settings: config.Task, others: Sequence[Table]) -> str | None:
@@ -83,16 +123,29 @@ def _label(settings: config.Task, others: Sequence[Table]) -> str | None:
     return as_list(label)[0] if is_text(data_type) or pa.types.is_integer(data_type) else None
 
 
-def _inside(data_type: pa.DataType) -> pa.DataType | None:
-    """The type in lists of numbers, or of lists of them; None for others, such as lists of labels with scores."""
-    inner = data_type.value_type if is_list(data_type) else None
-    return None if inner is None or pa.types.is_struct(inner.value_type if is_list(inner) else inner) else inner
+def _first_list(column: pa.ChunkedArray) -> list[Any] | None:
+    """The first soft label of a column, if it is a list of numbers, or of lists of them, or the text of one; None for
+    others, such as lists of labels with scores."""
+    first = next(filter(None, map(_decoded, column)), None)
+    inner = first[0] if isinstance(first, list) and isinstance(first[0], list) else first
+    if not isinstance(first, list) or any(isinstance(each, dict | tuple) for each in inner or ()):
+        return None
+    return first
 
 
-def _may_be_shares(lists: pa.ChunkedArray, count: int) -> bool:
-    """Whether the first list has a number for each of `count` labels, and a sum of 1."""
-    first = next((row.as_py() for row in lists if row.is_valid), None)
-    return first is not None and len(first) == count and abs(sum(each or 0.0 for each in first) - 1) < SUM_TOLERANCE
+def _decoded(value: pa.Scalar) -> Any:
+    found = value.as_py()
+    if isinstance(found, str):
+        with suppress(ValueError):  # refused with its row later
+            return json.loads(found)
+        return found.strip()
+    return found
+
+
+def _may_be_shares(numbers: Sequence[Any], counts: set[int]) -> bool:
+    """Whether a list has a number for each of so many labels, and a sum of 1."""
+    plain = all(each is None or isinstance(each, int | float) for each in numbers)
+    return plain and len(numbers) in counts and abs(sum(each or 0.0 for each in numbers) - 1) < SUM_TOLERANCE
 
 
 def _is_empty(column: pa.ChunkedArray) -> bool:

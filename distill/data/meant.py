@@ -84,7 +84,7 @@ def as_meant(
 
 def stating(names: Iterable[str], label: str) -> list[str]:
     """Of the names of columns, those by which `as_meant` may read the rows or the column `label` otherwise."""
-    known = {*DIVIDING, *FLAGS, *name_columns(label)}
+    known = {*DIVIDING, *FLAGS, *name_columns(label), _BINARY}
     return [name for name in names if name.lower() in known or is_about_a_row(name) or _speaks_of_splits(name)]
 
 
@@ -168,12 +168,18 @@ def _check_binary(table: Table) -> None:
     spans = any(
         is_list(table.rows[name].type) and pa.types.is_struct(table.rows[name].type.value_type) for name in names
     )
-    if spans and _BINARY in names and pa.types.is_boolean(table.rows[_BINARY].type):
-        if pc.any(table.rows[_BINARY]).as_py():
-            raise DataError(
-                f"{', '.join(table.files)}: got {_BINARY} true, a decision about a single span of each text; must have "
-                "all spans of a text, because other words would count as outside of spans; mark them with ner.manual"
-            )
+    if spans and _BINARY in names and _is_true(table.rows[_BINARY]):
+        raise DataError(
+            f"{', '.join(table.files)}: got {_BINARY} true, a decision about a single span of each text; must have "
+            "all spans of a text, because other words would count as outside of spans; mark them with ner.manual"
+        )
+
+
+def _is_true(column: pa.ChunkedArray) -> bool:
+    """Whether some values of a column are true, also written as text."""
+    if not pa.types.is_boolean(column.type) and not is_text(column.type):
+        return False
+    return pc.any(pc.equal(pc.utf8_lower(column.cast(pa.string())), "true")).as_py() is True
 
 
 def _labelled_beside(settings: config.Task, rows: pa.Table, column: str) -> bool:

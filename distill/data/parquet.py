@@ -106,7 +106,8 @@ def _at_once(metadata: pq.FileMetaData) -> int:
     """Rows that are read at once: as many as take about `AT_ONCE` bytes."""
     rows = ROWS
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        rows = min(rows, max(1, AT_ONCE * group.num_rows // max(group.total_byte_size, 1)))
+        if group.num_rows:  # an empty group tells nothing about the size of rows
+            rows = min(rows, max(1, AT_ONCE * group.num_rows // max(group.total_byte_size, 1)))
     for chunk in _chunks(metadata):
         if _DELTA in chunk.encodings:
             rows = min(rows, max(_FEWEST, AT_ONCE // max(chunk.total_uncompressed_size, 1)))

@@ -35,6 +35,8 @@ _BESIDE = re.compile(r"(?<=[^\w\s]) | (?=[^\w\s])")
 _AT_ONCE = 8192
 """Rows whose texts are in memory at once."""
 
+_INSTEAD = ", so choices are made on the rows that are reported"
+
 
 @dataclass(frozen=True)
 class Split:
@@ -67,24 +69,26 @@ def divided(splits: dict[str, Split], columns: Columns, notes: list[str], name: 
     return splits | {"train": rest, "validation": part}
 
 
-def developed(splits: dict[str, Split], columns: Columns, notes: list[str], name: str) -> dict[str, Split]:
+def developed(
+    splits: dict[str, Split], columns: Columns, notes: list[str], name: str, made_up: bool = False
+) -> dict[str, Split]:
     """The splits, with a part of `train` as `DEVELOPMENT` if choices would else be made on rows that are reported.
 
     With a test split they are made on the validation splits. As in `divided`, a hash of the text decides. Where the
-    training rows have too few labels, the splits are unchanged.
+    training rows have too few labels, or labels that were `made_up`, the splits are unchanged.
     """
     validated = {*splits} - {"train", "test"}
     if DEVELOPMENT in splits or "train" not in splits or ("test" in splits and validated):
+        return splits
+    if made_up:
+        notes.append(f"{name}: the training rows have no labels of their own{_INSTEAD}")
         return splits
     train, salt = splits["train"], DEVELOPMENT  # other rows than those that `divided` would choose
     chosen = _part(train, columns, DEVELOPED, MOST_DEVELOPED, salt)
     rest, part, counted, left_out = _apart(train, chosen, columns)
     enough = labelled(targets_of(rest)).sum() >= FEWEST["train"] or not labelled(targets_of(train)).any()
     if chosen.sum() < FEWEST["validation"] or not enough:
-        notes.append(
-            f"{name}: the training rows have too few labels for a development split, so choices are made on the rows "
-            "that are reported"
-        )
+        notes.append(f"{name}: the training rows have too few labels for a development split{_INSTEAD}")
         return splits
     notes.append(f"{name}: choices are made on {counted}, on which this run trains no model{left_out}")
     return splits | {"train": rest, DEVELOPMENT: part}

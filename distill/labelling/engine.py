@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import glob
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -11,15 +14,20 @@ from typing import Any
 import pyarrow as pa
 
 from distill import config
-from distill.data import files, meant
+from distill.data import files, meant, task_types
 from distill.data.columns import texts_of
 from distill.data.files import Table
-from distill.data.kind_of import QUERIES
+from distill.data.labels import Labels
+from distill.data.lines import NoRows
 from distill.data.partitions import partitions
+from distill.data.stated_beside import check_numbers, name_columns
+from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.question_answering import IMPOSSIBLE, START
-from distill.data.task_types.regression import REGRESSION
 from distill.data.task_types.reranking import RERANKING
 from distill.data.task_types.soft_written import unnamed
+from distill.data.task_types.task_type import distinct
+from distill.data.task_types.written import names as label_names
+from distill.data.task_types.written import whole
 from distill.data.usual_columns import LABELS, LABELS_OF
 from distill.deploy.export.record import Heads, located, read_any
 from distill.deploy.serve.model import Model
@@ -34,6 +42,10 @@ from distill.runtime.storage import cache, disk_errors
 
 Log = Callable[[str], None]
 _TRIES = 3
+_OBJECTS = ("struct<", "map<")
+"""Beginnings of the types of objects."""
+_WRAPPED = re.compile(r"struct<(choices|labels): (large_)?list<\w+: (large_)?string>>")
+"""The type of objects that `listed.unwrapped` reads as lists."""
 
 
 @dataclass(frozen=True)
@@ -157,15 +169,13 @@ def _plan(
     """What this call asks for. All rows are read, so that a wrong one is refused before any work, unless they are those
     with which the folder was begun."""
     names = _outside(files.expand(paths, rows.KEY), out, log)
-    first = rows.head(names[0], options.separator)
+    first = _first(names, options.separator)
     text, choices = _texts(teacher, options, model, first, log)
     columns = Columns(text, options.label or "", options.soft_label, choices)
-    sources = tuple(
-        _in_folders(_source(name, columns, options, model, stored, log), known)
-        for name, known in zip(names, partitions(names), strict=True)
-    )
+    sources = _sources(names, columns, options, model, stored, log)
     columns = _copied(replace(columns, label=_label(options, model, sources, columns, log)), sources, model)
     _check_names(columns)
+    _check_numbers(first.rows, columns, model)
     return Plan(
         plans.of_teacher(teacher),
         model.backend,
@@ -179,6 +189,28 @@ def _plan(
         sources,
         options.separator,
     )
+
+
+def _first(names: Sequence[str], separator: str | None) -> Table:
+    """The first rows of the first file that has some. Raises NoRows if none has."""
+    for name in names[:-1]:
+        with suppress(NoRows):
+            return rows.head(name, separator)
+    return rows.head(names[-1], separator)
+
+
+def _sources(
+    names: Sequence[str], columns: Columns, options: Options, model: Model, stored: Plan | None, log: Log
+) -> tuple[Source, ...]:
+    """The files that have rows, as a run reads them, with the columns that the names of their folders state."""
+    found, known = list[Source](), _known(stored, columns, options)
+    for name in names:
+        with suppress(NoRows):
+            found.append(_source(name, columns, options, model, known, log))
+    if left := len(names) - len(found):
+        log(f"{plans.counted(left, 'file')} without rows {'is' if left == 1 else 'are'} left out")
+    stated = partitions([source.name for source in found])
+    return tuple(_in_folders(source, more) for source, more in zip(found, stated, strict=True))
 
 
 def _in_folders(source: Source, known: Mapping[str, str | None]) -> Source:
@@ -198,15 +230,22 @@ def _copied(columns: Columns, sources: Sequence[Source], model: Model) -> Column
     names = [name for name in dict.fromkeys(chain(*given)) if name not in (*columns.copied, columns.soft)]
     labelled = [each[columns.label] for each in given if columns.label in each]
     more = tuple(n for n in (START, IMPOSSIBLE) if model.kind.extractive and n in names and labelled)
-    stating = tuple(name for name in meant.stating(names, columns.label) if name not in more)
+    objects = {name for each in given for name, data_type in each.items() if _is_unread(data_type)}
+    stating = tuple(name for name in meant.stating(names, columns.label) if name not in (*more, *objects))
     kinds = {kind for kind in labelled if kind != "null"}
-    lists = {kind for kind in kinds if "list" in kind}
-    if lists and kinds != lists:
+    nested = {kind for kind in kinds if "list" in kind or kind.startswith(_OBJECTS)}
+    if nested and kinds != nested:
         raise ConfigError(
             f"label.label: got {columns.label}, which is {' and '.join(sorted(kinds))} in different files; must be "
-            "lists in all files, or in none; write them alike, or label the files into different folders"
+            "lists or objects in all files, or in none; write them alike, or label the files into different folders"
         )
-    return replace(columns, more=more, stating=stating, as_text=len(kinds) > 1 and "string" in kinds)
+    as_text = len(kinds) > 1 and any(kind.endswith("string") for kind in kinds)
+    return replace(columns, more=more, stating=stating, as_text=as_text)
+
+
+def _is_unread(kind: str) -> bool:
+    """Whether a type is that of objects by which no run reads a row. Parquet could not hold all of them."""
+    return kind.startswith(_OBJECTS) and _WRAPPED.fullmatch(kind) is None
 
 
 def _outside(names: Sequence[str], out: Path, log: Log) -> list[str]:
@@ -246,14 +285,28 @@ def _texts(
     return text, choices
 
 
-def _source(name: str, columns: Columns, options: Options, model: Model, stored: Plan | None, log: Log) -> Source:
+def _known(stored: Plan | None, columns: Columns, options: Options) -> dict[str, Source]:
+    """Content -> file with which a folder was begun; none where this call reads or divides the files otherwise."""
+    if stored is None or stored.most != options.rows or not _reads_alike(stored.columns, columns):
+        return {}
+    return {source.content: _by_itself(source) for source in stored.sources}
+
+
+def _source(
+    name: str, columns: Columns, options: Options, model: Model, known: Mapping[str, Source], log: Log
+) -> Source:
     """A file and its units: as the folder was begun, if the content of the file is the same; else it is scanned."""
-    if stored is not None and stored.most == options.rows and _reads_alike(stored.columns, columns):
-        if same := {source.content: source for source in stored.sources}:
-            with files.opened(name, rows.KEY) as (content, _):
-                if content in same:
-                    return replace(same[content], name=name, readers=rows.readers(same[content].way))
+    if known:
+        with files.opened(name, rows.KEY) as (content, _):
+            if (same := known.get(content)) is not None:
+                return replace(same, name=name, readers=rows.readers(same.way))
     return rows.scan(name, columns, model.kind, options.separator, options.rows, log)
+
+
+def _by_itself(source: Source) -> Source:
+    """A stored file with the columns that are in it alone. Those of its folders are stated by the path of this call."""
+    own = len(source.names) - len(source.folders)  # as `_in_folders` adds them
+    return replace(source, names=source.names[:own], kinds=source.kinds[:own], folders=())
 
 
 def _reads_alike(one: Columns, other: Columns) -> bool:
@@ -295,10 +348,23 @@ def _check_names(columns: Columns) -> None:
         )
 
 
+def _check_numbers(first: pa.Table, columns: Columns, model: Model) -> None:
+    """As a run does with all columns: raise ConfigError for numbers of labels, if a column that is not copied has the
+    names of the outputs in another order."""
+    if model.kind is not CLASSIFICATION or columns.label not in first.column_names:
+        return
+    given, numbers = first[columns.label], tuple(map(str, range(len(model.labels))))
+    beside = {name.lower() for name in first.column_names} & {*name_columns(columns.label)}
+    if beside or not model.kind.accepts(given.type) or {*distinct(whole(label_names(given)))} - {*numbers, "-1"}:
+        return
+    own = task_types.Columns(columns.text, (columns.label,), model.kind)
+    check_numbers(first, own, Labels(model.labels, numbers), "label")
+
+
 def _settings(out: Path, plan: Plan) -> Iterator[tuple[str, Any]]:
     """The settings of a run that learns from the labels."""
     columns = plan.columns
-    yield "tasks.train", f"{out}/*.parquet"
+    yield "tasks.train", f"{glob.escape(str(out))}/*.parquet"
     yield "tasks.text", columns.text[0]
     if len(columns.text) > 1:
         yield "tasks.text_pair", columns.text[1]
@@ -306,7 +372,6 @@ def _settings(out: Path, plan: Plan) -> Iterator[tuple[str, Any]]:
         yield "tasks.choices", columns.choices[0] if len(columns.choices) == 1 else list(columns.choices)
     yield "tasks.label", columns.label
     yield "tasks.soft_label", columns.soft
-    ranked = plan.kind == REGRESSION.name and [name.lower() for name in columns.text] in QUERIES
-    yield "tasks.kind", RERANKING.name if ranked else plan.kind
+    yield "tasks.kind", RERANKING.name if plan.reranks else plan.kind
     if unnamed(plan.labels):
         yield "tasks.labels", list(plan.labels)

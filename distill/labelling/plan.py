@@ -12,13 +12,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from distill.data.kind_of import QUERIES
 from distill.data.task_types import written
+from distill.data.task_types.regression import REGRESSION
+from distill.data.task_types.reranking import RERANKING
 from distill.data.unfinished import INSIDE, LARGEST, PLAN
 from distill.errors import ConfigError, UserError
 from distill.runtime.storage import atomic, file_hashes, locks
 from distill.runtime.storage.strict_json import read_json
 
-SCHEMA = 3
+SCHEMA = 4
 
 Part = tuple[int, int, int]
 """Number of rows of a unit, and where they stand: row group and rows of it before them; first byte and end of their
@@ -84,8 +87,9 @@ class Columns:
 
 
 def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of single values as text. Lists and objects stay what they are."""
-    return column if pa.types.is_nested(column.type) else written.names(column)
+    """A column of single values as text. Lists and objects stay as they are, and so does a column that a file lacks."""
+    kept = pa.types.is_nested(column.type) or pa.types.is_null(column.type)
+    return column if kept else written.names(column)
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,12 @@ class Plan:
     def text(self) -> str:
         """As it is stored."""
         return json.dumps({"schema": SCHEMA, **asdict(self)})
+
+    @property
+    def reranks(self) -> bool:
+        """Whether a student of the labels is a reranker. It learns the outputs of its teacher before the activation."""
+        queried = [name.lower() for name in self.columns.text] in QUERIES
+        return self.kind == RERANKING.name or (self.kind == REGRESSION.name and queried)
 
     @property
     def units(self) -> list[Unit]:
@@ -281,7 +291,19 @@ def _difference(known: Plan, plan: Plan) -> str | None:
     if len(known.sources) != len(plan.sources):
         before = counted(len(known.sources), "file")
         return f"{before}, and not {len(plan.sources)}; must be of the same files in the same order"
+    return _moved(known, plan)
+
+
+def _moved(known: Plan, plan: Plan) -> str | None:
+    """As `_difference`, of the same files, by the columns that the names of their folders state."""
+    for one, other in zip(known.sources, plan.sources, strict=True):
+        if dict(one.folders) != dict(other.folders):
+            return f"{_stated(one)} in the folders of {one.name}, and not {_stated(other)}; must be the same names"
     return None
+
+
+def _stated(source: Source) -> str:
+    return ", ".join(f"{name}={value}" for name, value in source.folders) or "no column"
 
 
 def _shown(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from distill.data.asked import asked, encode
 from distill.data.encode import Encoded
-from distill.data.kind_of import QUERIES
 from distill.data.task_types import TASK_TYPES, TaskType
-from distill.data.task_types.answers import candidates
+from distill.data.task_types.answers import NONE, candidates
 from distill.deploy import serve
 from distill.deploy.serve.model import Model
 from distill.errors import ConfigError, DataError, UserError, reason
@@ -30,6 +29,8 @@ _HALVES = ("bf16", "fp16", "tf32")
 """Schemes that torch makes of a float model when it is loaded."""
 _AT_ONCE = 8192
 """Rows that are Python objects at the same time. Those of a batch are of similar length."""
+_TELLING = 32
+"""If the outputs for so many rows are not finite, and none is, it is the fault of the teacher and not of a few rows."""
 
 
 def loaded(folder: Path, options: Options, known: Plan | None, say: Callable[[str], None]) -> Model:
@@ -122,54 +123,101 @@ def labeller(
         tokens: most tokens of a batch.
         said: gets a line for a unit of which some rows have no soft label.
     """
-    columns = plan.columns
-    reader = Reader(plan.sources, columns, model.kind, plan.separator)
+    reader = Reader(plan.sources, plan.columns, model.kind, plan.separator)
+    missing = _Missing(f"{model.backend} {model.scheme}")
 
     def label(unit: Unit) -> pa.Table:
         rows = reader.rows(unit)
-        parts = [
-            _labels(model, rows.slice(start, _AT_ONCE), columns, tokens, unit.start + start, unit.source)
-            for start in range(0, unit.rows, _AT_ONCE)
-        ]
-        labels = pa.chunked_array(parts)
-        if labels.null_count:
-            wrong = f"outputs of {model.backend} {model.scheme} that are not finite"
-            if labels.null_count == unit.rows:
-                raise DataError(
-                    f"{unit.place}: got {wrong} for every row; must be numbers; set another label.scheme, and another "
-                    "label.out"
-                )
-            said(f"{unit.place}: {labels.null_count:,} rows have no soft label (null): {wrong}")
-        return rows.append_column(columns.soft, labels)
+        parts = [_labels(model, rows.slice(start, _AT_ONCE), plan, tokens) for start in range(0, unit.rows, _AT_ONCE)]
+        labels, empty = pa.chunked_array([part for part, _ in parts]), sum(count for _, count in parts)
+        for line in missing.lines(unit, max(0, labels.null_count - empty), empty):
+            said(line)
+        return rows.append_column(plan.columns.soft, labels)
 
     with closing(reader):
         yield label
 
 
-def _labels(model: Model, rows: pa.Table, columns: Columns, tokens: int, first: int, file: str) -> pa.Array:
-    """The soft labels of rows, of which the first is row `first` of its file; null for a row of which an output is not
-    finite."""
+@dataclass
+class _Missing:
+    """The rows without a soft label, of all units that a process labels."""
+
+    form: str
+    """Of the teacher."""
+    works: bool = False
+    """Whether some row has one."""
+    rows: int = 0
+    """Number of rows whose outputs are not finite."""
+
+    def lines(self, unit: Unit, bad: int, empty: int) -> list[str]:
+        """Lines about the rows of a unit whose outputs are not finite, and about those without a token.
+
+        Raises:
+            DataError: for so many outputs that are not finite, and no other, that it is the fault of the teacher.
+        """
+        every = bad + empty == unit.rows
+        self.works, self.rows = self.works or not every, self.rows + bad
+        wrong = f"outputs of {self.form} that are not finite"
+        if every and bad and (bad if self.works else self.rows) >= _TELLING:
+            raise DataError(
+                f"{unit.place}: got {wrong} for every row; must be numbers; set another label.scheme, and another "
+                "label.out"
+            )
+        found = {why: count for why, count in ((wrong, bad), ("no token in the text", empty)) if count}
+        return [f"{unit.place}: {count:,} rows have no soft label (null): {why}" for why, count in found.items()]
+
+
+def _labels(model: Model, rows: pa.Table, plan: Plan, tokens: int) -> tuple[pa.Array, int]:
+    """(the soft labels of rows, number of rows without a token). A row without a token, and one of which an output is
+    not finite, has null."""
     assert model.kind.soft_column is not None
-    outputs, sizes = _outputs(model, rows, columns, tokens, first, file)
-    if model.activation is not None and [name.lower() for name in columns.text] not in QUERIES:
-        outputs = model.activation(outputs)  # as its library scores pairs; rerankers learn the outputs themselves
-    return model.kind.soft_column(outputs, model.labels, sizes)
+    outputs, sizes, empty = _outputs(model, rows, plan.columns, tokens)
+    if model.activation is not None and not plan.reranks:
+        outputs = model.activation(outputs)  # as its library scores pairs
+    return model.kind.soft_column(outputs, model.labels, sizes), empty
 
 
-def _outputs(
-    model: Model, rows: pa.Table, columns: Columns, tokens: int, first: int, file: str
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """(outputs float32, number of parts of each row) as `TaskType.soft_column` takes them; NaN in the place of outputs
-    of which one is not finite."""
+def _outputs(model: Model, rows: pa.Table, columns: Columns, tokens: int) -> tuple[np.ndarray, np.ndarray | None, int]:
+    """(outputs float32, number of parts of each row) as `TaskType.soft_column` takes them, and the number of rows
+    without a token. NaN stands in the place of their outputs, and of outputs of which one is not finite."""
     layout = model.kind.layout
     parts = [layout.divide(row) for row in asked(rows, columns.text, columns.choices)]
     encoded = encode(layout.architecture, parts, model.tokenizer, model.max_length)
-    if len(empty := np.flatnonzero(encoded.lengths == 0)):
-        windows = encoded.spans or encoded.words
-        row = int(empty[0] if windows is None else windows.owners[empty[0]])
-        raise DataError(
-            f"{file}, row {first + row + 1}: got no text; must be a token; leave it out, and set another label.out"
-        )
+    empty = _without_token(encoded, len(parts))
+    found, sizes = _of_tokens(model, _with_tokens(encoded, model.tokenizer.pad_token_id), tokens)
+    found[np.repeat(empty, sizes) if model.kind.windowed and sizes is not None else empty, -1] = np.nan
+    return found, sizes, int(empty.sum())
+
+
+def _without_token(encoded: Encoded, rows: int) -> np.ndarray:
+    """[rows] whether a sequence of a row has no token, as of a tokenizer that adds no special ones."""
+    flags, windows, owners = np.zeros(rows, np.bool_), encoded.spans or encoded.words, np.arange(rows)
+    if windows is not None:
+        owners = windows.owners
+    elif encoded.groups is not None:
+        owners = np.repeat(owners, np.diff(encoded.groups))
+    flags[owners[np.diff(encoded.offsets) == 0]] = True
+    return flags
+
+
+def _with_tokens(encoded: Encoded, token: int) -> Encoded:
+    """The same sequences, with a token in those that have none: a model can be asked about no empty one."""
+    empty = np.diff(encoded.offsets) == 0
+    at = encoded.offsets[:-1][empty]
+    if not len(at):
+        return encoded
+    spans, segments = encoded.spans, encoded.segments
+    return replace(
+        encoded,
+        ids=np.insert(encoded.ids, at, token),
+        offsets=encoded.offsets + np.cumsum([False, *empty]),
+        segments=None if segments is None else np.insert(segments, at, 0),
+        spans=None if spans is None else replace(spans, characters=np.insert(spans.characters, at, NONE, axis=0)),
+    )
+
+
+def _of_tokens(model: Model, encoded: Encoded, tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """(outputs, number of parts of each row): see `_outputs`."""
     if encoded.spans is not None:
         return _candidates(model, encoded, tokens)
     found = predict(

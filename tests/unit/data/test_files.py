@@ -398,6 +398,18 @@ def test_parquet_keeps_its_types(tmp_path: Path) -> None:
     assert str(table["score"].to_pylist()) == "[1.5, nan, 2.0]"
 
 
+def test_an_empty_row_group_does_not_make_a_file_be_read_row_by_row(tmp_path: Path) -> None:
+    given = pa.table({"text": [f"ticket {n}" for n in range(100)]})
+    with pq.ParquetWriter(tmp_path / "f.parquet", given.schema) as writer:
+        for part in (given, given.slice(0, 0), given):
+            writer.write_table(part)
+    metadata = pq.read_metadata(tmp_path / "f.parquet")
+    assert [metadata.row_group(n).num_rows for n in range(3)] == [100, 0, 100]
+    found = load(tmp_path / "f.parquet").rows["text"]
+    assert found.to_pylist() == 2 * given["text"].to_pylist()
+    assert found.num_chunks < 5  # one for each part that is read
+
+
 def test_several_files_are_joined_and_rows_keep_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "part-2.csv", b"b,a\n3,4\n")

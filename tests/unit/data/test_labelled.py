@@ -421,3 +421,35 @@ def test_training_rows_that_are_all_copies_are_named_as_such() -> None:
         f"labelled train rows, besides {COUNT - 4} copies of rows of other splits; must have 8 or more; add rows, or "
         "keep the copies with tasks.drop_leaked=false"
     )
+
+
+@pytest.mark.parametrize("other", ["validation", "test"])
+def test_training_rows_whose_labels_are_made_up_choose_nothing(other: str) -> None:
+    """A temperature would be fitted to the teacher's own answers."""
+    taught = {"text": TEXTS, "soft": [{label: 1.0} for label in CLASSES]}
+    given = {"text": [f"Other text {i}." for i in range(9)], "label": CLASSES[:9]}
+    rows = load({"train": taught, other: given}, soft_label="soft")
+    assert (texts(rows.train), list(rows.reported)) == (TEXTS, [other])
+    assert rows.development == rows.reported
+    said = "tickets: the training rows have no labels of their own, so choices are made on the rows that are reported"
+    assert said in rows.notes
+    own = {"text": [f"Own text {i}." for i in range(9)], "label": CLASSES[:9]}
+    rows = load({"train": taught, other: given, "development": own}, soft_label="soft")
+    assert texts(rows.development["development"]) == own["text"]
+    assert said not in rows.notes
+
+
+def test_models_are_not_scored_by_labels_that_are_made_up() -> None:
+    taught = {"text": TEXTS, "soft": [{label: 1.0} for label in CLASSES]}
+    own = {"text": [f"Own text {i}." for i in range(9)], "label": CLASSES[:9]}
+    line = refused({"train": taught, "development": own}, soft_label="soft")
+    assert line.startswith("tasks.test: got nothing, and soft alone in the training rows, which cannot score a model;")
+
+
+def test_labels_that_are_made_up_have_the_spelling_of_the_other_files() -> None:
+    taught = {"text": TEXTS, "soft": [{label.upper(): 1.0} for label in CLASSES]}
+    given = {"text": [f"Other text {i}." for i in range(9)], "label": CLASSES[:9]}
+    rows = load({"train": taught, "validation": given}, soft_label="soft")
+    assert rows.task.labels == ("billing", "fraud", "other")
+    assert rows.train is not None
+    assert [rows.task.labels[number] for number in targets_of(rows.train)] == CLASSES

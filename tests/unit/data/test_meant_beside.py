@@ -11,9 +11,11 @@ from typing import Any
 import datasets
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from distill import config
+from distill.data.decisions import checked
 from distill.data.files import read
 from distill.data.folders import of_training
 from distill.data.labelled import Labelled, labelled_rows
@@ -224,6 +226,13 @@ def test_a_text_that_is_not_done_has_no_tags(tmp_path: Path) -> None:
     rows = [{"text": text, **({"spans": [span]} if n % 2 else {})} for n, text in enumerate(TEXTS)]
     path.write_text("".join(json.dumps(each) + "\n" for each in rows))
     assert all(max(values_of(of_file(path), "label")[text]) < 0 for text in TEXTS[::2])
+
+
+def test_an_empty_cell_is_no_number_of_an_annotation() -> None:
+    for values in (["101", "", None], [101.0, float("nan"), None], [101, None, None]):
+        done = checked(pa.chunked_array([pa.array(values)]), "annotation_id")
+        assert done is not None
+        assert done.to_pylist() == [True, False, False]
 
 
 # ---- words and tags

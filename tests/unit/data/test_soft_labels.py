@@ -332,3 +332,45 @@ def test_lists_alone_that_may_be_probabilities_need_the_names_of_their_order(tmp
                 with_likely_labels(settings, tables, None, [], "own", "tasks")
         else:
             assert with_likely_labels(settings, tables, None, [], "own", "tasks") is tables
+
+
+def likely(soft: list[Any], gold: list[Any], head: Head | None = None, **settings: Any) -> list[Any]:
+    """The labels of training rows with soft labels alone, beside test rows with labels."""
+    tables = {
+        "train": Table(pa.table({"text": [f"a {n}" for n in range(len(soft))], "soft": soft}), ("t.jsonl",), (0,)),
+        "test": Table(pa.table({"text": [f"b {n}" for n in range(len(gold))], "label": gold}), ("j.jsonl",), (0,)),
+    }
+    found = with_likely_labels(config.Task(soft_label="soft", **settings), tables, head, [], "own", "tasks")
+    return found["train"].rows["label"].to_pylist()
+
+
+def test_the_most_probable_labels_are_those_of_the_settings_the_teacher_or_the_other_files() -> None:
+    rows = [{"a": 0.9, "b": 0.1}, {"c": 1.0}]
+    assert likely(rows, ["a", "b"], labels=["a", "b", "c"]) == ["a", "c"]
+    assert likely(rows, ["a", "b"], Head(3, ("a", "b", "c"), "single_label_classification")) == ["a", "c"]
+    assert likely([{"Card Lost": 1.0}, {"FRAUD": 1.0}], ["card_lost", "fraud"]) == ["card_lost", "fraud"]
+    assert likely([{"b": 1.0}, {"a": 1.0}], [0, 1, 1], labels=["a", "b"]) == [1, 0]
+    with pytest.raises(ConfigError) as caught:
+        likely(rows, ["a", "b"])
+    assert str(caught.value).replace("'tasks", "tasks").replace("]'", "]") == (
+        "tasks.labels: got 'c' as the most probable label in soft of t.jsonl, row 2; must be one of a, b, as in label "
+        "of j.jsonl; write it as there, or set tasks.labels=[a,b,c]"
+    )
+
+
+def test_lists_as_text_need_the_names_of_their_order_too() -> None:
+    """As in a CSV."""
+    rows = ["", "[0.25, 0.75]", "[1, 0]"]
+    with pytest.raises(ConfigError, match=r"^tasks.labels: got nothing; .* '?tasks.labels=\[in,out\]'"):
+        likely(rows, ["in", "out"])
+    assert likely(rows, ["in", "out"], labels=["out", "in"]) == [None, "in", "out"]
+    assert likely(['{"in": 1.0}'], ["in", "out"]) == ["in"]
+
+
+def test_labels_of_another_column_are_not_replaced() -> None:
+    rows = {"text": ["a", "b"], "category": ["in", "out"]}
+    tables = {
+        "train": Table(pa.table(rows | {"soft": [{"in": 1.0}, {"in": 1.0}]}), ("t.jsonl",), (0,)),
+        "test": Table(pa.table(rows | {"label": ["in", "out"]}), ("j.jsonl",), (0,)),
+    }
+    assert with_likely_labels(config.Task(soft_label="soft"), tables, None, [], "own", "tasks") is tables

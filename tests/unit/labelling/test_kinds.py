@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import runpy
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,12 @@ from scipy.special import log_softmax, softmax
 
 import distill
 from distill import config, labelling
+from distill.data.encode import Encoded
 from distill.data.soft_labels import aligned
 from distill.data.task_types import ABSENT, TASK_TYPES
 from distill.data.tasks import TaskData, load_tasks, soft_outputs_of
+from distill.deploy.export.record import Entry, Record
+from distill.deploy.export.record import write as write_record
 from distill.errors import UserError
 from distill.models.families.head import stored_head
 
@@ -28,6 +33,7 @@ COUNT = 24
 TAGS = ("O", "B-PER", "I-PER")
 NAMES = {"id2label": dict(enumerate(TAGS)), "label2id": {name: i for i, name in enumerate(TAGS)}}
 HEADS = {
+    "classification": ("SequenceClassification", NAMES),
     "token_classification": ("TokenClassification", NAMES),
     "multiple_choice": ("MultipleChoice", {}),
     "question_answering": ("QuestionAnswering", {}),
@@ -39,6 +45,8 @@ def row(kind: str, number: int) -> dict[str, Any]:
     words = [*SENTENCES[number % 8].split(), f"day{number}"]
     if kind == "token_classification":
         return {"tokens": words, "ner_tags": [TAGS[number % 2], *["O"] * (len(words) - 1)]}
+    if kind == "classification":
+        return {"text": " ".join(words), "label": TAGS[number % 3]}
     if kind == "multiple_choice":
         return {"question": f"what {number}", "choices": words[: 2 + number % 3], "answer": "AB"[number % 2]}
     return {"question": f"what {number}", "context": " ".join(words), "answers": [words[number % 3]]}
@@ -287,3 +295,77 @@ def test_pairs_have_the_scores_of_the_library_of_cross_encoders(
     library = CrossEncoder(str(folder), device="cpu")
     expected = library.predict(pairs, activation_fn=None if as_scored else torch.nn.Identity())
     np.testing.assert_allclose(np.ravel(soft_of(tmp_path / "out")), expected, atol=1e-5)
+
+
+def test_an_exported_reranker_writes_its_outputs_whatever_its_columns_are_called(tmp_path: Path) -> None:
+    """The settings that are printed make the student a reranker, which learns them by squared error."""
+    from sentence_transformers import CrossEncoder
+
+    folder = TINY["save"](tmp_path / "model", "bert", "SequenceClassification", num_labels=1, std=0.4)
+    file = folder / "config.json"
+    activation = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "version": "5.0.0"}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"sentence_transformers": activation}))
+    entries = (Entry("torch", "fp32", "."),)
+    write_record(folder, Record("found", TASK_TYPES["reranking"], (), ("query", "text"), LENGTH, entries))
+    pairs = [(SENTENCES[n % 8], SENTENCES[(n + 3) % 8]) for n in range(8)]
+    rows = (json.dumps({"query": query, "text": text, "score": n % 2}) for n, (query, text) in enumerate(pairs))
+    (tmp_path / "t.jsonl").write_text("\n".join(rows))
+    found = labelling.label(folder, str(tmp_path / "t.jsonl"), tmp_path / "out")
+    assert found.settings["tasks.kind"] == "reranking"
+    expected = CrossEncoder(str(folder), device="cpu").predict(pairs, activation_fn=torch.nn.Identity())
+    np.testing.assert_allclose(np.ravel(soft_of(tmp_path / "out")), expected, atol=1e-5)
+
+
+def without_tokens(encoded: Encoded, row: int) -> Encoded:
+    """The tokens of rows, of which one has none."""
+    sequences, windows = np.array([row]), encoded.words or encoded.spans
+    if windows is not None:
+        sequences = np.flatnonzero(windows.owners == row)
+    elif encoded.groups is not None:
+        sequences = np.arange(*encoded.groups[row : row + 2])
+    sizes = np.diff(encoded.offsets)
+    gone = np.isin(np.arange(len(sizes)), sequences)
+    kept = np.repeat(~gone, sizes)
+    assert encoded.segments is not None
+    made = replace(
+        encoded,
+        ids=encoded.ids[kept],
+        segments=encoded.segments[kept],
+        offsets=np.cumsum([0, *np.where(gone, 0, sizes)]),
+    )
+    if encoded.spans is not None:
+        return replace(made, spans=replace(encoded.spans, characters=encoded.spans.characters[kept]))
+    if encoded.words is None:
+        return made
+    return replace(made, words=encoded.words.only(np.repeat(~gone, np.diff(encoded.words.offsets))))
+
+
+def numbers_in(value: Any) -> Iterator[float]:
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from numbers_in(each)
+    else:
+        yield -1.0 if value is None else float(value)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_row_without_a_token_has_no_soft_label_and_changes_no_other(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a tokenizer that drops characters, and adds no special tokens."""
+    from distill.labelling import teacher as asking
+
+    folder, file, said = teacher(tmp_path, kind), str(write(tmp_path, kind)), list[str]()
+    options = labelling.Options(threads=1, rows=6, max_length=LENGTH)
+    labelling.label(folder, file, tmp_path / "whole", options)
+    encode = asking.encode
+    monkeypatch.setattr(asking, "encode", lambda *given: without_tokens(encode(*given), 3))
+    labelling.label(folder, file, tmp_path / "out", options, log=said.append)
+    assert [line.partition(": ")[2] for line in said if "no soft label" in line] == [
+        "1 rows have no soft label (null): no token in the text"
+    ] * 4
+    for row, (found, whole) in enumerate(zip(soft_of(tmp_path / "out"), soft_of(tmp_path / "whole"), strict=True)):
+        if row % 6 == 3:
+            assert found is None
+        else:
+            np.testing.assert_allclose([*numbers_in(found)], [*numbers_in(whole)], atol=1e-5)

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import pytest
 from distill.data import files, parquet
 from distill.data.task_types import TASK_TYPES
 from distill.errors import ConfigError, DataError, UserError
+from distill.labelling import engine
 from distill.labelling import rows as reading
+from distill.labelling.options import Options
 from distill.labelling.plan import Changed, Columns, Plan, Source, Unit
 
 COLUMNS = Columns(("body",), "queue", "soft")
@@ -248,3 +251,25 @@ def test_a_file_that_is_touched_is_read_and_one_that_changed_is_not(tmp_path: Pa
         reader.rows(first)
     file.write_text(content)
     assert reader.rows(first).num_rows == first.rows
+
+
+class Counted(tuple[Source, ...]):
+    """Sources, and how often all of them were looked at."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Source]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_all_files_of_a_folder_that_was_begun_are_looked_up_in_one_pass(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in values(20, number)))
+    names = [str(tmp_path / f"{number}.jsonl") for number in range(5)]
+    sources = [reading.scan(name, COLUMNS, KIND, None, 7, str) for name in names]
+    plan = Plan("t", "torch", "fp32", 32, "classification", (), 3, 7, COLUMNS, Counted(sources))
+    model: Any = None  # no row is read
+    assert engine._sources(names, COLUMNS, Options(rows=7), model, plan, str) == tuple(sources)
+    assert isinstance(plan.sources, Counted)
+    assert plan.sources.times == 1

@@ -199,7 +199,7 @@ def test_a_full_disk_is_no_fault_of_a_unit(tmp_path: Path) -> None:
     assert not [*work.leases.iterdir()]
 
 
-@pytest.mark.parametrize("content", ["", '{"schema": 3', "[]", "[" * 100_000])
+@pytest.mark.parametrize("content", ["", '{"schema": 4', "[]", "[" * 100_000])
 def test_a_plan_that_cannot_be_read_is_refused_in_one_line(content: str, tmp_path: Path) -> None:
     (tmp_path / plans.INSIDE).mkdir()
     (tmp_path / plans.INSIDE / plans.PLAN).write_text(content)
@@ -209,7 +209,7 @@ def test_a_plan_that_cannot_be_read_is_refused_in_one_line(content: str, tmp_pat
 
 def test_a_plan_of_others_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "a" / plans.INSIDE).mkdir(parents=True)
-    (tmp_path / "a" / plans.INSIDE / plans.PLAN).write_text('{"schema": 3}')
+    (tmp_path / "a" / plans.INSIDE / plans.PLAN).write_text('{"schema": 4}')
     with pytest.raises(UserError, match=r"plan\.json, which has other contents than it was written with"):
         plans.stored(tmp_path / "a")
     work = work_of(tmp_path / "b")
