@@ -39,17 +39,20 @@ def with_outside(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
             _check_outside(columns, stated)
     if not wrong and not missing:
         return columns, []
-    read = {}
+    read, untagged = {}, 0
     for split, column in columns.items():
         lists = list_of(column)
         tags = lists.flatten()
         given = tags.dictionary.to_pylist()
         names = pa.array([OUTSIDE if name in wrong else name for name in given], pa.string())
         numbers = np.asarray(pc.fill_null(tags.indices, -1)).astype(np.int64)
-        numbers[np.isin(numbers, [number for number, name in enumerate(given) if name in missing])] = -1
+        absent = np.isin(numbers, [number for number, name in enumerate(given) if name in missing])
+        numbers[absent] = -1
+        untagged += int(absent.sum())
         read[split] = pa.chunked_array([with_nulls(tags_of(numbers, sizes_of(lists), names), lists)])
     remarks = [f"the tag {' or '.join(sorted(wrong))} in {stated.column} is read as {OUTSIDE}, outside of spans"]
-    return read, remarks * bool(wrong) + [f"words whose tag in {stated.column} is - have no tag"] * bool(missing)
+    said = f"{untagged:,} words whose tag in {stated.column} is - have no tag, and count as outside of spans in scores"
+    return read, remarks * bool(wrong) + [said] * bool(missing)
 
 
 def _check_outside(columns: Given, stated: Stated) -> None:

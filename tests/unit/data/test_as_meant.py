@@ -320,6 +320,11 @@ def test_other_tags_for_outside_are_no_types(tags: tuple[str, ...], read: list[s
     assert labels(tagged(tmp_path, tags))["Anna Berg7 sleeps Oslo"] == read
 
 
+def test_words_without_a_tag_are_counted(tmp_path: Path) -> None:
+    said = "words whose tag in ner_tags is - have no tag, and count as outside of spans in scores"
+    assert f"otters: {COUNT - 1} {said}" in tagged(tmp_path, ("B-PER", "I-PER", "O", "-")).notes
+
+
 def test_tags_beside_a_scheme_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"got the tags \[SEP\] beside B-PER, I-PER in column ner_tags"):
         tagged(tmp_path, ("B-PER", "I-PER", "O", "[SEP]"))
