@@ -97,7 +97,8 @@ def labelled_rows(
     )
     tags = head is not None and head.architecture == TOKENS
     implied = "regression" if number else TOKEN_CLASSIFICATION.name if tags else None
-    meant = as_meant(name, replace(settings, kind=settings.kind or implied), tables, key)
+    of_texts = head is not None and head.architecture == TEXTS
+    meant = as_meant(name, replace(settings, kind=settings.kind or implied), tables, key, of_texts)
     made: list[str] = []
     tables = with_likely_labels(settings, meant.tables, head, made, name, key)
     first = next(iter(tables.values()))

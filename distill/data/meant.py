@@ -52,8 +52,14 @@ class Meant:
     """Lines for the user on rows that were left out or divided."""
 
 
-def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table], key: str = "tasks") -> Meant:
-    """The tables of a task. `name`: of the task, for notes. Tables of a published data set are unchanged.
+def as_meant(
+    name: str, settings: config.Task, tables: Mapping[str, Table], key: str = "tasks", whole: bool = False
+) -> Meant:
+    """The tables of a task. Tables of a published data set are unchanged.
+
+    Args:
+        name: of the task, for notes.
+        whole: whether the teacher labels whole texts, so that labels beside words are no tags.
 
     Raises:
         ConfigError: about the setting `key` of the task, for words that may have tags or classes.
@@ -64,7 +70,7 @@ def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table], key:
     read: dict[str, Table] = {}
     for split, given in tables.items():
         table = with_lists_of_words(settings, given, notes, f"{name} {split}")
-        if table is given:
+        if table is given and not whole:
             check_words(settings, table, key)
         read[split], found = with_lists(settings, table, settings.kind == TOKEN_CLASSIFICATION.name)
         lists |= found

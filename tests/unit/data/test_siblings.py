@@ -198,6 +198,8 @@ def test_words_with_classes_or_tags_are_refused_with_both_readings(tmp_path: Pat
         assert len(targets(found)) == COUNT
         assert {"ADV", "NOUN", "VERB"} <= {*found.task.labels}
     assert of_file(path, kind="classification").task.columns == ("words",)
+    classifier = of_file(path, Head(3, ("ADV", "NOUN", "VERB"), None))  # the teacher settles it
+    assert (classifier.task.kind.name, classifier.task.columns) == ("classification", ("words",))
 
 
 def test_sentences_that_are_numbered_in_each_document_anew(tmp_path: Path) -> None:
