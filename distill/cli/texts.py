@@ -66,11 +66,13 @@ def source(options: argparse.Namespace, record: Record | None, kind: TaskType) -
     if options.texts:
         raise ConfigError(f"TEXT: got {options.texts[0]!r} and --file; must be one of the two; remove the other")
     from distill.data import files
+    from distill.data.several_types import check_types
 
-    table = files.read(options.file, "tasks.file", options.separator)
-    table, read = _read(options, table, kind)
+    given = files.read(options.file, "tasks.file", options.separator)
+    table, read = _read(options, given, kind)
     names = tuple(table.rows.column_names)
     text, choices, guessed = _columns(options, record, read, kind)
+    check_types(given.rows, (*text, *choices))
     text = text[: kind.layout.asked or None]
     notes = [f"{table.files[0]}: the text is from {' and '.join([*text, *choices])}"] if guessed else []
     return Source(names, _of_file(table, read, text, choices), table.rows.num_rows, table.where, (*table.notes, *notes))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from distill.data.several_types import carried
 from distill.errors import DataError, reason
 
 
@@ -27,7 +28,8 @@ def joined(files: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
                 f"{file}: got {table.schema.field(column).type} in column {column!r}; must be "
                 f"{schema.field(column).type}, as in the files before it; write it as one type in all files"
             ) from error
-    return pa.concat_tables([_cast(file, table, schema) for file, table in zip(files, tables, strict=True)])
+    parts = [_cast(file, table, schema) for file, table in zip(files, tables, strict=True)]
+    return carried(pa.concat_tables(parts), tables)
 
 
 def _cast(file: str, table: pa.Table, schema: pa.Schema) -> pa.Table:

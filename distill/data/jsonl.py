@@ -1,7 +1,7 @@
 """Record batches of a file with one JSON object a line, with one array of objects, or one object, typed by Arrow.
 
 Numbers with and without a fraction in one column become floats, and a key that a row lacks is null. Any other mixture
-of types is refused with its row.
+of types is read as text, and refused with its row where the column is used.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 from distill.data import scanner
 from distill.data.about import About, with_about
 from distill.data.lines import Malformed, check_names, chunks, no_rows
+from distill.data.several_types import alike, as_text, field_of, has_several, said
 from distill.data.task_types.task_type import is_list, is_number, is_text
 from distill.errors import DataError
 
@@ -60,9 +61,9 @@ def batches(
     for chunk in chunks(_numbered(text, name, form, notes, before), itemgetter(1)):
         objects = [value if keys is None else {k: value[k] for k in keys if k in value} for value, _ in chunk]
         batch = _batch(objects, schema or pa.schema([]), name, row + 1)
-        if schema is not None and batch.schema != schema:
+        if schema is not None and not alike(batch.schema, schema):
             raise Wider(batch.schema)
-        schema = with_about(batch.schema, About(tuple(notes)))
+        schema = with_about(batch.schema, About((*notes, *said(batch.schema))))
         row += len(objects)
         yield batch.replace_schema_metadata(schema.metadata)
     if row == before:
@@ -95,9 +96,9 @@ def _batch(objects: list[dict[str, Any]], schema: pa.Schema, name: str, row: int
         )
     check_names(names, name)
     _check_nested(objects, name, row)
-    known = {field.name: field.type for field in schema}
-    arrays = [_array([o.get(c) for o in objects], known.get(c, pa.null()), c, name, row) for c in names]
-    return pa.record_batch(arrays, names=names)
+    known = {field.name: field for field in schema}
+    columns = [_column([o.get(c) for o in objects], known.get(c, pa.field(c, pa.null())), name, row) for c in names]
+    return pa.record_batch([array for array, _ in columns], schema=pa.schema([field for _, field in columns]))
 
 
 def _check_nested(objects: Sequence[dict[str, Any]], name: str, row: int) -> None:
@@ -132,6 +133,17 @@ def _merged(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     """The narrowest type that contains both. Raises ArrowException without such a type."""
     schemas = [pa.schema([("x", data_type)]) for data_type in (a, b)]
     return pa.unify_schemas(schemas, promote_options="permissive").field("x").type
+
+
+def _column(values: list[Any], known: pa.Field, name: str, row: int) -> tuple[pa.Array, pa.Field]:
+    """The array of a column, and its field: of text for values of several types, which nobody may use."""
+    if not has_several(known):
+        try:
+            array = _array(values, known.type, known.name, name, row)
+            return array, pa.field(known.name, array.type)
+        except DataError as error:
+            known = field_of(known.name, str(error))
+    return _array([*map(as_text, values)], pa.string(), known.name, name, row), known
 
 
 def _array(values: list[Any], known: pa.DataType, column: str, name: str, row: int) -> pa.Array:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.files import Table
+from distill.data.several_types import check_types
 from distill.data.task_types.task_type import is_text
 from distill.errors import DataError
 
@@ -76,6 +77,7 @@ def texts_in(table: Table, name: str) -> Texts:
         )
     titled = name == "corpus" and "title" in rows.column_names and not pa.types.is_null(rows["title"].type)
     columns = ["title", "text"] if titled else ["text"]
+    check_types(rows, columns)
     for each in columns:
         if not is_text(rows[each].type):
             raise DataError(f"{where}: got {rows[each].type} in column {each}; must be text; convert it")

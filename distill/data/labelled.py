@@ -23,6 +23,7 @@ from distill.data.labels import labels_of
 from distill.data.likely_labels import with_likely_labels
 from distill.data.marked import with_places
 from distill.data.meant import as_meant
+from distill.data.several_types import check_types
 from distill.data.soft_labels import soft_column, soft_outputs, without
 from distill.data.splits import (
     DEVELOPMENT,
@@ -99,11 +100,12 @@ def labelled_rows(
     implied = "regression" if number else TOKEN_CLASSIFICATION.name if tags else None
     of_texts = head is not None and head.architecture == TEXTS
     meant = as_meant(name, replace(settings, kind=settings.kind or implied), tables, key, of_texts)
-    made: list[str] = []
+    made, as_read = list[str](), tables
     tables = with_likely_labels(settings, meant.tables, head, made, name, key)
     first = next(iter(tables.values()))
     known, tables, paired = completed(settings, tables, head, key)
     columns = known or columns_of(settings, first.rows, head, key, first.files[0], first.classes)
+    _check_types(as_read, columns, settings.soft_label)
     check_first_row(first.rows, USUAL, first.files[0])
     prompts = tuple(settings.prompts or ()) or prompts_of(columns.kind, head)
     prompted = said(name, columns.text, prompts, settings.prompts is not None)
@@ -215,6 +217,13 @@ def _check_settings(settings: config.Task, task_type: TaskType, key: str) -> Non
                 f"{key}.{name}: got {getattr(settings, name)}; must be left out for {task_type.name}; leave it out, or "
                 f"set {quoting.setting(f'{key}.kind', other)}"
             )
+
+
+def _check_types(tables: Mapping[str, Table], columns: Columns, soft_label: str | None) -> None:
+    """Raise DataError for a column that is used and has values of several types. `tables`: as they were read, because
+    what is made of them is text."""
+    for table in tables.values():
+        check_types(table.rows, (*columns.text, *columns.choices, *columns.label, soft_label))
 
 
 def _check_columns(table: Table, columns: Columns, key: str, alone: bool = False) -> None:

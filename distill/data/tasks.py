@@ -25,6 +25,7 @@ from distill.data.hub import newest, parted
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
 from distill.data.questions import encode_questions
+from distill.data.several_types import check_types
 from distill.data.soft_labels import of_column
 from distill.data.split_names import of_data_set
 from distill.data.splits import DEVELOPMENT, Split
@@ -230,6 +231,7 @@ def check_files(settings: config.Config, head: Head | None) -> None:
                 f"{', '.join(dict.fromkeys(without.values()))}, whose rows without labels are not read from files; "
                 "leave it out"
             )
+        check_types(unlabelled.rows, [name for names in columns.values() for name in names])
         got = unlabelled.rows.column_names
         making = {name: kind.layout.making for name, kind in kinds.items()}
         least = {n: len(c) if (m := making.get(n)) is None else m.least_columns(len(c)) for n, c in columns.items()}

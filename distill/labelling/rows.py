@@ -25,10 +25,12 @@ from distill.data.labelled import usable_rows
 from distill.data.lines import decoded
 from distill.data.meant import with_lists
 from distill.data.partitions import constant
+from distill.data.several_types import check_types
 from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task_types import TaskType, multiple_choice
 from distill.data.task_types.task_type import check_texts
 from distill.data.task_types.token_classification import is_words
+from distill.data.usual_columns import LABELS, LABELS_OF
 from distill.errors import ConfigError, DataError, UserError
 from distill.labelling.plan import Changed, Columns, Part, Source, Unit
 from distill.runtime.storage.checksums import fingerprint
@@ -86,7 +88,9 @@ def scan(
             types = base64.b64encode(schema.serialize()).decode() if way == LINES else ""
             if (parts := _PARTS[way](opened, total, most)) is not None:
                 return Source(file, content, way, *_described(schema), tuple(parts), types)
-        table = as_lists(files.read([file], KEY, separator), columns.text, columns.label, kind)
+        given = files.read([file], KEY, separator)
+        _check_types(given, columns, kind)
+        table = as_lists(given, columns.text, columns.label, kind)
         for note in table.notes:
             log(note)
         _check(table, columns, kind, file)
@@ -122,7 +126,9 @@ def _through(
             with opened() as source:
                 row = 0
                 for batch in files.streamed(source, file, separator, schema):
-                    _check(_table(batch, file, row), columns, kind, file)
+                    part = _table(batch, file, row)
+                    _check(part, columns, kind, file)
+                    _check_types(part, columns, kind)
                     row, schema = row + batch.num_rows, batch.schema
         except jsonl.Wider as wider:
             schema = wider.schema
@@ -136,6 +142,13 @@ def _through(
 def _table(batch: pa.RecordBatch, file: str, before: int) -> Table:
     """A part of a file, of which its messages name the right rows."""
     return Table(pa.Table.from_batches([batch]).replace_schema_metadata(None), (file,), (-before,))
+
+
+def _check_types(table: Table, columns: Columns, kind: TaskType) -> None:
+    """Raise DataError for a text, a choice or a label with values of several types."""
+    labels = {columns.label, *LABELS_OF.get(kind.architecture, LABELS)}
+    usual = [name for name in table.rows.column_names if {name, name.lower()} & labels]
+    check_types(table.rows, (*columns.text, *columns.choices, *usual))
 
 
 def _check(table: Table, columns: Columns, kind: TaskType, file: str) -> None:

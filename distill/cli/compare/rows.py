@@ -21,6 +21,7 @@ from distill.data.header import NoHeader
 from distill.data.labelled import label_column, prepared, read_labels, usable_rows
 from distill.data.labels import labels_of
 from distill.data.meant import accepted, untrained, with_lists
+from distill.data.several_types import check_types
 from distill.data.stated_beside import check_numbers, with_empty_spans, with_names
 from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task_types import Columns, TaskType
@@ -108,7 +109,8 @@ def read_rows(
         ConfigError: for a column that the file does not have, and where no column is a likely text.
         DataError: for a malformed file, and for a row without text.
     """
-    table, notes = read(file, "FILE", settings.separator), list[str]()
+    given, notes = read(file, "FILE", settings.separator), list[str]()
+    table = given
     if architecture == TOKENS:
         table = with_lists_of_words(settings, table, notes, file, untagged=True)
     table = untrained(settings, table, notes, file)
@@ -120,6 +122,7 @@ def read_rows(
     if settings.label is not None:
         label_columns(settings, table.rows, KEY, file)
     text, choices, _ = texts_of(settings, table.rows, columns, choices, architecture, KEY, file)
+    check_types(given.rows, (*text, *choices))
     whole = _joined(table, text[0]) if architecture == TOKENS else table
     check_texts(whole.rows, text, file)
     usable_rows(whole, text)
@@ -170,6 +173,7 @@ def targets(
     if kind.choices and not stated:
         return none
     try:
+        check_types(table.rows, names)
         encoded, remarks = _encoded(table, columns, head, order)
         if encoded.dtype.kind == "f" and (encoded == -1).all():
             why = "because it is -1 in each row, which seems to stand for hidden labels"

@@ -22,6 +22,7 @@ import pytest
 
 from distill.data import files, jsonl, lines
 from distill.data.files import Table, expand, read
+from distill.data.several_types import check_types
 from distill.errors import ConfigError, DataError, UserError
 from distill.runtime.storage import cache
 
@@ -111,18 +112,9 @@ MALFORMED: dict[str, tuple[str, Content, str]] = {
     "JSON, NUL in the array": ("f.json", b'[{"a": "x"}, {"a": "\x00"}]', "row 2: got broken JSON"),
     "JSON, Latin-1": ("f.jsonl", b'{"a": "x"}\n{"a": "\xe9"}\n', "row 2: got byte 0xe9"),
     "JSON, Latin-1 in the array": ("f.json", b'[{"a": "x"}, {"a": "\xe9"}]', "row 2: got byte 0xe9"),
-    "JSON, text and number": ("f.jsonl", b'{"a": "x"}\n{"a": 1}\n', "row 2: got 1 in column 'a'; must be text"),
-    "JSON, number and text": ("f.jsonl", b'{"a": 1}\n{"b": 2}\n{"a": "x"}\n', "row 3: got \"x\" .* must be a number"),
-    "JSON, text after many numbers": ("f.jsonl", b'{"a": 1}\n' * 9000 + b'{"a": "x"}\n', "row 9001: got \"x\" in"),
-    "JSON, number and boolean": ("f.jsonl", b'{"a": 1}\n{"a": true}\n', "row 2: got true in column 'a'"),
-    "JSON, text and list": ("f.jsonl", b'{"a": "x"}\n{"a": ["x"]}\n', r"row 2: got \[\"x\"\] in column 'a'"),
-    "JSON, lists of two types": ("f.jsonl", b'{"a": ["x"]}\n{"a": [1]}\n', r"row 2: got \[1\] .* must be a list of"),
-    "JSON, mixed list": ("f.jsonl", b'{"a": []}\n{"a": ["x", 1]}\n', "row 2: got a value of column 'a' that cannot"),
     "JSON, NaN": ("f.jsonl", b'{"a": 1.5}\n{"a": NaN}\n', "row 2: got NaN"),
     "JSON, infinity": ("f.json", b'[{"a": -Infinity}]', "row 1: got -Infinity"),
-    "JSON, a large integer": ("f.jsonl", b'{"a": 1}\n{"a": 99999999999999999999}\n', "row 2: got a value of column"),
     "JSON, 5000 digits": ("f.jsonl", b'{"a": ' + b"9" * 5000 + b"}\n", "row 1: got broken JSON .*digits"),
-    "JSON, integers beyond a float": ("f.jsonl", b'{"a": 9007199254740993}\n{"a": 0.5}\n', "rows? .*column 'a'"),
     "JSON, half a character": ("f.jsonl", b'{"a": "x"}\n{"a": "\\ud800"}\n', "row 2: got a value of column 'a'"),
     "JSON, deep": ("f.jsonl", b'{"a": ' + b"[" * 200_000 + b"\n", "row 1: got lists in lists"),
     "JSON, no keys": ("f.jsonl", b"{}\n{}\n", "row 1: got 0 different keys"),
@@ -170,6 +162,48 @@ def test_malformed_file_is_refused_with_one_message(case: str, tmp_path: Path) -
     assert "\n" not in message
     assert len(message) - len(str(path)) < 400
     assert not list((tmp_path / "cache" / "tables").iterdir())  # neither an entry nor a temporary file
+
+
+SEVERAL_TYPES: dict[str, tuple[bytes, str]] = {
+    "text and number": (b'{"a": "x"}\n{"a": 1}\n', "row 2: got 1 in column 'a'; must be text"),
+    "number and text": (b'{"a": 1}\n{"b": 2}\n{"a": "x"}\n', 'row 3: got "x" .* must be a number'),
+    "text after many numbers": (b'{"a": 1}\n' * 9000 + b'{"a": "x"}\n', 'row 9001: got "x" in'),
+    "number after many texts": (b'{"a": "x"}\n' * 9000 + b'{"a": 1}\n', "row 9001: got 1 in"),
+    "number and boolean": (b'{"a": 1}\n{"a": true}\n', "row 2: got true in column 'a'"),
+    "text and list": (b'{"a": "x"}\n{"a": ["x"]}\n', r"row 2: got \[\"x\"\] in column 'a'"),
+    "lists of two types": (b'{"a": ["x"]}\n{"a": [1]}\n', r"row 2: got \[1\] .* must be a list of"),
+    "mixed list": (b'{"a": []}\n{"a": ["x", 1]}\n', "row 2: got a value of column 'a' that cannot"),
+    "objects of two types": (b'{"a": {"b": 1}}\n{"a": {"b": "x"}}\n', "row 2: got .* must be an object of the same"),
+    "a large integer": (b'{"a": 1}\n{"a": 99999999999999999999}\n', "row 2: got a value of column"),
+    "integers beyond a float": (b'{"a": 9007199254740993}\n{"a": 0.5}\n', "rows? .*column 'a'"),
+}
+"""Case -> (JSON lines, what the message contains for whoever uses the column)."""
+
+
+@pytest.mark.parametrize("case", SEVERAL_TYPES)
+def test_values_of_several_types_are_text_that_nobody_uses(case: str, tmp_path: Path) -> None:
+    content, expected = SEVERAL_TYPES[case]
+    table = load(path := write(tmp_path / "f.jsonl", content))
+    values = [json.loads(line).get("a") for line in content.splitlines()]
+    expected_text = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+    assert table.rows["a"].to_pylist() == expected_text
+    assert f"{path}: values of several types in a are read as text" in table.notes
+    check_types(table.rows, ("b",))
+    with pytest.raises(DataError) as caught:
+        check_types(table.rows.slice(1).take([0]).select(["a"]), ("a",))
+    (message,) = caught.value.messages
+    assert re.match(rf"{re.escape(str(path))}, rows? [\d to]+: got .+; .*must .+; .+", message)
+    assert re.search(expected, message), message
+
+
+def test_several_types_in_one_of_several_files(tmp_path: Path) -> None:
+    one = write(tmp_path / "one.jsonl", b'{"a": "x", "b": 1}\n{"a": "y", "b": 2}\n')
+    two = write(tmp_path / "two.jsonl", b'{"a": "x", "b": 3}\n{"a": 5, "b": 4}\n')
+    rows = read([str(one), str(two)], "tasks.train").rows
+    assert rows.to_pylist() == [{"a": a, "b": b} for a, b in zip(("x", "y", "x", "5"), range(1, 5), strict=True)]
+    check_types(rows, ("b",))
+    with pytest.raises(DataError, match=r"two\.jsonl, row 2: got 5 in column 'a'; must be text"):
+        check_types(rows, ("a",))
 
 
 SETTINGS: dict[str, tuple[str, str | None, str]] = {
@@ -423,8 +457,8 @@ def test_urls(tmp_path: Path) -> None:
     assert table.rows["a"].to_pylist() == ["1", "2", "3"]
     assert [Path(file).name for file in table.files] == ["a.csv", "b.csv", "c.jsonl"]
     assert read("memory://files/d.parquet", "tasks.train").rows.to_pylist() == ROWS
-    system.pipe_file("/files/c.jsonl", b'{"a": 1}\n{"a": "x"}\n')
-    with pytest.raises(DataError, match=r"memory://files/c\.jsonl, row 2: got \"x\""):
+    system.pipe_file("/files/c.jsonl", b'{"a": 1}\n{"a": \n')
+    with pytest.raises(DataError, match=r"memory://files/c\.jsonl, row 2: got broken JSON"):
         read("memory://files/c.jsonl", "tasks.train")
 
 

@@ -268,6 +268,23 @@ def test_columns_of_one_object_are_no_list_of_rows(tmp_path: Path) -> None:
     assert {*targets(of_file(tmp_path / "kettles.json"))} == {*TEXTS}
 
 
+def test_a_column_of_several_types_is_refused_where_it_is_used(tmp_path: Path) -> None:
+    rows = [{"id": i if i % 2 else f"k{i}", "meta": {"n": i if i % 3 else "many"}} for i in range(COUNT)]
+    rows = [row | {"text": TEXTS[i], "label": ("in", "out")[i % 2]} for i, row in enumerate(rows)]
+
+    def written(**change: Any) -> Path:
+        lines = [json.dumps(row | (change if i == 1 else {})) for i, row in enumerate(rows)]
+        (tmp_path / "kettles.jsonl").write_text("\n".join(lines))
+        return tmp_path / "kettles.jsonl"
+
+    assert {*targets(of_file(written()))} == {*TEXTS}
+    for column, value in (("label", 1), ("text", 5)):
+        with pytest.raises(UserError, match=rf"row 2: got {value} in column '{column}'; must be text, as in the rows"):
+            of_file(written(**{column: value}))
+    with pytest.raises(UserError, match="row 2: got 1 in column 'id'; must be text"):
+        of_file(written(), label="id")
+
+
 def test_row_names_of_r_beside_an_empty_last_column(tmp_path: Path) -> None:
     lines = ["text,label,note", *(f"{i + 1},{text},{'in' if i % 2 else 'out'}," for i, text in enumerate(TEXTS))]
     (tmp_path / "kettles.csv").write_text("\n".join(lines) + "\n")

@@ -107,7 +107,7 @@ def test_wrong_lines_are_named_by_their_rows_in_the_file(tmp_path: Path) -> None
     source = scan(tmp_path / "a.jsonl")
     unit = Unit("0", "a.jsonl", 5, 1, (0, 100))
     for line, message in (
-        ('{"body": 1}', "a.jsonl, row 6: got 1 in column 'body'; must be text"),
+        ('{"body": 1}', "a.jsonl, rows 6 to 6: got values of other types than when the labelling began"),
         ('{"body"', "a.jsonl, row 6: "),
         ('{"body": "x", "more": 1}', "a.jsonl, rows 6 to 6: got values of other types than when the labelling began"),
     ):
