@@ -1,7 +1,7 @@
 """Lists that are written as text in the cells of a column: in the forms of JSON, Python, NumPy and Label Studio.
 
 `DataFrame.to_csv` writes a column of lists as `"['a', 'b']"`, and of arrays as `"['a' 'b']"`. Label Studio writes
-several choices as `{"choices": ["a", "b"]}` and one as a plain word.
+several choices as `{"choices": ["a", "b"]}` and one as a plain word. Those of databases are in `database_lists`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.choice_forms import LABEL, are_labelled, labelled_choices
+from distill.data.database_lists import reader
 from distill.data.task_types.offsets import ENDS, STARTS, of_triple
 from distill.data.task_types.task_type import is_list, is_text
 from distill.data.task_types.written import PLAIN
@@ -38,12 +39,17 @@ def listed(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
     An empty cell is null. None for any other column.
     """
-    if not is_text(column.type) or not _begins(column.slice(0, SAMPLE)) or not _begins(column):
+    if not is_text(column.type):
+        return None
+    read = reader(column, SAMPLE)
+    if read is None and _begins(column.slice(0, SAMPLE)) and _begins(column):
+        read = parsed
+    if read is None:
         return None
     values = []
     for cell in column.to_pylist():
         try:
-            values.append(None if cell is None or not cell.strip() else parsed(cell))
+            values.append(None if cell is None or not cell.strip() else read(cell))
         except ValueError:
             return None
     return _typed(values)

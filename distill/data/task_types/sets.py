@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
+from distill.data.task_types.bracketed import check_cells, check_parts
 from distill.data.task_types.task_type import Given, Stated, distinct, is_list, is_text
 from distill.data.task_types.written import names, spelled_alike, without_labels
 from distill.runtime.quoting import setting
@@ -149,12 +150,15 @@ def _taken_apart(columns: Given, stated: Stated, notes: list[str]) -> Given:
     values = {value for column in texts.values() for value in distinct(names(column))}
     if not values:
         return columns
+    check_cells(values, stated)
     if are_flags(values) and not values & {*stated.known}:
         return columns | {split: _digits(text) for split, text in texts.items()}
     separator = _separator(values, stated)
     if separator is not None:
         shown = {"\n": "line breaks", "\t": "tabs", " ": "spaces"}.get(separator, separator)
         notes.append(f"the labels in {stated.column} are separated by {shown}")
+        for value in () if stated.known else sorted(values):  # an unknown part is refused later, with its row
+            check_parts(value, parts(value, separator), stated)
     lists = {
         split: pa.chunked_array(
             [pa.array([None if v is None else parts(v, separator) for v in text.to_pylist()], pa.list_(pa.string()))]

@@ -138,6 +138,45 @@ def test_cells_that_are_partly_json_are_refused(tmp_path: Path) -> None:
     assert "got '{\"rating\": 4}'" in refusal(tmp_path, label=cycle('{"rating": 4}', '{"rating": 5}'))
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ['[["late","wet"]]', '[["lost"]]'],  # taxonomies of Label Studio
+        ["{'late': 0, 'wet': 1}", "{'late': 1, 'wet': 0}"],
+        ["['late', 'wet']", "lost", "late"],
+        ["{late,wet}", "lost", "late"],
+        ["[late, wet], [lost, torn]", "lost"],
+    ],
+)
+def test_pieces_of_lists_and_objects_are_no_labels(cells: Sequence[str], tmp_path: Path) -> None:
+    line = refusal(tmp_path, label=cycle(*cells), kind="multi_label")
+    assert f"got {cells[0]!r} as a label in label; must be names of labels" in line
+
+
+def test_names_in_brackets_may_be_joined(tmp_path: Path) -> None:
+    rows = load(tmp_path, label=cycle("[late], [wet]", "[lost]", "{x}, {y}"), kind="multi_label")
+    assert rows.task.labels == ("[late]", "[lost]", "[wet]", "{x}", "{y}")
+
+
+@pytest.mark.parametrize("kind", [None, "multi_label"])
+def test_arrays_of_postgresql_are_lists(kind: str | None, tmp_path: Path) -> None:
+    """As `array_out` writes them: with quotes around items that have spaces, braces, commas, quotes or backslashes."""
+    quoted = r"""{"a \"b\" \\ {c}, d",o'neil}"""
+    cells = cycle("{late,wet}", "{lost}", "{}", '{"New York",NULL}', quoted)
+    rows = load(tmp_path, label=cells, kind=kind)
+    assert rows.task.kind.name == "multi_label"
+    assert counts(rows) == Counter(dict.fromkeys(("late", "wet", "lost", "New York", 'a "b" \\ {c}, d', "o'neil"), 12))
+    truths = load(tmp_path, label=cycle("{t,f,t}", "{f,f,f}", "{f,t,f}"), labels=["late", "lost", "wet"], kind=kind)
+    assert counts(truths) == {"late": 20, "lost": 20, "wet": 20}
+    numbers = load(tmp_path, label=cycle("{1,0,1}", "{0,0,0}", "{0,1,0}"), labels=["late", "lost", "wet"], kind=kind)
+    assert counts(numbers) == {"late": 20, "lost": 20, "wet": 20}
+
+
+def test_single_names_in_braces_are_classes(tmp_path: Path) -> None:
+    rows = load(tmp_path, label=cycle("{late}", "{lost}"))
+    assert (rows.task.kind.name, rows.task.labels) == ("classification", ("{late}", "{lost}"))
+
+
 def test_lists_of_one_label_are_those_of_a_classifier(tmp_path: Path) -> None:
     cells = cycle("['late']", "['lost']")
     assert load(tmp_path, label=cells).task.kind.name == "multi_label"
