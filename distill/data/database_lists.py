@@ -1,4 +1,5 @@
-"""Lists as databases write them in a cell: arrays of PostgreSQL, such as `{billing,"lost card"}`."""
+"""Lists as databases write them in a cell: arrays of PostgreSQL, such as `{billing,"lost card"}`, and tags as in the
+dumps of Stack Overflow, such as `<billing><card>`."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ object."""
 _ARRAY = rf"(?s)^\s*\{{({_ITEM}(,{_ITEM})*)?\}}\s*$"
 _TRUTHS = r"^\s*\{([tf](,[tf])*)?\}\s*$"
 _PARTS = re.compile(r'"((?:[^"\\]|\\.)*)"|([^\s"{},\\]+)', re.DOTALL)
+_TAGS = r"^\s*(<[^<>]+>)+\s*$"
 
 
 def reader(column: pa.ChunkedArray, sample: int) -> Callable[[str], list[Any]] | None:
@@ -48,5 +50,13 @@ def _truths(cell: str) -> list[bool]:
     return [item == "t" for item in cell.strip()[1:-1].split(",") if item]
 
 
-_FORMS: tuple[tuple[str, str, Callable[[str], list[Any]]], ...] = ((_TRUTHS, ",", _truths), (_ARRAY, ",", _array))
+def _tags(cell: str) -> list[str]:
+    return re.findall("<([^<>]+)>", cell)
+
+
+_FORMS: tuple[tuple[str, str, Callable[[str], list[Any]]], ...] = (
+    (_TRUTHS, ",", _truths),
+    (_ARRAY, ",", _array),
+    (_TAGS, "><", _tags),
+)
 """(form of a cell, what stands between two of its items, function that reads it)."""

@@ -177,6 +177,15 @@ def test_single_names_in_braces_are_classes(tmp_path: Path) -> None:
     assert (rows.task.kind.name, rows.task.labels) == ("classification", ("{late}", "{lost}"))
 
 
+@pytest.mark.parametrize("kind", [None, "multi_label"])
+def test_tags_of_stack_overflow_are_lists(kind: str | None, tmp_path: Path) -> None:
+    rows = load(tmp_path, Tags=cycle("<late><c++>", "<late>", "<c++><lost-card>"), kind=kind)
+    assert rows.task.kind.name == "multi_label"
+    assert counts(rows) == {"late": 40, "c++": 40, "lost-card": 20}
+    single = load(tmp_path, label=cycle("<late>", "<lost>"))
+    assert (single.task.kind.name, single.task.labels) == ("classification", ("<late>", "<lost>"))
+
+
 def test_lists_of_one_label_are_those_of_a_classifier(tmp_path: Path) -> None:
     cells = cycle("['late']", "['lost']")
     assert load(tmp_path, label=cells).task.kind.name == "multi_label"
