@@ -29,6 +29,9 @@ _NAMES = re.compile(
 _MAYBE = re.compile(r".*[^a-z](status|state|decision)", re.IGNORECASE)
 """Names of columns with such a statement about the row, or about its subject, such as an order."""
 
+TRUE, FALSE = ("1", "1.0", "true", "t", "yes", "y"), ("0", "0.0", "false", "f", "no", "n")
+"""How files write whether something is so, in lower case, such as PostgreSQL's t and f."""
+
 _FLAGS = re.compile(
     r"_?((is|was)[_ -]?)?(reject|rejected|ignore|ignored|skip|skipped|discard|discarded|cancelled|canceled)",
     re.IGNORECASE,
@@ -86,6 +89,12 @@ def statements(column: pa.ChunkedArray, flags: np.ndarray) -> str:
     return " or ".join(sorted([] if values is None else distinct(values))) or "true"
 
 
+def unread(column: pa.ChunkedArray, name: str) -> str | None:
+    """What a column, which should say of each row whether it is rejected, is in some rows and does not say so, for
+    messages; None for any other column."""
+    return unclear(column) if _FLAGS.fullmatch(name) and _truth(column) is None else None
+
+
 def unapproved(column: pa.ChunkedArray, name: str) -> int:
     """Number of rows that a column [n] states to be not approved yet; 0 for a column about anything else."""
     if not _APPROVED.fullmatch(name) or (flags := _truth(column)) is None:
@@ -105,12 +114,28 @@ def _words(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
 
 
+def unclear(column: pa.ChunkedArray) -> str | None:
+    """What a column is in some rows beside true and false, for messages; None for one that is nothing else, or is empty
+    in all rows."""
+    if not _may_be_truths(column.type):
+        return None
+    values = names(column)
+    other = next((value for value in distinct(values) if value.lower() not in (*TRUE, *FALSE)), None)
+    if other is not None:
+        return repr(other[:40])
+    return "empty" if 0 < values.null_count < len(values) else None
+
+
+def _may_be_truths(data_type: pa.DataType) -> bool:
+    return is_text(data_type) or is_number(data_type) or pa.types.is_boolean(data_type)
+
+
 def _truth(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Booleans, or 0 and 1, as booleans; None for other values."""
-    if not (is_text(column.type) or is_number(column.type) or pa.types.is_boolean(column.type)):
+    """The values in `TRUE` and `FALSE` as booleans; None for others."""
+    if not _may_be_truths(column.type):
         return None
     values = pc.utf8_lower(names(column))
-    yes, no = (pc.is_in(values, pa.array(same)) for same in (["1", "1.0", "true"], ["0", "0.0", "false"]))
+    yes, no = (pc.is_in(values, pa.array(same)) for same in (TRUE, FALSE))
     if not pc.all(pc.or_(pc.or_(yes, no), pc.is_null(values))).as_py() or pc.all(pc.is_null(values)).as_py():
         return None
     return pc.if_else(pc.is_null(values), pa.scalar(None, pa.bool_()), yes)

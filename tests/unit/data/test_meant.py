@@ -317,6 +317,9 @@ ANSWERS = {
     "argilla": ("status", cycle("submitted", "discarded", "submitted")),
     "label studio": ("was_cancelled", cycle(False, False, True)),
     "a flag": ("skipped", cycle(0, 0, 1)),
+    "a copy of PostgreSQL": ("was_cancelled", cycle("f", "f", "t")),
+    "words": ("is_rejected", cycle("no", "No", "YES")),
+    "letters": ("ignored", cycle("n", "N ", "y")),
     "mechanical turk": ("AssignmentStatus", cycle("Approved", "Rejected", "Approved")),
     "toloka": ("ASSIGNMENT:status", cycle("APPROVED", "REJECTED", "APPROVED")),
     "a validation": ("validation_status", cycle("approved", "rejected", "approved")),
@@ -328,8 +331,8 @@ ANSWERS = {
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_rejected_rows_are_left_out(tool: str, suffix: str, tmp_path: Path) -> None:
     column, values = ANSWERS[tool]
-    good = {str(value) for value in values} & {"accept", "submitted", "False", "0", "Approved", "APPROVED", "approved"}
-    kept = [i for i, value in enumerate(values) if str(value) in good]
+    good = {"accept", "submitted", "false", "f", "no", "n", "0", "approved"}
+    kept = [i for i, value in enumerate(values) if str(value).strip().lower() in good]
     rows = load(tmp_path, None, suffix, label=cycle("late", "lost", "wet", "torn", "lost"), **{column: values})
     found = {text for part in splits(rows).values() for text in part.table["text"].take(part.rows).to_pylist()}
     assert found == {TEXTS[i] for i in kept}
@@ -354,6 +357,20 @@ def test_a_label_is_no_decision(tmp_path: Path) -> None:
         assert counts(rows) == {"accept": 20, "reject": 20, "ignore": 20}
     other = load(tmp_path, status=cycle("open", "rejected", "shipped"), label=cycle("a", "b"))
     assert sum(counts(other).values()) == COUNT
+
+
+def test_columns_that_say_something_else_than_true_or_false_are_said(tmp_path: Path) -> None:
+    beside = {"is_rejected": cycle("yes", "no", "perhaps"), "is_test": cycle("x", "no"), "is_valid": cycle("1", "", "")}
+    rows = load(tmp_path, label=cycle("a", "b"), **beside)
+    assert sum(counts(rows).values()) == COUNT
+    for line in (
+        "parcels train: no row is left out by is_rejected, as it is 'perhaps' in some rows, and not true or false",
+        "column is_test divides no rows, as it is 'x' in some rows, and not true or false",
+        "column is_valid divides no rows, as it is empty in some rows, and not true or false",
+    ):
+        assert line in rows.notes
+    quiet = load(tmp_path, label=cycle("a", "b"), skipped=cycle("no", ""), is_test=cycle(""))
+    assert not [note for note in quiet.notes if "in some rows" in note]
 
 
 def test_unapproved_rows_are_used_and_said(tmp_path: Path) -> None:
