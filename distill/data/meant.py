@@ -16,6 +16,7 @@ from distill.data.choice_forms import with_stems
 from distill.data.decisions import (
     FALSE,
     TRUE,
+    disputed,
     doubtful,
     is_about_a_row,
     rejected,
@@ -148,6 +149,8 @@ def accepted(settings: config.Task, table: Table, log: Callable[[str], None], na
     for column in table.rows.column_names:
         values, beside = table.rows[column], _labelled_beside(settings, table.rows, column)
         flags = None if column in named else rejected(values, column)
+        if beside and column not in named and (count := disputed(values, column)):
+            log(f"{name}: {count:,} of {len(values):,} rows are used although some annotators reject them by {column}")
         if flags is not None and flags.any() and beside:
             why = statements(values, flags)
             if flags.all():

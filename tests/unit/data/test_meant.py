@@ -322,6 +322,10 @@ ANSWERS = {
     "letters": ("ignored", cycle("n", "N ", "y")),
     "mechanical turk": ("AssignmentStatus", cycle("Approved", "Rejected", "Approved")),
     "toloka": ("ASSIGNMENT:status", cycle("APPROVED", "REJECTED", "APPROVED")),
+    "toloka, not in time": ("ASSIGNMENT:status", cycle("APPROVED", "REJECTED", "EXPIRED", "ACTIVE")),
+    "toloka, a reviewer": ("ACCEPT:verdict", cycle("+", "-", "+")),
+    "argilla 1": ("status", cycle("Validated", "Discarded", "Default", "Edited")),
+    "a review": ("review_status", cycle("fixed_and_accepted", "rejected", "annotated", "Labeled", "reviewed")),
     "a validation": ("validation_status", cycle("approved", "rejected", "approved")),
     "a response": ("label.responses.0.status", cycle("submitted", "discarded", "submitted")),
 }
@@ -331,8 +335,9 @@ ANSWERS = {
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_rejected_rows_are_left_out(tool: str, suffix: str, tmp_path: Path) -> None:
     column, values = ANSWERS[tool]
-    good = {"accept", "submitted", "false", "f", "no", "n", "0", "approved"}
-    kept = [i for i, value in enumerate(values) if str(value).strip().lower() in good]
+    good = "accept submitted false f no n 0 approved active + validated default edited fixed_and_accepted annotated"
+    good += " labeled reviewed"
+    kept = [i for i, value in enumerate(values) if str(value).strip().lower() in good.split()]
     rows = load(tmp_path, None, suffix, label=cycle("late", "lost", "wet", "torn", "lost"), **{column: values})
     found = {text for part in splits(rows).values() for text in part.table["text"].take(part.rows).to_pylist()}
     assert found == {TEXTS[i] for i in kept}
@@ -357,6 +362,25 @@ def test_a_label_is_no_decision(tmp_path: Path) -> None:
         assert counts(rows) == {"accept": 20, "reject": 20, "ignore": 20}
     other = load(tmp_path, status=cycle("open", "rejected", "shipped"), label=cycle("a", "b"))
     assert sum(counts(other).values()) == COUNT
+    assert "parcels train: 20 of 60 rows are used although their status is rejected" in other.notes
+
+
+@pytest.mark.parametrize("values", [("active", "cancelled", "expired"), ("shipped", "cancelled", "done")])
+def test_the_status_of_a_customer_is_said(values: tuple[str, ...], tmp_path: Path) -> None:
+    rows = load(tmp_path, status=cycle(*values), label=cycle("a", "b"))
+    assert sum(counts(rows).values()) == COUNT
+    assert "parcels train: 20 of 60 rows are used although their status is cancelled" in rows.notes
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_rows_that_all_annotators_reject_are_left_out(suffix: str, tmp_path: Path) -> None:
+    """As in the records of Argilla 2."""
+    column, both = "label.responses.status", ["submitted", "submitted"]
+    values = cycle(both, ["discarded", "discarded"], ["submitted", "discarded"], ["discarded"])
+    rows = load(tmp_path, None, suffix, label=cycle("a", "b", "c"), **{column: values})
+    assert sum(counts(rows).values()) == COUNT // 2
+    assert f"parcels train: 15 of 60 rows are used although some annotators reject them by {column}" in rows.notes
+    assert any(f"30 of 60 rows are left out, because their {column} is discarded" in note for note in rows.notes)
 
 
 def test_columns_that_say_something_else_than_true_or_false_are_said(tmp_path: Path) -> None:
