@@ -255,6 +255,15 @@ def test_a_0_or_1_for_each_label(tmp_path: Path) -> None:
         assert any("has a 0 or 1 for each of 3 labels" in note for note in rows.notes)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_several_numbers_for_a_text_are_no_set(suffix: str, tmp_path: Path) -> None:
+    line = refusal(tmp_path, None, suffix, label=cycle([3, 5, 4], [3, 4, 3], [5, 1, 5]))
+    assert "got lists of 3 numbers, such as [3, 4, 3] in column label" in line
+    assert "write one number for each text, such as their mean, or each label once" in line
+    rows = load(tmp_path, None, suffix, label=cycle([3, 5], [3, 4], [1, 5]))
+    assert counts(rows) == {"1": 20, "3": 40, "4": 20, "5": 40}
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_digits_for_each_label_are_no_classes_in_silence(suffix: str, tmp_path: Path) -> None:
     cells = cycle("0110", "1000", "0011", "0000", "1101", "0101")
