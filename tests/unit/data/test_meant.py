@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +12,14 @@ from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from distill import config
 from distill.cli.compare.rows import read_rows
 from distill.data.files import read
 from distill.data.labelled import Labelled, labelled_rows
-from distill.data.listed import parsed
+from distill.data.listed import listed, of_answers, of_choices, parsed
 from distill.data.splits import Split, targets_of
 from distill.errors import UserError
 from distill.models.families.head import Head
@@ -111,6 +113,9 @@ def test_lists_as_text_are_lists(form: str, kind: str | None, tmp_path: Path) ->
         ("['it\\'s', None]", ["it's", None]),
         ("[007]", ["007"]),
         ("('a',)", ["a"]),
+        ("array(['a', 'b'], dtype='<U1')", ["a", "b"]),
+        ("array(['a, dtype=object', 'b'],\n      dtype=object)", ["a, dtype=object", "b"]),
+        ("array([], dtype=float64)", []),
         ("[[0, 4, 'PER']]", [{"start": 0, "end": 4, "label": "PER"}]),
         ("word", ["word"]),
     ],
@@ -119,10 +124,31 @@ def test_forms_of_a_list(cell: str, items: list[Any]) -> None:
     assert parsed(cell) == items
 
 
-@pytest.mark.parametrize("cell", ["['a' ... 'b']", "[1 2 ... 9]", '{"rating": 4}', "['a", "[[1], [2]]", "[" * 9999])
+@pytest.mark.parametrize(
+    "cell", ["['a' ... 'b']", "[1 2 ... 9]", '{"rating": 4}', "['a", "[[1], [2]]", "[" * 9999, "array()"]
+)
 def test_what_is_no_list(cell: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parsed(cell)
+
+
+LONG: dict[str, tuple[str, list[list[str]] | None]] = {
+    "an object": ("{'text':" + " " * 2000 + "}", None),
+    "an array": ("array([" + " " * 60_000 + "])", [[]]),
+    "a broken array": ("array([" + " " * 60_000 + "x", None),
+    "digits": ("[" + "1" * 60_000 + "x]", [["1" * 60_000 + "x"]]),
+}
+
+
+@pytest.mark.parametrize("case", LONG)
+def test_the_time_for_a_long_cell_does_not_grow_faster_than_the_cell(case: str) -> None:
+    cell, expected = LONG[case]
+    column, begin = pa.chunked_array([[cell]]), time.process_time()
+    found = listed(column)
+    assert (None if found is None else found.to_pylist()) == expected
+    assert of_answers(column) is None
+    assert of_choices(column) is None
+    assert time.process_time() - begin < 5, "the time grows faster than the cell"
 
 
 def test_label_studio_writes_one_choice_as_a_word(tmp_path: Path) -> None:
