@@ -20,6 +20,8 @@ from distill.errors import DataError
 
 LARGEST = 1 << 31
 """Bytes that a batch may take: all of it is in memory at once."""
+HARMLESS, EXPANSION = 1 << 28, 8
+"""Bytes that a compressed batch may take, however small its file is, and times the size of its file."""
 _MAGIC, _BEFORE = b"ARROW1", 8
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 _OLD = b"FEA1"
@@ -36,11 +38,11 @@ def batches(file: BinaryIO, name: str, most: int | None) -> Iterator[pa.RecordBa
         raise DataError(f"{name}: got Feather of version 1; must be version 2; write it again with a newer pyarrow")
     start, end = (_BEFORE, _MAGIC) if magic.startswith(_MAGIC) else (0, _END)
     try:
-        file.seek(-len(end), os.SEEK_END)
+        whole = file.seek(-len(end), os.SEEK_END) + len(end)
         if file.read() != end:
             raise OSError("a file without its end")
         file.seek(start)
-        _check(file, name, most)
+        _check(file, name, min(LARGEST, max(HARMLESS, EXPANSION * whole)), most)
         file.seek(start)
         with pa.ipc.open_stream(file) as source:
             check_columns(source.schema.names, name)
@@ -65,17 +67,17 @@ def _valid(source: pa.RecordBatchReader, name: str, most: int | None) -> Iterato
             yield batch
 
 
-def _check(file: BinaryIO, name: str, most: int | None) -> None:
-    """Raise DataError for batches that would take more bytes than `most` all together, or `LARGEST` alone."""
+def _check(file: BinaryIO, name: str, largest: int, most: int | None) -> None:
+    """Raise DataError for batches that would take more bytes than `most` all together, or `largest` alone."""
     total = 0
     for message in pa.ipc.MessageReader.open_stream(file):
         if message.type == "schema":
             continue
         size = _size(message)
         total += size
-        if size > LARGEST:
+        if size > largest:
             raise DataError(
-                f"{name}: got a batch of {size >> 20} MiB; must be at most {LARGEST >> 20} MiB; write smaller batches"
+                f"{name}: got a batch of {size >> 20} MiB; must be at most {largest >> 20} MiB; write smaller batches"
             )
         if most is not None and total > most:
             raise too_large(name, total)

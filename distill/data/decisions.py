@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +15,11 @@ from distill.data.task_types.written import names
 REJECTED = frozenset(
     "reject rejected ignore ignored skip skipped discard discarded cancel cancelled canceled decline declined".split()
 )
-ACCEPTED = frozenset("accept accepted approve approved submitted validated confirmed completed complete done".split())
-OPEN = frozenset("pending draft open new default todo in_progress unreviewed".split())
+ACCEPTED = frozenset(
+    "accept accepted approve approved submitted validated confirmed completed complete done labeled labelled annotated "
+    "reviewed fixed_and_accepted".split()
+)
+OPEN = frozenset("pending draft open new default todo in_progress unreviewed edited".split())
 """Words for a tool's decision about a row, in any case."""
 
 _NAMES = re.compile(
@@ -26,14 +30,23 @@ _NAMES = re.compile(
 """Names of columns with such a statement, such as Prodigy's `answer`, Argilla's `status` and Toloka's
 `ASSIGNMENT:status`."""
 
+_SIGNS = re.compile(r"accept[.:]verdict", re.IGNORECASE)
+"""Name of a column in which Toloka has + and -."""
+
 _MAYBE = re.compile(r".*[^a-z](status|state|decision)", re.IGNORECASE)
 """Names of columns with such a statement about the row, or about its subject, such as an order."""
+
+TRUE, FALSE = ("1", "1.0", "true", "t", "yes", "y"), ("0", "0.0", "false", "f", "no", "n")
+"""How files write whether something is so, in lower case, such as PostgreSQL's t and f."""
 
 _FLAGS = re.compile(
     r"_?((is|was)[_ -]?)?(reject|rejected|ignore|ignored|skip|skipped|discard|discarded|cancelled|canceled)",
     re.IGNORECASE,
 )
 """Names of columns that are true for such rows, such as Label Studio's `was_cancelled`."""
+
+_FEW = 20
+"""Different words up to which a column has statements, of which some are not known."""
 
 _FINISHED = "annotation_id"
 """Name of a column that has a number where somebody has annotated a row, as Label Studio writes it."""
@@ -52,7 +65,7 @@ def rejected(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
     if _FLAGS.fullmatch(name):
         flags = _truth(column)
         return None if flags is None else np.asarray(pc.fill_null(flags, False))
-    return _stated(column) if _NAMES.fullmatch(name) else None
+    return _stated(column, name) if _NAMES.fullmatch(name) else None
 
 
 def checked(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray | None:
@@ -61,29 +74,63 @@ def checked(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray | None:
     if name.lower() == _FINISHED:  # of a CSV, an empty cell is a text
         return pc.is_valid(names(column) if is_text(column.type) or is_number(column.type) else column)
     values = _words(column) if _NAMES.fullmatch(name) else None
-    if values is None or not {*distinct(values)} <= REJECTED | ACCEPTED | OPEN:
+    rejecting, accepting, others = _sets(name)
+    if values is None or not {*distinct(values)} <= rejecting | accepting | others:
         return None
-    return pc.fill_null(pc.is_in(values, pa.array(sorted(ACCEPTED), values.type)), False)
+    return pc.fill_null(pc.is_in(values, pa.array(sorted(accepting), values.type)), False)
 
 
 def doubtful(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
-    """[n], as from `rejected`, for a column that may be about something else than the row."""
-    return _stated(column) if _MAYBE.fullmatch(name) and not _NAMES.fullmatch(name) else None
+    """[n], as from `rejected`, for a column that may be about something else than the row, by its name or because
+    it has other words too."""
+    if _NAMES.fullmatch(name):
+        return None if name.lower().endswith("answer") else _stated(column, name, mixed=True)
+    return _stated(column, name) if _MAYBE.fullmatch(name) else None
 
 
-def _stated(column: pa.ChunkedArray) -> np.ndarray | None:
+def disputed(column: pa.ChunkedArray, name: str) -> int:
+    """Number of rows that some of several annotators reject, by the lists of a column [n]; 0 for a column about
+    anything else."""
+    if not _NAMES.fullmatch(name) or not _has_lists(column):
+        return 0
+    rejecting, accepting, others = _sets(name)
+    rows = _lists(column)
+    if not {*chain.from_iterable(rows)} - {""} <= rejecting | accepting | others:
+        return 0
+    return sum(bool({*words} & rejecting) and not {*words} <= rejecting for words in rows)
+
+
+def _sets(name: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """The words that reject, that accept and that do neither, in a column of this name."""
+    if _SIGNS.fullmatch(name):
+        return REJECTED | {"-"}, ACCEPTED | {"+"}, OPEN
+    if "assignment" in name.lower():  # of Toloka; the `status` of a customer may be so called too
+        return REJECTED | {"expired"}, ACCEPTED, OPEN | {"active"}
+    return REJECTED, ACCEPTED, OPEN
+
+
+def _stated(column: pa.ChunkedArray, name: str, mixed: bool = False) -> np.ndarray | None:
+    """[n] whether a column rejects a row; None if no word does, or some are not known; with `mixed`, if all are."""
     if (values := _words(column)) is None:
         return None
+    rejecting, accepting, others = _sets(name)
     given = {*distinct(values)}
-    if not given <= REJECTED | ACCEPTED | OPEN or not given & REJECTED:
+    known = given <= rejecting | accepting | others
+    if not given & rejecting or known == mixed or (mixed and len(given) > _FEW):
         return None
-    return np.asarray(pc.is_in(values, pa.array(sorted(REJECTED), values.type)))
+    return np.asarray(pc.is_in(values, pa.array(sorted(rejecting), values.type)))
 
 
 def statements(column: pa.ChunkedArray, flags: np.ndarray) -> str:
     """The different values of a column in rows whose flag [n] is set, for messages."""
     values = _words(column.filter(pa.array(flags)))
     return " or ".join(sorted([] if values is None else distinct(values))) or "true"
+
+
+def unread(column: pa.ChunkedArray, name: str) -> str | None:
+    """What a column, which should say of each row whether it is rejected, is in some rows and does not say so, for
+    messages; None for any other column."""
+    return unclear(column) if _FLAGS.fullmatch(name) and _truth(column) is None else None
 
 
 def unapproved(column: pa.ChunkedArray, name: str) -> int:
@@ -93,24 +140,52 @@ def unapproved(column: pa.ChunkedArray, name: str) -> int:
     return int(pc.sum(pc.invert(flags)).as_py() or 0)
 
 
+def _has_lists(column: pa.ChunkedArray) -> bool:
+    return is_list(column.type) and is_text(column.type.value_type)
+
+
+def _lists(column: pa.ChunkedArray) -> list[list[str]]:
+    """The texts of lists [rows], in lower case."""
+    return [[(word or "").strip().lower() for word in words or ()] for words in column.to_pylist()]
+
+
 def _words(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The texts of a column, or of its lists of one text, in lower case; null for an empty text or list."""
-    if is_list(column.type) and is_text(column.type.value_type):
-        if not pc.all(pc.equal(pc.list_value_length(column), 1)).as_py():
-            return None
-        column = pc.list_element(column, 0)
+    """The texts of a column, or of its lists, in lower case; null for an empty text or list.
+
+    Of a list of several, as from several annotators, a text that is not known, else one that does not reject the row.
+    """
+    if _has_lists(column):
+        known = REJECTED | ACCEPTED | OPEN
+        one = [min(row, key=lambda word: (word in known) + (word in REJECTED), default=None) for row in _lists(column)]
+        column = pa.chunked_array([pa.array(one, pa.string())])
     if not is_text(column.type):
         return None
     text = pc.utf8_lower(pc.utf8_trim_whitespace(column))
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
 
 
+def unclear(column: pa.ChunkedArray) -> str | None:
+    """What a column is in some rows beside true and false, for messages; None for one that is nothing else, or is empty
+    in all rows."""
+    if not _may_be_truths(column.type):
+        return None
+    values = names(column)
+    other = next((value for value in distinct(values) if value.lower() not in (*TRUE, *FALSE)), None)
+    if other is not None:
+        return repr(other[:40])
+    return "empty" if 0 < values.null_count < len(values) else None
+
+
+def _may_be_truths(data_type: pa.DataType) -> bool:
+    return is_text(data_type) or is_number(data_type) or pa.types.is_boolean(data_type)
+
+
 def _truth(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Booleans, or 0 and 1, as booleans; None for other values."""
-    if not (is_text(column.type) or is_number(column.type) or pa.types.is_boolean(column.type)):
+    """The values in `TRUE` and `FALSE` as booleans; None for others."""
+    if not _may_be_truths(column.type):
         return None
     values = pc.utf8_lower(names(column))
-    yes, no = (pc.is_in(values, pa.array(same)) for same in (["1", "1.0", "true"], ["0", "0.0", "false"]))
+    yes, no = (pc.is_in(values, pa.array(same)) for same in (TRUE, FALSE))
     if not pc.all(pc.or_(pc.or_(yes, no), pc.is_null(values))).as_py() or pc.all(pc.is_null(values)).as_py():
         return None
     return pc.if_else(pc.is_null(values), pa.scalar(None, pa.bool_()), yes)

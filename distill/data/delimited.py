@@ -17,7 +17,7 @@ from itertools import chain, islice
 import pyarrow as pa
 
 from distill.data.about import About, with_about
-from distill.data.lines import LONGEST, Malformed, check_names, chunks, lines, no_rows
+from distill.data.lines import COLUMNS, LONGEST, Malformed, check_names, chunks, lines, no_rows
 from distill.data.quotes import quoted
 from distill.data.separators import Dialect, records, separated
 from distill.errors import DataError
@@ -29,9 +29,6 @@ LARGEST = 1 << 27
 _OF_NUMBERS = re.compile(r"(.*[_ -])?(id|idx|index|no|nr|number|row|#)|n", re.IGNORECASE)
 """Names of a column that numbers the rows."""
 _NUMBERED = f"column 1 has no name and numbers the rows; it is named {INDEX}"
-COLUMNS = 10_000
-"""Maximum number of columns. A file with more does not hold texts and labels."""
-
 _RULE = re.compile("[-=]{2,}")
 """A value in the line below the names that some databases write."""
 
@@ -74,7 +71,7 @@ def batches(text: io.TextIOWrapper, name: str, usual: str | None, given: str | N
         first = next(records, [])
         if len(first) > 1 and all(_RULE.fullmatch(value.strip()) for value in first):
             first = next(records, [])
-        peeked = [first] * bool(first) + list(islice(records, _PEEKED))
+        peeked = [first] * bool(first) + next(chunks(islice(records, _PEEKED), _size), [])
         records = chain(peeked, records)
         if len(first) == len(header) + 1 and header[0]:
             numbered = [each[0] for each in peeked] == [str(row + 1) for row in range(len(peeked))]
@@ -105,7 +102,7 @@ def batches(text: io.TextIOWrapper, name: str, usual: str | None, given: str | N
 
 
 _PEEKED = 1000
-"""Rows that are read before it is decided what the first value without a name is."""
+"""Rows, at most, that are read before it is decided what the first value without a name is."""
 
 
 def _without_na(values: Sequence[str]) -> list[str | None]:

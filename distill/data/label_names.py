@@ -7,15 +7,10 @@ from collections.abc import Sequence
 
 from distill.data.files import Table
 from distill.data.task_types import Columns
+from distill.data.task_types.bracketed import is_written, not_names
 from distill.data.task_types.written import spelled_alike
 from distill.errors import ConfigError, DataError
 from distill.runtime import quoting
-
-_JSON = re.compile(
-    r"""\[.*['"{,].*\]|\{.*['":,].*\}|(c|list|array|frozenset|set|WrappedArray|Index|dict_keys|dict_values)\(.*\)?""",
-    re.DOTALL,
-)
-"""A list or an object that stands in the place of a name."""
 
 _QUOTES = ('""', "''", "\u2018\u2019", "\u201c\u201d", "``")
 """Quotes around a name."""
@@ -28,12 +23,9 @@ def check_labels(names: Sequence[str], columns: Columns, table: Table, key: str,
     """Raise ConfigError or DataError for a column whose values are not labels. `notes`: the values that were left out
     of it."""
     label, file, rows = ", ".join(columns.label), table.files[0], table.rows.num_rows
-    cell = next((name for name in names if _JSON.fullmatch(name)), None)
+    cell = next(filter(is_written, names), None)
     if cell is not None:
-        raise DataError(
-            f"{file}: got {cell[:80]!r} as a label in {label}; must be names of labels, and not lists or objects that "
-            "are written as text among other values; write the rows as JSON Lines with lists, or as one name a row"
-        )
+        raise not_names(cell, file, label)
     _check_spelling(names, label, file, key)
     fraction = next((name for name in names if re.fullmatch(r"[+-]?\d*\.\d+", name)), None)
     if fraction is not None and columns.kind.name == "multi_label":

@@ -17,6 +17,9 @@ ROWS = 8192
 CHARACTERS = 1 << 22
 """A chunk ends after this number of rows or of characters."""
 
+COLUMNS = 10_000
+"""Maximum number of columns of a CSV. A file with more does not hold texts and labels."""
+
 T = TypeVar("T")
 
 

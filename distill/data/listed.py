@@ -1,7 +1,7 @@
 """Lists that are written as text in the cells of a column: in the forms of JSON, Python, NumPy and Label Studio.
 
 `DataFrame.to_csv` writes a column of lists as `"['a', 'b']"`, and of arrays as `"['a' 'b']"`. Label Studio writes
-several choices as `{"choices": ["a", "b"]}` and one as a plain word.
+several choices as `{"choices": ["a", "b"]}` and one as a plain word. Those of databases are in `database_lists`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.choice_forms import LABEL, are_labelled, labelled_choices
+from distill.data.database_lists import reader
 from distill.data.task_types.offsets import ENDS, STARTS, of_triple
 from distill.data.task_types.task_type import is_list, is_text
 from distill.data.task_types.written import PLAIN
@@ -26,7 +27,8 @@ _LIST = r"^\s*(\[|array\(\s*\[|\(\s*['\"]|\{\s*('([^'\\]|\\.)*'|\"([^\"\\]|\\.)*
 """The beginnings of a list, an array, a tuple and a set."""
 _WRAPPED = r"^\s*\{\s*['\"](choices|labels)['\"]\s*:"
 """Beginning of Label Studio's form."""
-_ARRAY = re.compile(r"array\((.*?)(?:,\s*dtype=[\w.<>|']+)?\s*\)", re.DOTALL)
+_TYPE = re.compile(r"\s*dtype=[\w.<>|']+\s*")
+"""What may follow the last comma of an array."""
 _ITEM = re.compile(r"""\s*(?:('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|([^\s,'"\[\](){}]+))\s*(?:,|(?=\s|['"])|$)""")
 _NUMBER = re.compile(PLAIN)
 _WORDS = {"None": None, "null": None, "nan": None, "True": True, "False": False, "true": True, "false": False}
@@ -38,12 +40,17 @@ def listed(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
     An empty cell is null. None for any other column.
     """
-    if not is_text(column.type) or not _begins(column.slice(0, SAMPLE)) or not _begins(column):
+    if not is_text(column.type):
+        return None
+    read = reader(column, SAMPLE)
+    if read is None and _begins(column.slice(0, SAMPLE)) and _begins(column):
+        read = parsed
+    if read is None:
         return None
     values = []
     for cell in column.to_pylist():
         try:
-            values.append(None if cell is None or not cell.strip() else parsed(cell))
+            values.append(None if cell is None or not cell.strip() else read(cell))
         except ValueError:
             return None
     return _typed(values)
@@ -58,15 +65,23 @@ def unwrapped(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     return values if is_list(values.type) and is_text(values.type.value_type) else None
 
 
-def _written(second: str) -> re.Pattern[str]:
-    """Two lists as pandas writes an object of them: of texts, and of something that belongs to each text."""
-    key = rf"""\s*['"](text|{second})['"]\s*:\s*(.*?)\s*"""
-    return re.compile(rf"\s*\{{{key},{key}\}}\s*", re.DOTALL)
-
-
 START = "answer_start"
-_WRITTEN = {LABEL: _written(LABEL), START: _written(START)}
-"""Of the choices of ARC their labels; of the answers of SQuAD their first characters."""
+_KEYS = {second: rf"""\s*['"](text|{second})['"]\s*:""" for second in (LABEL, START)}
+"""What belongs to each text -> a key: of the choices of ARC their labels; of the answers of SQuAD their first
+characters."""
+_FIRST = {second: re.compile(rf"\{{{key}") for second, key in _KEYS.items()}
+_SECOND = {second: re.compile(f",{key}") for second, key in _KEYS.items()}
+
+
+def _two_lists(cell: str, second: str) -> dict[str, str] | None:
+    """The texts of two lists by their keys, as pandas writes an object of them; None for any other text."""
+    text = cell.strip()
+    # Without a pattern for what is between the keys, which would be tried at each of its characters.
+    first = _FIRST[second].match(text) if text.endswith("}") else None
+    after = None if first is None else _SECOND[second].search(text, first.end())
+    if first is None or after is None:
+        return None
+    return {first[1]: text[first.end() : after.start()], after[1]: text[after.end() : -1]}
 
 
 def of_choices(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
@@ -126,8 +141,8 @@ def _objects(cell: str, second: str) -> list[dict[str, Any]]:
     """The objects with a text and `second` in the text of a cell. Raises ValueError for any other text."""
     if len(cell) > _LONGEST:
         raise ValueError("too long")
-    if match := _WRITTEN[second].fullmatch(cell):
-        lists = {match[1]: parsed(match[2]), match[3]: parsed(match[4])}
+    if (pair := _two_lists(cell, second)) is not None:
+        lists = {key: parsed(value) for key, value in pair.items()}
         if {*lists} != {"text", second} or len(lists["text"]) != len(lists[second]):
             raise ValueError("other objects")
         return [{"text": text, second: other} for text, other in zip(lists["text"], lists[second], strict=True)]
@@ -162,8 +177,10 @@ def parsed(cell: str) -> list[Any]:
         raise ValueError("too long")
     if not text.startswith(("[", "{", "(", "array(", "set()")):
         return [text]
-    if match := _ARRAY.fullmatch(text):
-        text = match[1].strip()
+    if text.startswith("array(") and text.endswith(")"):
+        text = text[len("array(") : -1]
+        before, _, last = text.rpartition(",")
+        text = (before if _TYPE.fullmatch(last) else text).strip()
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -193,7 +210,7 @@ def _has_place(item: dict[str, Any]) -> bool:
 def _of_python(text: str) -> Any:
     """A list in the form of Python or NumPy, which leaves out the commas, so that `ast` would join its texts."""
     inner = text.removeprefix("set").strip()[1:-1]
-    if text[-1] not in "])}":
+    if not text.endswith(("]", ")", "}")):
         raise ValueError("no list")
     if "{" in inner or "(" in inner or "[" in inner:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from distill.data.answer_places import in_characters
 from distill.data.task_types import Columns, Where
 from distill.data.task_types.offsets import ENDS, STARTS, TYPES, Span, check, counted, moved, plain
 from distill.data.task_types.task_type import is_list, is_text
@@ -15,11 +16,14 @@ _SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("label
 
 
 def with_places(rows: pa.Table, columns: Columns, where: Where) -> tuple[pa.Table, list[str]]:
-    """The rows with `start`, `end` and `label` for each span, by characters, and what is to be said about them.
+    """The rows with `start`, `end` and `label` for each span, by characters, and what is to be said about them. Of
+    answers, the places are by characters too.
 
     Raises DataError for a span whose own text is not at its place, and for places that may count characters or UTF-16
     units.
     """
+    if columns.kind.extractive:
+        return in_characters(rows, columns, where)
     label = columns.label[0]
     if not columns.kind.per_token or not is_spans(rows[label].type) or not is_text(rows[columns.text[0]].type):
         return rows, []

@@ -13,12 +13,24 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.data.choice_forms import with_stems
-from distill.data.decisions import doubtful, is_about_a_row, rejected, statements, unapproved
+from distill.data.decisions import (
+    FALSE,
+    TRUE,
+    disputed,
+    doubtful,
+    is_about_a_row,
+    rejected,
+    statements,
+    unapproved,
+    unclear,
+    unread,
+)
 from distill.data.files import Table
 from distill.data.listed import listed, of_answers, of_choices, unwrapped
 from distill.data.marked import of_lists
+from distill.data.named_numbers import name_columns
 from distill.data.split_names import SPLITS, split_of
-from distill.data.stated_beside import name_columns, with_empty_spans, with_names
+from distill.data.stated_beside import with_empty_spans, with_names
 from distill.data.tagged_rows import check_words, with_lists_of_words
 from distill.data.task_types.task_type import distinct, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
@@ -140,6 +152,8 @@ def accepted(settings: config.Task, table: Table, log: Callable[[str], None], na
     for column in table.rows.column_names:
         values, beside = table.rows[column], _labelled_beside(settings, table.rows, column)
         flags = None if column in named else rejected(values, column)
+        if beside and column not in named and (count := disputed(values, column)):
+            log(f"{name}: {count:,} of {len(values):,} rows are used although some annotators reject them by {column}")
         if flags is not None and flags.any() and beside:
             why = statements(values, flags)
             if flags.all():
@@ -152,14 +166,26 @@ def accepted(settings: config.Task, table: Table, log: Callable[[str], None], na
                 "without this column they are used"
             )
             table = table.only(~flags)
-        elif column not in named and beside and (maybe := doubtful(values, column)) is not None:
-            log(
-                f"{name}: {int(maybe.sum()):,} of {len(maybe):,} rows are used although their {column} is "
-                f"{statements(values, maybe)}"
-            )
-        elif column not in named and (waiting := unapproved(values, column)):
-            log(f"{name}: {waiting:,} of {len(values):,} rows are used although their {column} is false")
+        elif column not in named and (line := _used_although(values, column, beside)) is not None:
+            log(f"{name}: {line}")
     return table
+
+
+def _used_although(values: pa.ChunkedArray, column: str, beside: bool) -> str | None:
+    """What is said about a column by which rows are not left out, and may be meant to be; None for other columns.
+
+    `beside`: whether the label is in another column.
+    """
+    if beside and (maybe := doubtful(values, column)) is not None:
+        return (
+            f"{int(maybe.sum()):,} of {len(maybe):,} rows are used although their {column} is "
+            f"{statements(values, maybe)}"
+        )
+    if beside and (other := unread(values, column)) is not None:
+        return f"no row is left out by {column}, as it is {other} in some rows, and not true or false"
+    if waiting := unapproved(values, column):
+        return f"{waiting:,} of {len(values):,} rows are used although their {column} is false"
+    return None
 
 
 def _check_binary(table: Table) -> None:
@@ -266,6 +292,8 @@ def _usual_dividing(settings: config.Task, table: Table, notes: list[str]) -> tu
         ):
             notes.append(f"column {column} is not taken for a split, as most rows would then not be for training")
             continue
+        if splits is None and column.lower() in FLAGS and (mixed := unclear(rows[column])) is not None:
+            notes.append(f"column {column} divides no rows, as it is {mixed} in some rows, and not true or false")
         found = set() if splits is None else {*pc.unique(splits).to_pylist()} - {None}
         if splits is None or "train" not in found:
             continue
@@ -304,12 +332,12 @@ def _speaks_of_splits(name: str) -> bool:
 
 
 def _flagged(column: pa.ChunkedArray, split: str) -> pa.Array | None:
-    """[rows] this split where a column says so by 1 or true, and another one elsewhere; None for other values."""
+    """[rows] this split where a column says so, and another one elsewhere; None for other values."""
     if pa.types.is_nested(column.type):
         return None
-    values = pc.utf8_lower(pc.fill_null(pc.cast(column, pa.string()), ""))
+    values = pc.utf8_lower(pc.utf8_trim_whitespace(pc.fill_null(pc.cast(column, pa.string()), "")))
     other = "validation" if split == "train" else "train"
-    known = {"1": split, "1.0": split, "true": split, "0": other, "0.0": other, "false": other}
+    known = dict.fromkeys(TRUE, split) | dict.fromkeys(FALSE, other)
     numbers = pc.index_in(values, value_set=pa.array([*known])).combine_chunks()
     return None if numbers.null_count else pc.take(pa.array([*known.values()]), numbers)
 

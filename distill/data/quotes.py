@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from distill.data.lines import Malformed, lines
+from distill.data.lines import CHARACTERS, COLUMNS, Malformed, lines
 from distill.data.separators import Dialect, named, records
 from distill.errors import DataError
 
@@ -48,6 +48,8 @@ class _Evidence:
     """Column with few values -> these."""
     spans: list[tuple[int, list[list[str]]]] = field(default_factory=list)
     """(row, its lines as lists of values) where a value contains a separator and a new line."""
+    kept: int = 0
+    """Characters of these."""
 
 
 def quoted(text: io.TextIOWrapper, name: str, dialect: Dialect) -> Dialect:
@@ -85,6 +87,8 @@ def _evidence(text: io.TextIOWrapper, dialect: Dialect) -> _Evidence:
 
     reader = (record for record in records(remembered(), dialect) if record)
     header = next(reader, [])
+    if len(header) > COLUMNS:
+        raise Malformed("got too many columns")
     found = _Evidence(len(header), values={column: set() for column in range(len(header))})
     pending.clear()
     try:
@@ -107,7 +111,7 @@ def _split(line: str, separator: str) -> list[str]:
 def _count(found: _Evidence, values: Sequence[str]) -> None:
     """Count the values of a line whose quotes are text."""
     found.whole &= len(values) == found.width
-    for column, value in enumerate(values):
+    for column, value in enumerate(values[: found.width]):  # a longer row is refused later
         enclosed = len(value) > 1 and value.startswith('"') and value.endswith('"')
         found.enclosed[column] += enclosed
         found.text |= '"' in value and not enclosed
@@ -129,8 +133,10 @@ def _consider(found: _Evidence, row: int, record: Sequence[str], written: Sequen
     found.whole &= all(len(values) == found.width for values in apart)
     found.csv |= any(_is_doubled(value, "".join(written)) for value in record)
     several = (value for value in record if "\n" in value or "\r" in value)
-    if len(found.spans) < _SPANS and any(separator in value for value in several):
+    few = len(found.spans) < _SPANS and found.kept < CHARACTERS
+    if few and any(separator in value for value in several):
         found.spans.append((row, apart))
+        found.kept += sum(map(len, written))
     _remember(found, record)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
@@ -24,6 +24,11 @@ SAMPLE = 200
 """Lines by which a separator is chosen."""
 _STATED = re.compile(r'"?sep=([^\r\n"])"?[\r\n]*', re.IGNORECASE)
 """A line before the header that states the separator, for Excel."""
+
+_NAME = re.compile(r'"?[\w.-]+"?\s*')
+"""A first line that may be the name of a single column."""
+_REMARK = re.compile(r'\s*"?(#|//|--|%)')
+"""How a line begins that programs write before the names."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +99,36 @@ def _separated(start: list[str], name: str, usual: str | None, given: str | None
     if stated is not None:
         note = f"its first line, {start[0].strip()}, states the separator"
         return Dialect(given or stated[1], stated=True, notes=() if given else (note,))
+    if given is not None:
+        _check_first(start, name, given, (given,))
     if given is not None or not start:
         return Dialect(given or usual or ",")
     readings = [_reading(start, separator) for separator in NAMES.values()]
     own = next((reading for reading in readings if reading.separator == usual), None)
     others = [reading for reading in readings if reading is not own and len(reading.header) > 1]
+    if not others and (own is None or len(own.header) == 1):
+        _check_first(start, name, usual or "\t", NAMES.values() if own else "\t")
     if own is None:
         return _without_usual(name, others)
     return _with_usual(name, own, others) if others else Dialect(own.separator)
+
+
+def _check_first(start: Sequence[str], name: str, usual: str, separators: Iterable[str]) -> None:
+    """Raise DataError for a first line that is no line of names: it has one value, and the lines below have several.
+
+    A single name may stand above texts with separators, and so may a line of words unless the `usual` one separates.
+    """
+    if len(start) < 3 or _NAME.fullmatch(start[0]) or start[0].count('"') % 2:
+        return
+    if len(_reading(start[:1], usual).header) > 1:
+        return
+    for separator in separators if _REMARK.match(start[0]) else (usual,):
+        below = _reading(start[1:], separator)
+        if len(below.header) > 1 and below.share == 1:
+            raise DataError(
+                f"{name}, header: got {start[0].strip()[:60]!r} above lines of {len(below.header)} values; must be the "
+                f"names of the columns; remove this line, or put values with a {named(separator)} in quotes"
+            )
 
 
 def _start(text: io.TextIOWrapper) -> list[str]:

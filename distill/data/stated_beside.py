@@ -18,26 +18,19 @@ from distill.data.about import About
 from distill.data.decisions import checked
 from distill.data.files import Table
 from distill.data.labels import Labels
+from distill.data.named_numbers import columns_beside, fit, pairs_in, renamed
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.classification import CLASSIFICATION
-from distill.data.task_types.task_type import Columns, as_list, is_number, is_text
+from distill.data.task_types.task_type import Columns, is_list, is_text
 from distill.data.task_types.token_classification import is_spans
 from distill.data.task_types.written import names as label_names
 from distill.data.task_types.written import spelled_alike, whole
 from distill.errors import ConfigError, DataError
 from distill.runtime.quoting import setting
 
-NAMES = ("text", "name", "names", "str", "string")
-"""Ends of the name of a column with the names of the numbers in another one, as SetFit's `label_text` beside
-`label`."""
 MOST_CLASSES = 1000
 MOST = 0.8
 """Columns have a name for each number if so large a share of the rows has the usual name of its number."""
-
-
-def name_columns(label: str) -> list[str]:
-    """Names, in lower case, of a column with the names of the numbers in a column of labels."""
-    return [f"{label.lower()}{mark}{end}" for end in NAMES for mark in "_ -"]
 
 
 def with_names(settings: config.Task, tables: Mapping[str, Table], notes: list[str], name: str) -> dict[str, Table]:
@@ -50,9 +43,10 @@ def with_names(settings: config.Task, tables: Mapping[str, Table], notes: list[s
     label, other, found = beside
     notes.append(f"{name}: the numbers in {label} have the names in {other}: {_pairs(found)}")
     parts = [table.rows[label] for table in tables.values() if label in table.rows.column_names]
+    parts = [part for part in parts if not is_list(part.type)]
     if count := sum(int(pc.sum(pc.equal(whole(label_names(part)), "-1")).as_py() or 0) for part in parts):
         notes.append(f"{name}: {count:,} rows whose {label} is -1 have no label")
-    return {split: _named(table, label, found) for split, table in tables.items()}
+    return {split: _named(table, label, other, found) for split, table in tables.items()}
 
 
 def _names_beside(settings: config.Task, tables: Sequence[pa.Table]) -> tuple[str, str, dict[int, str]] | None:
@@ -61,21 +55,24 @@ def _names_beside(settings: config.Task, tables: Sequence[pa.Table]) -> tuple[st
     Raises:
         DataError: for numbers with several names.
     """
-    rows = tables[0]
-    wanted = [str(each) for each in as_list(settings.label)] or ["label"]
-    label = next((name for name in rows.column_names if [name.lower()] == [each.lower() for each in wanted]), None)
-    if label is None or not (is_text(rows[label].type) or is_number(rows[label].type)):
-        return None
-    lower = {name.lower(): name for name in rows.column_names}
-    others = map(lower.get, name_columns(label))
-    other = next((each for each in others if each is not None and is_text(rows[each].type)), None)
-    if other is None or other in (settings.text, settings.text_pair):
-        return None
-    every = [each for each in tables if {label, other} <= {*each.column_names} and is_text(each[other].type)]
-    parts = [[whole(label_names(each[label])), label_names(each[other]).cast(pa.string())] for each in every]
-    columns = pa.concat_tables([pa.table(part, ["number", "name"]) for part in parts])
+    for label, other in columns_beside(settings, tables[0]):
+        every = [(each[label], each[other]) for each in tables if {label, other} <= {*each.column_names}]
+        parts = [pairs_in(*pair) for pair in every if fit(pair[0].type, pair[1].type)]
+        pairs = [part for part in parts if part is not None]
+        if len(pairs) == len(parts):
+            found = _names_in(pa.concat_tables(pairs), label, other, "" if is_list(tables[0][label].type) else "-1")
+            if found is not None:
+                return label, other, found
+    return None
+
+
+def _names_in(columns: pa.Table, label: str, other: str, missing: str) -> dict[int, str] | None:
+    """Number -> name in order, of pairs of these; None if a number has no name, or several.
+
+    `missing`: what stands for no number.
+    """
     counted = columns.group_by(["number", "name"]).aggregate([([], "count_all")]).slice(0, MOST_CLASSES + 1).to_pylist()
-    pairs = [each for each in counted if each["number"] not in (None, "-1")]
+    pairs = [each for each in counted if each["number"] not in (None, missing)]
     if not all(re.fullmatch("[0-9]{1,9}", each["number"]) for each in pairs):
         return None
     named: dict[int, dict[str, str]] = {}
@@ -94,7 +91,7 @@ def _names_beside(settings: config.Task, tables: Sequence[pa.Table]) -> tuple[st
     found = {number: next(iter(named[number].values())) for number in sorted(named)}
     if len({*map(spelled_alike, found.values())}) < len(found) or any(v.lstrip("-").isdigit() for v in found.values()):
         return None
-    return label, other, found
+    return found
 
 
 def _check_one(label: str, other: str, named: Mapping[int, Mapping[str, str]]) -> None:
@@ -146,15 +143,14 @@ def _usual_names(counted: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {number: name for number, (name, count) in best.items() if count >= MOST * rows[number].total()}
 
 
-def _named(table: Table, label: str, found: Mapping[int, str]) -> Table:
+def _named(table: Table, label: str, other: str, found: Mapping[int, str]) -> Table:
     if label not in table.rows.column_names:
         return table
-    given = whole(label_names(table.rows[label]))
-    numbers = pc.index_in(given, value_set=pa.array([*map(str, found)]))
     names = tuple(found.values())
-    without = pc.if_else(pc.equal(given, "-1"), pa.scalar(None, given.type), given)
-    named = pc.coalesce(pc.take(pa.array(names, given.type), numbers), without)
+    named = renamed(table.rows[label], found)
     rows = table.rows.set_column(table.rows.column_names.index(label), label, named)
+    if is_list(named.type) and other in rows.column_names:
+        rows = rows.drop_columns([other])  # it would seem to have words, of which each has a tag
     about = table.about or (About(),) * len(table.files)
     return replace(
         table, rows=rows, about=tuple(replace(each, classes={**each.classes, label: names}) for each in about)

@@ -39,8 +39,7 @@ def with_outside(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
             _check_outside(columns, stated)
     if not wrong and not missing:
         return columns, []
-    read = {}
-    untagged = 0
+    read, untagged = {}, 0
     for split, column in columns.items():
         lists = list_of(column)
         tags = lists.flatten()

@@ -48,7 +48,8 @@ ALWAYS = 1.0
 SAMPLE = 100
 """Rows by which a column of answers is recognized."""
 
-_YES = ("true", "1", "1.0", "yes")
+YES = ("true", "1", "1.0", "yes")
+"""What says that a question is impossible, in lower case."""
 _VERDICTS = ("yes", "no", "true", "false", "maybe", "unknown", "y", "n")
 """Answers of a classification of questions with their passages, as in BoolQ, where the passage may have them too."""
 _AT_ONCE = 1024
@@ -84,14 +85,14 @@ def spans_of(answers: Any, start: Any, context: str, where: str) -> list[tuple[i
     Raises:
         DataError: for an answer that is not in the context, or not where it should begin.
     """
-    pairs = _pairs(answers, start, where)
+    pairs = pairs_of(answers, start, where)
     if pairs is None:
         return None
     found = [_span(text, first, context, where) for text, first in pairs]
     return list(dict.fromkeys(span for span in found if span is not None))
 
 
-def _pairs(answers: Any, start: Any, where: str) -> list[tuple[Any, Any]] | None:
+def pairs_of(answers: Any, start: Any, where: str) -> list[tuple[Any, Any]] | None:
     """(text, first character or None) of each answer; None for a row without a label."""
     if answers is None:
         if start is None:
@@ -105,12 +106,12 @@ def _pairs(answers: Any, start: Any, where: str) -> list[tuple[Any, Any]] | None
             return None
         return _together(as_list(texts), as_list(starts) or as_list(start), where)
     each_with = _together(answers, as_list(start), where)
-    return [pair for answer, first in each_with for pair in _pairs(answer, first, where) or [(None, None)]]
+    return [pair for answer, first in each_with for pair in pairs_of(answer, first, where) or [(None, None)]]
 
 
 def _together(answers: list[Any], starts: list[Any], where: str) -> list[tuple[Any, Any]]:
     """Each answer with its first character, or with None if no first characters are given."""
-    nowhere = not answers and all(_number(start, where) in (None, NONE) for start in starts)
+    nowhere = not answers and all(number_of(start, where) in (None, NONE) for start in starts)
     starts = [] if nowhere else starts or [None] * len(answers)
     if len(answers) != len(starts):
         raise DataError(
@@ -122,7 +123,7 @@ def _together(answers: list[Any], starts: list[Any], where: str) -> list[tuple[A
 
 def _span(text: Any, start: Any, context: str, where: str) -> tuple[int, int] | None:
     """The place of an answer; None for an empty one, by which some files state that there is no answer."""
-    first = _number(start, where)
+    first = number_of(start, where)
     if not isinstance(text, str) or not text.strip():
         if text is None or (first is not None and first >= 0):
             raise DataError(
@@ -141,7 +142,8 @@ def _span(text: Any, start: Any, context: str, where: str) -> tuple[int, int] | 
         there = f"where the context has {short(context[first : first + len(text)])!r}" if first >= 0 else "below 0"
         raise DataError(
             f"{where}: got the answer {short(text)!r} with {START} {first}, {there}; must be the character of the "
-            f"context, from 0, at which the answer begins; correct it, or leave {START} out"
+            "context, from 0, at which the answer begins, and not the UTF-16 unit or the byte; correct it, or leave "
+            f"{START} out"
         )
     first += len(text) - len(text.lstrip())
     return first, first + len(text.strip())
@@ -162,7 +164,8 @@ def _inside(place: int, context: str) -> bool:
     )
 
 
-def _number(start: Any, where: str) -> int | None:
+def number_of(start: Any, where: str) -> int | None:
+    """A place as a number; None without one. Raises DataError for anything but a whole number."""
     if start is None or (isinstance(start, str) and not start.strip()):
         return None
     with suppress(TypeError, ValueError, OverflowError):  # pandas writes 13.0 where a row has none
@@ -189,7 +192,7 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
             for name in columns.text:
                 if each[name] is None or not each[name].strip():
                     raise DataError(f"{place}: got no text in {name}; must be text; remove the row")
-            if impossible and str(each[impossible]).strip().lower() in _YES:
+            if impossible and str(each[impossible]).strip().lower() in YES:
                 targets.append([*UNANSWERABLE])  # some files have plausible answers beside
                 continue
             start = each[starts] if starts else None

@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import numpy as np
+
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
+from distill.data.task_types.bracketed import check_cells, check_parts
 from distill.data.task_types.task_type import Given, Stated, distinct, is_list, is_text
 from distill.data.task_types.written import names, spelled_alike, without_labels
 from distill.runtime.quoting import setting
@@ -149,12 +152,15 @@ def _taken_apart(columns: Given, stated: Stated, notes: list[str]) -> Given:
     values = {value for column in texts.values() for value in distinct(names(column))}
     if not values:
         return columns
+    check_cells(values, stated)
     if are_flags(values) and not values & {*stated.known}:
         return columns | {split: _digits(text) for split, text in texts.items()}
     separator = _separator(values, stated)
     if separator is not None:
         shown = {"\n": "line breaks", "\t": "tabs", " ": "spaces"}.get(separator, separator)
         notes.append(f"the labels in {stated.column} are separated by {shown}")
+        for value in () if stated.known else sorted(values):  # an unknown part is refused later, with its row
+            check_parts(value, parts(value, separator), stated)
     lists = {
         split: pa.chunked_array(
             [pa.array([None if v is None else parts(v, separator) for v in text.to_pylist()], pa.list_(pa.string()))]
@@ -220,7 +226,10 @@ def _by_place(columns: Given, stated: Stated, notes: list[str]) -> Given:
             "a number below 0 may stand for a label that is not known",
             "write 0 or 1 for each label, or leave such rows out",
         )
-    if len(sizes) != 1 or not values or not values <= {"0", "1", "false", "true"} or min(sizes) < 2:
+    if len(sizes) != 1 or not values or min(sizes) < 2:
+        return columns
+    if not values <= {"0", "1", "false", "true"}:
+        _check_numbers(columns, min(sizes), stated)
         return columns
     (size,) = sizes
     if stated.known and len(stated.known) != size:
@@ -231,6 +240,22 @@ def _by_place(columns: Given, stated: Stated, notes: list[str]) -> Given:
         )
     notes.append(f"each list in {stated.column} has a 0 or 1 for each of {size} labels, which are numbered from 0")
     return {split: column if pa.types.is_null(column.type) else _numbers(column) for split, column in columns.items()}
+
+
+def _check_numbers(columns: Given, size: int, stated: Stated) -> None:
+    """Raise ConfigError for lists of `size` whole numbers of which one has a number twice, as no set of labels has."""
+    for column in columns.values():
+        if not is_list(column.type) or not pa.types.is_integer(column.type.value_type):
+            continue
+        lists = pc.list_flatten(column).to_numpy().reshape(-1, size)
+        ordered = np.sort(lists, axis=1)
+        twice = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+        if len(twice):
+            raise stated.ambiguous(
+                f"lists of {size} numbers, such as {lists[twice[0]].tolist()}",
+                "they may be several numbers for a text, such as ratings, and no set has a label twice",
+                "write one number for each text, such as their mean, or each label once",
+            )
 
 
 def _sizes(column: pa.ChunkedArray) -> set[int]:

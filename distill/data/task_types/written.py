@@ -23,7 +23,7 @@ ERRORS = ("#n/a", "#name?", "#ref!", "#value!", "#div/0!", "#null!", "#num!", "#
 NOT_A_NUMBER = ("nan", "none", "null", "n/a", "na", "<na>", ".")
 """Texts that stand for a missing label where all other labels are numbers. Databases write `\\N` for any."""
 
-PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+PLAIN = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
 """A number."""
 
 MINORITY = 0.5

@@ -228,6 +228,9 @@ def test_a_folder_of_splits_is_named_split_by_split(form: str, tmp_path: Path, m
         ("split", ("Train", "holdout"), ("train", "test")),
         ("is_valid", ("False", "True"), ("train", "validation")),
         ("is_test", ("0", "1"), ("train", "test")),
+        ("is_test", ("f", "t"), ("train", "test")),
+        ("is_valid", ("no", "Yes"), ("train", "validation")),
+        ("is_train", ("Y", "N"), ("train", "validation")),
     ],
 )
 def test_a_column_of_splits_divides_the_rows(

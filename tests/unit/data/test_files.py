@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import re
@@ -20,8 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distill.data import files, jsonl, lines
+from distill.data import delimited, files, jsonl, lines, quotes
 from distill.data.files import Table, expand, read
+from distill.data.separators import Dialect
 from distill.data.several_types import check_types
 from distill.errors import ConfigError, DataError, UserError
 from distill.runtime.storage import cache
@@ -63,6 +65,7 @@ MALFORMED: dict[str, tuple[str, Content, str]] = {
     "empty rows of another width": ("f.csv", b"a,b\n1,2\n,,\n3,4\n", "row 2: got 3 values; must be 2"),
     "an error after empty rows": ("f.csv", b"a,b\n1,2\n,\n,\n3,\x00\n", "row 4: got a NUL byte"),
     "rows of separators": ("f.csv", b"a,b\n,\n,\n", "got no rows"),
+    "too many columns": ("f.csv", b'"a"' + b"," * 10_000 + b"\n1\n", "header: got 10,001 columns; must"),
     "two columns of one name": ("f.csv", b"text, text\n1,2\n", "header: got two columns 'text'"),
     "too few values": ("f.csv", b"a,b\n1,2\n3\n", "row 2: got 1 values; must be 2"),
     "too many values": ("f.csv", b"a,b\n1,2\n3,4\n\n5,6,7\n", "row 3: got 3 values; must be 2"),
@@ -640,6 +643,24 @@ def test_batches_have_one_schema(tmp_path: Path) -> None:
     path = write(tmp_path / "f.jsonl", content)
     with path.open(encoding="utf-8") as file:
         assert len(list(jsonl.batches(file, "f", "lines", None))) == 2
+
+
+def test_few_long_rows_are_looked_at_before_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "CHARACTERS", 20_000)
+    source = io.BytesIO(b"text,label\n" + (b"x" * 10_000 + b",a\n") * 200)
+    with lines.decoded(source) as text:
+        batches = delimited.batches(text, "f.csv", ",", None)
+        assert 0 < next(batches).num_rows < 5
+        assert source.tell() < 200_000
+        batches.close()
+
+
+def test_few_characters_are_kept_of_rows_of_several_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotes, "CHARACTERS", 10_000, raising=False)
+    content = "text,label\n" + ('"' + "a, b\n" * 200 + '",x\n') * 60
+    with lines.decoded(io.BytesIO(content.encode())) as text:
+        found = quotes._evidence(text, Dialect(","))
+    assert 5 < len(found.spans) < 15
 
 
 MEMORY = """

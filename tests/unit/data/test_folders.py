@@ -247,6 +247,9 @@ def test_a_small_file_with_rows_that_would_fill_the_memory_is_refused_before_the
     monkeypatch.setattr(pa.ipc, "open_stream", decoded.append)
     with file.open("rb") as source, pytest.raises(DataError, match="MiB of rows, and more, in a smaller file"):
         list(arrow_file.batches(source, "rows.arrow", 10_000_000))
+    monkeypatch.setattr(arrow_file, "HARMLESS", 6_000_000, raising=False)
+    with file.open("rb") as source, pytest.raises(DataError, match="got a batch of 19 MiB; must be at most 5 MiB"):
+        list(arrow_file.batches(source, "rows.arrow", None))
     monkeypatch.setattr(arrow_file, "LARGEST", 5_000_000)
     with file.open("rb") as source, pytest.raises(DataError, match="got a batch of 19 MiB; must be at most 4 MiB"):
         list(arrow_file.batches(source, "rows.arrow", None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +12,14 @@ from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from distill import config
 from distill.cli.compare.rows import read_rows
 from distill.data.files import read
 from distill.data.labelled import Labelled, labelled_rows
-from distill.data.listed import parsed
+from distill.data.listed import listed, of_answers, of_choices, parsed
 from distill.data.splits import Split, targets_of
 from distill.errors import UserError
 from distill.models.families.head import Head
@@ -111,6 +113,9 @@ def test_lists_as_text_are_lists(form: str, kind: str | None, tmp_path: Path) ->
         ("['it\\'s', None]", ["it's", None]),
         ("[007]", ["007"]),
         ("('a',)", ["a"]),
+        ("array(['a', 'b'], dtype='<U1')", ["a", "b"]),
+        ("array(['a, dtype=object', 'b'],\n      dtype=object)", ["a, dtype=object", "b"]),
+        ("array([], dtype=float64)", []),
         ("[[0, 4, 'PER']]", [{"start": 0, "end": 4, "label": "PER"}]),
         ("word", ["word"]),
     ],
@@ -119,10 +124,31 @@ def test_forms_of_a_list(cell: str, items: list[Any]) -> None:
     assert parsed(cell) == items
 
 
-@pytest.mark.parametrize("cell", ["['a' ... 'b']", "[1 2 ... 9]", '{"rating": 4}', "['a", "[[1], [2]]", "[" * 9999])
+@pytest.mark.parametrize(
+    "cell", ["['a' ... 'b']", "[1 2 ... 9]", '{"rating": 4}', "['a", "[[1], [2]]", "[" * 9999, "array()"]
+)
 def test_what_is_no_list(cell: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parsed(cell)
+
+
+LONG: dict[str, tuple[str, list[list[str]] | None]] = {
+    "an object": ("{'text':" + " " * 2000 + "}", None),
+    "an array": ("array([" + " " * 60_000 + "])", [[]]),
+    "a broken array": ("array([" + " " * 60_000 + "x", None),
+    "digits": ("[" + "1" * 60_000 + "x]", [["1" * 60_000 + "x"]]),
+}
+
+
+@pytest.mark.parametrize("case", LONG)
+def test_the_time_for_a_long_cell_does_not_grow_faster_than_the_cell(case: str) -> None:
+    cell, expected = LONG[case]
+    column, begin = pa.chunked_array([[cell]]), time.process_time()
+    found = listed(column)
+    assert (None if found is None else found.to_pylist()) == expected
+    assert of_answers(column) is None
+    assert of_choices(column) is None
+    assert time.process_time() - begin < 5, "the time grows faster than the cell"
 
 
 def test_label_studio_writes_one_choice_as_a_word(tmp_path: Path) -> None:
@@ -136,6 +162,54 @@ def test_cells_that_are_partly_json_are_refused(tmp_path: Path) -> None:
     line = refusal(tmp_path, label=cycle("['late', 'wet']", "lost", "late"))
     assert "got \"['late', 'wet']\" as a label in label; must be names of labels" in line
     assert "got '{\"rating\": 4}'" in refusal(tmp_path, label=cycle('{"rating": 4}', '{"rating": 5}'))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ['[["late","wet"]]', '[["lost"]]'],  # taxonomies of Label Studio
+        ["{'late': 0, 'wet': 1}", "{'late': 1, 'wet': 0}"],
+        ["['late', 'wet']", "lost", "late"],
+        ["{late,wet}", "lost", "late"],
+        ["[late, wet], [lost, torn]", "lost"],
+    ],
+)
+def test_pieces_of_lists_and_objects_are_no_labels(cells: Sequence[str], tmp_path: Path) -> None:
+    line = refusal(tmp_path, label=cycle(*cells), kind="multi_label")
+    assert f"got {cells[0]!r} as a label in label; must be names of labels" in line
+
+
+def test_names_in_brackets_may_be_joined(tmp_path: Path) -> None:
+    rows = load(tmp_path, label=cycle("[late], [wet]", "[lost]", "{x}, {y}"), kind="multi_label")
+    assert rows.task.labels == ("[late]", "[lost]", "[wet]", "{x}", "{y}")
+
+
+@pytest.mark.parametrize("kind", [None, "multi_label"])
+def test_arrays_of_postgresql_are_lists(kind: str | None, tmp_path: Path) -> None:
+    """As `array_out` writes them: with quotes around items that have spaces, braces, commas, quotes or backslashes."""
+    quoted = r"""{"a \"b\" \\ {c}, d",o'neil}"""
+    cells = cycle("{late,wet}", "{lost}", "{}", '{"New York",NULL}', quoted)
+    rows = load(tmp_path, label=cells, kind=kind)
+    assert rows.task.kind.name == "multi_label"
+    assert counts(rows) == Counter(dict.fromkeys(("late", "wet", "lost", "New York", 'a "b" \\ {c}, d', "o'neil"), 12))
+    truths = load(tmp_path, label=cycle("{t,f,t}", "{f,f,f}", "{f,t,f}"), labels=["late", "lost", "wet"], kind=kind)
+    assert counts(truths) == {"late": 20, "lost": 20, "wet": 20}
+    numbers = load(tmp_path, label=cycle("{1,0,1}", "{0,0,0}", "{0,1,0}"), labels=["late", "lost", "wet"], kind=kind)
+    assert counts(numbers) == {"late": 20, "lost": 20, "wet": 20}
+
+
+def test_single_names_in_braces_are_classes(tmp_path: Path) -> None:
+    rows = load(tmp_path, label=cycle("{late}", "{lost}"))
+    assert (rows.task.kind.name, rows.task.labels) == ("classification", ("{late}", "{lost}"))
+
+
+@pytest.mark.parametrize("kind", [None, "multi_label"])
+def test_tags_of_stack_overflow_are_lists(kind: str | None, tmp_path: Path) -> None:
+    rows = load(tmp_path, Tags=cycle("<late><c++>", "<late>", "<c++><lost-card>"), kind=kind)
+    assert rows.task.kind.name == "multi_label"
+    assert counts(rows) == {"late": 40, "c++": 40, "lost-card": 20}
+    single = load(tmp_path, label=cycle("<late>", "<lost>"))
+    assert (single.task.kind.name, single.task.labels) == ("classification", ("<late>", "<lost>"))
 
 
 def test_lists_of_one_label_are_those_of_a_classifier(tmp_path: Path) -> None:
@@ -207,6 +281,15 @@ def test_a_0_or_1_for_each_label(tmp_path: Path) -> None:
         assert any("has a 0 or 1 for each of 3 labels" in note for note in rows.notes)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_several_numbers_for_a_text_are_no_set(suffix: str, tmp_path: Path) -> None:
+    line = refusal(tmp_path, None, suffix, label=cycle([3, 5, 4], [3, 4, 3], [5, 1, 5]))
+    assert "got lists of 3 numbers, such as [3, 4, 3] in column label" in line
+    assert "write one number for each text, such as their mean, or each label once" in line
+    rows = load(tmp_path, None, suffix, label=cycle([3, 5], [3, 4], [1, 5]))
+    assert counts(rows) == {"1": 20, "3": 40, "4": 20, "5": 40}
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_digits_for_each_label_are_no_classes_in_silence(suffix: str, tmp_path: Path) -> None:
     cells = cycle("0110", "1000", "0011", "0000", "1101", "0101")
@@ -269,8 +352,15 @@ ANSWERS = {
     "argilla": ("status", cycle("submitted", "discarded", "submitted")),
     "label studio": ("was_cancelled", cycle(False, False, True)),
     "a flag": ("skipped", cycle(0, 0, 1)),
+    "a copy of PostgreSQL": ("was_cancelled", cycle("f", "f", "t")),
+    "words": ("is_rejected", cycle("no", "No", "YES")),
+    "letters": ("ignored", cycle("n", "N ", "y")),
     "mechanical turk": ("AssignmentStatus", cycle("Approved", "Rejected", "Approved")),
     "toloka": ("ASSIGNMENT:status", cycle("APPROVED", "REJECTED", "APPROVED")),
+    "toloka, not in time": ("ASSIGNMENT:status", cycle("APPROVED", "REJECTED", "EXPIRED", "ACTIVE")),
+    "toloka, a reviewer": ("ACCEPT:verdict", cycle("+", "-", "+")),
+    "argilla 1": ("status", cycle("Validated", "Discarded", "Default", "Edited")),
+    "a review": ("review_status", cycle("fixed_and_accepted", "rejected", "annotated", "Labeled", "reviewed")),
     "a validation": ("validation_status", cycle("approved", "rejected", "approved")),
     "a response": ("label.responses.0.status", cycle("submitted", "discarded", "submitted")),
 }
@@ -280,8 +370,9 @@ ANSWERS = {
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_rejected_rows_are_left_out(tool: str, suffix: str, tmp_path: Path) -> None:
     column, values = ANSWERS[tool]
-    good = {str(value) for value in values} & {"accept", "submitted", "False", "0", "Approved", "APPROVED", "approved"}
-    kept = [i for i, value in enumerate(values) if str(value) in good]
+    good = "accept submitted false f no n 0 approved active + validated default edited fixed_and_accepted annotated"
+    good += " labeled reviewed"
+    kept = [i for i, value in enumerate(values) if str(value).strip().lower() in good.split()]
     rows = load(tmp_path, None, suffix, label=cycle("late", "lost", "wet", "torn", "lost"), **{column: values})
     found = {text for part in splits(rows).values() for text in part.table["text"].take(part.rows).to_pylist()}
     assert found == {TEXTS[i] for i in kept}
@@ -306,6 +397,39 @@ def test_a_label_is_no_decision(tmp_path: Path) -> None:
         assert counts(rows) == {"accept": 20, "reject": 20, "ignore": 20}
     other = load(tmp_path, status=cycle("open", "rejected", "shipped"), label=cycle("a", "b"))
     assert sum(counts(other).values()) == COUNT
+    assert "parcels train: 20 of 60 rows are used although their status is rejected" in other.notes
+
+
+@pytest.mark.parametrize("values", [("active", "cancelled", "expired"), ("shipped", "cancelled", "done")])
+def test_the_status_of_a_customer_is_said(values: tuple[str, ...], tmp_path: Path) -> None:
+    rows = load(tmp_path, status=cycle(*values), label=cycle("a", "b"))
+    assert sum(counts(rows).values()) == COUNT
+    assert "parcels train: 20 of 60 rows are used although their status is cancelled" in rows.notes
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_rows_that_all_annotators_reject_are_left_out(suffix: str, tmp_path: Path) -> None:
+    """As in the records of Argilla 2."""
+    column, both = "label.responses.status", ["submitted", "submitted"]
+    values = cycle(both, ["discarded", "discarded"], ["submitted", "discarded"], ["discarded"])
+    rows = load(tmp_path, None, suffix, label=cycle("a", "b", "c"), **{column: values})
+    assert sum(counts(rows).values()) == COUNT // 2
+    assert f"parcels train: 15 of 60 rows are used although some annotators reject them by {column}" in rows.notes
+    assert any(f"30 of 60 rows are left out, because their {column} is discarded" in note for note in rows.notes)
+
+
+def test_columns_that_say_something_else_than_true_or_false_are_said(tmp_path: Path) -> None:
+    beside = {"is_rejected": cycle("yes", "no", "perhaps"), "is_test": cycle("x", "no"), "is_valid": cycle("1", "", "")}
+    rows = load(tmp_path, label=cycle("a", "b"), **beside)
+    assert sum(counts(rows).values()) == COUNT
+    for line in (
+        "parcels train: no row is left out by is_rejected, as it is 'perhaps' in some rows, and not true or false",
+        "column is_test divides no rows, as it is 'x' in some rows, and not true or false",
+        "column is_valid divides no rows, as it is empty in some rows, and not true or false",
+    ):
+        assert line in rows.notes
+    quiet = load(tmp_path, label=cycle("a", "b"), skipped=cycle("no", ""), is_test=cycle(""))
+    assert not [note for note in quiet.notes if "in some rows" in note]
 
 
 def test_unapproved_rows_are_used_and_said(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from distill.data.labelled import Labelled, labelled_rows
 from distill.data.splits import Split, targets_of
 from distill.errors import UserError
 from distill.models.families.head import Head
+from distill.models.families.record import TOKENS
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -200,6 +201,48 @@ def test_a_file_without_the_names_has_those_of_the_training_rows(tmp_path: Path)
 @pytest.mark.parametrize("names", [cycle("a", "b", "b"), cycle("x", "x"), cycle("1", "0"), TEXTS])
 def test_a_column_that_names_no_numbers_is_left_alone(names: list[str], tmp_path: Path) -> None:
     assert load(tmp_path, text=OTHERS, label=cycle(0, 1), label_text=names).task.labels == ("0", "1")
+
+
+MANY = "multi_label_classification"
+
+
+def test_names_in_the_manifests_of_sagemaker_are_the_labels(tmp_path: Path) -> None:
+    names = ("billing", "fraud")
+    about = [{"class-name": names[n % 2], "confidence": 0.5, "human-annotated": "yes"} for n in range(COUNT)]
+    rows = load(
+        tmp_path, Head(2, names[::-1], None), "jsonl", source=TEXTS, intent=cycle(0, 1), **{"intent-metadata": about}
+    )
+    assert values_of(rows, "label") == {text: 1 - n % 2 for n, text in enumerate(TEXTS)}
+    assert any("the numbers in intent have the names in intent-metadata: 0 is billing, 1 is" in n for n in rows.notes)
+    several = cycle([0, 1], [1], [0])
+    about = [{"class-map": {str(number): names[number] for number in row}, "type": "text"} for row in several]
+    beside = {"labels": several, "labels-metadata": about}
+    rows = load(tmp_path, Head(2, names[::-1], MANY), "jsonl", source=TEXTS, **beside)
+    assert values_of(rows, "label") == dict(zip(TEXTS, cycle([1, 1], [1, 0], [0, 1]), strict=True))
+
+
+def test_names_beside_lists_of_numbers_are_the_labels(tmp_path: Path) -> None:
+    """The teachers have their outputs in another order."""
+    names = cycle(["billing", "fraud"], ["urgent"], ["billing", "urgent"])
+    head = Head(3, ("fraud", "billing", "urgent"), MANY)
+    rows = load(tmp_path, head, "jsonl", text=TEXTS, labels=cycle([0, 2], [1], [0, 1]), labels_text=names)
+    assert values_of(rows, "label") == dict(zip(TEXTS, cycle([1, 1, 0], [0, 0, 1], [0, 1, 1]), strict=True))
+    tags = [TAGS, ["O", "O", "B-PER", "I-PER", "O"]]
+    numbers = [[("O", "B-PER", "I-PER").index(tag) for tag in row] for row in tags]
+    beside = {"ner_tags": cycle(*numbers), "ner_tags_text": cycle(*tags)}
+    order = ("I-PER", "B-PER", "O")
+    expected = {" ".join(words): [order.index(tag) for tag in tags[n % 2]] for n, words in enumerate(WORDS)}
+    rows = load(tmp_path, Head(3, order, None, TOKENS), "jsonl", tokens=WORDS, **beside)
+    assert values_of(rows, "label") == expected
+    assert load(tmp_path, None, "jsonl", tokens=WORDS, **beside).task.labels == ("O", "B-PER", "I-PER")
+
+
+def test_names_of_all_labels_beside_a_0_or_1_for_each_are_no_names_of_numbers(tmp_path: Path) -> None:
+    flags, names = cycle([1, 0], [1, 0], [1, 0], [1, 0], [1, 0], [0, 1]), [["billing", "fraud"]] * COUNT
+    frame = pd.DataFrame({"text": TEXTS, "labels": flags, "labels_names": names})
+    frame.to_json(tmp_path / "flags.jsonl", orient="records", lines=True)
+    rows = of_file(tmp_path / "flags.jsonl", text="text")
+    assert values_of(rows, "label") == dict(zip(TEXTS, flags, strict=True))
 
 
 # ---- texts that are done, and have no spans

@@ -325,6 +325,43 @@ def test_texts_are_found_in_the_context() -> None:
     assert [row[0] for row in KIND.encode(placed.train.table["label"], (), str, "")] == other
 
 
+BEFORE = "\U0001f6a2 caf\u00e9 \U0001f6a2 "
+"""Two ships of two UTF-16 units each, and a letter of two bytes."""
+UNITS = {
+    "UTF-16 units": lambda text: len(text.encode("utf-16-le")) // 2,
+    "bytes of UTF-8": lambda text: len(text.encode()),
+    "characters": len,
+}
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("form", ["objects", "lists", "a column"])
+def test_places_that_count_other_units_are_moved(form: str, unit: str) -> None:
+    contexts = [f"{BEFORE * (n % 3 > 0)}{context}" for n, context in enumerate(FACTS["context"])]
+    first = [context.rindex(answer) for context, answer in zip(contexts, FACTS["answer"], strict=True)]
+    starts = [UNITS[unit](context[:place]) for context, place in zip(contexts, first, strict=True)]
+    pairs = list(zip(FACTS["answer"], starts, strict=True))
+    rows: dict[str, list[Any]] = {"question": FACTS["question"], "context": contexts}
+    if form == "objects":
+        rows |= {"answers": [[{"text": text, "answer_start": start}] for text, start in pairs]}
+    elif form == "lists":
+        rows |= {"answers": [{"text": [text], "answer_start": [start]} for text, start in pairs]}
+    else:
+        rows |= {"answer": FACTS["answer"], "answer_start": [str(start) for start in starts]}
+    result = loaded(rows)
+    assert [row[0] for row in KIND.encode(result.train.table["label"], (), str, "")] == first
+    said = [note for note in result.notes if f"count {unit}, by which all of them are there" in note]
+    assert len(said) == (unit != "characters")
+
+
+def test_places_that_no_unit_fits_are_refused() -> None:
+    contexts = [f"{BEFORE}{context}" for context in FACTS["context"]]
+    starts = [UNITS["UTF-16 units"](c[: c.index(a)]) for c, a in zip(contexts, FACTS["answer"], strict=True)]
+    rows = FACTS | {"context": contexts, "answer_start": [*starts[:5], starts[5] + 1, *starts[6:]]}
+    with pytest.raises(DataError, match=r"row 1: got the answer 'boat' .* and not the UTF-16 unit or the byte"):
+        loaded(rows)
+
+
 @pytest.mark.parametrize(
     ("text", "context", "place"),
     [

@@ -116,6 +116,42 @@ def test_decimal_commas_stay_text(tmp_path: Path) -> None:
     assert rows(load(tmp_path / "f.csv")) == [("a", "3,5"), ("b", "0,25")]
 
 
+@pytest.mark.parametrize(
+    ("name", "line", "separator", "given"),
+    [
+        ("f.csv", "# exported 2024-05-01", ",", None),
+        ("f.csv", "# exported 2024-05-01", ";", None),
+        ("f.csv", "Tickets of the desk", ",", None),
+        ("f.csv", "Tickets of the desk", ";", "semicolon"),
+        ("f.tsv", "Tickets of the desk", "\t", None),
+        ("f.txt", "Tickets of the desk", "\t", None),
+    ],
+)
+def test_a_line_above_the_names_is_refused(
+    name: str, line: str, separator: str, given: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(f"{line}\n{written(separator)}")
+    with pytest.raises(DataError, match=f"header: got '{line}' above lines of 2 values; must .*; remove this line"):
+        load(tmp_path / name, given)
+
+
+@pytest.mark.parametrize(
+    ("content", "given"),
+    [
+        ("text\na; b\nc; d\n", None),
+        ("What is wrong?\na; b\nc; d\n", None),
+        ('"What, in short,\nis wrong?"\n"a, b"\n"c, d"\n', None),
+        ('"What, in short,\nis wrong?",queue\na,b\nc,d\n', "comma"),
+        ("# of cars\n1\n2\n", None),
+    ],
+)
+def test_a_name_of_a_column_is_no_line_above_the_names(content: str, given: str | None, tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text(content)
+    table = load(tmp_path / "f.csv", given)
+    expected = pd.read_csv(tmp_path / "f.csv", dtype=str)
+    assert rows(table) == [tuple(row) for row in expected.to_numpy().tolist()]
+
+
 # Quotes
 
 BARE = [
