@@ -9,7 +9,6 @@ from statistics import fmean
 
 from msgspec.structs import replace as replaced
 
-from distill.config.typed import RENAMED
 from distill.errors import DataError
 from distill.evaluation.results import Model, Results
 from distill.report import overview, read_one
@@ -34,6 +33,8 @@ PRUNING = "pruning/"
 """Beginning of the names of runs whose pruning methods are compared with each other."""
 FROM_TEACHER, CHAIN = "cut-from-the-teacher/", "chain/"
 """Beginnings of the names of runs that prune to several targets, from the teacher and one from the other."""
+RENAMED = {"per_cut": "scale_with_compression"}
+"""Name of a setting in committed commands -> its name today."""
 EXAMPLE = re.compile(r""", e\.g\. (?:'|\\").*(?:'|\\")(?=",?$)""", re.MULTILINE)
 """A row that a note shows, in a line of JSON. The project has no rows of data sets."""
 Runs = dict[str, Results]

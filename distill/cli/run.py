@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -125,18 +123,6 @@ def _leave_processes() -> None:
         torch.distributed.destroy_process_group()
 
 
-def _one_line(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-) -> str:
-    """A warning about an earlier name as a line; others as Python prints them."""
-    own = category is FutureWarning and Path(filename).is_relative_to(_PACKAGE)
-    return f"{message}\n" if own else _formatted(message, category, filename, lineno, line)
-
-
-_formatted = warnings.formatwarning
-_PACKAGE = Path(__file__).parents[1]
-
-
 def _usage() -> int:
     print(help_text.text(commands.program()), end="")
     return 0
@@ -159,7 +145,6 @@ def main() -> None:
             sys.exit(code)
         return
     streams.steady()
-    warnings.formatwarning = _one_line
     if problems := list(launch(os.environ, sweep=bool({"-m", "--multirun"} & set(sys.argv)))):
         sys.exit(_print_errors(problems, 2))
     errors.listen()

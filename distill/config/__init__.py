@@ -5,7 +5,6 @@ Hydra is imported when a config is composed, so that a process that only serves 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from distill.config.allowed import above, at_least, one_of, pattern
 from distill.config.data import TRANSFER_SOURCES, Corpus, Limit, Task, Tasks, Transfer
-from distill.config.instantiate import moved
 from distill.config.models import NO_TEACHER, Budget, Cache, Report, Student, Target, Teacher
 from distill.config.stages import (
     DIMENSIONS,
@@ -33,7 +31,7 @@ from distill.config.stages import (
     Train,
     Vocabulary,
 )
-from distill.errors import printable, refuse
+from distill.errors import refuse
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -170,7 +168,7 @@ def register() -> None:
         store.store(group="stage", name=f"{kind}_schema", node=node)
     for name, path in recipes().items():
         group, _, leaf = f"recipe/{name}".rpartition("/")
-        content = typed.from_yaml(path.read_text(encoding="utf-8"), Config, str(path))
+        content = typed.from_yaml(path.read_text(encoding="utf-8"), Config)
         store.store(group=group, name=leaf, node=content, package="_global_")
 
 
@@ -215,11 +213,6 @@ def resolved(composed: DictConfig, overrides: Iterable[str]) -> Config:
         for key, value in _leaves(plain, "")
         if isinstance(value, str) and bounds.has_resolver(value)
     )
-    for key, value in _leaves(plain, ""):
-        if key.endswith("._target_") and isinstance(value, str) and (now := moved(value)) is not None:
-            line = printable(f"{key}: got {value}; is now {now}; name it so in the recipe")
-            warnings.warn(line, FutureWarning, stacklevel=2)
-            OmegaConf.update(composed, key, now)
     loaded = OmegaConf.to_object(composed)
     assert isinstance(loaded, Config)
     return implied(loaded, overrides)

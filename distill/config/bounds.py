@@ -101,7 +101,7 @@ def guarded(schema: type) -> Iterator[None]:
         names = package.replace("_global_", "").replace("_group_", group).split(".")
         kind = typed.of_file(schema, [name for name in names if name])
         if kind is not None and OmegaConf.is_dict(result.config):
-            result.config = OmegaConf.create(typed.from_yaml(file.read_text(encoding="utf-8"), kind, str(file)))
+            result.config = OmegaConf.create(typed.from_yaml(file.read_text(encoding="utf-8"), kind))
         return result
 
     def counted(load: Callable[..., Any], repository: Any, config_path: str) -> Any:

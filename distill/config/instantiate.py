@@ -57,23 +57,8 @@ PLACES: dict[str, tuple[str, ...]] = {
 """Place in a config -> the functions and classes that its `_target_` may name."""
 outside.registry("functions of settings", PLACES)
 
-MOVED = {
-    "distill.compress.importance.": "distill.compression.pruning.importance.",
-    "distill.compress.reconstruct.": "distill.compression.pruning.reconstruct.",
-    "distill.engine.schedule.": "distill.training.schedule.",
-}
-"""Earlier module of a function, as in users' recipes -> its module today. Until version 0.2."""
-
 RESERVED = re.compile("_.+_")
 """Keys such as `_target_` and `_args_`, which make Hydra call functions."""
-
-
-def moved(target: str) -> str | None:
-    """Today's name of a function that a setting calls by its earlier name; None for other names."""
-    for before, now in MOVED.items():
-        if target.startswith(before):
-            return now + target.removeprefix(before)
-    return None
 
 
 def refusals(node: object, place: str, key: str) -> Iterator[str]:

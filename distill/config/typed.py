@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import types
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -22,7 +21,6 @@ from hydra.errors import HydraException
 from omegaconf._utils import get_yaml_loader
 
 from distill.config import data, stages
-from distill.errors import ConfigError
 from distill.runtime import quoting
 
 FLAGS_WITH_VALUE = frozenset(
@@ -31,8 +29,6 @@ FLAGS_WITH_VALUE = frozenset(
 """Hydra's options that are followed by a value."""
 _GROUPS = {"stage": stages.Stage, "term": stages.Term}
 """Group whose options may be put anywhere in the settings -> the type of its options."""
-RENAMED = {"against": "compare_with", "per_cut": "scale_with_compression"}
-"""Earlier name of a setting, as in users' recipes -> its name today. Until version 0.2."""
 _ESCAPE = re.compile(r"\\[\\()\[\]{}:=, \t]")
 """The escapes that Hydra reads outside of quotes."""
 _PLAIN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
@@ -62,39 +58,30 @@ def words(typed: Sequence[str], schema: type) -> list[str]:
     ]
 
 
-def from_yaml(text: str, schema: Any, file: str) -> Any:
+def from_yaml(text: str, schema: Any) -> Any:
     """The content of a YAML file of settings, with each text as it is written: YAML reads no as false, and 1.10 as 1.1.
 
     Args:
         schema: the type of what is in the file.
-        file: its name, for warnings about settings that are called by an earlier name.
-
-    Raises:
-        ConfigError: for a setting that is there twice, by its earlier name and by today's.
     """
     loader = get_yaml_loader()(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None
-        _keep(node, schema, False, file)
+        _keep(node, schema, False)
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _keep(node: yaml.Node, kind: Any, in_list: bool, file: str) -> None:
+def _keep(node: yaml.Node, kind: Any, in_list: bool) -> None:
     if isinstance(node, yaml.SequenceNode):
         for part in node.value:
-            _keep(part, _element(kind), True, file)
+            _keep(part, _element(kind), True)
     elif isinstance(node, yaml.MappingNode):
-        written = {name.value for name, _ in node.value}
         for name, part in node.value:
-            place, before = f"{file}, line {name.start_mark.line + 1}", name.value
-            name.value = _today(kind, before, place)
-            if name.value != before and name.value in written:
-                raise ConfigError(f"{place}: got {before} beside {name.value}; must be one of them; remove {before}")
-            _keep(part, kind if name.tag.endswith(":merge") else _below(kind, str(name.value)), False, file)
+            _keep(part, kind if name.tag.endswith(":merge") else _below(kind, str(name.value)), False)
     elif holds_text(kind) and (in_list or not node.tag.endswith(":null")):
         node.tag = "tag:yaml.org,2002:str"
 
@@ -106,26 +93,6 @@ def parsed(word: str) -> Override | None:
         return OverridesParser.create().parse_override(word)
     except (HydraException, RecursionError):
         return None
-
-
-def _today(kind: Any, name: Any, where: str) -> Any:
-    """The name that a setting of a group has today. A warning says it where an earlier one is used.
-
-    `kind` is the type of the group.
-    """
-    now = RENAMED.get(name) if isinstance(name, str) else None
-    if now is None or _below(kind, name) is not None or _below(kind, now) is None:
-        return name
-    warnings.warn(f"{where}: got {name}; is now {now}; name it so", FutureWarning, stacklevel=2)
-    return now
-
-
-def _names_today(names: Sequence[str], schema: Any, where: str) -> Iterator[str]:
-    """The names of a setting, group by group, as they are called today."""
-    for name in names:
-        now = _today(schema, name, where)
-        schema = _below(schema, now)
-        yield now
 
 
 def of_file(schema: Any, names: Sequence[str]) -> Any:
@@ -163,12 +130,9 @@ def unescaped(value: str) -> str:
 
 def _word(word: str, schema: type, sweep: bool) -> str:
     key, equals, value = word.partition("=")
-    name = key.lstrip("+~")
-    key = key.removesuffix(name) + ".".join(_names_today(name.split("."), schema, key))
-    word, name = f"{key}{equals}{value}", key.lstrip("+")
     if not equals or key.startswith("~") or parsed(f"{key}=x") is None:
         return word
-    read, kind = parsed(word), texts(schema, name.partition("@")[0].split("."))
+    read, kind = parsed(word), texts(schema, key.lstrip("+").partition("@")[0].split("."))
     if read is not None and (not _has_text(kind) or (read.is_sweep_override() and not sweep)):
         return word
     if value and not value.strip() and holds_text(kind):  # a tab, which Hydra would leave out
@@ -177,7 +141,7 @@ def _word(word: str, schema: type, sweep: bool) -> str:
     parts = parts if any(parts) else [value]  # a comma alone separates nothing
     if len(parts) > 1 and not sweep:
         return word
-    meant = f"{key}=" + ",".join(_meant(part, kind, False, key) for part in parts)
+    meant = f"{key}=" + ",".join(_meant(part, kind, False) for part in parts)
     new = parsed(meant)
     # A word with the same value keeps its form, and the run its folder. Where a text is declared, 401 is "401".
     same = repr if kind is data.Texts else _leaves
@@ -193,17 +157,15 @@ def _leaves(value: Any) -> Any:
     return repr(value) if isinstance(value, bool) or value is None else str(value)
 
 
-def _meant(value: str, kind: Any, in_list: bool, key: str) -> str:
-    """A value of the setting `key`, or a part of one, in Hydra's grammar."""
+def _meant(value: str, kind: Any, in_list: bool) -> str:
+    """A value, or a part of one, in Hydra's grammar."""
     if _encloses(value, "["):
-        inner = (
-            [_meant(part, _element(kind), True, key) for part in elements(value[1:-1])] if value[1:-1].strip() else []
-        )
+        inner = [_meant(part, _element(kind), True) for part in elements(value[1:-1])] if value[1:-1].strip() else []
         return f"[{','.join(inner)}]"
     if _encloses(value, "{"):
         pairs = [_split(part, ":") for part in elements(value[1:-1])] if value[1:-1].strip() else []
-        named = [(_today(kind, pair[0].strip(), key), ":".join(pair[1:]).strip()) for pair in pairs]
-        return "{" + ",".join(f"{name}:{_meant(part, _below(kind, name), False, key)}" for name, part in named) + "}"
+        named = [(pair[0].strip(), ":".join(pair[1:]).strip()) for pair in pairs]
+        return "{" + ",".join(f"{name}:{_meant(part, _below(kind, name), False)}" for name, part in named) + "}"
     if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
     read = parsed(f"a={value}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distill.config import Config, bounds, folder, load_config
+from distill.config import Config, bounds, load_config
 from distill.errors import ConfigError
 from distill.pipeline.validation import words as command_line
 
@@ -188,46 +188,3 @@ def test_texts_of_a_file_are_as_they_are_written(tmp_path: Path) -> None:
 def test_what_is_no_bomb_passes() -> None:
     bounds.check_text("", "x")
     bounds.check_text("a: &a [1, 2]\nb: *a\nc: '${seed}'\nhydra: {sweep: {dir: 'x/${now:%Y}'}}\n", "x")
-
-
-def test_settings_are_found_under_their_names_of_before(tmp_path: Path) -> None:
-    """In a term, a stage and a recipe of one's own, and on the command line; names of one's own stay."""
-    (tmp_path / "recipe").mkdir()
-    term = Path(folder("conf"), "term", "mlm.yaml").read_text(encoding="utf-8")
-    recipe = """# @package _global_
-defaults: [/recipe/prune, /term@stages.recover.terms.against: mine, /stage@stages.more: mine, _self_]
-stages: {recover: {per_cut: {epochs: 0.5}, terms: {soft_targets: {against: labels}}}}
-tasks: {each: {per_cut: {train: a.csv}}}
-"""
-    files = {
-        "term__mine": term.replace("compare_with", "against"),
-        "stage__mine": "defaults: [train_schema]\nper_cut: {lr: 0.25}\noptimizer: null\nschedule: null\n",
-        "recipe__mine": recipe,
-    }
-    words = [
-        "recipe=mine",
-        "stages.finetune_teacher.per_cut.lr=1",
-        "stages.recover.terms.supervised={against: teacher}",
-    ]
-    with pytest.warns(FutureWarning) as warned:
-        stages: Any = composed(tmp_path, *words, **files).stages
-    recover = stages["recover"]
-    compared = {name: recover.terms[name].compare_with for name in ("soft_targets", "supervised", "against")}
-    assert compared == {"soft_targets": "labels", "supervised": "teacher", "against": "labels"}
-    scales = (recover.scale_with_compression, stages["more"].scale_with_compression)
-    assert [(scale.epochs, scale.lr) for scale in scales] == [(0.5, 0.75), (0.0, 0.25)]
-    assert stages["finetune_teacher"].scale_with_compression.lr == 1
-    lines = [str(warning.message) for warning in warned]
-    assert f"{tmp_path / 'term' / 'mine.yaml'}, line 4: got against; is now compare_with; name it so" in lines
-    assert "stages.finetune_teacher.per_cut.lr: got per_cut; is now scale_with_compression; name it so" in lines
-    assert "stages.recover.terms.supervised: got against; is now compare_with; name it so" in lines
-    assert len(lines) == 6
-
-
-def test_a_setting_that_a_file_has_under_both_names_is_refused(tmp_path: Path) -> None:
-    both = "defaults: [train_schema]\nper_cut: {lr: 0.25}\nscale_with_compression: {lr: 1}\n"
-    with (
-        pytest.warns(FutureWarning, match="is now scale_with_compression"),
-        pytest.raises(ConfigError, match=r"mine\.yaml, line 2: got per_cut beside scale_with_compression; must be one"),
-    ):
-        composed(tmp_path, "recipe=prune", "+stage@stages.more=mine", stage__mine=both)

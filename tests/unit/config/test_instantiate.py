@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import builtins
-import importlib
 from typing import Any
 
 import pytest
 
-from distill import config, losses
-from distill.compression.pruning import importance
+from distill import losses
 from distill.config import instantiate
 from distill.errors import ConfigError
 from distill.training import schedule
@@ -53,17 +51,3 @@ def test_an_unchecked_setting_runs_no_code(
     with pytest.raises(ConfigError) as refused:
         instantiate.bind(node, place)
     assert refused.value.messages[0].startswith(named)
-
-
-def test_a_function_is_found_under_its_name_of_before() -> None:
-    """Each module that moved has one function at least, and a recipe that names it as before composes, with a line."""
-    every = [name for names in instantiate.PLACES.values() for name in names]
-    for before, now in instantiate.MOVED.items():
-        module = importlib.import_module(now.removesuffix("."))
-        assert any(name.startswith(now) and hasattr(module, name.removeprefix(now)) for name in every), before
-    settings = ["recipe=prune", "stages.prune.importance._target_=distill.compress.importance.taylor"]
-    with pytest.warns(FutureWarning, match=r"importance\._target_: got distill\.compress\.importance\.taylor; is now "):
-        loaded = config.load_config(settings)
-    stated: Any = loaded.stages["prune"]
-    assert stated.importance["_target_"] == "distill.compression.pruning.importance.taylor"
-    assert instantiate.bind(stated.importance, "importance").func is importance.taylor
