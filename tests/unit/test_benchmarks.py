@@ -20,7 +20,7 @@ from accelerate.state import AcceleratorState
 from rich.console import Console
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from benchmarks import bert_base, embedders, frameworks, label_scale, onnx_export, quantize, removal, step
+from benchmarks import bert_base, embedders, frameworks, label_scale, onnx_export, quantize, step
 from benchmarks.tables.speed import quantize_table, step_table
 from distill.config import Train
 from distill.config.schemes import SCHEMES
@@ -148,13 +148,6 @@ def test_a_doubled_model_computes_the_same() -> None:
     torch.testing.assert_close(ours.last_hidden_state, theirs.last_hidden_state.repeat(1, 1, 2), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(ours.pooler_output, theirs.pooler_output.repeat(1, 2), rtol=1e-4, atol=1e-4)
     assert not torch.allclose(bert_base.noisy(small)(ids).last_hidden_state, theirs.last_hidden_state)
-
-
-def test_layers_are_removed_by_both_ways_of_the_benchmark() -> None:
-    config = BertConfig(hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64)
-    measured = removal.benchmark(config, rows=4, length=16, threads=1, repeats=1)
-    assert measured["largest_difference"] < 1e-3
-    assert measured["ratio"] > 0
 
 
 @pytest.mark.slow
