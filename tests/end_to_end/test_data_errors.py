@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from distill.errors import UserError
 from distill.models import teacher
 from distill.pipeline.context.folder import BEGUN
 from distill.runtime.storage import atomic, checksums, run_folder
-from tests.forked import PYTHON
 
 COUNT = 40
 ANIMALS = ("heron", "otter", "badger", "newt")
@@ -109,34 +107,18 @@ def with_cell(columns: dict[str, list[Any]], column: str, row: int, value: Any) 
     return columns | {column: [*columns[column][:row], value, *columns[column][row + 1 :]]}
 
 
-@pytest.mark.quick(4)
-@pytest.mark.parametrize("split", ["train", "validation"])
 @pytest.mark.parametrize(
-    ("task", "break_it", "expected"),
+    ("break_it", "expected"),
     [
-        ("rte", lambda rows: {k: v for k, v in rows.items() if k != "sentence2"}, "sentence2"),
-        ("rte", lambda rows: {k: v for k, v in rows.items() if k != "label"}, "label"),
-        (
-            "rte",
-            lambda rows: with_cell(rows, "label", 7, 2),
-            ", row 8: got label '2'; must be one of 0, 1; correct the row",
-        ),
-        ("rte", lambda rows: with_cell(rows, "label", 9, -1), ", row 10: got label '-1'; must be one of 0, 1; "),
-        (
-            "stsb",
-            lambda rows: with_cell(rows, "label", 11, float("nan")),
-            ", row 12: got label nan; must be a finite number; ",
-        ),
-        ("rte", lambda rows: with_cell(with_cell(rows, "sentence1", 5, " "), "sentence2", 5, ""), ", row 6: got no te"),
-        ("rte", lambda rows: with_cell(rows, "sentence1", 3, None), ", row 4: got null in sentence1; must be text; "),
+        (lambda rows: {k: v for k, v in rows.items() if k != "sentence2"}, "sentence2"),
+        (lambda rows: with_cell(rows, "label", 7, 2), ", row 8: got label '2'; must be one of 0, 1; correct the row"),
     ],
-    ids=["column", "labels", "too high", "too low", "nan", "empty", "null"],
+    ids=["column", "too high"],
 )
 def test_an_invalid_row_is_reported_with_file_and_number(
-    split: str, task: str, break_it: Any, expected: str, glue: Path, refusal: Callable[..., str]
+    break_it: Any, expected: str, glue: Path, refusal: Callable[..., str]
 ) -> None:
-    rows = {"rte": rte, "stsb": stsb}[task](split)
-    file = write(glue, task, split, break_it(rows))
+    file = write(glue, "rte", "train", break_it(rte("train")))
     line = refusal()
     if expected.startswith(","):
         assert line.startswith(f"{file}{expected}")
@@ -145,36 +127,9 @@ def test_an_invalid_row_is_reported_with_file_and_number(
         assert f"must have {expected}" in line or f"got {expected}; must be a column of" in line
 
 
-def test_a_truncated_table_is_refused(glue: Path, refusal: Callable[..., str]) -> None:
-    file = place(glue, "stsb", "validation")
-    cut(file)
-    line = refusal()
-    assert line.startswith(f"{file}: got ")
-    assert "parquet" in line
-
-
-def test_a_task_without_validation_is_refused(glue: Path, refusal: Callable[..., str]) -> None:
-    place(glue, "rte", "validation").unlink()
-    assert refusal().startswith(f"{glue}/rte: got ['train']; must hold train-*.parquet and validation-*.parquet; ")
-
-
-def test_a_corpus_without_texts_is_refused(corpus: Path, refusal: Callable[..., str]) -> None:
-    file = corpus / "train.parquet"
-    pq.write_table(pa.table({"body": [sentence(1)]}), file)
-    assert refusal() == f"{file}: got columns ['body']; must have ['text']; add ['text']"
-    cut(file)
-    assert refusal().endswith("; must be a whole parquet file; copy or fetch it again")
-
-
 def test_truncated_weights_are_refused(given: Path, refusal: Callable[..., str]) -> None:
     file = given / "model.safetensors"
     cut(file)
-    assert refusal().startswith(f"{file}: got a damaged file (")
-
-
-def test_weights_with_a_broken_header_are_refused(given: Path, refusal: Callable[..., str]) -> None:
-    file = given / "model.safetensors"
-    file.write_bytes(b"\xff" * 8 + file.read_bytes()[8:])
     assert refusal().startswith(f"{file}: got a damaged file (")
 
 
@@ -185,12 +140,6 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(given: Path, ref
     tokenizer.save_pretrained(given)
     line = refusal()
     assert line.startswith(f"teacher.name: got a tokenizer of {known + 2} tokens and a model of {known}; must be ")
-
-
-def test_a_missing_tokenizer_is_refused(given: Path, refusal: Callable[..., str]) -> None:
-    for file in given.glob("tokenizer*"):
-        file.unlink()
-    assert refusal().startswith(f"{given}: got no tokenizer; must contain ")
 
 
 def test_layers_that_the_teacher_does_not_have_are_refused(refusal: Callable[..., str]) -> None:
@@ -216,19 +165,6 @@ def test_sequences_longer_than_the_teachers_maximum_are_refused(setting: str, re
     line = refusal(setting)
     assert setting.partition("=")[0].removeprefix("stages.") in line
     assert ": got 513; must be <= 512, the maximum length of teacher and student; " in line
-
-
-@pytest.mark.slow
-def test_the_command_line_prints_the_error_and_exits_with_2(
-    glue: Path, corpus: Path, given: Path, tmp_path: Path
-) -> None:
-    file = write(glue, "rte", "train", with_cell(rte("train"), "label", 7, 2))
-    command = [PYTHON, "-m", "distill", "recipe=distilbert", *settings(glue, corpus, given)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
-    expected = f"{file}, row 8: got label '2'; must be one of 0, 1; correct the row, or list all labels in "
-    expected += "tasks.each.rte.labels\n"
-    assert (done.returncode, done.stderr) == (2, expected)
-    assert not list((tmp_path / "out").rglob("manifest.json"))
 
 
 @pytest.mark.slow

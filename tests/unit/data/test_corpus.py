@@ -93,6 +93,9 @@ def test_bad_files_are_refused_with_file_and_row(tmp_path: Path) -> None:
     pq.write_table(pa.table({"body": ["Rain fell."]}), file)
     with pytest.raises(DataError, match=r"x.parquet: got columns \['body'\]"):
         load_corpus(settings, Limit(), 0)
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"x.parquet: got .*; must be a whole parquet file; copy or fetch it again"):
+        load_corpus(settings, Limit(), 0)
     line = tmp_path / "x.txt"
     line.write_bytes(b"Rain fell.\n\xff\xfe\n")
     with pytest.raises(DataError, match=r"x.txt, line 2: got invalid start byte; must be UTF-8"):

@@ -175,6 +175,10 @@ def test_a_file_cut_short_is_refused(folder: Path) -> None:
 def test_settings_that_name_nothing_are_refused(folder: Path) -> None:
     with pytest.raises(DataError, match=r"rte: got .*train-"):
         glue(folder, "rte")
+    pairs = {"sentence1": sentences(40), "sentence2": sentences(40)[::-1], "label": [0, 1] * 20}
+    write(folder, "rte", "train", **pairs)
+    with pytest.raises(DataError, match=r"rte: got \['train'\]; must hold train-\*\.parquet and validation-\*"):
+        glue(folder, "rte")
     with pytest.raises(ConfigError, match=r"tasks.names: got \['colla'\]"):
         glue(folder, "cola", "colla")
     with pytest.raises(ConfigError, match=r"tasks.path: got .*nowhere; must be a folder"):
