@@ -33,17 +33,13 @@ FILES = "files.json"
 """File of an entry with the hash of each of its files; the files are in the folder `CONTENT` beside it."""
 CONTENT = "content"
 LOCKS = "locks"
-_HASH = ".sha256"
-"""Ending of the file with hashes that earlier versions kept beside an entry that was no folder."""
-_OURS = re.compile(r"[0-9a-f]{16}(\.(arrow|npy|int32|int8|sha256))?")
-"""Names of entries, of earlier versions too. Nothing with another name is removed."""
+_OURS = re.compile("[0-9a-f]{16}")
+"""Names of entries. Nothing with another name is removed."""
 _LEFT = re.compile(
-    r"\.[0-9a-f]{16}(\.\w+)?\.\d+\.distill-tmp|"
+    r"\.[0-9a-f]{16}\.\d+\.distill-tmp|"
     rf"({'|'.join(PARTS)})-[0-9a-f]{{16}}({re.escape(locks.TAKEN)})?"
 )
 """Names of what killed runs left: temporary files and folders, and locks."""
-_DOCSTRINGS = re.compile(r"docstrings-[0-9a-f]{16}\.parquet")
-"""Names of files that earlier versions kept beside the parts."""
 _DAY = 86_400.0
 _MARK_TEXT = "distill made this folder for its cache, and may replace or remove anything in it.\n"
 MAX_GIB = 20.0
@@ -99,29 +95,12 @@ def _chosen() -> Path:
 
 
 def _foreign(folder: Path) -> bool:
-    """Whether a folder has files and is not a cache: it has no mark, and was not made by a version without marks."""
-    return not _is_marked(folder) and any(True for _ in _listed(folder)) and not _is_older(folder)
+    """Whether a folder has files and no mark of a cache."""
+    return not _is_marked(folder) and bool(_listed(folder))
 
 
 def _is_marked(folder: Path) -> bool:
     return os.path.isfile(folder / MARK) and not os.path.islink(folder / MARK)
-
-
-def _is_older(folder: Path) -> bool:
-    """Whether a folder is a cache of an earlier version: everything in it has the names and the form of that
-    version."""
-    parts = [part for part in _listed(folder) if not (_DOCSTRINGS.fullmatch(part.name) and part.is_file())]
-    plain = all(part.name in (*PARTS, LOCKS) and part.is_dir() and not part.is_symlink() for part in parts)
-    return plain and all(_is_entry(entry) for part in parts for entry in _listed(part))
-
-
-def _is_entry(path: Path) -> bool:
-    if path.is_symlink() or _LEFT.fullmatch(path.name):
-        return not path.is_symlink()
-    named = _OURS.fullmatch(path.name) is not None
-    if path.is_dir():
-        return named and {part.name for part in _listed(path)} == {FILES, CONTENT}
-    return named and path.with_suffix(_HASH).is_file()
 
 
 def _mark() -> None:
