@@ -23,7 +23,7 @@ from distill.pipeline.validation import hydra_errors
 from distill.pipeline.validation import words as command_line
 from distill.pipeline.validation.launch import launch
 from distill.pipeline.validation.place import place
-from distill.pipeline.validation.rules import binding, defaults, flatten
+from distill.pipeline.validation.rules import binding, flatten
 from distill.runtime import progress, quoting
 from distill.runtime.messages import TEXT, console_for
 from distill.runtime.storage import atomic, cache, checksums, disk_errors, run_folder, structs
@@ -351,11 +351,7 @@ def _same_settings(folder: Path, config: Config) -> None:
                 f"output: got {folder}, which another version of distill began (format {form}); must be of format "
                 f"{FORMAT}; set output=NEW_FOLDER"
             )
-        # A setting that the version which began the run did not have had its default, and a source of rows without
-        # labels, of which there are shares in `conf` alone, made none.
-        unknown = {k: v for k, v in defaults(config).items() if k in now}
-        unknown |= dict.fromkeys((k for k in now if k.startswith("transfer.sources.")), 0.0)
-        before = unknown | binding(stored)
+        before = binding(stored)
         changed = sorted(k for k in now.keys() | before.keys() if now.get(k) != before.get(k))
         if changed:
             raise ConfigError(

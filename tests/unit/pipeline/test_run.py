@@ -265,32 +265,3 @@ def test_a_folder_of_another_version_is_refused_in_one_line(form: int | None, tm
     )
     (tmp_path / pipeline.SETTINGS).write_text(json.dumps({"format": pipeline.FORMAT} | asdict(settings)))
     pipeline._same_settings(tmp_path, settings)
-
-
-def test_settings_that_the_version_of_a_run_did_not_have_are_unchanged_if_they_are_defaults(tmp_path: Path) -> None:
-    given = ["recipe=prune", "tasks.train=x.csv"]
-    stored = asdict(load_config(given)) | {"format": pipeline.FORMAT}
-    for stage in stored["stages"].values():
-        for name in ("lr_factors", "retries"):
-            stage.pop(name, None)
-    del stored["teacher"]["seed"], stored["report"], stored["stages"]["recover"]["masking"]
-    (tmp_path / pipeline.SETTINGS).write_text(json.dumps(stored))
-    pipeline._same_settings(tmp_path, load_config(given))
-    changed = ["stages.recover.retries=2", "stages.recover.lr_factors=[1,2]", "teacher.seed=3"]
-    with pytest.raises(ConfigError) as refused:
-        pipeline._same_settings(tmp_path, load_config([*given, *changed]))
-    assert [line.partition("; set")[0] for line in refused.value.messages] == [
-        f"stages.recover.lr_factors: got [1.0, 2.0]; must be [] as when {tmp_path} was begun",
-        f"stages.recover.retries: got 2; must be 0 as when {tmp_path} was begun",
-        f"teacher.seed: got 3; must be None as when {tmp_path} was begun",
-    ]
-
-
-def test_a_source_of_transfer_rows_that_a_run_did_not_have_is_one_without_a_share(tmp_path: Path) -> None:
-    now = load_config(["recipe=prune", "tasks.train=x.csv", "transfer.sources.spans=0"])
-    stored = asdict(now) | {"format": pipeline.FORMAT}
-    del stored["transfer"]["sources"]["spans"]
-    (tmp_path / pipeline.SETTINGS).write_text(json.dumps(stored))
-    pipeline._same_settings(tmp_path, now)
-    with pytest.raises(ConfigError, match=r"transfer\.sources\.spans: got 1\.0; must be 0\.0 as when"):
-        pipeline._same_settings(tmp_path, load_config(["recipe=prune", "tasks.train=x.csv"]))
