@@ -12,7 +12,7 @@ from distill.config.backends import BACKENDS
 from distill.config.loads import BATCH, LOADS, SINGLE
 from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.task_types.detecting import detectable
-from distill.deploy.export.sample import ALL, content_of, hashed
+from distill.deploy.export.sample import content_of, hashed
 from distill.errors import ConfigError, DataError
 from distill.models.families.foreign import check_adapter
 from distill.runtime.storage import atomic
@@ -80,7 +80,7 @@ class Tokens:
     """Maximum number of tokens of the model."""
     files: str
     """Hash of the files that transformers reads its tokenizer from, when the export compared both."""
-    types: bool = True
+    types: bool
     """Whether the tokenizer outputs token types by itself."""
     own: str | None = None
     """Hash of tokenizer.json; None if unknown."""
@@ -143,8 +143,7 @@ def of_task(
 
 def changed(folder: Path, record: Record) -> bool:
     """Whether the weights of an exported folder are known to be others than those that were exported."""
-    known = record.weights is not None and record.weights.startswith(ALL)
-    return known and hashed(folder) not in (None, record.weights)
+    return record.weights is not None and hashed(folder) not in (None, record.weights)
 
 
 @dataclass(frozen=True)
@@ -295,13 +294,12 @@ def _record(content: Any) -> Record:
 def _tokens(content: Any) -> Tokens:
     _check("tokenizer", content, isinstance(content, dict))
     pad_id, pads_left, cuts_left = content["pad_id"], content["pads_left"], content["cuts_left"]
-    longest, files = content["longest"], content["files"]
+    longest, files, types = content["longest"], content["files"], content["types"]
     _check("tokenizer", content["library"], content["library"] == LIBRARY)
     _check("pad_id", pad_id, type(pad_id) is int and pad_id >= 0)
     _check("pads_left", pads_left, isinstance(pads_left, bool))
     _check("cuts_left", cuts_left, isinstance(cuts_left, bool))
     _check("longest", longest, type(longest) is int and longest > 0)
-    types = content.get("types", True)
     _check("files", files, isinstance(files, str))
     _check("types", types, isinstance(types, bool))
     own = content.get("own")
@@ -310,7 +308,7 @@ def _tokens(content: Any) -> Tokens:
 
 
 def _load(content: dict[str, Any]) -> str:
-    load = content.get("load", BATCH)
+    load = content["load"]
     _check("load", load, load in LOADS)
     return str(load)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from distill.runtime.storage import checksums, file_hashes
 
 WEIGHTS = "model.safetensors"
-ALL = "sha256:"
-"""Beginning of a hash of all weights. Hashes without it are of older exports, and of a part of the weights alone."""
+HASH = "sha256:"
+"""Beginning of a hash."""
 
 
 def content_of(folder: Path, path: str) -> str | None:
@@ -19,8 +19,8 @@ def content_of(folder: Path, path: str) -> str | None:
         if path == "." or not place.exists():
             return None
         if place.is_dir():
-            return ALL + checksums.fingerprint(file_hashes.of_folder(place))
-        return ALL + file_hashes.sha256(place) if place.is_file() else None
+            return HASH + checksums.fingerprint(file_hashes.of_folder(place))
+        return HASH + file_hashes.sha256(place) if place.is_file() else None
     except OSError:
         return None
 
@@ -30,6 +30,6 @@ def hashed(folder: Path) -> str | None:
     if not (folder / WEIGHTS).is_file():  # a pipe would be waited for
         return None
     try:
-        return ALL + file_hashes.sha256(folder / WEIGHTS)
+        return HASH + file_hashes.sha256(folder / WEIGHTS)
     except OSError:
         return None

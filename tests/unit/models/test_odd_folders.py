@@ -359,5 +359,3 @@ def test_rows_of_weights_that_were_changed_are_seen_wherever_they_stand(exported
     save_file(weights, exported / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(DataError, match="that were changed after the export"):
         serve.load(exported)
-    change(exported / "distill.json", weights="0" * 32)  # of an older version, which hashed a part of the weights
-    serve.load(exported)
