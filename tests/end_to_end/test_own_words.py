@@ -14,22 +14,12 @@ import distill
 from distill.cli.compare.comparison import compare
 from distill.data.task_types.words import words_of
 from distill.errors import ConfigError
+from tests.small import FLOAT, SMALL
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
 LABELS = ("O", "B-ANIMAL", "I-ANIMAL", "B-PLACE", "I-PLACE")
 TYPES = {"boat": "PLACE", "village": "PLACE", "street": "PLACE", "goats": "ANIMAL", "fishermen": "ANIMAL"}
-SMALL = (
-    "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.max_length=32", "output=out",
-    "target.speedup=1.05", "target.shape=[1,16]", "target.scheme=fp32", "stages.prune.dimensions=[layers]",
-    "stages.quantize.schemes=[onnxruntime]",
-    "stages.quantize.max_drop=100", "stages.quantize.max_recall_drop=100", "stages.evaluate.shapes=[[1,16]]",
-    "stages.evaluate.baseline=null", "pipeline=[finetune_teacher,prune,recover,quantize,evaluate,export]",
-)  # fmt: skip
-FLOAT = (
-    "pipeline=[finetune_teacher,prune,recover,evaluate,export]", "stages.evaluate.quantized=null",
-    "stages.export.quantized=null",
-)  # fmt: skip
 
 
 def words(number: int) -> dict[str, Any]:
@@ -53,7 +43,8 @@ def spans(number: int) -> dict[str, Any]:
 def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, predicted: Any, tmp_path: Path) -> None:
     file = tmp_path / "places.jsonl"
     file.write_text("".join(json.dumps(form(number)) + "\n" for number in range(COUNT)))
-    results = run(tmp_path, "prune", *SMALL, *(() if form is words else FLOAT), f"tasks.train={file}")
+    more = ["stages.quantize.max_recall_drop=100", *(() if form is words else FLOAT)]
+    results = run(tmp_path, "prune", *SMALL, *more, f"tasks.train={file}")
     folder = tmp_path / "out" / "export" / "places"
     settings = json.loads((folder / "config.json").read_text())
     assert settings["architectures"] == ["BertForTokenClassification"]
