@@ -110,8 +110,7 @@ def _exported(results: Results, model: Model) -> str | None:
     """The exported folder of a model for the first task, below the run folder; None if it was not exported."""
     stages = [s for s in results.stages if s.kind == "export" and not s.skipped]
     if whole := model.role == "teacher":
-        # Earlier versions had the teacher beside the targets.
-        found = next((s for s in stages if s.name.endswith(OF_TEACHER) or s.target == "teacher"), None)
+        found = next((s for s in stages if s.name.endswith(OF_TEACHER)), None)
     else:
         found = next((s for s in stages if s.target in (None, model.target) and not s.name.endswith(OF_TEACHER)), None)
     tasks = task_names(results)
