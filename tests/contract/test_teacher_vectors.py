@@ -109,10 +109,8 @@ def test_a_folder_is_verified_with_the_vectors_of_the_model(how: str, side: str,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("how", "side"),
-    [("lasttoken", "left"), *(pytest.param(h, s, marks=pytest.mark.slow) for h in POOLINGS for s in ("left", "right"))],
-)
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("how", POOLINGS)
 def test_a_folder_of_every_pooling_is_read_written_and_exported(how: str, side: str, tmp_path: Path) -> None:
     from sentence_transformers.base.modules import Normalize
 

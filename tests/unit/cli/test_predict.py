@@ -269,13 +269,6 @@ def test_an_interrupted_command_leaves_no_output(
     assert {path.name for path in Path().iterdir()} == {"in.csv", "out.csv", "cache"}
 
 
-def test_help(call: Call, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        call("--help")
-    assert ended.value.code == 0
-    assert "FOLDER [TEXT ...]" in capsys.readouterr().out
-
-
 @pytest.mark.slow
 def test_a_closed_pipe_ends_quietly(model: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("two goats\n" * 1000)

@@ -95,16 +95,6 @@ def test_documents_are_kept_in_a_cache_that_survives_damage(
     assert len(list((tmp_path / "cache" / "distill" / "tables").rglob("*.arrow"))) == 2
 
 
-def test_documents_whose_file_was_changed_are_harvested_again(package: Path, tmp_path: Path) -> None:
-    first = docstring_corpus.documents()
-    (file,) = (tmp_path / "cache" / "distill" / "tables").rglob("*.arrow")
-    content = file.read_bytes()
-    assert content.count(b"small table") == 1
-    file.write_bytes(content.replace(b"small table", b"large table"))
-    docstring_corpus.documents.cache_clear()
-    assert docstring_corpus.documents() == first
-
-
 @pytest.mark.parametrize(
     ("installed", "noticed"),
     [

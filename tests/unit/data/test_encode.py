@@ -118,20 +118,17 @@ def test_tasks_equal_the_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
     assert encoded.lengths.max() == 16
 
 
-@pytest.mark.quick(4)
-@pytest.mark.parametrize("ending", ["int32", "int8", "npy"])
-@pytest.mark.parametrize("how", ["cut off", "a bit"])
 def test_tokens_of_many_rows_are_stored_and_made_again_if_they_are_damaged(
-    ending: str, how: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     data = Dataset.from_dict({"a": [words(3 + number % 5, number) for number in range(STORED)]})
     with cache.using(tmp_path):
         first = rows(encode_task(data, ("a",), tokenizer, 16))
-        (file,) = (tmp_path / "encoded").rglob(f"*.{ending}")
+        (file,) = (tmp_path / "encoded").rglob("*.int32")
         before = file.read_bytes()
         assert rows(encode_task(data, ("a",), tokenizer, 16)) == first
         file.unlink()  # arrays of the first call may be mapped to it
-        file.write_bytes(before[:-4] if how == "cut off" else before[:-1] + bytes([before[-1] ^ 1]))
+        file.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
         assert rows(encode_task(data, ("a",), tokenizer, 16)) == first
         assert file.read_bytes() == before
 

@@ -239,21 +239,6 @@ def test_soft_targets_over_rows_of_multi_label_are_those_of_bernoulli_distributi
     assert soft_targets(kind.rows(teacher), kind.rows(teacher), temperature=temperature).abs().max() < 1e-12
 
 
-def test_losses_of_the_other_kinds(outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
-    student, teacher = outputs
-    classes, numbers = TASK_TYPES["classification"].rows, TASK_TYPES["regression"].rows
-    p, q = torch.softmax(teacher, -1), torch.softmax(student, -1)
-    labels = torch.arange(7) % 3
-    expected = -torch.log(q[torch.arange(7), labels])
-    torch.testing.assert_close(supervised(classes(student), labels), expected)
-    kl = (p * torch.log(p / q)).sum(-1)
-    torch.testing.assert_close(soft_targets(classes(student), classes(teacher), temperature=1.0), kl)
-    one, other = student[:, :1], teacher[:, :1]
-    square = (one - other).squeeze(-1) ** 2
-    torch.testing.assert_close(supervised(numbers(one), other.squeeze(-1)), square)
-    torch.testing.assert_close(soft_targets(numbers(one), numbers(other), temperature=3.0), square)
-
-
 @pytest.mark.parametrize("name", TASK_TYPES)
 def test_rows_of_numpy_are_those_of_torch(name: str, outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
     _, given = outputs

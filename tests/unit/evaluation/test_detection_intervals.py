@@ -1,4 +1,4 @@
-"""Intervals of the detection of labels: DeLong by all pairs, resamples, scipy, and how often they have the truth."""
+"""Intervals of the detection of labels: DeLong by all pairs, scipy, and how often they have the truth."""
 
 from __future__ import annotations
 
@@ -25,16 +25,6 @@ def test_the_interval_of_an_area_is_that_of_delong_by_all_pairs(decimals: int) -
     area = roc_auc_score(truth, odds)
     ends = logit(area) + norm.ppf([0.025, 0.975]) * deviation / (area * (1 - area))
     assert area_interval((odds, truth)) == pytest.approx(100 * expit(ends), rel=1e-6)
-
-
-@pytest.mark.slow
-def test_the_interval_of_an_area_is_about_that_of_resamples() -> None:
-    odds, truth = rows(1500, 12)
-    random, areas = np.random.default_rng(3), []
-    for _ in range(500):
-        chosen = random.integers(0, len(odds), len(odds))
-        areas.append(100 * roc_auc_score(truth[chosen], odds[chosen]))
-    assert area_interval((odds, truth)) == pytest.approx(np.percentile(areas, [2.5, 97.5]), abs=0.6)
 
 
 @pytest.mark.parametrize("apart", [0.5, 2.5])

@@ -265,3 +265,5 @@ def test_a_folder_of_another_version_is_refused_in_one_line(form: int | None, tm
     )
     (tmp_path / pipeline.SETTINGS).write_text(json.dumps({"format": pipeline.FORMAT} | asdict(settings)))
     pipeline._same_settings(tmp_path, settings)
+    with pytest.raises(ConfigError, match=r"^seed: got 1; must be 0 as when .* was begun; set output=NEW_FOLDER$"):
+        pipeline._same_settings(tmp_path, load_config(["recipe=task", "tasks.train=x.csv", "seed=1"]))

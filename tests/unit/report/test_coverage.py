@@ -20,16 +20,6 @@ def rows() -> dict[tuple[str, str, int], dict[str, Any]]:
     return {(row["measure"], row["training"], row["seeds"]): row["ways"] for row in found}
 
 
-@pytest.mark.quick(4)
-@pytest.mark.parametrize("measure", ["retained %", "gain"])
-@pytest.mark.parametrize("seeds", coverage.SEEDS)
-@pytest.mark.parametrize("training", ["normal", "skewed"])
-def test_what_is_reported_includes_the_truth(
-    rows: dict[tuple[str, str, int], dict[str, Any]], measure: str, training: str, seeds: int
-) -> None:
-    assert rows[measure, training, seeds]["rows_and_seeds"]["coverage"] >= ENOUGH
-
-
 @pytest.mark.slow
 def test_the_committed_simulation_is_that_of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two seeds and normal trainings, which are simulated first; within the roundings of another machine."""
@@ -45,7 +35,7 @@ def test_the_committed_simulation_is_that_of_the_script(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("way", ["hierarchical", "seeds_alone", "deviation"])
-def test_what_is_not_reported_does_not(rows: dict[tuple[str, str, int], dict[str, Any]], way: str) -> None:
+def test_what_is_reported_alone_includes_the_truth(rows: dict[tuple[str, str, int], dict[str, Any]], way: str) -> None:
     """If one of them does after a change, the choice of the interval is to be made again."""
     known = [ways for (_, training, _), ways in rows.items() if training != "collapsing"]
     least, ours = (min(ways[each]["coverage"] for ways in known) for each in (way, "rows_and_seeds"))

@@ -178,13 +178,6 @@ def test_errors_are_one_line(tmp_path: Path, results: Results, capsys: pytest.Ca
         write_overview(tmp_path)
 
 
-def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
-    assert "FOLDER; see python -m distill.report --help" in capsys.readouterr().err
-    assert main(["--help"]) == 0
-    assert "usage" in capsys.readouterr().out
-
-
 def test_shape_of_the_speedups(results: Results) -> None:
     other = seeded(results, 1, 94.0, 6.0) | {"recipe": "other"}
     for model in other["models"]:
