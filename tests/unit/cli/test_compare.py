@@ -23,20 +23,12 @@ from distill.config import Task
 from distill.data.task_types import TASK_TYPES
 from distill.deploy.export import record
 from distill.errors import UserError
-from distill.inference import latency
 from distill.runtime.storage.outputs import MARK
 
+pytestmark = pytest.mark.usefixtures("quick")
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 LABELS = ("harbour", "village", "street")
 Save = Callable[..., Path]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(models, "ROUNDS", 2)
-    monkeypatch.setattr(models, "TIMED_ROWS", 4)
-    monkeypatch.setattr(latency, "LEAST_MS", 0.1)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")

@@ -16,25 +16,17 @@ import scipy.stats
 
 import distill
 from distill.cli.compare import command as command
-from distill.cli.compare import models, page
+from distill.cli.compare import page
 from distill.cli.compare.comparison import compare
 from distill.data.task_types import TASK_TYPES
 from distill.deploy.export import record
 from distill.errors import UserError
-from distill.inference import latency
 from distill.models.families.embedding import EncoderForVectors
 
+pytestmark = pytest.mark.usefixtures("quick")
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 SENTENCES = TINY["SENTENCES"]
 COUNT = 16
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(models, "ROUNDS", 2)
-    monkeypatch.setattr(models, "TIMED_ROWS", 4)
-    monkeypatch.setattr(latency, "LEAST_MS", 0.1)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def pair_of_models(folder: Path, head: str, **settings: Any) -> tuple[Path, Path]:

@@ -16,7 +16,7 @@ from sklearn.metrics import accuracy_score
 
 import distill
 from distill.cli.compare import command as command
-from distill.cli.compare import models, page
+from distill.cli.compare import page
 from distill.cli.compare.comparison import compare
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.spans import TAGGED
@@ -25,20 +25,12 @@ from distill.deploy.export import record
 from distill.errors import UserError
 from distill.evaluation.metrics import METRICS
 from distill.evaluation.paired import agreement
-from distill.inference import latency
 
+pytestmark = pytest.mark.usefixtures("quick")
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 TAGS = ("O", "B-ANIMAL", "I-ANIMAL", "B-PLACE", "I-PLACE")
 TEXTS = [" ".join(TINY["SENTENCES"][n % 8].split()[: 3 + n % 7]) for n in range(15)]
 Save = Callable[..., Path]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(models, "ROUNDS", 2)
-    monkeypatch.setattr(models, "TIMED_ROWS", 4)
-    monkeypatch.setattr(latency, "LEAST_MS", 0.1)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +40,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def sentences() -> list[str]:
     """Texts of different lengths: an empty one, and one that is longer than the models' maximum, among them."""
     return [*_TINY["SENTENCES"], "", "boat", " ".join(_TINY["SENTENCES"])]
+
+
+@pytest.fixture
+def copy(folders: dict[str, Path], tmp_path: Path) -> Path:
+    """The classifier "bert", to be changed."""
+    return Path(shutil.copytree(folders["bert"], tmp_path / "copy"))

@@ -20,11 +20,6 @@ TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.2}
 
 
-@pytest.fixture
-def copy(folders: Folders, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(folders["bert"], tmp_path / "copy"))
-
-
 def recorded(folder: Path, *entries: Entry, **more: Any) -> Path:
     """The folder with a record of its model."""
     task: dict[str, Any] = {"kind": TASK_TYPES["classification"], "labels": ("boat", "baker", "storm")}

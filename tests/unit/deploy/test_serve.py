@@ -44,11 +44,6 @@ def recorded(folder: Path, *entries: Entry, **more: Any) -> Path:
     return folder
 
 
-@pytest.fixture
-def copy(folders: Folders, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(folders["bert"], tmp_path / "copy"))
-
-
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert"])
 @pytest.mark.parametrize("size", [1, 3, 32])
 def test_outputs_are_those_of_plain_transformers_in_order(

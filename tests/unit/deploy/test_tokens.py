@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,13 +24,7 @@ from distill.deploy.serve import tokens
 from distill.errors import ConfigError, DataError
 from distill.models.families import vectors
 
-Folders = dict[str, Path]
 TEXTS = ["the small boat", "", "[CLS] storm [SEP]", "Zo\u00eb \U0001f600 \u4e2d\u6587", "harbour " * 40]
-
-
-@pytest.fixture
-def copy(folders: Folders, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(folders["bert"], tmp_path / "copy"))
 
 
 def byte_level(folder: Path) -> None:
