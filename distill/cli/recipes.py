@@ -162,7 +162,3 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
 
     return exit_code(command)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
