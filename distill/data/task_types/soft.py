@@ -174,15 +174,21 @@ def _lists_at_once(column: pa.ChunkedArray, outputs: int) -> np.ndarray | None:
     return result
 
 
+def from_text(value: Any) -> Any:
+    """The value of a JSON text, and None for an empty text; any other text, and any other value, as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value) if value.strip() else None
+    except (ValueError, RecursionError):
+        return value
+
+
 def parsed(value: Any, start: str, name: str) -> list[Any] | dict[str, Any] | None:
     """The list or object of the soft labels of a row; None for null, for an empty text, and for an object whose values
     are all null. Keys of an object that the row lacks are left out. A list of labels with scores, as from a pipeline,
     is an object."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value) if value.strip() else None
-        except ValueError:
-            pass  # refused below
+    value = from_text(value)  # another text is refused below
     if isinstance(value, list) and value and all(isinstance(entry, tuple) for entry in value):
         value = dict(value)  # a map of Arrow
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):

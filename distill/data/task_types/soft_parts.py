@@ -16,8 +16,8 @@ import numpy as np
 from distill.data import arrow as pa
 from distill.data.task_types.answers import NONE
 from distill.data.task_types.layout import SECONDS, WORDS
-from distill.data.task_types.soft import SUM_TOLERANCE, is_probability, log_probabilities, logarithms
-from distill.data.task_types.task_type import Where, is_list, is_text, one_array
+from distill.data.task_types.soft import SUM_TOLERANCE, from_text, is_probability, log_probabilities, logarithms
+from distill.data.task_types.task_type import Where, is_list, one_array
 from distill.errors import DataError
 
 
@@ -47,7 +47,7 @@ def of_choices(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where
     """
     entries, sizes = _flat(column, where, name, "a probability for each choice")
     rows = np.repeat(np.arange(len(sizes)), sizes)
-    given = entries.to_pylist() if not is_text(entries.type) else [_json(entry) for entry in entries.to_pylist()]
+    given = [from_text(entry) for entry in entries.to_pylist()]
     for row, value in zip(rows.tolist(), given, strict=True):
         if not is_probability(value):
             raise DataError(
@@ -68,7 +68,7 @@ def of_spans(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, 
     """
     triples, counts = list[tuple[int, int, float]](), list[int]()
     for row, value in enumerate(column.to_pylist()):
-        spans = _json(value) if isinstance(value, str) else value
+        spans = from_text(value)
         if spans is not None and not isinstance(spans, list):
             raise DataError(
                 f"{where(row)}: got {str(spans)[:80]!r} in {name}; must be a list of objects with start, end and "
@@ -145,7 +145,7 @@ def _flat(column: pa.ChunkedArray, where: Where, name: str, form: str) -> tuple[
         return pa.chunked_array([lists.flatten()]), sizes
     entries, counts = list[str](), list[int]()
     for row, value in enumerate(column.to_pylist()):
-        parsed = _json(value) if isinstance(value, str) else value
+        parsed = from_text(value)
         if parsed is not None and not isinstance(parsed, list):
             raise DataError(
                 f"{where(row)}: got {str(value)[:80]!r} in {name}; must be a list with {form}; correct the row"
@@ -153,14 +153,6 @@ def _flat(column: pa.ChunkedArray, where: Where, name: str, form: str) -> tuple[
         entries += [json.dumps(entry) for entry in parsed or ()]
         counts.append(len(parsed or ()))
     return pa.chunked_array([pa.array(entries, pa.string())]), np.array(counts, np.int64)
-
-
-def _json(text: str) -> Any:
-    """The value of a JSON text; None for an empty one, and the text itself for any other."""
-    try:
-        return json.loads(text) if text.strip() else None
-    except ValueError:
-        return text
 
 
 def _totals(values: np.ndarray, rows: np.ndarray, sizes: np.ndarray, where: Where, name: str, more: str) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
+from distill.data.task_types.soft import from_text
 from distill.data.task_types.task_type import Where, is_list, is_number
 from distill.errors import DataError
 
@@ -66,10 +66,10 @@ def _by_row(column: pa.ChunkedArray, where: Where, name: str) -> tuple[np.ndarra
     """The same, of any column. Raises DataError for the first row without two vectors of the usual size."""
     given, result = list[int](), list[np.ndarray]()
     for row, cell in enumerate(column):
-        value = _parsed(cell.as_py())
+        value = from_text(cell.as_py())
         if value is None:
             continue
-        pair = [_parsed(part) for part in value] if isinstance(value, list) else []
+        pair = [from_text(part) for part in value] if isinstance(value, list) else []
         if None in pair:
             continue
         if len(pair) != 2 or not all(map(_is_vector, pair)):
@@ -95,16 +95,6 @@ def _numbers(pair: list[list[float]]) -> np.ndarray:
             return np.asarray(pair, np.float32)
     except OverflowError:  # an integer that no float can hold
         return np.full((2, len(pair[0])), np.inf, np.float32)
-
-
-def _parsed(value: Any) -> Any:
-    """The content of a text; None for an empty one, and the text itself if it is no JSON."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value) if value.strip() else None
-    except (ValueError, RecursionError):
-        return value
 
 
 def _is_vector(value: Any) -> bool:
