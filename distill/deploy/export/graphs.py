@@ -47,7 +47,8 @@ _LARGEST = 1 << 30
 """Bytes of the largest model that is compared before a resized graph is used."""
 _TOLERANCE = 1e-4
 """Largest difference of its outputs; about 1e-6 is usual."""
-_remembered: dict[str, bytes] = {}
+remembered: dict[str, bytes] = {}
+"""Key -> graph, of this process. Those in the cache are beside them."""
 _one_at_a_time = threading.Lock()
 """torch and onnx_ir change modules and graphs while they capture and optimize."""
 
@@ -203,7 +204,7 @@ def _heads(pairs: Collection[tuple[int, int]], config: Any) -> set[tuple[int, in
 
 def _found(key: str) -> bytes | None:
     """The graph of a model, as from `_captured`, that is remembered or in the cache."""
-    graph = _remembered.get(key)
+    graph = remembered.get(key)
     if graph is None and (folder := store.found(PART, key)) is not None:
         with suppress(OSError):  # another process may have removed it meanwhile
             graph = (folder / _FILE).read_bytes()
@@ -213,14 +214,9 @@ def _found(key: str) -> bytes | None:
 
 
 def _remember(key: str, graph: bytes) -> None:
-    _remembered[key] = graph
-    while len(_remembered) > _MOST:
-        del _remembered[next(iter(_remembered))]
-
-
-def forget() -> None:
-    """Forget the graphs that the process remembers. Those in the cache stay."""
-    _remembered.clear()
+    remembered[key] = graph
+    while len(remembered) > _MOST:
+        del remembered[next(iter(remembered))]
 
 
 def _weights(model: Any) -> dict[str, Any]:

@@ -54,11 +54,11 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_graph_of_another_model_gives_the_file_of_its_own(save: Save, captures: list[str], tmp_path: Path) -> None:
     first, second = (save(f"model{seed}", seed=seed) for seed in (0, 1))
     export_onnx(first, tmp_path / "first.onnx")
-    graphs.forget()
+    graphs.remembered.clear()
     export_onnx(second, tmp_path / "second.onnx")
     assert len(captures) == 1
     with cache.using(tmp_path / "another"):
-        graphs.forget()
+        graphs.remembered.clear()
         export_onnx(second, tmp_path / "own.onnx")
     assert len(captures) == 2
     assert (tmp_path / "second.onnx").read_bytes() == (tmp_path / "own.onnx").read_bytes()
@@ -73,12 +73,12 @@ def test_a_graph_of_another_model_gives_the_file_of_its_own(save: Save, captures
     # A damaged graph in the cache is captured again.
     for stored in (tmp_path / "cache" / graphs.PART).rglob(graphs._FILE):
         stored.write_bytes(stored.read_bytes()[:-9])
-    graphs.forget()
+    graphs.remembered.clear()
     export_onnx(first, tmp_path / "again.onnx")
     assert len(captures) == 3
     assert (tmp_path / "again.onnx").read_bytes() == (tmp_path / "first.onnx").read_bytes()
     # Without a cache, a process remembers it.
-    graphs.forget()
+    graphs.remembered.clear()
     with cache.using(tmp_path / "none", max_gib=0):
         export_onnx(first, tmp_path / "captured.onnx")
         export_onnx(second, tmp_path / "remembered.onnx")
@@ -124,11 +124,11 @@ def test_a_graph_is_resized_where_nothing_but_weights_depends_on_a_size(
         sizes[1] |= {"hidden_size": 48, "num_attention_heads": 3}
     export_onnx(save("one", family, head, **sizes[0]), tmp_path / "one.onnx")
     other = save("other", family, head, **sizes[1])
-    graphs.forget()
+    graphs.remembered.clear()
     export_onnx(other, tmp_path / "resized.onnx")
     assert len(captures) == number
     with cache.using(tmp_path / "another"):
-        graphs.forget()
+        graphs.remembered.clear()
         export_onnx(other, tmp_path / "own.onnx")
     assert (tmp_path / "resized.onnx").read_bytes() == (tmp_path / "own.onnx").read_bytes()
 
