@@ -189,12 +189,11 @@ def _measured(wanted: Target, label: str | None, form: dict[str, Any], models: l
 
 
 def _milliseconds(model: Model, batch: int | None, length: int | None) -> list[float]:
-    """The times of each round; of texts of their own length, one at a time, the median alone. Empty if there are none,
-    and the median alone in a folder of an older version."""
+    """The times of each round, if there are any; of texts of their own length, one at a time, the median alone."""
     if (batch, length) == (1, None):
         return [model.requests.p50] if model.requests else []
     found = [row for row in model.latency_ms or () if (row.batch, row.length) == (batch, length)]
-    return (found[0].rounds or [found[0].median]) if found else []
+    return found[0].rounds if found else []
 
 
 def _stage(folder: RunFolder, step: Step) -> Stage:

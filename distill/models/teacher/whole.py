@@ -93,7 +93,7 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
         vars(part).pop("_weight_conversions", None)  # by which it would be saved with the prefix, before its head too
     _check_names(path, model, stored)
     if quantizer_of(config) is None and "quantization_config" not in settings:
-        _check_formats(path, stored, unused)
+        _check_formats(stored, unused)
         _check_numbers(path, model)
     return model, missing, {*unused, *(name for name in stored if BUFFERS.search(name))}
 
@@ -208,7 +208,7 @@ def _check_names(path: str | Path, model: Any, stored: Iterable[str]) -> None:
             )
 
 
-def _check_formats(path: str | Path, stored: Mapping[str, Tensor], unused: Collection[str]) -> None:
+def _check_formats(stored: Mapping[str, Tensor], unused: Collection[str]) -> None:
     for name, tensor in stored.items():
         if tensor.dtype not in FLOATS and name not in unused and not BUFFERS.search(name):
             raise DataError(

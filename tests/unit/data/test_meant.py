@@ -649,9 +649,8 @@ def test_one_number_in_two_forms_is_refused_with_both_readings(tmp_path: Path) -
     assert "set tasks.kind=regression, or tasks.kind=classification" in line
 
 
-@pytest.mark.parametrize("thousands", [["987", "1.234", "12.500"], ["987", "1,234", "12,500"]])
-def test_thousands_are_refused_with_both_readings(thousands: list[str], tmp_path: Path) -> None:
-    assert "it may be 1" in refusal(tmp_path, label=cycle(*thousands), kind="regression")
+def test_thousands_are_refused_with_both_readings(tmp_path: Path) -> None:
+    assert "it may be 1" in refusal(tmp_path, label=cycle("987", "1.234", "12.500"), kind="regression")
 
 
 def test_what_to_write_in_place_of_doubtful_thousands(tmp_path: Path) -> None:
