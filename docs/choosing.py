@@ -46,8 +46,9 @@ python -m distill choose --task embedding --mib 50
   **MiB** are those of the weights, in int8 with float32 for what is neither token embeddings nor layers.
 - **Languages** are those that the authors name. mmBERT was trained on 1,833, of which `distill choose` looks for those
   of XLM-R. XLM-R's Norwegian, `no`, is `nb` here.
-- **Context** is the number of tokens that an encoder reads. Embedders are published with a limit of their own.
-  Some were trained on shorter texts than they read, `all-MiniLM-L6-v2` on at most 128 tokens.
+- **Context** is the number of tokens that an encoder reads. Embedders are published with a limit of their own, which
+  holds where texts become vectors. Some were trained on shorter texts than they read, `all-MiniLM-L6-v2` on at most
+  128 tokens.
 
 ## Sizes
 

@@ -97,6 +97,13 @@ def test_an_embedder_reads_as_many_tokens_as_it_is_published_to_read() -> None:
     }
 
 
+def test_that_number_of_tokens_is_no_limit_where_texts_have_no_vectors() -> None:
+    answer = answered(EVERY, Ask(TASK_TYPES["classification"], ("en",), 384), Invented())
+    assert "reads fewer than 384 tokens" not in answer.left_out
+    name = "sentence-transformers/all-MiniLM-L12-v2"
+    assert (EVERY.checkpoints[name].context, EVERY.checkpoints[name].longest) == (128, 512)
+
+
 def test_norwegian_has_one_code() -> None:
     assert command._language("no") == command._language("nb") == "nb"
     for name in ("FacebookAI/xlm-roberta-base", "google-bert/bert-base-multilingual-cased"):
