@@ -22,7 +22,8 @@ PROG = "python -m distill.choose"
 SHORT = {"ner": "token_classification", "qa": "question_answering"}
 """Common name of a kind of task -> its name here."""
 LENGTH, SECONDS, NAMED = 128, 17.0, 6
-"""Tokens of a text by default, seconds for timing, and most names in a line on what was left out."""
+"""Tokens of a text by default, which is that of `tasks.max_length`; seconds for timing; and most names in a line on
+what was left out."""
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "README.md"
 """The table of committed runs, which an installed package lacks."""
 
@@ -91,7 +92,9 @@ def _reason(option: Option, answer: Answer, every: Table) -> str:
 def _next(answer: Answer, ask: Ask) -> Iterator[str]:
     """The command that makes a student of the first encoder."""
     first = answer.best[0].checkpoint
-    given = {"teacher.name": first.name, "tasks.train": "FILE"}
+    given: dict[str, quoting.Value] = {"teacher.name": first.name, "tasks.train": "FILE"}
+    # Shorter texts are read whole with the setting as it is, which only cuts.
+    given |= {"tasks.max_length": ask.length} if ask.length > LENGTH else {}
     # A target is the size in float32, and a limit holds for the smallest form: int8 where the encoder has it.
     float_mib = ask.mib if ask.mib is None or not first.record.onnx else 4 * ask.mib
     limits = {"target.speedup": None, "target.latency_ms": ask.ms, "target.size_mib": float_mib}

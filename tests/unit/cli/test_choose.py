@@ -280,6 +280,17 @@ def test_when_none_passes_the_command_makes_a_student_of_the_nearest() -> None:
     assert "recipe=vocabulary" in text, "its embeddings alone are larger"
 
 
+@pytest.mark.parametrize(("length", "said"), [(32, ""), (128, ""), (256, " tasks.max_length=256")])
+def test_the_command_cuts_texts_no_shorter_than_those_that_were_timed(length: int, said: str) -> None:
+    ask = Ask(TASK_TYPES["classification"], ("en",), length)
+    answer = answered(EVERY, ask, Invented())
+    given = f"teacher.name={answer.best[0].checkpoint.name} tasks.train=FILE{said}"
+    text = "\n".join(command.lines(answer, ask, EVERY))
+    assert f"  python -m distill recipe=prune {given}\n" in text
+    assert ("max_length" in text) == bool(said)
+    assert load_config([]).tasks.max_length == command.LENGTH
+
+
 def test_what_students_keep_is_what_the_page_of_results_says(tmp_path: Path) -> None:
     assert list(command.kept("a/b", tmp_path / "README.md")) == []
     own = list(command.kept("sentence-transformers/all-MiniLM-L6-v2", command.RESULTS))
