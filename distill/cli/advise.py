@@ -58,7 +58,7 @@ class Row:
     speedup: float
     """Over the teacher's fastest float32 variant."""
     weights: float
-    """Weights of its layers, as a share of the teacher's weights."""
+    """Weights of its layers, as a share of the weights of the teacher's layers."""
     size_mib: float
     """Size of its weights in float32."""
 
@@ -153,7 +153,15 @@ def _advise(ctx: Context, shown: Callable[[Advice], None]) -> None:
 
 def _row(search: Search, shape: Shape, form: str, took: float, speedup: float) -> Row:
     whole = search.full
-    return Row(text_of(shape, whole), form, took, speedup, shape.weights / whole.weights, search.size(shape))
+    share = _weights(search, shape) / _weights(search, whole)
+    return Row(text_of(shape, whole), form, took, speedup, share, search.size(shape))
+
+
+def _weights(search: Search, shape: Shape) -> float:
+    """Weights of the layers of a shape. Where layers share them, as in ALBERT, they count once."""
+    from distill.models import families
+
+    return shape.weights / shape.layers if families.family_of(search.config).shared_layers else shape.weights
 
 
 def _largest(search: Search, tables: Tables, speedup: float, slower: float = 1.0) -> Shape | None:

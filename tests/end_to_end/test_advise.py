@@ -6,12 +6,14 @@ import json
 import runpy
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
 import pytest
 
 from distill.cli import advise
+from distill.compression.pruning.search import Shape
 from distill.errors import ConfigError
 from distill.runtime import quoting
 
@@ -57,6 +59,13 @@ def test_the_last_of_several_words_is_a_file_if_it_is_written_as_one(tmp_path: P
     assert advise._divided(["a", str(saved)]) == (["a"], saved)
     with pytest.raises(ConfigError, match=r"TEACHER: got the file .*texts; must be a model; quote a pattern"):
         advise._divided(["a", str(texts), "b.csv"])
+
+
+@pytest.mark.parametrize(("family", "share"), [("bert", 0.5), ("albert", 1.0)])
+def test_layers_that_share_their_weights_count_once(family: str, share: float) -> None:
+    whole, half = Shape(12, 64, 128), Shape(6, 64, 128)
+    search: Any = SimpleNamespace(config=SimpleNamespace(model_type=family), full=whole, size=lambda shape: 1.0)
+    assert advise._row(search, half, "torch fp32", 1.0, 2.0).weights == share
 
 
 def test_teachers_stand_side_by_side_each_with_its_models(capsys: pytest.CaptureFixture[str]) -> None:
