@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distill.cli.options import Parser, exit_code
-from distill.config import Config, implied, load_config
-from distill.config.loads import BATCH, LOADS, SINGLE
+from distill.config import Config, Target, implied, load_config
+from distill.config.loads import BATCH, LOADS, SINGLE, load_of
 from distill.config.plan import resolve
 from distill.errors import ConfigError, refuse
 from distill.pipeline import validation
@@ -74,6 +74,8 @@ class Advice:
     """Speedup that no size reaches -> the highest speedup of all sizes, as estimated."""
     found: list[float] = field(default_factory=list)
     """Speedups that a size reaches."""
+    unit: str = "ms"
+    """What the milliseconds are of."""
 
 
 def settings(teacher: str, file: Path | None, speedups: Sequence[float], load: str, columns: dict[str, Any]) -> Config:
@@ -132,7 +134,7 @@ def _advise(ctx: Context, shown: Callable[[Advice], None]) -> None:
     from distill.runtime import progress
 
     step = next(step for step in ctx.plan.steps if step.kind == "prune")
-    speedups = sorted(goal.speedup for goal in ctx.plan.targets.values())
+    speedups, unit = sorted(goal.speedup for goal in ctx.plan.targets.values()), unit_of(step.goal)
     with progress.shown_on(ctx.machine.console):
         inputs = search_inputs(ctx, step)
         search = search_of(inputs, ctx.runtime, teacher.read_config(ctx.given.teacher))
@@ -144,11 +146,11 @@ def _advise(ctx: Context, shown: Callable[[Advice], None]) -> None:
         missed = {speedup: max(map(tables.speedup, search.shapes)) for speedup in speedups if not estimated[speedup]}
         shapes = dict.fromkeys([search.full, *filter(None, estimated.values())])
         rows = [_row(search, s, tables.form(s).name, tables.milliseconds(s), tables.speedup(s)) for s in shapes]
-    shown(Advice([first, *rows], True, missed))
+    shown(Advice([first, *rows], True, missed, unit=unit))
     with progress.shown_on(ctx.machine.console):
         rows = _timed(search, tables, [speedup for speedup in speedups if speedup not in missed])
     found = [speedup for speedup in speedups if any(row.speedup >= speedup for row in rows)]
-    shown(Advice(rows, False, missed, found))
+    shown(Advice(rows, False, missed, found, unit))
 
 
 def _row(search: Search, shape: Shape, form: str, took: float, speedup: float) -> Row:
@@ -214,7 +216,17 @@ def text_of(shape: Shape, whole: Shape) -> str:
     return f"{shape.layers} layers, {shape.hidden} wide, FFN {shape.ffn}"
 
 
-COLUMNS = ("Model", "Variant", "ms", "Speedup", "Weights of its layers", "MiB in float32")
+def headers(unit: str) -> tuple[str, ...]:
+    """The columns of a table. `unit`: what the milliseconds are of."""
+    return "Model", "Variant", unit, "Speedup", "Weights\nof its layers", "MiB in float32"
+
+
+def unit_of(target: Target) -> str:
+    """What the milliseconds of a search are of: a batch of a fixed shape, or a text."""
+    if isinstance(target.shape, list):
+        rows, length = target.shape
+        return f"ms of {rows} x {length} tokens"
+    return "ms of one text" if load_of(target) == SINGLE else "ms per text\n(batches of up to 8)"
 
 
 def _cells(row: Row) -> list[str]:
@@ -227,7 +239,8 @@ def show_beside(advices: Mapping[str, Advice]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("Teacher", *COLUMNS, box=None)
+    (unit,) = {advice.unit for advice in advices.values()}  # of one command
+    table = Table("Teacher", *headers(unit), box=None)
     for teacher, advice in advices.items():
         name = f"{teacher} (estimates)" if advice.estimated else teacher
         for place, row in enumerate(advice.rows):
@@ -255,7 +268,7 @@ def show(advice: Advice, again: str) -> None:
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    table = Table(*COLUMNS, box=None)
+    table = Table(*headers(advice.unit), box=None)
     for row in advice.rows:
         table.add_row(*_cells(row))
     if advice.estimated:

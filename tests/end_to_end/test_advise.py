@@ -73,8 +73,32 @@ def test_teachers_stand_side_by_side_each_with_its_models(capsys: pytest.Capture
     small = advise.Row("3 layers, 64 wide, FFN 96", "onnxruntime int8", 2.0, 4.0, 0.25, 30.0)
     advise.show_beside({"one": advise.Advice([row, small], False, {}), "two": advise.Advice([row], False, {})})
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [line[0] for line in lines[1:4]] == ["one", "3", "two"]
-    assert lines[2][-4:] == ["2.00", "4.00x", "25%", "30"]
+    assert [line[0] for line in lines[2:5]] == ["one", "3", "two"]
+    assert lines[3][-4:] == ["2.00", "4.00x", "25%", "30"]
+
+
+@pytest.mark.parametrize(
+    ("file", "load", "unit"),
+    [
+        (True, "batch", ["ms per text", "(batches of up to 8)"]),
+        (True, "single", ["ms of one text"]),
+        (False, "batch", ["ms of 8 x 128 tokens"]),
+        (False, "single", ["ms of 1 x 128 tokens"]),
+    ],
+)
+def test_a_table_says_what_its_milliseconds_are_of(
+    file: bool, load: str, unit: list[str], classifier: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts.csv").write_text("text,label\na,b\n")
+    config = advise.settings(str(classifier()), tmp_path / "texts.csv" if file else None, [4.0], load, {})
+    row = advise.Row("12 layers, 1024 wide, FFN 4096", "onnxruntime int8_bf16", 8.0, 1.0, 1.0, 90.0)
+    advice = advise.Advice([row], True, {}, unit=advise.unit_of(config.target))
+    advise.show(advice, "")
+    alone = capsys.readouterr().out.splitlines()
+    advise.show_beside({"one": advice})
+    beside = capsys.readouterr().out.splitlines()
+    assert all(any(part in line for line in shown[:3]) for shown in (alone, beside) for part in unit)
+    assert any(row.model in line and row.form in line for line in alone), "which is not broken"
 
 
 def test_what_no_size_of_a_teacher_reaches_is_said_of_each(capsys: pytest.CaptureFixture[str]) -> None:
