@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from distill.compression.pruning.search import Shape, Tables
     from distill.compression.pruning.target import Search
     from distill.pipeline.context import Context
+    from distill.pipeline.validation.models import Models
 
 PROG = "python -m distill.advise"
 RECIPE = "prune"
@@ -105,26 +106,33 @@ def advise(configs: Mapping[str, Config], shown: Callable[[str, Advice], None]) 
     """
     with tempfile.TemporaryDirectory() as folder:
         contexts = {
-            name: _checked(config, Path(folder, str(place))) for place, (name, config) in enumerate(configs.items())
+            name: _context(config, Path(folder, str(place))) for place, (name, config) in enumerate(configs.items())
         }
+        for ctx in contexts.values():
+            _check(ctx)
         for name, ctx in contexts.items():
             _advise(ctx, functools.partial(shown, name))
 
 
-def _checked(config: Config, folder: Path) -> Context:
-    """The context of a run whose teachers can be used."""
-    from distill.models import teacher
+def _context(config: Config, folder: Path) -> Context:
+    """The context of a run with these settings."""
     from distill.pipeline.context import Context
     from distill.pipeline.context.folder import RunFolder
     from distill.runtime.machine import start
 
     folder.mkdir()
     machine = start(config.device, config.precision, config.threads)
-    ctx = Context(config, resolve(config), RECIPE, "", machine, RunFolder(folder))
-    for given in dict.fromkeys(ctx.given.teachers):
-        for line in teacher.check_given(given, "TEACHER"):
-            ctx.machine.log(line)
-    return ctx
+    return Context(config, resolve(config), RECIPE, "", machine, RunFolder(folder))
+
+
+def _check(ctx: Context) -> Models:
+    """The teachers of a run. Raises UserError for one that the run could not prune."""
+    from distill.pipeline.validation import models, preflight
+
+    steps = ctx.plan.pruners[:1]
+    given = preflight.loaded(ctx.given, steps, ctx.machine.log)
+    refuse(dict.fromkeys(models.problems(given, ctx.config, ctx.plan, steps, None)))
+    return given
 
 
 def _advise(ctx: Context, shown: Callable[[Advice], None]) -> None:
@@ -133,7 +141,7 @@ def _advise(ctx: Context, shown: Callable[[Advice], None]) -> None:
     from distill.pipeline.stages.shape_search import search_inputs, search_of
     from distill.runtime import progress
 
-    step = next(step for step in ctx.plan.steps if step.kind == "prune")
+    step = ctx.plan.pruners[0]
     speedups, unit = sorted(goal.speedup for goal in ctx.plan.targets.values()), unit_of(step.goal)
     with progress.shown_on(ctx.machine.console):
         inputs = search_inputs(ctx, step)

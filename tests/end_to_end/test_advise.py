@@ -123,6 +123,22 @@ def test_all_teachers_are_checked_before_the_first_is_timed(
     assert timed == []
 
 
+@pytest.mark.parametrize(
+    ("family", "settings", "got"),
+    [
+        *((family, {}, f"a model of type {family}; must be one of bert, ") for family in ("t5", "bart", "xlnet")),
+        ("deberta-v2", {"conv_kernel_size": 3}, "a model with conv_kernel_size 3; must be 0 to be pruned"),
+    ],
+)
+def test_a_teacher_that_cannot_be_pruned_is_refused_as_by_a_run(
+    family: str, settings: Any, got: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(advise, "_advise", lambda *_: pytest.fail("it is timed"))
+    folder = TINY["save"](tmp_path / "m", family, "SequenceClassification", length=130, num_labels=2, **settings)
+    assert advise.main([str(folder)]) == 2
+    assert f"teacher.name: got {got}" in capsys.readouterr().err
+
+
 def test_the_first_teacher_is_shown_where_the_second_fails(
     classifier: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
