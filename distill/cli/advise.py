@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distill.cli.options import Parser, exit_code
+from distill.cli.options import Parser, count, exit_code
 from distill.config import Config, Target, implied, load_config
 from distill.config.loads import BATCH, LOADS, SINGLE, load_of
 from distill.config.plan import resolve
@@ -28,6 +28,7 @@ from distill.runtime import quoting as typed
 if TYPE_CHECKING:
     from distill.compression.pruning.search import Shape, Tables
     from distill.compression.pruning.target import Search
+    from distill.data.tasks import TaskData
     from distill.pipeline.context import Context
     from distill.pipeline.validation.models import Models
 
@@ -40,6 +41,9 @@ SPEEDUPS = [2.0, 4.0, 8.0]
 
 SHAPES: dict[str, tuple[int, int]] = {BATCH: (8, 128), SINGLE: (1, 128)}
 """Load -> batch size and length of the timed inputs without a file of texts."""
+
+COLUMNS = ("text", "text_pair", "label")
+"""Settings of a task that are options, and name columns of its file."""
 
 AIMS = (1.0, 1.04, 0.96)
 """Speedups that are aimed at, as shares of the speedup that is asked for.
@@ -79,15 +83,20 @@ class Advice:
     """What the milliseconds are of."""
 
 
-def settings(teacher: str, file: Path | None, speedups: Sequence[float], load: str, columns: dict[str, Any]) -> Config:
-    """The settings of a run of RECIPE with these arguments. Raises ConfigError if they are wrong."""
+def settings(teacher: str, file: Path | None, speedups: Sequence[float], load: str, given: dict[str, Any]) -> Config:
+    """The settings of a run of RECIPE with these arguments. Raises ConfigError if they are wrong.
+
+    Args:
+        given: settings of the task. Without a file, `max_length` is the length of the timed texts.
+    """
     config = load_config([f"recipe={RECIPE}"])
-    timed = {"load": load} if file else {"shape": [*SHAPES[load]]}
+    rows, length = SHAPES[load]
+    timed = {"load": load} if file else {"shape": [rows, given.get("max_length", length)]}
     wanted = list(dict.fromkeys(speedups))
     target = replace(config.target, speedup=wanted if len(wanted) > 1 else wanted[0], **timed)
-    given = replace(config.teacher, kind="hub", name=teacher)
-    tasks = config.tasks if file is None else replace(config.tasks, train=str(file), **columns)
-    config = implied(replace(config, teacher=given, target=target, tasks=tasks), [])
+    hub = replace(config.teacher, kind="hub", name=teacher)
+    tasks = replace(config.tasks, **given | ({} if file is None else {"train": str(file)}))
+    config = implied(replace(config, teacher=hub, target=target, tasks=tasks), [])
     refuse(validation.settings(config, RECIPE))
     return config
 
@@ -104,14 +113,17 @@ def advise(configs: Mapping[str, Config], shown: Callable[[str, Advice], None]) 
 
     Raises UserError for a teacher or a file that cannot be used.
     """
+    from distill.cli.timed_texts import tasks_of
+
     with tempfile.TemporaryDirectory() as folder:
         contexts = {
             name: _context(config, Path(folder, str(place))) for place, (name, config) in enumerate(configs.items())
         }
-        for ctx in contexts.values():
-            _check(ctx)
+        given = {name: _checked(ctx) for name, ctx in contexts.items()}
+        # The file last: to read it takes longer than to check all teachers.
+        tasks = {name: tasks_of(ctx, given[name], ctx.machine.log) for name, ctx in contexts.items()}
         for name, ctx in contexts.items():
-            _advise(ctx, functools.partial(shown, name))
+            _advise(ctx, tasks[name], functools.partial(shown, name))
 
 
 def _context(config: Config, folder: Path) -> Context:
@@ -125,7 +137,7 @@ def _context(config: Config, folder: Path) -> Context:
     return Context(config, resolve(config), RECIPE, "", machine, RunFolder(folder))
 
 
-def _check(ctx: Context) -> Models:
+def _checked(ctx: Context) -> Models:
     """The teachers of a run. Raises UserError for one that the run could not prune."""
     from distill.pipeline.validation import models, preflight
 
@@ -135,7 +147,7 @@ def _check(ctx: Context) -> Models:
     return given
 
 
-def _advise(ctx: Context, shown: Callable[[Advice], None]) -> None:
+def _advise(ctx: Context, tasks: Mapping[str, TaskData], shown: Callable[[Advice], None]) -> None:
     from distill.compression.pruning.search import Tables
     from distill.models import teacher
     from distill.pipeline.stages.shape_search import search_inputs, search_of
@@ -144,7 +156,7 @@ def _advise(ctx: Context, shown: Callable[[Advice], None]) -> None:
     step = ctx.plan.pruners[0]
     speedups, unit = sorted(goal.speedup for goal in ctx.plan.targets.values()), unit_of(step.goal)
     with progress.shown_on(ctx.machine.console):
-        inputs = search_inputs(ctx, step)
+        inputs = search_inputs(ctx, step, tasks)
         search = search_of(inputs, ctx.runtime, teacher.read_config(ctx.given.teacher))
         over = [form for form in search.screened if [form.backend, form.scheme] in search.conditions["over"]]
         reference = min(over, key=lambda form: search.screened[form].milliseconds(search.full))
@@ -326,6 +338,8 @@ def _parser(prog: str = PROG) -> Parser:
     parser.add_argument("--text", metavar="COLUMN", help="column of the text, or of the first text of a pair")
     parser.add_argument("--text-pair", metavar="COLUMN", help="column of the second text of a pair")
     parser.add_argument("--label", metavar="COLUMN", help="column of the label")
+    most = "tokens at which texts are cut, as by tasks.max_length; without FILE, of each text; default: 128"
+    parser.add_argument("--max-length", metavar="N", type=count, help=most)
     return parser
 
 
@@ -356,10 +370,11 @@ def _divided(words: Sequence[str]) -> tuple[Sequence[str], Path | None]:
 
 def _run(options: argparse.Namespace) -> None:
     teachers, file = _divided(options.words)
-    columns = {name: value for name in ("text", "text_pair", "label") if (value := getattr(options, name))}
+    columns: dict[str, Any] = {name: value for name in COLUMNS if (value := getattr(options, name))}
     if columns and file is None:
         raise ConfigError(f"{', '.join(columns)}: got a column without FILE; must be one of FILE; name the file")
-    configs = {name: settings(name, file, options.speedup, options.load, columns) for name in teachers}
+    of_task = columns | ({} if options.max_length is None else {"max_length": options.max_length})
+    configs = {name: settings(name, file, options.speedup, options.load, of_task) for name in teachers}
     if len(configs) > 1:
         found: dict[str, Advice] = {}
         try:
@@ -368,8 +383,8 @@ def _run(options: argparse.Namespace) -> None:
             if found:
                 show_beside(found)
         return
-    given = {"teacher.name": teachers[0], "tasks.train": str(file or "FILE")}
+    given: dict[str, Any] = {"teacher.name": teachers[0], "tasks.train": str(file or "FILE")}
     given |= {} if options.load == BATCH else {"target.load": options.load}
-    given |= {f"tasks.{name}": value for name, value in columns.items()}
+    given |= {f"tasks.{name}": value for name, value in of_task.items()}
     again = " ".join(typed.setting(name, value) for name, value in given.items())
     advise(configs, lambda name, advice: show(advice, f"python -m distill recipe=auto {again}"))

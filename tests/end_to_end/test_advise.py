@@ -117,7 +117,7 @@ def test_all_teachers_are_checked_before_the_first_is_timed(
     config = json.loads((bad / "config.json").read_text())
     (bad / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "gptq"}}))
     timed: list[str] = []
-    monkeypatch.setattr(advise, "_advise", lambda ctx, shown: timed.append(ctx.config.teacher.name))
+    monkeypatch.setattr(advise, "_advise", lambda ctx, tasks, shown: timed.append(ctx.config.teacher.name))
     assert advise.main([str(good), str(bad)]) == 2
     assert "a quantized model" in capsys.readouterr().err
     assert timed == []
@@ -139,13 +139,54 @@ def test_a_teacher_that_cannot_be_pruned_is_refused_as_by_a_run(
     assert f"teacher.name: got {got}" in capsys.readouterr().err
 
 
+def advised(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """The context and the tasks of each teacher that would be timed."""
+    found: list[tuple[Any, Any]] = []
+
+    def measured(ctx: Any, tasks: Any, shown: Any) -> None:
+        found.append((ctx, tasks))
+        shown(advise.Advice([], False, {}, [4.0]))
+
+    monkeypatch.setattr(advise, "_advise", measured)
+    return found
+
+
+def test_texts_that_are_cut_are_counted_and_may_be_read_further(
+    classifier: Any, sentences: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    found, texts = advised(monkeypatch), tmp_path / "texts.csv"
+    texts.write_text("text,label\n" + "".join(f"{sentences[row % 8]} {row},{row % 2}\n" for row in range(40)))
+    given = [str(classifier()), str(texts)]
+    assert advise.main([*given, "--max-length", "8"]) == 0
+    cut = " ".join(capsys.readouterr().out.split())
+    assert " training texts have more than 8 tokens, at most " in cut
+    assert "texts: text from text, label from label: classification with 2 labels" in cut
+    assert cut.endswith(f"{quoting.setting('tasks.train', str(texts))} tasks.max_length=8 target.speedup=4")
+    assert advise.main([*given, "--max-length", "64"]) == 0
+    assert "have more than" not in capsys.readouterr().out
+    assert [ctx.runtime.longest for ctx, _ in found] == [8, 64]
+    assert [len(tasks["texts"].train) > 0 for _, tasks in found] == [True, True]
+
+
+def test_without_a_file_the_length_is_that_of_each_text(
+    classifier: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    found = advised(monkeypatch)
+    assert advise.main([str(classifier()), "--max-length", "64"]) == 0
+    assert capsys.readouterr().out.split()[-3:] == ["tasks.train=FILE", "tasks.max_length=64", "target.speedup=4"]
+    ((ctx, tasks),) = found
+    assert (ctx.config.target.shape, tasks) == ([8, 64], {})
+    assert advise.main([str(classifier()), "--max-length", "1000"]) == 2
+    assert "must be <= 130, the maximum length of teacher and student" in capsys.readouterr().err
+
+
 def test_the_first_teacher_is_shown_where_the_second_fails(
     classifier: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = advise.Row("the teacher", "torch fp32", 8.0, 1.0, 1.0, 90.0)
     one, two = str(classifier()), str(shutil.copytree(classifier(), tmp_path / "second"))
 
-    def measured(ctx: Any, shown: Any) -> None:
+    def measured(ctx: Any, tasks: Any, shown: Any) -> None:
         if ctx.config.teacher.name == two:
             raise KeyboardInterrupt
         shown(advise.Advice([row], False, {}))
