@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distill.cli.options import Parser, count, exit_code
+from distill.cli.options import Parser, as_options, count, exit_code
 from distill.config import Config, Target, implied, load_config
 from distill.config.loads import BATCH, LOADS, SINGLE, load_of
 from distill.config.plan import resolve
@@ -42,8 +43,8 @@ SPEEDUPS = [2.0, 4.0, 8.0]
 SHAPES: dict[str, tuple[int, int]] = {BATCH: (8, 128), SINGLE: (1, 128)}
 """Load -> batch size and length of the timed inputs without a file of texts."""
 
-COLUMNS = ("text", "text_pair", "label")
-"""Settings of a task that are options, and name columns of its file."""
+OPTIONS = ("text", "text_pair", "label", "separator", "max_length")
+"""Settings of a task that are options here."""
 
 AIMS = (1.0, 1.04, 0.96)
 """Speedups that are aimed at, as shares of the speedup that is asked for.
@@ -121,7 +122,7 @@ def advise(configs: Mapping[str, Config], shown: Callable[[str, Advice], None]) 
         }
         given = {name: _checked(ctx) for name, ctx in contexts.items()}
         # The file last: to read it takes longer than to check all teachers.
-        tasks = {name: tasks_of(ctx, given[name], ctx.machine.log) for name, ctx in contexts.items()}
+        tasks = {name: tasks_of(ctx, given[name], _shown) for name, ctx in contexts.items()}
         for name, ctx in contexts.items():
             _advise(ctx, tasks[name], functools.partial(shown, name))
 
@@ -338,6 +339,7 @@ def _parser(prog: str = PROG) -> Parser:
     parser.add_argument("--text", metavar="COLUMN", help="column of the text, or of the first text of a pair")
     parser.add_argument("--text-pair", metavar="COLUMN", help="column of the second text of a pair")
     parser.add_argument("--label", metavar="COLUMN", help="column of the label")
+    parser.add_argument("--separator", help="between the values of a CSV")
     most = "tokens at which texts are cut, as by tasks.max_length; without FILE, of each text; default: 128"
     parser.add_argument("--max-length", metavar="N", type=count, help=most)
     return parser
@@ -350,7 +352,12 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         arguments: the words after the command; those of `sys.argv` by default.
         prog: the command as the user typed it, for messages.
     """
-    return exit_code(lambda: _run(_parser(prog).parse_args(arguments)))
+    return exit_code(lambda: _run(_parser(prog).parse_args(arguments)), _shown)
+
+
+def _shown(message: str) -> str:
+    """A message with options in place of settings."""
+    return as_options(re.sub(r"^tasks\.train(?=:)", "FILE", message), ["tasks"], OPTIONS)
 
 
 def _divided(words: Sequence[str]) -> tuple[Sequence[str], Path | None]:
@@ -370,10 +377,9 @@ def _divided(words: Sequence[str]) -> tuple[Sequence[str], Path | None]:
 
 def _run(options: argparse.Namespace) -> None:
     teachers, file = _divided(options.words)
-    columns: dict[str, Any] = {name: value for name in COLUMNS if (value := getattr(options, name))}
-    if columns and file is None:
-        raise ConfigError(f"{', '.join(columns)}: got a column without FILE; must be one of FILE; name the file")
-    of_task = columns | ({} if options.max_length is None else {"max_length": options.max_length})
+    of_task = {name: value for name in OPTIONS if (value := getattr(options, name)) is not None}
+    if file is None and (named := [name for name in of_task if name != "max_length"]):
+        raise ConfigError(f"tasks.{named[0]}: got {of_task[named[0]]}; must be used with FILE; name the file")
     configs = {name: settings(name, file, options.speedup, options.load, of_task) for name in teachers}
     if len(configs) > 1:
         found: dict[str, Advice] = {}

@@ -22,9 +22,9 @@ classifier, sentences = TINY["classifier"], TINY["sentences"]
 ERRORS = [
     (["{teacher}", "--speedup", "0.5"], "--speedup: got 0.5; must be a number above 1; e.g. 4"),
     (["{teacher}", "--speedup", "fast"], "--speedup: got fast; must be a number above 1; e.g. 4"),
-    (["{teacher}", "--text", "body"], "text: got a column without FILE; must be one of FILE; name the file"),
+    (["{teacher}", "--text", "body"], "--text: got body; must be used with FILE; name the file"),
     (["nowhere/at-all"], "teacher.name: got nowhere/at-all"),
-    (["{teacher}", "nothing.csv"], "tasks.train: got nothing.csv"),
+    (["{teacher}", "nothing.csv"], "FILE: got nothing.csv"),
     (["{teacher}", "nowhere/at-all", "nothing.csv"], "teacher.name: got nowhere/at-all"),
     (["{teacher}", "nowhere/at-all"], "teacher.name: got nowhere/at-all"),
 ]
@@ -166,6 +166,25 @@ def test_texts_that_are_cut_are_counted_and_may_be_read_further(
     assert "have more than" not in capsys.readouterr().out
     assert [ctx.runtime.longest for ctx, _ in found] == [8, 64]
     assert [len(tasks["texts"].train) > 0 for _, tasks in found] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("header", "labels"),
+    [("text", [""] * 40), ("text,label", [",0", ",1", ",0"]), ("text,label", [",red", ",green", ",blue"] * 9)],
+    ids=["no labels", "few rows", "other labels"],
+)
+def test_texts_are_timed_though_a_run_could_not_use_their_labels(
+    header: str, labels: list[str], classifier: Any, sentences: Any, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    found, texts = advised(monkeypatch), tmp_path / "texts.csv"
+    written = [f"{sentences[row % 8]} {row}" for row in range(len(labels))]
+    texts.write_text("\n".join([header, *map("".join, zip(written, labels, strict=True))]) + "\n")
+    assert advise.main([str(classifier()), str(texts)]) == 0
+    assert "texts: the texts in text alone are timed. A run would refuse the file: " in capsys.readouterr().out
+    ((_, tasks),) = found
+    assert [each.parts for each in tasks["texts"].asked(tasks["texts"].train)] == [(text,) for text in written]
+    assert advise.main([str(classifier()), str(texts), "--label", "colour"]) == 2
+    assert "--label: got colour; must be " in capsys.readouterr().err
 
 
 def test_without_a_file_the_length_is_that_of_each_text(
