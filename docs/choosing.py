@@ -41,13 +41,14 @@ python -m distill choose --task embedding --mib 50
   Encoders whose scores differ by no more than that count as equal: the fastest of those that were timed is first.
 - **Averages are kept apart.** `GLUE 8`, `GLUE 9` and `GLUE test` are averages of other tasks, rows and ways to train.
   They are shown, and no encoder is ranked by them.
-- **Times** are of one text at a time. Two models that differ by a layer are timed; their difference is the time of a
-  layer. No encoder but the first is timed if it would end after 17 seconds; such encoders are listed.
+- **Times** are of one text at a time, on the CPU. Two models that differ by a layer are timed; their difference is the
+  time of a layer. No encoder but the first is timed if it would end after 17 seconds; such encoders are listed.
   **MiB** are those of the weights, in int8 with float32 for what is neither token embeddings nor layers.
 - **Languages** are those that the authors name. mmBERT was trained on 1,833, of which `distill choose` looks for those
   of XLM-R. XLM-R's Norwegian, `no`, is `nb` here.
-- **Context** is the number of tokens that an encoder reads. Embedders are published with a limit of their own.
-  Some were trained on shorter texts than they read, `all-MiniLM-L6-v2` on at most 128 tokens.
+- **Context** is the number of tokens that an encoder reads. Embedders are published with a limit of their own, which
+  holds where texts become vectors. Some were trained on shorter texts than they read, `all-MiniLM-L6-v2` on at most
+  128 tokens.
 
 ## Sizes
 

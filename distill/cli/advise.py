@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distill.cli.options import Parser, exit_code
-from distill.config import Config, implied, load_config
-from distill.config.loads import BATCH, LOADS, SINGLE
+from distill.cli.options import Parser, as_options, count, exit_code
+from distill.config import Config, Target, implied, load_config
+from distill.config.loads import BATCH, LOADS, SINGLE, load_of
 from distill.config.plan import resolve
 from distill.errors import ConfigError, refuse
 from distill.pipeline import validation
@@ -28,7 +29,9 @@ from distill.runtime import quoting as typed
 if TYPE_CHECKING:
     from distill.compression.pruning.search import Shape, Tables
     from distill.compression.pruning.target import Search
+    from distill.data.tasks import TaskData
     from distill.pipeline.context import Context
+    from distill.pipeline.validation.models import Models
 
 PROG = "python -m distill.advise"
 RECIPE = "prune"
@@ -39,6 +42,9 @@ SPEEDUPS = [2.0, 4.0, 8.0]
 
 SHAPES: dict[str, tuple[int, int]] = {BATCH: (8, 128), SINGLE: (1, 128)}
 """Load -> batch size and length of the timed inputs without a file of texts."""
+
+OPTIONS = ("text", "text_pair", "label", "separator", "max_length")
+"""Settings of a task that are options here."""
 
 AIMS = (1.0, 1.04, 0.96)
 """Speedups that are aimed at, as shares of the speedup that is asked for.
@@ -58,7 +64,7 @@ class Row:
     speedup: float
     """Over the teacher's fastest float32 variant."""
     weights: float
-    """Weights of its layers, as a share of the teacher's weights."""
+    """Weights of its layers, as a share of the weights of the teacher's layers."""
     size_mib: float
     """Size of its weights in float32."""
 
@@ -74,17 +80,24 @@ class Advice:
     """Speedup that no size reaches -> the highest speedup of all sizes, as estimated."""
     found: list[float] = field(default_factory=list)
     """Speedups that a size reaches."""
+    unit: str = "ms"
+    """What the milliseconds are of."""
 
 
-def settings(teacher: str, file: Path | None, speedups: Sequence[float], load: str, columns: dict[str, Any]) -> Config:
-    """The settings of a run of RECIPE with these arguments. Raises ConfigError if they are wrong."""
+def settings(teacher: str, file: Path | None, speedups: Sequence[float], load: str, given: dict[str, Any]) -> Config:
+    """The settings of a run of RECIPE with these arguments. Raises ConfigError if they are wrong.
+
+    Args:
+        given: settings of the task. Without a file, `max_length` is the length of the timed texts.
+    """
     config = load_config([f"recipe={RECIPE}"])
-    timed = {"load": load} if file else {"shape": [*SHAPES[load]]}
+    rows, length = SHAPES[load]
+    timed = {"load": load} if file else {"shape": [rows, given.get("max_length", length)]}
     wanted = list(dict.fromkeys(speedups))
     target = replace(config.target, speedup=wanted if len(wanted) > 1 else wanted[0], **timed)
-    given = replace(config.teacher, kind="hub", name=teacher)
-    tasks = config.tasks if file is None else replace(config.tasks, train=str(file), **columns)
-    config = implied(replace(config, teacher=given, target=target, tasks=tasks), [])
+    hub = replace(config.teacher, kind="hub", name=teacher)
+    tasks = replace(config.tasks, **given | ({} if file is None else {"train": str(file)}))
+    config = implied(replace(config, teacher=hub, target=target, tasks=tasks), [])
     refuse(validation.settings(config, RECIPE))
     return config
 
@@ -101,40 +114,50 @@ def advise(configs: Mapping[str, Config], shown: Callable[[str, Advice], None]) 
 
     Raises UserError for a teacher or a file that cannot be used.
     """
+    from distill.cli.timed_texts import tasks_of
+
     with tempfile.TemporaryDirectory() as folder:
         contexts = {
-            name: _checked(config, Path(folder, str(place))) for place, (name, config) in enumerate(configs.items())
+            name: _context(config, Path(folder, str(place))) for place, (name, config) in enumerate(configs.items())
         }
+        given = {name: _checked(ctx) for name, ctx in contexts.items()}
+        # The file last: to read it takes longer than to check all teachers.
+        tasks = {name: tasks_of(ctx, given[name], _shown) for name, ctx in contexts.items()}
         for name, ctx in contexts.items():
-            _advise(ctx, functools.partial(shown, name))
+            _advise(ctx, tasks[name], functools.partial(shown, name))
 
 
-def _checked(config: Config, folder: Path) -> Context:
-    """The context of a run whose teachers can be used."""
-    from distill.models import teacher
+def _context(config: Config, folder: Path) -> Context:
+    """The context of a run with these settings."""
     from distill.pipeline.context import Context
     from distill.pipeline.context.folder import RunFolder
     from distill.runtime.machine import start
 
     folder.mkdir()
     machine = start(config.device, config.precision, config.threads)
-    ctx = Context(config, resolve(config), RECIPE, "", machine, RunFolder(folder))
-    for given in dict.fromkeys(ctx.given.teachers):
-        for line in teacher.check_given(given, "TEACHER"):
-            ctx.machine.log(line)
-    return ctx
+    return Context(config, resolve(config), RECIPE, "", machine, RunFolder(folder))
 
 
-def _advise(ctx: Context, shown: Callable[[Advice], None]) -> None:
+def _checked(ctx: Context) -> Models:
+    """The teachers of a run. Raises UserError for one that the run could not prune."""
+    from distill.pipeline.validation import models, preflight
+
+    steps = ctx.plan.pruners[:1]
+    given = preflight.loaded(ctx.given, steps, ctx.machine.log)
+    refuse(dict.fromkeys(models.problems(given, ctx.config, ctx.plan, steps, None)))
+    return given
+
+
+def _advise(ctx: Context, tasks: Mapping[str, TaskData], shown: Callable[[Advice], None]) -> None:
     from distill.compression.pruning.search import Tables
     from distill.models import teacher
     from distill.pipeline.stages.shape_search import search_inputs, search_of
     from distill.runtime import progress
 
-    step = next(step for step in ctx.plan.steps if step.kind == "prune")
-    speedups = sorted(goal.speedup for goal in ctx.plan.targets.values())
+    step = ctx.plan.pruners[0]
+    speedups, unit = sorted(goal.speedup for goal in ctx.plan.targets.values()), unit_of(step.goal)
     with progress.shown_on(ctx.machine.console):
-        inputs = search_inputs(ctx, step)
+        inputs = search_inputs(ctx, step, tasks)
         search = search_of(inputs, ctx.runtime, teacher.read_config(ctx.given.teacher))
         over = [form for form in search.screened if [form.backend, form.scheme] in search.conditions["over"]]
         reference = min(over, key=lambda form: search.screened[form].milliseconds(search.full))
@@ -144,16 +167,24 @@ def _advise(ctx: Context, shown: Callable[[Advice], None]) -> None:
         missed = {speedup: max(map(tables.speedup, search.shapes)) for speedup in speedups if not estimated[speedup]}
         shapes = dict.fromkeys([search.full, *filter(None, estimated.values())])
         rows = [_row(search, s, tables.form(s).name, tables.milliseconds(s), tables.speedup(s)) for s in shapes]
-    shown(Advice([first, *rows], True, missed))
+    shown(Advice([first, *rows], True, missed, unit=unit))
     with progress.shown_on(ctx.machine.console):
         rows = _timed(search, tables, [speedup for speedup in speedups if speedup not in missed])
     found = [speedup for speedup in speedups if any(row.speedup >= speedup for row in rows)]
-    shown(Advice(rows, False, missed, found))
+    shown(Advice(rows, False, missed, found, unit))
 
 
 def _row(search: Search, shape: Shape, form: str, took: float, speedup: float) -> Row:
     whole = search.full
-    return Row(text_of(shape, whole), form, took, speedup, shape.weights / whole.weights, search.size(shape))
+    share = _weights(search, shape) / _weights(search, whole)
+    return Row(text_of(shape, whole), form, took, speedup, share, search.size(shape))
+
+
+def _weights(search: Search, shape: Shape) -> float:
+    """Weights of the layers of a shape. Where layers share them, as in ALBERT, they count once."""
+    from distill.models import families
+
+    return shape.weights / shape.layers if families.family_of(search.config).shared_layers else shape.weights
 
 
 def _largest(search: Search, tables: Tables, speedup: float, slower: float = 1.0) -> Shape | None:
@@ -206,7 +237,17 @@ def text_of(shape: Shape, whole: Shape) -> str:
     return f"{shape.layers} layers, {shape.hidden} wide, FFN {shape.ffn}"
 
 
-COLUMNS = ("Model", "Variant", "ms", "Speedup", "Weights of its layers", "MiB in float32")
+def headers(unit: str) -> tuple[str, ...]:
+    """The columns of a table. `unit`: what the milliseconds are of."""
+    return "Model", "Variant", unit, "Speedup", "Weights\nof its layers", "MiB in float32"
+
+
+def unit_of(target: Target) -> str:
+    """What the milliseconds of a search are of: a batch of a fixed shape, or a text."""
+    if isinstance(target.shape, list):
+        rows, length = target.shape
+        return f"ms of {rows} x {length} tokens"
+    return "ms of one text" if load_of(target) == SINGLE else "ms per text\n(batches of up to 8)"
 
 
 def _cells(row: Row) -> list[str]:
@@ -219,7 +260,8 @@ def show_beside(advices: Mapping[str, Advice]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("Teacher", *COLUMNS, box=None)
+    (unit,) = {advice.unit for advice in advices.values()}  # of one command
+    table = Table("Teacher", *headers(unit), box=None)
     for teacher, advice in advices.items():
         name = f"{teacher} (estimates)" if advice.estimated else teacher
         for place, row in enumerate(advice.rows):
@@ -247,7 +289,7 @@ def show(advice: Advice, again: str) -> None:
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    table = Table(*COLUMNS, box=None)
+    table = Table(*headers(advice.unit), box=None)
     for row in advice.rows:
         table.add_row(*_cells(row))
     if advice.estimated:
@@ -297,6 +339,9 @@ def _parser(prog: str = PROG) -> Parser:
     parser.add_argument("--text", metavar="COLUMN", help="column of the text, or of the first text of a pair")
     parser.add_argument("--text-pair", metavar="COLUMN", help="column of the second text of a pair")
     parser.add_argument("--label", metavar="COLUMN", help="column of the label")
+    parser.add_argument("--separator", help="between the values of a CSV")
+    most = "tokens at which texts are cut, as by tasks.max_length; without FILE, of each text; default: 128"
+    parser.add_argument("--max-length", metavar="N", type=count, help=most)
     return parser
 
 
@@ -307,7 +352,12 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         arguments: the words after the command; those of `sys.argv` by default.
         prog: the command as the user typed it, for messages.
     """
-    return exit_code(lambda: _run(_parser(prog).parse_args(arguments)))
+    return exit_code(lambda: _run(_parser(prog).parse_args(arguments)), _shown)
+
+
+def _shown(message: str) -> str:
+    """A message with options in place of settings."""
+    return as_options(re.sub(r"^tasks\.train(?=:)", "FILE", message), ["tasks"], OPTIONS)
 
 
 def _divided(words: Sequence[str]) -> tuple[Sequence[str], Path | None]:
@@ -327,10 +377,10 @@ def _divided(words: Sequence[str]) -> tuple[Sequence[str], Path | None]:
 
 def _run(options: argparse.Namespace) -> None:
     teachers, file = _divided(options.words)
-    columns = {name: value for name in ("text", "text_pair", "label") if (value := getattr(options, name))}
-    if columns and file is None:
-        raise ConfigError(f"{', '.join(columns)}: got a column without FILE; must be one of FILE; name the file")
-    configs = {name: settings(name, file, options.speedup, options.load, columns) for name in teachers}
+    of_task = {name: value for name in OPTIONS if (value := getattr(options, name)) is not None}
+    if file is None and (named := [name for name in of_task if name != "max_length"]):
+        raise ConfigError(f"tasks.{named[0]}: got {of_task[named[0]]}; must be used with FILE; name the file")
+    configs = {name: settings(name, file, options.speedup, options.load, of_task) for name in teachers}
     if len(configs) > 1:
         found: dict[str, Advice] = {}
         try:
@@ -339,8 +389,8 @@ def _run(options: argparse.Namespace) -> None:
             if found:
                 show_beside(found)
         return
-    given = {"teacher.name": teachers[0], "tasks.train": str(file or "FILE")}
+    given: dict[str, Any] = {"teacher.name": teachers[0], "tasks.train": str(file or "FILE")}
     given |= {} if options.load == BATCH else {"target.load": options.load}
-    given |= {f"tasks.{name}": value for name, value in columns.items()}
+    given |= {f"tasks.{name}": value for name, value in of_task.items()}
     again = " ".join(typed.setting(name, value) for name, value in given.items())
     advise(configs, lambda name, advice: show(advice, f"python -m distill recipe=auto {again}"))

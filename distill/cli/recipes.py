@@ -95,10 +95,9 @@ def _stage(number: int, name: str, settings: Config) -> Iterator[str]:
     named = {key: value for key in ("start", "teacher", "generator") if (value := getattr(stage, key, None))}
     facts = [stage.about, *(f"{key} {value}" for key, value in named.items())]
     if isinstance(stage, Train):
-        rate = stage.optimizer.get("lr")
         facts += [f"{stage.steps} steps" if stage.steps else _length(stage)]
         facts += [f"layers replaced from probability {stage.replacing:g} on"] if stage.replacing is not None else []
-        facts += [f"learning rate {rate:g}" if rate else f"learning rate {stage.base_lr:g} at width {BASE_WIDTH}"]
+        facts += [_rate(stage)]
     yield from _indented(f"{number}. {name}: {'; '.join(facts)}", 4, first=2)
     for label, term in getattr(stage, "terms", {}).items():
         if term.weight > 0:
@@ -107,10 +106,21 @@ def _stage(number: int, name: str, settings: Config) -> Iterator[str]:
 
 def _length(stage: Train) -> str:
     """How long a stage is trained."""
-    scale = stage.scale_with_compression.epochs
-    longer = f" x how many times fewer weights its layers have{f' ^ {scale:g}' * (scale != 1)}" if scale else ""
+    longer = _compressed(stage.scale_with_compression.epochs)
     least = f", at least {stage.min_steps} steps" if stage.min_steps and stage.data == "tasks" else ""
     return f"{stage.epochs:g} epochs{longer}{least}"
+
+
+def _rate(stage: Train) -> str:
+    """Its learning rate."""
+    if rate := stage.optimizer.get("lr"):
+        return f"learning rate {rate:g}"
+    return f"learning rate {stage.base_lr:g} at width {BASE_WIDTH}{_compressed(stage.scale_with_compression.lr)}"
+
+
+def _compressed(power: float) -> str:
+    """By what a value is multiplied for a pruned model."""
+    return f" x how many times fewer weights its layers have{f' ^ {power:g}' * (power != 1)}" if power else ""
 
 
 def _term(label: str, term: Term) -> str:

@@ -125,6 +125,20 @@ def graded(measured: Measured, every: Outputs) -> retained.Predictions:
     }
 
 
+def development_scores(name: str, measured: Measured) -> dict[str, dict[str, float]] | None:
+    """The scores on the rows on which choices are made; None unless all tasks of the headline have such rows."""
+    rows = graded(measured, measured.development.get(name, {}))
+    if not measured.headline or not {task for task, _ in rows}.issuperset(measured.headline):
+        return None
+    return retained.scores(rows, measured.names)
+
+
+def development_macro(name: str, measured: Measured) -> float | None:
+    """The macro score of these over the tasks of the headline."""
+    scores = development_scores(name, measured)
+    return None if scores is None else retained.macro_score(scores, measured.headline)
+
+
 def on_development(name: str, measured: Measured, above: bool = False) -> float | None:
     """The retained % of the headline on the rows on which choices are made; None unless all tasks of the headline have
     such rows.
@@ -132,11 +146,9 @@ def on_development(name: str, measured: Measured, above: bool = False) -> float 
     Args:
         above: of what the teacher's score is above chance.
     """
-    both = [graded(measured, measured.development.get(each, {})) for each in (name, REFERENCE)]
-    known = [{task for task, _ in each} for each in both]
-    if not measured.headline or known[0] != known[1] or not known[0].issuperset(measured.headline):
+    ours, theirs = (development_scores(each, measured) for each in (name, REFERENCE))
+    if ours is None or theirs is None or ours.keys() != theirs.keys():
         return None
-    ours, theirs = (retained.scores(each, measured.names) for each in both)
     if not above:
         return retained.retained(ours, theirs, measured.headline).headline
     return retained.above_chance(ours, theirs, measured.development_chance, measured.headline)

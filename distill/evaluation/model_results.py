@@ -26,7 +26,7 @@ from distill.evaluation import (
 from distill.evaluation.entities import entities
 from distill.evaluation.kind_results import VectorForm
 from distill.evaluation.lengths import by_length
-from distill.evaluation.measured import Measured, Outputs, graded, on_development
+from distill.evaluation.measured import Measured, Outputs, development_macro, graded, on_development
 from distill.evaluation.results import (
     Calibration,
     Identity,
@@ -92,6 +92,7 @@ def row(
         energy_missing=measured.timed.energy_missing or "",
         scores=scores,
         macro=retained.macro_score(scores) if scores else None,
+        development_macro=development_macro(variant.name, measured),
         calibration_error=_calibration_error(described := _calibration(variant.name, measured)),
         calibration=described,
         **(_statistics(variant.name, measured) if scores else {}),

@@ -135,6 +135,8 @@ class Model(Identity, frozen=True):
     """On the reported rows."""
     macro: Number | UnsetType | None = UNSET
     """The macro score over all tasks."""
+    development_macro: Number | UnsetType | None = UNSET
+    """The macro score over the tasks of the headline on the rows on which the student is chosen."""
     calibration_error: Amount | UnsetType | None = UNSET
     """Mean of `ece` over tasks."""
     calibration: dict[str, Calibration] = {}

@@ -212,11 +212,14 @@ def _ending(code: int) -> str:
 
 
 def objectives(results: Compared | None, direction: str | Sequence[str] | None) -> float | list[float] | None:
-    """The numbers that Optuna maximizes: the retained % of the fastest student on the development rows or, without a
-    score on these, on the reported rows. With two directions also its speedup. None for other sweepers (no direction).
+    """The numbers that Optuna maximizes: the macro score of the fastest student on the development rows or, without one
+    on these, on the reported rows. With two directions also its speedup. None for other sweepers (no direction).
+
+    It is the student's own score: each run may have another teacher, of which a worse one would make a share higher.
 
     Raises UserError if no student was scored.
     """
+    from distill.evaluation.results import known
     from distill.report import headline
 
     if direction is None:
@@ -225,6 +228,6 @@ def objectives(results: Compared | None, direction: str | Sequence[str] | None) 
     fastest = headline.fastest(results, [*filter(None, students)]) if results else None
     if fastest is None:
         raise UserError("pipeline: got no student with a score; must end with evaluate for Optuna; add evaluate")
-    development = headline.development(fastest)
-    retained = (headline.retained(fastest) or 0.0) if development is None else development
-    return retained if isinstance(direction, str) else [retained, headline.speedup(fastest) or 0.0]
+    development = known(fastest.development_macro)
+    score = (known(fastest.macro) or 0.0) if development is None else development
+    return score if isinstance(direction, str) else [score, headline.speedup(fastest) or 0.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from msgspec import UNSET
@@ -27,6 +28,8 @@ GOALS = {
     "size": ("min", "smallest"),
 }
 """Number by which the best is chosen -> which end of it is the best, and the word for the best."""
+ALIKE = 1.0
+"""Points by which the scores of teachers may differ before a reader is told so."""
 _WORDS = "conditions retained=97 or above_chance=97 (at least), ms=5, mib=20 (at most), load=single, and one goal"
 
 
@@ -133,7 +136,7 @@ def choice(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: 
     best, second, *_ = [*offered(variants, group, ask), None, None]
     if best is None:
         return {"sentences": _none(runs, variants, group, ask), "variant": None, "next": None, "loading": None}
-    sentences = [_chosen(runs, best, group, ask)]
+    sentences = [_chosen(runs, best, group, ask), *_teachers(runs, best, group)]
     if second is not None:
         other = f"The next best, {_called(runs, second)}{_where(runs, second, group)}, retains "
         shown = compared(runs, best, second, ask.above)
@@ -144,6 +147,27 @@ def choice(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: 
         sentences += _students(runs, variants, group, ask)
     load = loading(runs[best.best], best.first)
     return {"sentences": sentences, "variant": best, "next": second, "loading": load}
+
+
+def _teachers(runs: Sequence[Run], best: Variant, group: Group) -> list[str]:
+    """A sentence on the teachers of the runs, where one of them is worse than another: a student retains more of it
+    with the same score."""
+    found = {number: score for number in group.runs if (score := _teachers_score(runs[number].results)) is not None}
+    if best.best not in found or max(found.values()) - min(found.values()) < ALIKE:
+        return []
+    return [
+        f"The teachers of these runs are not equally good: their macro scores are {min(found.values()):.1f} to "
+        f"{max(found.values()):.1f}, and {found[best.best]:.1f} in the run of the choice. Each percentage is of the "
+        "teacher of its own run, so compare the scores of the students too."
+    ]
+
+
+def _teachers_score(results: Results) -> float | None:
+    """The macro score of a run's teacher over the tasks of the headline; None without one."""
+    teacher, apart = headline.reference_teacher(results), headline.outside(results)
+    scores = {} if teacher is None else headline.task_scores(teacher.scores or {})
+    counted = [score for task, score in scores.items() if task not in apart]
+    return fmean(counted) if counted else None
 
 
 def _students(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: Ask) -> list[str]:

@@ -11,12 +11,15 @@ import os
 import socket
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable with the GPUs that CUDA shows to a process, which reads it once, before it uses one."""
+_NAMES = "distill-gpu-"
+"""How the names begin that stand for GPUs."""
 _STARTS = threading.Lock()
 """Threads share the environment."""
 
@@ -37,23 +40,40 @@ def one_of(gpus: Sequence[str]) -> Iterator[str | None]:
     """Of several GPUs, the first of those that the fewest jobs on this machine have, until the end of the block; None
     if there are fewer than two.
 
-    A name of Linux's abstract sockets stands for a GPU and the number of jobs that had it before. Whoever
+    A name of Linux's abstract sockets stands for a GPU and a number, of which each of its jobs has another. Whoever
     binds it has taken it, until its process ends, however it ends.
     """
     if len(gpus) < 2 or sys.platform != "linux":
         yield None
         return
-    for others, gpu in ((others, gpu) for others in itertools.count() for gpu in gpus):
+    taken = set[str]()
+    while True:
+        taken |= _listed()
+        jobs = Counter(each.rpartition("-")[0] for each in taken)
+        gpu = min(gpus, key=jobs.__getitem__)
+        # The lowest: of two jobs that see the same names, the second finds it taken, and counts the first.
+        own = next(each for number in itertools.count() if (each := f"{gpu}-{number}") not in taken)
         with socket.socket(socket.AF_UNIX) as name:
             try:
-                name.bind(f"\0distill-gpu-{gpu}-{others}")
+                name.bind(f"\0{_NAMES}{own}")
             except OSError as error:
                 if error.errno == errno.EADDRINUSE:
+                    taken.add(own)
                     continue
                 yield None  # a machine that allows no such names: its jobs share the first GPU
                 return
             yield gpu
             return
+
+
+def _listed() -> set[str]:
+    """What follows `_NAMES` in the names that jobs have bound; empty where the system does not list them."""
+    try:
+        lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()
+    except OSError:
+        return set()
+    # The zero byte at the beginning of an abstract name is listed as @.
+    return {each for line in lines if (each := line.partition(f"@{_NAMES}")[2])}
 
 
 @contextmanager

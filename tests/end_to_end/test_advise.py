@@ -6,12 +6,14 @@ import json
 import runpy
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
 import pytest
 
 from distill.cli import advise
+from distill.compression.pruning.search import Shape
 from distill.errors import ConfigError
 from distill.runtime import quoting
 
@@ -20,9 +22,9 @@ classifier, sentences = TINY["classifier"], TINY["sentences"]
 ERRORS = [
     (["{teacher}", "--speedup", "0.5"], "--speedup: got 0.5; must be a number above 1; e.g. 4"),
     (["{teacher}", "--speedup", "fast"], "--speedup: got fast; must be a number above 1; e.g. 4"),
-    (["{teacher}", "--text", "body"], "text: got a column without FILE; must be one of FILE; name the file"),
+    (["{teacher}", "--text", "body"], "--text: got body; must be used with FILE; name the file"),
     (["nowhere/at-all"], "teacher.name: got nowhere/at-all"),
-    (["{teacher}", "nothing.csv"], "tasks.train: got nothing.csv"),
+    (["{teacher}", "nothing.csv"], "FILE: got nothing.csv"),
     (["{teacher}", "nowhere/at-all", "nothing.csv"], "teacher.name: got nowhere/at-all"),
     (["{teacher}", "nowhere/at-all"], "teacher.name: got nowhere/at-all"),
 ]
@@ -59,13 +61,44 @@ def test_the_last_of_several_words_is_a_file_if_it_is_written_as_one(tmp_path: P
         advise._divided(["a", str(texts), "b.csv"])
 
 
+@pytest.mark.parametrize(("family", "share"), [("bert", 0.5), ("albert", 1.0)])
+def test_layers_that_share_their_weights_count_once(family: str, share: float) -> None:
+    whole, half = Shape(12, 64, 128), Shape(6, 64, 128)
+    search: Any = SimpleNamespace(config=SimpleNamespace(model_type=family), full=whole, size=lambda shape: 1.0)
+    assert advise._row(search, half, "torch fp32", 1.0, 2.0).weights == share
+
+
 def test_teachers_stand_side_by_side_each_with_its_models(capsys: pytest.CaptureFixture[str]) -> None:
     row = advise.Row("the teacher", "torch fp32", 8.0, 1.0, 1.0, 90.0)
     small = advise.Row("3 layers, 64 wide, FFN 96", "onnxruntime int8", 2.0, 4.0, 0.25, 30.0)
     advise.show_beside({"one": advise.Advice([row, small], False, {}), "two": advise.Advice([row], False, {})})
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [line[0] for line in lines[1:4]] == ["one", "3", "two"]
-    assert lines[2][-4:] == ["2.00", "4.00x", "25%", "30"]
+    assert [line[0] for line in lines[2:5]] == ["one", "3", "two"]
+    assert lines[3][-4:] == ["2.00", "4.00x", "25%", "30"]
+
+
+@pytest.mark.parametrize(
+    ("file", "load", "unit"),
+    [
+        (True, "batch", ["ms per text", "(batches of up to 8)"]),
+        (True, "single", ["ms of one text"]),
+        (False, "batch", ["ms of 8 x 128 tokens"]),
+        (False, "single", ["ms of 1 x 128 tokens"]),
+    ],
+)
+def test_a_table_says_what_its_milliseconds_are_of(
+    file: bool, load: str, unit: list[str], classifier: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts.csv").write_text("text,label\na,b\n")
+    config = advise.settings(str(classifier()), tmp_path / "texts.csv" if file else None, [4.0], load, {})
+    row = advise.Row("12 layers, 1024 wide, FFN 4096", "onnxruntime int8_bf16", 8.0, 1.0, 1.0, 90.0)
+    advice = advise.Advice([row], True, {}, unit=advise.unit_of(config.target))
+    advise.show(advice, "")
+    alone = capsys.readouterr().out.splitlines()
+    advise.show_beside({"one": advice})
+    beside = capsys.readouterr().out.splitlines()
+    assert all(any(part in line for line in shown[:3]) for shown in (alone, beside) for part in unit)
+    assert any(row.model in line and row.form in line for line in alone), "which is not broken"
 
 
 def test_what_no_size_of_a_teacher_reaches_is_said_of_each(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,10 +117,86 @@ def test_all_teachers_are_checked_before_the_first_is_timed(
     config = json.loads((bad / "config.json").read_text())
     (bad / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "gptq"}}))
     timed: list[str] = []
-    monkeypatch.setattr(advise, "_advise", lambda ctx, shown: timed.append(ctx.config.teacher.name))
+    monkeypatch.setattr(advise, "_advise", lambda ctx, tasks, shown: timed.append(ctx.config.teacher.name))
     assert advise.main([str(good), str(bad)]) == 2
     assert "a quantized model" in capsys.readouterr().err
     assert timed == []
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "got"),
+    [
+        *((family, {}, f"a model of type {family}; must be one of bert, ") for family in ("t5", "bart", "xlnet")),
+        ("deberta-v2", {"conv_kernel_size": 3}, "a model with conv_kernel_size 3; must be 0 to be pruned"),
+    ],
+)
+def test_a_teacher_that_cannot_be_pruned_is_refused_as_by_a_run(
+    family: str, settings: Any, got: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(advise, "_advise", lambda *_: pytest.fail("it is timed"))
+    folder = TINY["save"](tmp_path / "m", family, "SequenceClassification", length=130, num_labels=2, **settings)
+    assert advise.main([str(folder)]) == 2
+    assert f"teacher.name: got {got}" in capsys.readouterr().err
+
+
+def advised(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """The context and the tasks of each teacher that would be timed."""
+    found: list[tuple[Any, Any]] = []
+
+    def measured(ctx: Any, tasks: Any, shown: Any) -> None:
+        found.append((ctx, tasks))
+        shown(advise.Advice([], False, {}, [4.0]))
+
+    monkeypatch.setattr(advise, "_advise", measured)
+    return found
+
+
+def test_texts_that_are_cut_are_counted_and_may_be_read_further(
+    classifier: Any, sentences: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    found, texts = advised(monkeypatch), tmp_path / "texts.csv"
+    texts.write_text("text,label\n" + "".join(f"{sentences[row % 8]} {row},{row % 2}\n" for row in range(40)))
+    given = [str(classifier()), str(texts)]
+    assert advise.main([*given, "--max-length", "8"]) == 0
+    cut = " ".join(capsys.readouterr().out.split())
+    assert " training texts have more than 8 tokens, at most " in cut
+    assert "texts: text from text, label from label: classification with 2 labels" in cut
+    assert cut.endswith(f"{quoting.setting('tasks.train', str(texts))} tasks.max_length=8 target.speedup=4")
+    assert advise.main([*given, "--max-length", "64"]) == 0
+    assert "have more than" not in capsys.readouterr().out
+    assert [ctx.runtime.longest for ctx, _ in found] == [8, 64]
+    assert [len(tasks["texts"].train) > 0 for _, tasks in found] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("header", "labels"),
+    [("text", [""] * 40), ("text,label", [",0", ",1", ",0"]), ("text,label", [",red", ",green", ",blue"] * 9)],
+    ids=["no labels", "few rows", "other labels"],
+)
+def test_texts_are_timed_though_a_run_could_not_use_their_labels(
+    header: str, labels: list[str], classifier: Any, sentences: Any, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    found, texts = advised(monkeypatch), tmp_path / "texts.csv"
+    written = [f"{sentences[row % 8]} {row}" for row in range(len(labels))]
+    texts.write_text("\n".join([header, *map("".join, zip(written, labels, strict=True))]) + "\n")
+    assert advise.main([str(classifier()), str(texts)]) == 0
+    assert "texts: the texts in text alone are timed. A run would refuse the file: " in capsys.readouterr().out
+    ((_, tasks),) = found
+    assert [each.parts for each in tasks["texts"].asked(tasks["texts"].train)] == [(text,) for text in written]
+    assert advise.main([str(classifier()), str(texts), "--label", "colour"]) == 2
+    assert "--label: got colour; must be " in capsys.readouterr().err
+
+
+def test_without_a_file_the_length_is_that_of_each_text(
+    classifier: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    found = advised(monkeypatch)
+    assert advise.main([str(classifier()), "--max-length", "64"]) == 0
+    assert capsys.readouterr().out.split()[-3:] == ["tasks.train=FILE", "tasks.max_length=64", "target.speedup=4"]
+    ((ctx, tasks),) = found
+    assert (ctx.config.target.shape, tasks) == ([8, 64], {})
+    assert advise.main([str(classifier()), "--max-length", "1000"]) == 2
+    assert "must be <= 130, the maximum length of teacher and student" in capsys.readouterr().err
 
 
 def test_the_first_teacher_is_shown_where_the_second_fails(
@@ -96,7 +205,7 @@ def test_the_first_teacher_is_shown_where_the_second_fails(
     row = advise.Row("the teacher", "torch fp32", 8.0, 1.0, 1.0, 90.0)
     one, two = str(classifier()), str(shutil.copytree(classifier(), tmp_path / "second"))
 
-    def measured(ctx: Any, shown: Any) -> None:
+    def measured(ctx: Any, tasks: Any, shown: Any) -> None:
         if ctx.config.teacher.name == two:
             raise KeyboardInterrupt
         shown(advise.Advice([row], False, {}))

@@ -123,7 +123,7 @@ def _ranked(table: Table, ask: Ask, left_out: dict[str, list[str]]) -> Iterator[
             why = f"not trained on {', '.join(unknown)}"
         elif ask.kind.architecture in checkpoint.record.without:
             why = f"transformers has no class for {ask.kind.name} of its type"
-        elif checkpoint.context < ask.length:
+        elif (checkpoint.context if ask.kind.separate else checkpoint.longest) < ask.length:
             why = f"reads fewer than {ask.length} tokens"
         if why:
             left_out.setdefault(why, []).append(checkpoint.name)

@@ -16,13 +16,14 @@ from distill.cli.choose.measure import Stopwatch
 from distill.cli.choose.table import ENGLISH, Table, supports, table
 from distill.cli.options import Parser, count, exit_code, say
 from distill.data.task_types import TASK_TYPES
-from distill.runtime import quoting
+from distill.runtime import gpus, quoting
 
 PROG = "python -m distill.choose"
 SHORT = {"ner": "token_classification", "qa": "question_answering"}
 """Common name of a kind of task -> its name here."""
 LENGTH, SECONDS, NAMED = 128, 17.0, 6
-"""Tokens of a text by default, seconds for timing, and most names in a line on what was left out."""
+"""Tokens of a text by default, which is that of `tasks.max_length`; seconds for timing; and most names in a line on
+what was left out."""
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results" / "README.md"
 """The table of committed runs, which an installed package lacks."""
 
@@ -50,8 +51,8 @@ def lines(answer: Answer, ask: Ask, every: Table) -> Iterator[str]:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         yield f"  {len(names)} {why}: {', '.join(names[:NAMED])}{more}"
     yield (
-        "Times are measured here, with random weights: those of a whole model follow from models of few layers. "
-        "Scores are published ones, whose sources differ in how they train; docs/choosing.md has them all."
+        "Times are measured on the CPU of this machine, with random weights: those of a whole model follow from models "
+        "of few layers. Scores are published ones, whose sources differ in how they train: docs/choosing.md has them."
     )
 
 
@@ -91,7 +92,11 @@ def _reason(option: Option, answer: Answer, every: Table) -> str:
 def _next(answer: Answer, ask: Ask) -> Iterator[str]:
     """The command that makes a student of the first encoder."""
     first = answer.best[0].checkpoint
-    given = {"teacher.name": first.name, "tasks.train": "FILE"}
+    given: dict[str, quoting.Value] = {"teacher.name": first.name, "tasks.train": "FILE"}
+    # Shorter texts are read whole with the setting as it is, which only cuts.
+    given |= {"tasks.max_length": ask.length} if ask.length > LENGTH else {}
+    # Limits and times are of the CPU. A run takes a GPU that it finds.
+    given |= {"device": "cpu"} if (has_gpu := bool(gpus.visible())) else {}
     # A target is the size in float32, and a limit holds for the smallest form: int8 where the encoder has it.
     float_mib = ask.mib if ask.mib is None or not first.record.onnx else 4 * ask.mib
     limits = {"target.speedup": None, "target.latency_ms": ask.ms, "target.size_mib": float_mib}
@@ -99,6 +104,8 @@ def _next(answer: Answer, ask: Ask) -> Iterator[str]:
     yield "A student that is four times as fast:" if answer.passed else "A student of the first within the limits:"
     words = given | ({} if answer.passed else target)
     yield f"  python -m distill recipe=prune {' '.join(quoting.setting(key, value) for key, value in words.items())}"
+    if has_gpu:
+        yield "With device=cpu it is timed on the CPU, as the encoders were, and trained there. Leave it out for a GPU."
     if float_mib != ask.mib and not answer.passed:
         yield f"target.size_mib is the size in float32. In int8 the student has a quarter of it, {ask.mib:g} MiB."
     if ask.mib is not None and not answer.passed and first.parameters[0] * 1e6 / 2**20 > ask.mib:
@@ -143,7 +150,8 @@ def _limit(text: str) -> float:
 
 def _parser(prog: str = PROG) -> Parser:
     parser = Parser(
-        prog=prog, description="Choose an encoder to start from, by published scores and times on this machine."
+        prog=prog,
+        description="Choose an encoder to start from, by published scores and times on the CPU of this machine.",
     )
     parser.add_argument("--task", metavar="KIND", type=_kind, required=True, help=", ".join([*SHORT, *TASK_TYPES]))
     parser.add_argument("--ms", metavar="N", type=_limit, help="most milliseconds for one text")

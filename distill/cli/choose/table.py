@@ -73,8 +73,14 @@ class Checkpoint:
     @property
     def context(self) -> int:
         """Tokens of a text that it reads, at the most."""
+        return self.reads or self.longest
+
+    @property
+    def longest(self) -> int:
+        """The same for a task without vectors of texts, in which the length that an embedder is published with is no
+        limit."""
         positions = self.positions or RELATIVE
-        return self.reads or positions - (2 if self.record.max_length is position_table_after_padding else 0)
+        return positions - (2 if self.record.max_length is position_table_after_padding else 0)
 
     def value(self, metric: str) -> float:
         """Its score: the lowest where sources differ."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +63,7 @@ class SearchInputs:
     """Folder of each given teacher: several of an ensemble, whose times add up."""
     tokenizer: Any
     """Of the models that are pruned. A vocabulary stage leaves texts about as long as its teacher's tokenizer does."""
-    tasks: dict[str, TaskData]
+    tasks: Mapping[str, TaskData]
     """Name -> task of whose texts the lengths are timed; empty with a fixed `target.shape`."""
     times: Path
     """Folder of the times that the stage measured, which all its targets share."""
@@ -85,8 +85,8 @@ class SearchInputs:
         return self.measured / f"seconds{self.target}.json"
 
 
-def search_inputs(ctx: Context, step: Step) -> SearchInputs:
-    """What the search of a prune step reads. It loads no rows if the target has a fixed shape."""
+def search_inputs(ctx: Context, step: Step, tasks: Mapping[str, TaskData] | None = None) -> SearchInputs:
+    """What the search of a prune step reads. It loads no rows if the target has a fixed shape, or `tasks` are given."""
     return SearchInputs(
         stage=step.stage,
         goal=step.goal,
@@ -96,7 +96,7 @@ def search_inputs(ctx: Context, step: Step) -> SearchInputs:
         forms=forms_of(ctx, step.goal),
         teachers=ctx.given.teachers,
         tokenizer=ctx.given.student_tokenizer if step.tokenizer is STUDENT else ctx.given.tokenizer,
-        tasks=ctx.tasks if step.goal.shape == timing.OWN else {},
+        tasks={} if step.goal.shape != timing.OWN else ctx.tasks if tasks is None else tasks,
         times=ctx.folder.times(step),
         measured=ctx.folder.measured(step),
         target=step.target,

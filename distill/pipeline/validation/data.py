@@ -53,7 +53,7 @@ def problems(tasks: Tasks, models: Models, config: Config, plan: Plan, steps: Se
     """
     kinds = {data.task.kind.name: data.task.kind for data in tasks.values() if data.task.kind.architecture != TEXTS}
     for kind in kinds.values():
-        yield from _unfit_for_kind(kind, models, config, plan)
+        yield from unfit_for_kind(kind, models, config, plan)
     if config.student.heads == SHARED_HEADS:
         yield from unlike({name: data.task for name, data in tasks.items()})
     yield from without_pairs(tasks, steps)
@@ -72,7 +72,7 @@ def problems(tasks: Tasks, models: Models, config: Config, plan: Plan, steps: Se
     yield from _other_width(tasks, models, config.teacher.kind == NO_TEACHER)
 
 
-def _unfit_for_kind(kind: TaskType, models: Models, config: Config, plan: Plan) -> Iterator[Line]:
+def unfit_for_kind(kind: TaskType, models: Models, config: Config, plan: Plan) -> Iterator[Line]:
     """Reasons why the weights or the models of the run do not fit a kind of task."""
     if config.teacher.weights == "learned" and (kind.per_token or kind.extractive or kind.mixed):
         yield Problem("teacher.weights", "learned", f"be numbers or null for {kind.name}", "set them, or leave it out")

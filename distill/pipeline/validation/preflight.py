@@ -27,7 +27,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
     if not pending:
         return
     config, plan, log = ctx.config, ctx.plan, ctx.machine.log
-    given = _loaded(ctx.given, pending, log)
+    given = loaded(ctx.given, pending, log)
     if any("masked_lm" in needed(step, config) for step in pending) and ctx.given.masked_lm is not None:
         teacher.check_masked_lm(ctx.given.masked_lm, "transfer.masked_lm")
     _log(log, models.beyond_trained(given, config, plan, pending))
@@ -58,7 +58,7 @@ def _log(log: Callable[[str], None], lines: Iterable[str]) -> None:
         log(line)
 
 
-def _loaded(given: GivenModels, pending: list[Step], log: Callable[[str], None]) -> Models:
+def loaded(given: GivenModels, pending: list[Step], log: Callable[[str], None]) -> Models:
     """The configs and tokenizers of the given models. Their weights are whole, and the student of an embedder can be
     exported as one. Every process loads them, because loading synchronizes the processes."""
     named = dict.fromkeys(given.teachers, given.key)

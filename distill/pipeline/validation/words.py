@@ -39,7 +39,7 @@ def _one_folder(command: Sequence[str]) -> Iterator[str]:
     if not {"-m", "--multirun"} & {*command}:
         return
     output = next((word for word in command if word.startswith("output=") and "${" not in word), None)
-    swept = [word.partition("=")[0] for word in command if not word.startswith("-") and _values(word) > 1]
+    swept = [word.partition("=")[0] for word in command if not word.startswith("-") and _has_several(word)]
     if output is not None and swept:
         # A choice of a group, such as a recipe, is no value that a path can have.
         values = [key.lstrip("+") for key in swept if key == "seed" or "." in key]
@@ -47,8 +47,14 @@ def _one_folder(command: Sequence[str]) -> Iterator[str]:
         yield f"output: got {output[7:]} for several runs; must differ between them; leave it out{place}"
 
 
-def _values(word: str) -> int:
-    return len(typed.elements(word.partition("=")[2])) if "=" in word else 0
+def _has_several(word: str) -> bool:
+    """Whether a sweep takes several values of a word: those between commas, or of `range(3)`, `interval(1,8)` and such
+    functions."""
+    if "=" not in word:
+        return False
+    # Hydra's grammar refuses some values with commas, which `config.words` puts in quotes before Hydra reads them.
+    read = typed.parsed(word)
+    return len(typed.elements(word.partition("=")[2])) > 1 or (read is not None and read.is_sweep_override())
 
 
 def _no_setting(word: str, before: Sequence[str]) -> str:

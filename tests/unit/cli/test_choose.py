@@ -97,6 +97,13 @@ def test_an_embedder_reads_as_many_tokens_as_it_is_published_to_read() -> None:
     }
 
 
+def test_that_number_of_tokens_is_no_limit_where_texts_have_no_vectors() -> None:
+    answer = answered(EVERY, Ask(TASK_TYPES["classification"], ("en",), 384), Invented())
+    assert "reads fewer than 384 tokens" not in answer.left_out
+    name = "sentence-transformers/all-MiniLM-L12-v2"
+    assert (EVERY.checkpoints[name].context, EVERY.checkpoints[name].longest) == (128, 512)
+
+
 def test_norwegian_has_one_code() -> None:
     assert command._language("no") == command._language("nb") == "nb"
     for name in ("FacebookAI/xlm-roberta-base", "google-bert/bert-base-multilingual-cased"):
@@ -254,7 +261,8 @@ def test_an_answer_has_limits_sources_and_what_was_left_out() -> None:
     assert text.count("\n1. ") == text.count("\n3. ") == 1
 
 
-def test_when_none_passes_the_command_makes_a_student_of_the_nearest() -> None:
+def test_when_none_passes_the_command_makes_a_student_of_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command.gpus, "visible", list)
     ask = Ask(TASK_TYPES["token_classification"], ("de",), 32, 5.0, 50.0)
     answer = answered(EVERY, ask, Invented())
     assert not answer.passed
@@ -271,6 +279,34 @@ def test_when_none_passes_the_command_makes_a_student_of_the_nearest() -> None:
     assert (target.speedup, target.latency_ms, target.size_mib) == (None, 5.0, 200.0)
     assert "In int8 the student has a quarter of it, 50 MiB." in text
     assert "recipe=vocabulary" in text, "its embeddings alone are larger"
+
+
+@pytest.mark.parametrize(("length", "said"), [(32, ""), (128, ""), (256, " tasks.max_length=256")])
+def test_the_command_cuts_texts_no_shorter_than_those_that_were_timed(
+    length: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command.gpus, "visible", list)
+    ask = Ask(TASK_TYPES["classification"], ("en",), length)
+    answer = answered(EVERY, ask, Invented())
+    given = f"teacher.name={answer.best[0].checkpoint.name} tasks.train=FILE{said}"
+    text = "\n".join(command.lines(answer, ask, EVERY))
+    assert f"  python -m distill recipe=prune {given}\n" in text
+    assert ("max_length" in text) == bool(said)
+    assert load_config([]).tasks.max_length == command.LENGTH
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_times_are_said_to_be_of_the_cpu_and_the_command_keeps_to_it(
+    gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command.gpus, "visible", lambda: ["0"] * gpu)
+    for ms in (None, 0.01):
+        ask = Ask(TASK_TYPES["classification"], ("en",), 64, ms)
+        text = "\n".join(command.lines(answered(EVERY, ask, Invented()), ask, EVERY))
+        assert "Times are measured on the CPU of this machine" in text
+        (line,) = (line for line in text.splitlines() if "recipe=prune" in line)
+        assert (" tasks.train=FILE device=cpu" in line) == gpu
+        assert ("Leave it out for a GPU." in text) == gpu
 
 
 def test_what_students_keep_is_what_the_page_of_results_says(tmp_path: Path) -> None:

@@ -42,6 +42,12 @@ def test_stages_weights_and_losses_are_those_of_the_settings(name: str) -> None:
     assert {*explained_losses} & {*losses.__all__} == {*re.findall(r"\(loss (\w+)", stages[0])}
 
 
+def test_the_learning_rate_of_a_pruned_model_is_named_with_its_compression() -> None:
+    text = " ".join(" ".join(explained("prune")).split())
+    assert "learning rate 0.0001 at width 384 x how many times fewer weights its layers have ^ 0.75" in text
+    assert "learning rate 0.0001 at width 384 1 x supervised:" in text, "the teacher is not pruned"
+
+
 def test_an_unknown_recipe_is_refused_with_a_near_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tinbert"]) == 2
     shown = capsys.readouterr()

@@ -47,6 +47,16 @@ def test_options_may_stand_anywhere(typed: list[str], wanted: list[str]) -> None
             ["-m", "recipe=prune,task", "output=o"],
             "output: got o for several runs; must differ between them; leave it out",
         ),
+        (
+            ["-m", "seed=range(0,3)", "output=o"],
+            "output: got o for several runs; must differ between them; leave it out, or set",
+        ),
+        (
+            ["-m", "temperature=interval(1,8)", "hydra/sweeper=optuna", "output=o"],
+            "output: got o for several runs; must differ between them; leave it out",
+        ),
+        (["-m", "recipe=glob(*)", "output=o"], "output: got o for several runs; must differ between them"),
+        (["-m", "seed=choice(0,1)", "output=o"], "output: got o for several runs; must differ between them"),
     ],
 )
 def test_words_that_do_not_do_what_they_say(typed: list[str], line: str) -> None:
@@ -58,6 +68,7 @@ def test_words_that_do_not_do_what_they_say(typed: list[str], line: str) -> None
     "typed",
     [
         ["-m", "seed=0,1", "output=o/${seed}"],
+        ["-m", "seed=range(0,3)", "output=o/${seed}"],
         ["-m", "seed=0", "output=o"],
         ["--config-dir=.", "seed=0"],
         ["-m", "tasks.names=[a,b]", "output=o"],

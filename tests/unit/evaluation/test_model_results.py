@@ -14,7 +14,7 @@ from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.spans import TAGGED
 from distill.data.task_types.task_type import GROUPED
 from distill.data.tasks import TaskData
-from distill.evaluation.measured import Measured, Outputs, on_development
+from distill.evaluation.measured import Measured, Outputs, development_macro, on_development
 from distill.evaluation.model_results import of_kinds, vectors
 from distill.evaluation.model_times import from_text, speedup
 from distill.inference.timing import SINGLE_TEXTS, TASK_LENGTHS, Timed
@@ -93,6 +93,19 @@ def test_what_is_kept_above_chance_on_development_rows() -> None:
     kept = [on_development(STUDENT.name, made, above) for above in (False, True)]
     assert kept == pytest.approx([100 * 241 / 250, 100 * (241 - 125) / (250 - 125)])
     assert on_development(STUDENT.name, measured("batch", {}), above=True) is None
+
+
+def test_the_macro_score_on_development_rows_is_of_the_tasks_of_the_headline() -> None:
+    made = measured("batch", WRONG)
+    assert development_macro(STUDENT.name, made) == pytest.approx(96.4)
+    assert development_macro("teacher torch fp32", made) == 100.0
+    assert development_macro("teacher onnxruntime fp32", made) is None, "it was only timed"
+    own = made.tasks["own"]
+    other = replace(own, task=replace(own.task, name="other", in_headline=False))
+    right = made.development["teacher torch fp32"]["own", "development"]
+    rows = {name: each | {("other", "development"): right} for name, each in made.development.items()}
+    both = replace(made, tasks={**made.tasks, "other": other}, development=rows)
+    assert development_macro(STUDENT.name, both) == pytest.approx(96.4)
 
 
 def test_a_task_outside_of_the_headline_needs_no_development_rows() -> None:

@@ -6,6 +6,7 @@ import copy
 import csv
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -412,3 +413,25 @@ def test_of_several_seeds_a_run_that_meets_the_condition_is_named(results: Resul
     assert row is not None
     count = 2 if row.distinguishable else 0
     assert f"their scores differ in {count} of 2 runs by the paired test ({row.difference:+.1f}, " in other
+
+
+@pytest.mark.parametrize(("worse", "said"), [(20.0, True), (0.5, False)])
+def test_teachers_that_are_not_equally_good_are_told(results: Results, worse: float, said: bool) -> None:
+    """A student that retains all of a bad teacher's score is no better than one that retains most of a good one's."""
+    other = copy.deepcopy(results) | {"command": f"{results['command']} stages.finetune_teacher.epochs=1"}
+    for model in other["models"]:
+        if model["role"] == "teacher":
+            model["scores"] = {t: {n: v - worse for n, v in each.items()} for t, each in model["scores"].items()}
+        elif model["role"] == "student" and model["scheme"] == "int8" and model["backend"] == "onnxruntime":
+            model["retained"]["headline"] = 100.0
+    runs = [Run("a", decoded(results)), Run("b", decoded(other))]
+    (group,) = groups(runs)
+    first, second, *_ = choice(runs, variants(runs), group, Ask())["sentences"]
+    assert first.startswith("Ship student, int8 onnxruntime (b), ")
+    numbers = re.search(r"macro scores are ([\d.]+) to ([\d.]+), and ([\d.]+) in the run of the choice\.", second)
+    assert (numbers is not None) == said
+    if numbers is not None:
+        low, high, own = map(float, numbers.groups())
+        assert (high - low, own) == (pytest.approx(worse, abs=0.11), low)
+    alone = choice(runs[1:], variants(runs[1:]), groups(runs[1:])[0], Ask())["sentences"]
+    assert "equally good" not in " ".join(alone)

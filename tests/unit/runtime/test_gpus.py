@@ -44,6 +44,23 @@ def test_jobs_are_spread_evenly_and_a_gpu_is_free_again(three: list[str]) -> Non
         assert [first, second] == three[:2]
 
 
+def test_a_job_gets_the_gpu_that_the_fewest_have_when_others_have_ended(three: list[str]) -> None:
+    first, second, *_ = three
+    jobs = [ExitStack() for _ in range(4)]
+    with jobs[2]:
+        assert [job.enter_context(gpus.one_of([first, second])) for job in jobs] == [first, second] * 2
+        for ended in (0, 1, 3):
+            jobs[ended].close()
+        with gpus.one_of([first, second]) as gpu:
+            assert gpu == second, "the first still has a job"
+
+
+def test_jobs_are_spread_where_the_system_lists_no_names(three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "_listed", set)
+    with ExitStack() as stack:
+        assert [stack.enter_context(gpus.one_of(three)) for _ in range(4)] == [*three, three[0]]
+
+
 def test_a_killed_process_leaves_its_gpu(three: list[str]) -> None:
     with ExitStack() as stack:
         processes = []
