@@ -222,13 +222,14 @@ def _retained(name: str, measured: Measured) -> Retained:
 
 
 def _at_least(end: float | None, measured: Measured) -> float | None:
-    """The lower end of an interval, no higher than rows can show that never differ: of n rows without a difference, a
-    share of up to 1 - 0.05^(1/n) may differ (the exact one-sided 95% bound), and resamples of them do not show it."""
-    rows: Counter[str] = Counter()
+    """The lower end of an interval, no higher than units can show that never differ: of n units without a difference, a
+    share of up to 1 - 0.05^(1/n) may differ (the exact one-sided 95% bound), and resamples of them do not show it. A
+    unit is what is drawn: a row, a text in words, a query, or rows that share a text."""
+    units: Counter[str] = Counter()
     for (task, split), (_, labels) in measured.outputs[REFERENCE].items():
         parts = measured.clusters.get((task, split))
-        rows[task] += len(labels) if parts is None else int(parts.max()) + 1
-    fewest = min((count for task, count in rows.items() if task in measured.headline), default=0)
+        units[task] += resamples.units(labels) if parts is None else int(parts.max()) + 1
+    fewest = min((count for task, count in units.items() if task in measured.headline), default=0)
     return None if end is None or not fewest else min(end, 100 * 0.05 ** (1 / fewest))
 
 

@@ -35,6 +35,11 @@ def seed_of(task: str, split: str, seed: int = 0) -> list[int]:
     return [seed, zlib.crc32(f"{task} {split}".encode())]
 
 
+def units(labels: np.ndarray) -> int:
+    """Number of what is drawn as a whole: rows, or the groups of rows of labels that have groups."""
+    return len(labels if labels.dtype.names is None else np.unique(labels["group"]))
+
+
 def drawn(
     names: Sequence[str],
     predictions: Mapping[str, np.ndarray],
@@ -54,10 +59,10 @@ def drawn(
             labels with groups.
     """
     columns = {name: [METRICS[name].columns(each, labels) for each in predictions.values()] for name in names}
-    units = len(labels if labels.dtype.names is None else np.unique(labels["group"]))
-    parts = units if clusters is None else int(clusters.max()) + 1
+    count = units(labels)
+    parts = count if clusters is None else int(clusters.max()) + 1
     values = {model: {name: np.empty(resamples) for name in names} for model in predictions}
-    for first, of_parts in _counts(parts, resamples, np.random.default_rng(seed), units):
+    for first, of_parts in _counts(parts, resamples, np.random.default_rng(seed), count):
         counts = of_parts if clusters is None else of_parts[:, clusters]
         for name, of_models in columns.items():
             for model, sums in zip(predictions, METRICS[name].sums(counts, of_models), strict=True):

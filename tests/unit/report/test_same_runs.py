@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import beta
 
 from distill.config.free import FREE
+from distill.data.task_types.spans import TAGGED
 from distill.errors import ConfigError
 from distill.evaluation.model_results import _at_least
 from distill.evaluation.results import Results
@@ -76,3 +77,13 @@ def test_rows_that_never_differ_show_no_more_than_the_exact_bound(count: int) ->
     assert _at_least(50.0, measured) == 50.0
     assert _at_least(None, measured) is None
     assert (_at_least(100.0, measured) or 0) >= 97 or count < 99
+
+
+def test_words_are_as_many_units_as_their_texts() -> None:
+    """Resamples draw texts: 600 words of 30 texts show no more than 30 rows do."""
+    words = np.zeros(600, TAGGED)
+    words["group"] = np.arange(600) // 20
+    measured: Any = SimpleNamespace(
+        outputs={"teacher torch fp32": {("t", "test"): (None, words)}}, clusters={}, headline=("t",)
+    )
+    assert _at_least(100.0, measured) == pytest.approx(100 * beta.ppf(0.05, 30, 1))
