@@ -168,7 +168,7 @@ def intervals(
         headline: the tasks of the headline.
     """
     counted = [task for task in teacher if task in headline]
-    over = _with_ratio(of_teacher, headline)
+    over = with_ratio(of_teacher, headline)
     ratio = resamples.interval_of_ratios(_drawn_ratios(student, teacher, over, 0.0)) if over else None
     if chance is None or above_chance(of_teacher, of_teacher, chance, headline) is None:
         return ratio, None
@@ -179,11 +179,11 @@ def intervals(
 def at_least(student: Scores, teacher: Scores, of_teacher: Scores, headline: Collection[str]) -> float | None:
     """Lower end of the one-sided 95% interval of `headline`, with the arguments of `intervals`: a test of whether a
     student is not inferior, at the 5% level. None where no such end is known."""
-    over = _with_ratio(of_teacher, headline)
+    over = with_ratio(of_teacher, headline)
     return resamples.lower_end(_drawn_ratios(student, teacher, over, 0.0)) if over else None
 
 
-def _with_ratio(teacher: Scores, headline: Collection[str]) -> list[str]:
+def with_ratio(teacher: Scores, headline: Collection[str]) -> list[str]:
     """The tasks of the headline that have a ratio."""
     left_out = _no_ratio(teacher)
     return [task for task in teacher if task in headline and task not in left_out]

@@ -159,9 +159,22 @@ def right(
         same: of its kind, see `TaskType.same`.
         predictions: of the task alone.
     """
-    if tuple(names) == ("exact_match",):
-        return np.concatenate([graded[:, 0] == 1 for graded, _ in predictions.values()])
-    independent = all(labels.dtype.names is None for _, labels in predictions.values())  # words of a text are not
-    if tuple(names) != ("accuracy",) or same is None or not independent:
+    return correct(same, predictions) if tuple(names) in (("accuracy",), ("exact_match",)) else None
+
+
+def correct(
+    same: Callable[[np.ndarray, np.ndarray], np.ndarray] | None, predictions: retained.Predictions
+) -> np.ndarray | None:
+    """[n] whether each row of all splits of a task is right, whatever its score is; None for kinds whose rows are not
+    right or wrong, or not by themselves: numbers, rankings, and the words of a text.
+
+    Args:
+        same: of the task's kind, see `TaskType.same`.
+        predictions: of the task alone.
+    """
+    every = list(predictions.values())
+    if all(labels.dtype == object for _, labels in every):  # answers, which are graded
+        return np.concatenate([graded[:, 0] == 1 for graded, _ in every])
+    if same is None or any(labels.dtype.names is not None for _, labels in every):
         return None
-    return np.concatenate([same(predicted, labels) for predicted, labels in predictions.values()])
+    return np.concatenate([same(predicted, labels) for predicted, labels in every])
