@@ -9,6 +9,7 @@ from statistics import fmean
 
 from benchmarks.tables.markers import SEVERAL, measured_part
 from benchmarks.tables.runs import RECIPES, Runs, float32_student, seeds
+from distill.evaluation.record import Interval
 from distill.evaluation.results import Model, Results
 from distill.report import headline, markdown, overview, verdict
 from distill.report.page import Picture
@@ -32,7 +33,7 @@ class Method:
         return [next(model for model in run.models if float32_student(model)) for run in self.runs]
 
     @property
-    def gains(self) -> tuple[list[float], list[tuple[float, float]]]:
+    def gains(self) -> tuple[list[float], list[Interval | None]]:
         """Points of the macro score above the control, and their 95% intervals over rows, of each run that has it."""
         found = [
             verdict.between(run, student, control)
@@ -41,7 +42,7 @@ class Method:
             if (control.role, control.backend, control.scheme) == ("baseline", "torch", "fp32")
         ]
         tests = [test for test in found if test is not None]
-        return [test.difference for test in tests], [(test.ci95[0], test.ci95[1]) for test in tests]
+        return [test.difference for test in tests], [test.ci95 for test in tests]
 
     @property
     def gain(self) -> float:

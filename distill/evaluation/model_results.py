@@ -191,7 +191,10 @@ def _statistics(name: str, measured: Measured) -> dict[str, Any]:
     """The fields of a scored variant that depend on its predictions alone."""
     own, kinds = measured.predictions[name], {task: data.task.kind for task, data in measured.tasks.items()}
     drawn = measured.drawn[name]
-    ends = {task: {key: resamples.interval(values) for key, values in each.items()} for task, each in drawn.items()}
+    ends = {
+        task: {key: resamples.with_width(resamples.interval(values)) for key, values in each.items()}
+        for task, each in drawn.items()
+    }
     thirds: dict[str, list[OfLength]] = {}
     for (task, split), (predicted, labels) in own.items():
         # A part of the rows of a query would be another ranking.

@@ -28,6 +28,8 @@ Drawn = dict[str, np.ndarray]
 
 _AT_ONCE = 2**22
 """Numbers of draws, of rows and resamples, that are in memory at once."""
+_ROUNDING = 1e-9
+"""Percentage points by which equal values may differ."""
 
 
 def seed_of(task: str, split: str, seed: int = 0) -> list[int]:
@@ -105,6 +107,12 @@ def interval(values: np.ndarray) -> tuple[float, float] | None:
         return None
     low, high = np.percentile(finite, [50 - LEVEL / 2, 50 + LEVEL / 2])
     return float(low), float(high)
+
+
+def with_width(ends: tuple[float, float] | None) -> tuple[float, float] | None:
+    """An interval; None if its ends are equal. All resamples are alike where no row differs from others, such as those
+    of a model that is right on all: how far other rows would differ is then not known, and not 0."""
+    return None if ends is None or ends[1] - ends[0] < _ROUNDING else ends
 
 
 def interval_of_ratios(values: np.ndarray) -> tuple[float, float] | None:

@@ -157,7 +157,7 @@ def intervals(
     student: Scores, teacher: Scores, of_teacher: Scores, headline: Collection[str], chance: Scores | None = None
 ) -> tuple[Interval | None, Interval | None]:
     """95% intervals of `headline` and, with `chance`, of `above_chance`; None where that is None, and where the
-    interval has no end: on too many resamples the teacher's score is not above 0 or, for `above_chance`, chance.
+    interval has no end (see `resamples.interval_of_ratios`) or no width (`resamples.with_width`).
 
     They include the variance of the rows, but not of training, for which several seeds are needed. Constant predictors
     are scored on all rows.
@@ -169,11 +169,16 @@ def intervals(
     """
     counted = [task for task in teacher if task in headline]
     over = with_ratio(of_teacher, headline)
-    ratio = resamples.interval_of_ratios(_drawn_ratios(student, teacher, over, 0.0)) if over else None
+    ratio = _interval(student, teacher, over, 0.0) if over else None
     if chance is None or above_chance(of_teacher, of_teacher, chance, headline) is None:
         return ratio, None
-    drawn_above = _drawn_ratios(student, teacher, counted, macro_score(chance, counted))
-    return ratio, resamples.interval_of_ratios(drawn_above)
+    return ratio, _interval(student, teacher, counted, macro_score(chance, counted))
+
+
+def _interval(student: Scores, teacher: Scores, over: Collection[str], floor: float) -> Interval | None:
+    """Of `_drawn_ratios`."""
+    ends = resamples.interval_of_ratios(_drawn_ratios(student, teacher, over, floor))
+    return resamples.with_width(ends)
 
 
 def at_least(student: Scores, teacher: Scores, of_teacher: Scores, headline: Collection[str]) -> float | None:

@@ -117,7 +117,7 @@ def _variant(model: Scored) -> tuple[str, str, str]:
 
 def _test(a: Scored, b: Scored, scope: str | None, over: list[str]) -> Test:
     differences = retained.average(a.drawn, over) - retained.average(b.drawn, over)
-    ends = resamples.interval(differences)
+    ends = resamples.with_width(resamples.interval(differences))
     exact = len(over) == 1 and over[0] in a.right and over[0] in b.right
     p = mcnemar(a.right[over[0]], b.right[over[0]])["p"] if exact else resamples.p_value(differences)
     return Test(

@@ -113,6 +113,17 @@ def test_which_models_are_tested() -> None:
         assert test.distinguishable == (test.p_corrected < 0.05)
 
 
+def test_equal_predictions_have_a_test_without_an_interval() -> None:
+    models = scored(
+        {
+            "teacher": ("teacher", "fp32", predictions(0.9, 0)),
+            "student": ("student", "fp32", predictions(0.9, 0)),
+        }
+    )
+    found = every_test([*models.values()], models["teacher"], COUNTED)
+    assert {(test.difference, test.ci95, test.p, test.distinguishable) for test in found} == {(0.0, None, 1.0, False)}
+
+
 def test_the_best_student_is_chosen_on_other_rows() -> None:
     models = scored(
         {
