@@ -112,9 +112,17 @@ class Measured:
 
     @functools.cached_property
     def chance(self) -> dict[str, dict[str, float]]:
-        """The scores of the best constant predictors."""
-        labels = {key: labels for key, (_, labels) in self.predictions[REFERENCE].items()}
-        return chance.of_tasks(labels, self.names)
+        """The scores of the best predictors without skill."""
+        return chance.of_tasks(self._labels, self.names)
+
+    @functools.cached_property
+    def guessed(self) -> list[str]:
+        """The tasks of which these guess classes."""
+        return chance.guessed(self._labels, self.names)
+
+    @property
+    def _labels(self) -> dict[tuple[str, str], np.ndarray]:
+        return {key: labels for key, (_, labels) in self.predictions[REFERENCE].items()}
 
 
 def graded(measured: Measured, every: Outputs) -> retained.Predictions:

@@ -253,6 +253,7 @@ def compared(measured: Measured) -> Statistics:
     reference = scored[REFERENCE]
     return Statistics(
         chance=measured.chance,
+        guessed=measured.guessed,
         near_chance=chance.near_chance(drawn[REFERENCE], measured.chance),
         tests=significance.every_test([*scored.values()], reference, measured.headline),
         detectable=significance.detectable([*scored.values()], reference),

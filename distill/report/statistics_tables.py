@@ -28,10 +28,13 @@ def chance_table(results: Results) -> Table | None:
         cells = (" / ".join(scores), " / ".join(map(number, scores.values())), " / ".join(both))
         rows.append((task, *cells, number(least.get(task))))
     notes = [
-        "Chance: the score of the best predictor that ignores the text, on the same rows: one class, label or answer "
+        "Chance: the score of a predictor that ignores the text, on the same rows: the best one class, label or answer "
         "for all rows, or the mean over random orders of a query's documents. Detectable: the smallest true difference "
         "of two models, in points, that a test at the 5% level finds with a power of 80%."
     ]
+    if results.guessed:
+        guess = "it guesses classes, each as often as in the labels or all equally often, which has a higher score"
+        notes.append(f"For {', '.join(results.guessed)}, {guess} than one class for all rows.")
     if near:
         notes.append(f"The teacher's 95% interval does not lie above chance: {', '.join(near)}.")
     constant = [f"{named(m)} ({', '.join(m.near_constant)})" for m in results.models if m.near_constant]
