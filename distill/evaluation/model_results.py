@@ -263,19 +263,23 @@ def compared(measured: Measured) -> Statistics:
 
 def _scored(variant: Variant, measured: Measured) -> significance.Scored:
     own = measured.predictions[variant.name]
-    correct = {}
+    right, rows = dict[str, np.ndarray](), dict[str, np.ndarray]()
     for task, data in measured.tasks.items():
         of_task = {key: each for key, each in own.items() if key[0] == task}
-        found = significance.right(data.task.metrics, data.task.kind.same, of_task)
         # McNemar's test is of independent rows.
-        if found is not None and not measured.clusters.keys() & of_task.keys():
-            correct[task] = found
+        if measured.clusters.keys() & of_task.keys():
+            continue
+        if (found := significance.correct(data.task.kind.same, of_task)) is not None:
+            rows[task] = found
+        if (found := significance.right(data.task.metrics, data.task.kind.same, of_task)) is not None:
+            right[task] = found
     return significance.Scored(
         identity(variant),
         variant.role,
         variant.target,
         retained.scores(own, measured.names),
         measured.drawn[variant.name],
-        correct,
+        right,
         on_development(variant.name, measured),
+        rows,
     )

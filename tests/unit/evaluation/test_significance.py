@@ -12,7 +12,7 @@ from scipy.stats import false_discovery_control
 
 from distill.evaluation import resamples, retained
 from distill.evaluation.results import Identity
-from distill.evaluation.significance import Scored, detectable, every_test, holm, mcnemar, right
+from distill.evaluation.significance import FEW, Scored, correct, detectable, every_test, holm, mcnemar, right
 
 
 def flags(*values: int) -> np.ndarray:
@@ -122,6 +122,28 @@ def test_equal_predictions_have_a_test_without_an_interval() -> None:
     )
     found = every_test([*models.values()], models["teacher"], COUNTED)
     assert {(test.difference, test.ci95, test.p, test.distinguishable) for test in found} == {(0.0, None, 1.0, False)}
+
+
+@pytest.mark.parametrize(("lost", "exact"), [(4, True), (FEW - 1, True), (FEW, False)])
+def test_of_few_differing_rows_the_larger_p_counts(lost: int, exact: bool) -> None:
+    """A bootstrap of the default metrics called a model different that is wrong on 4 rows more."""
+    names, labels = {"own": ["accuracy", "f1_macro"]}, np.arange(400) % 2
+    given: dict[str, Predictions] = {
+        "teacher": {("own", "test"): (labels, labels)},
+        "student": {("own", "test"): (np.where(np.arange(400) < lost, 1 - labels, labels), labels)},
+    }
+    drawn = retained.drawn(given, names)
+    models = []
+    for role, each in given.items():
+        rows = correct(lambda a, b: a == b, each)
+        assert rows is not None
+        identity = Identity(name=role, scheme="fp32", backend="torch")
+        scores = retained.scores(each, names)
+        models.append(Scored(identity, role, "", scores, drawn[role], rows={"own": rows}))
+    found = every_test(models, models[0], ["own"])
+    by_rows = 2 * 0.5**lost
+    assert {test.test for test in found} == {"mcnemar" if exact else "bootstrap"}
+    assert all((test.p == pytest.approx(by_rows)) == exact for test in found)
 
 
 def test_the_best_student_is_chosen_on_other_rows() -> None:
