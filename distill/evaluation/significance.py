@@ -79,6 +79,9 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
     questions, and do not pay for each other. Neither do the forms of one model, which are near-copies of it: a reader
     looks at one of them, chosen by its speed.
 
+    Neither do tasks: a correction over many tasks would hide a loss on one of them, which is what a reader of these
+    tests looks for. So of 20 tasks without a difference, one is called different on average.
+
     Args:
         headline: the tasks of the headline.
     """

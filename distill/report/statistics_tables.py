@@ -71,7 +71,8 @@ def tests_table(results: Results) -> Table | None:
         "newer runs, where only one of the two is right on fewer than 10 rows, the test with the larger p. Two models "
         "differ if p is "
         f"below 0.05, corrected by Holm's method for all tests of {family} on the same score and against the same kind "
-        "of model (teacher, baseline, self-trained student or student). They are not distinguishable if the interval, "
+        "of model (teacher, baseline, self-trained student or student), and not for the number of tasks: of 20 tasks "
+        "without a difference, one is called different on average. They are not distinguishable if the interval, "
         "which is not corrected, includes 0; otherwise it is undecided. "
         "The tests include the variance of the rows, and not that of training.",
         *(
