@@ -67,8 +67,8 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
     - each student against the reference, which is the teacher, and against its controls (the baseline and the
       self-trained model) in the same scheme on the same backend: on the macro score over the tasks of the headline
       (`scope` is None), and on each task;
-    - each student against the best student: on this score. The best is chosen on development rows, because a student
-      that is chosen on the tested rows is better there by chance; on the tested rows only if there are no others.
+    - each student against the best student: on this score. The best is chosen on development rows. Without these rows
+      there is no such test, because a student that is chosen on the tested rows is better there by chance.
 
     McNemar's exact test where the score is the share of right rows of a single task, and no rows share a text, else a
     paired bootstrap over the rows; where only one model is right on fewer than `FEW` rows, the test whose p is larger.
@@ -112,10 +112,8 @@ def _pairs(
         for other in models:
             if other.role in CONTROLS and _variant(other) == _variant(student):
                 yield student, other, every
-    if students and None in over:
-        apart = all(model.development is not None for model in students)
-        macro = {id(model): retained.macro_score(model.scores, over[None]) for model in students}
-        best = max(students, key=lambda model: (model.development or 0.0) if apart else macro[id(model)])
+    if students and None in over and all(model.development is not None for model in students):
+        best = max(students, key=lambda model: model.development or 0.0)
         for student in students:
             if student is not best:
                 yield student, best, [None]

@@ -178,10 +178,12 @@ def _chosen(runs: Sequence[Run], variant: Variant, group: Group, ask: Ask) -> st
     # On the rows by which it was chosen, the best of many is too good for a test.
     tested = bool(ask.least and judged) and not ask.above and len(variant.runs) == 1
     test = verdict.keeps(variant.first, ask.least) if tested else ""
+    by_score = ask.least > 0 or ask.goal in ("retained", "above_chance")
+    selected = f" It was chosen {verdict.SAME_SCORES}." if by_score and not judged else ""
     return (
         f"Ship {_called(runs, variant)}{_where(runs, variant, group)}, the {best}{apart}: it retains "
         f"{numbers(variant, group, ask)} the speed of {over} ({_size_and_time(variant, group)} with {group.input})."
-        f"{test}"
+        f"{test}{selected}"
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from distill.config.baselines import BASELINE
 from distill.config.plan import CONTROLS
 from distill.evaluation.results import Model, Results
-from distill.report import averages, headline, kept
+from distill.report import averages, headline, kept, verdict
 from distill.report.choose import Ask, choice, least_of, numbers, offered
 from distill.report.itself import is_teacher
 from distill.report.loading import Loading, loading
@@ -70,8 +70,9 @@ def _ship(results: Results, chosen: Variant, group: Group, ask: Ask) -> str:
         why = f"It is slower than your model, and the fastest student that retains at least {ask.least:g}%"
     judged = chosen.development
     where = f" on the development rows ({judged.value:.1f}% there)" if judged else ""
+    selected = "" if judged else f" It was chosen {verdict.SAME_SCORES}."
     over = headline.reference(results)
-    return f"Ship {name}: it retains {numbers(chosen, group, ask)} the speed of {over}. {why}{where}."
+    return f"Ship {name}: it retains {numbers(chosen, group, ask)} the speed of {over}. {why}{where}.{selected}"
 
 
 def _nearest(students: Sequence[Variant], group: Group, ask: Ask) -> Variant | None:

@@ -7,6 +7,9 @@ from msgspec.structs import replace
 
 from distill.evaluation.results import Identity, Model, Results, Test, known
 
+SAME_SCORES = "by the same scores that are reported here, so that they look better than they are"
+"""How a model was chosen where there are no other rows to choose on."""
+
 
 def between(results: Results, a: Identity, b: Identity, scope: str | None = None) -> Test | None:
     """The test of two models, with the difference of `a` minus `b`; None if the report has no such test.

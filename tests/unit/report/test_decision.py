@@ -12,6 +12,7 @@ from distill.report.variants import Run
 from tests.decoded import decoded
 
 Document = dict[str, Any]
+SELECTED = " It was chosen by the same scores that are reported here, so that they look better than they are."
 EXPORT = {"name": "export", "target": None, "kind": "export", "seconds": 3.0} | dict.fromkeys(
     ("tokens_per_second", "peak_memory_mib")
 )
@@ -31,7 +32,7 @@ def test_a_student_that_retains_enough_is_shipped_and_compared_with_its_control(
     assert made.sentences == [
         "Ship student, int8 onnxruntime: it retains 93.1% (92.0 to 94.0) of the teacher's score at 5.20x "
         "(5.04 to 5.41) the speed of the teacher's fastest float32 variant. It is the fastest variant that retains at "
-        "least 93%.",
+        f"least 93%.{SELECTED}",
         "The same student trained without a teacher retains 87.6%: distillation gained 5.5 percentage points.",
     ]
     (use,) = made.uses
@@ -65,7 +66,7 @@ def test_without_such_a_student_it_is_your_model_in_a_faster_form(results: Docum
     made = of(exported(results))
     ship, nearest = made.sentences
     assert ship.startswith("Ship your model in bf16 torch: it retains 99.9% ")
-    assert ship.endswith(" It is the fastest variant that retains at least 97%.")
+    assert ship.endswith(f" It is the fastest variant that retains at least 97%.{SELECTED}")
     assert nearest == (
         "No student retains 97%: the nearest is student, int8 onnxruntime, which retains 93.1% (92.0 to 94.0) of the "
         "teacher's score at 5.20x (5.04 to 5.41)."
@@ -82,6 +83,7 @@ def test_what_is_chosen_is_chosen_on_the_development_rows(results: Document) -> 
     ship, nearest = of(exported(results, 93)).sentences
     assert "student" in ship
     assert " at least 93% on the development rows (96.4% there)." in ship
+    assert "same scores" not in ship
     ship, nearest = of(results).sentences
     assert ship.startswith("Ship your model in bf16 torch")
     assert nearest == (

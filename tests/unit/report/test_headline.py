@@ -161,7 +161,7 @@ def test_forms_of_your_own_model_are_not_called_a_student(itself: Results) -> No
     chosen = headline.headline(decoded(itself | {"least_retained": 93.0}))
     assert chosen.endswith(
         " The fastest form of your model that retains at least 93% is int8 onnxruntime: 93.1% at 5.20x. It was "
-        "selected by the same scores that are reported here."
+        "selected by the same scores that are reported here, so that they look better than they are."
     )
     assert headline.headline(decoded(itself | {"least_retained": 99.9}), "The model").endswith(
         " No form of the model retains 99.9%."
