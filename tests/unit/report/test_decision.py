@@ -42,6 +42,25 @@ def test_a_student_that_retains_enough_is_shipped_and_compared_with_its_control(
 
 
 @pytest.mark.parametrize(
+    ("ends", "distinguishable", "said"),
+    [
+        ([-0.9, 1.3], False, "the two are not distinguishable"),
+        ([0.2, 1.3], True, "the student with the teacher retains 0.2 percentage points more than self-training"),
+    ],
+)
+def test_a_gain_over_labels_alone_stands_beside_self_training(
+    ends: list[float], distinguishable: bool, said: str, results: Document
+) -> None:
+    results["models"].append(copy.deepcopy(results["models"][-1]) | {"role": "self-trained", "name": "self-trained"})
+    results["models"][-1]["retained"]["headline"] = 92.9
+    form = {"scheme": "int8", "backend": "onnxruntime"}
+    test = {"a": {"name": "student", **form}, "b": {"name": "self-trained", **form}, "difference": 0.2, "ci95": ends}
+    results["tests"] = [test | {"p": 0.2, "test": "bootstrap", "scope": None, "distinguishable": distinguishable}]
+    text = of(exported(results, 93)).sentences[1]
+    assert text.endswith(f"gained 5.5 percentage points. The same student, self-trained, retains 92.9%: {said}.")
+
+
+@pytest.mark.parametrize(
     ("facts", "asked", "call"),
     [
         ({"columns": ["body"]}, '"a text"', '["a text"]'),
