@@ -43,7 +43,8 @@ class Measured:
     """(task, split) -> [n] tokens of each row."""
 
     seen: Set[tuple[str, str]] = frozenset()
-    """(variant, task) whose development rows the model may have been trained on, before this run."""
+    """(variant, task) whose development rows the model may have been trained on, before this run. There are no other
+    rows to choose its forms on: a report names these tasks beside the choice."""
 
     def unseen(self, name: str) -> Outputs:
         """The outputs of a variant on development rows by which its temperature and thresholds may be chosen."""

@@ -258,6 +258,7 @@ def compared(measured: Measured) -> Statistics:
         tests=significance.every_test([*scored.values()], reference, measured.headline),
         detectable=significance.detectable([*scored.values()], reference),
         drawn_together={" ".join(key): int(parts.max()) + 1 for key, parts in measured.clusters.items()},
+        seen=[task for task in measured.tasks if task in {name for _, name in measured.seen}],
     )
 
 

@@ -303,6 +303,8 @@ class Statistics(Record, frozen=True):
     """Task -> smallest difference in points that its rows can show; None where it is not known."""
     drawn_together: dict[str, Count] = {}
     """Task and split of which some rows share a text -> number of parts of its rows that are drawn together."""
+    seen: list[Text] = []
+    """Tasks whose development rows a given teacher may have learned before the run; in older results none."""
 
 
 class Disagreement(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -371,6 +373,7 @@ class Results(Origin, frozen=True, kw_only=True):
     tests: list[Test] | UnsetType = UNSET
     detectable: dict[str, Amount | None] | UnsetType = UNSET
     drawn_together: dict[str, Count] = {}
+    seen: list[Text] = []
     notes: list[Text] | UnsetType = UNSET
     """Sentences on what a reader should know."""
     pruned: list[Pruned] = []

@@ -51,6 +51,9 @@ def decided(run: Run) -> Decision:
         sentences, student = [_ship(results, chosen, group, ask), _beside_controls(results, chosen.first)], None
     if results.near_chance:
         sentences.append(f"Your model is near chance on {', '.join(results.near_chance)}: a share of that says little.")
+    judged = [each.development for each in (chosen, student) if each is not None]
+    if any(judged) and results.seen:
+        sentences.append(verdict.known_rows(results))
     uses = [] if chosen is None else [loading(run, chosen.first)]
     if student is not None:
         uses += [found for found in [loading(run, student.first)] if found["command"] or found["code"]]

@@ -73,6 +73,16 @@ def keeps(model: Model, least: float) -> str:
     return f" That it keeps at least {least:g}% is {shown}: the one-sided 95% interval begins at {end:.1f}%."
 
 
+def known_rows(results: Results) -> str:
+    """That the teacher may know the rows on which choices are made, as a sentence; an empty text where it does not."""
+    if not results.seen:
+        return ""
+    return (
+        f"Your model may have learned the development rows of {', '.join(results.seen)} before this run: on these rows "
+        "its forms may keep more of its score than on others, and students less."
+    )
+
+
 def numbers(test: Test) -> str:
     """The difference in points, its interval, and p."""
     ends = test.ci95

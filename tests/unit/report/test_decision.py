@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from distill.report.choose import Ask, choice
 from distill.report.decision import Decision, decided
-from distill.report.variants import Run
+from distill.report.variants import Run, groups, variants
 from tests.decoded import decoded
 
 Document = dict[str, Any]
@@ -109,6 +110,19 @@ def test_what_is_chosen_is_chosen_on_the_development_rows(results: Document) -> 
         "No student retains 97% on the development rows: the nearest is student, int8 onnxruntime, which retains 96.4% "
         "there and 93.1% (92.0 to 94.0) of the teacher's score at 5.20x (5.04 to 5.41) on the reported rows."
     )
+
+
+def test_development_rows_that_the_model_may_know_are_named(results: Document) -> None:
+    known = "Your model may have learned the development rows of cola before this run: on these rows"
+    results["seen"] = ["cola"]
+    assert not any(known in sentence for sentence in of(exported(results, 93)).sentences)  # it is not chosen on them
+    for model in results["models"]:
+        if model["retained"] and model["role"] != "baseline":
+            model["retained"]["development"] = 98.2
+    for least in (93, 99):
+        assert of(results | {"least_retained": least}).sentences[-1].startswith(known), least
+    runs = [Run("out", decoded(results))]
+    assert known in choice(runs, variants(runs), groups(runs)[0], Ask(93.0))["sentences"][0]
 
 
 def test_the_short_table_has_what_a_user_compares(results: Document) -> None:

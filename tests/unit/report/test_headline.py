@@ -357,6 +357,11 @@ def test_the_fastest_variant_of_the_teacher_that_keeps_its_score_is_named(result
     cells = [row[shown.columns.index("Over your model in bf16 torch [95%]")] for row in shown.rows]
     assert cells[8] == "3.15x [2.84, 3.47]"
     assert cells[2] == "1.00x [0.90, 1.10]"
+    (note,) = [line for line in shown.notes if line.startswith("Your model in bf16 torch: ")]
+    assert note.endswith(", with the load of the run.")
+    (seen,) = [line for line in table.models_table(decoded(results | {"seen": ["rte"]})).notes if note in line]
+    known = "Your model may have learned the development rows of rte before this run: on these rows its forms may keep"
+    assert seen.startswith(f"{note} {known}")
     assert figure.second(run) == figure.Second("your model in bf16 torch", 1.65)
     assert "speedup over your model in bf16 torch" in figure.svg(figure.points(run), below=figure.second(run))
     for model in results["models"]:  # the reference itself is the fastest that keeps its score
