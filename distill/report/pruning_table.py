@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import UNSET
 
 from distill.evaluation.results import Model, Pruned, Results, known
-from distill.report import figure, headline
+from distill.report import figure, headline, same_tasks
 from distill.report.footnotes import speed_of
 from distill.report.overview import (
     around,
@@ -56,26 +56,28 @@ def cuts(runs: Sequence[Results], name: Callable[[Results], str] = trained) -> l
     every: list[Cut] = []
     for title, group in grouped(runs, name):
         label = short.get(title, title)
-        notes = different_versions(label, group)
+        notes = [*different_versions(label, group), *same_tasks.note(label, group)]
+        apart = same_tasks.left_out(group)
         of_group: dict[tuple[str, str], Cut] = {}
         for run in group:
             for row in run.pruned:
                 if row.predicted_speedup is not UNSET:
                     target = row.target or "-"
                     cut = of_group.setdefault((row.step, target), Cut(label, target, [], [], [], [], {}, notes))
-                    _add(cut, run, row)
+                    _add(cut, run, row, apart)
         every += of_group.values()
     targets = dict.fromkeys(cut.target for cut in every)
     return [cut for target in targets for cut in every if cut.target == target]
 
 
-def _add(cut: Cut, run: Results, row: Pruned) -> None:
+def _add(cut: Cut, run: Results, row: Pruned, apart: Sequence[str]) -> None:
+    """Add the models of a run. apart: tasks that all runs leave out of retained %."""
     cut.seeds.extend(run.seeds)
     cut.shapes.append(f"{row.layers} x {row.hidden} x {row.ffn}")
     cut.predicted.append(known(row.predicted_speedup))
     cut.measured.append(known(row.measured_speedup))
     kinds = headline.kinds(run)
-    for model in run.models:
+    for model in (same_tasks.without(model, run, apart) for model in run.models):
         as_cut = model.role == "student" and kinds.get(model.step) in ("prune", "vocabulary")
         role = "pruned" if as_cut else model.role
         variant = row.backend or "torch", row.scheme
