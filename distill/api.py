@@ -354,7 +354,8 @@ def evaluate(
     Returns:
         Rows with `model`, `scores` (metric -> percent), `ci95` (metric -> 95% interval over rows) and, but for the
         first model, `retained` percent, `retained_ci95`, and the same above chance: `above_chance` compares what
-        both score above the best constant prediction. For the intervals, rows that share a text are drawn together.
+        both score above the best constant prediction or guess. For the intervals, rows that share a text are drawn
+        together. An interval is None where all resamples of the rows are alike.
 
     Raises:
         ConfigError: for a model without a head of such a task, and for metrics of another kind of task.

@@ -1,4 +1,5 @@
-"""Scores of models without any skill: the best predictor that outputs the same for every row, or a random order.
+"""Scores of models without any skill: the best predictor that outputs the same for every row or guesses classes, or a
+random order.
 
 A percentage of the teacher's score does not start at 0: on MRPC, whose rows are mostly paraphrases, the answer
 "paraphrase" for every row reaches 68% accuracy and an F1 of 81%.
@@ -17,7 +18,7 @@ from distill.data.task_types.retrieval import JUDGED
 from distill.data.task_types.spans import TAGGED
 from distill.data.task_types.task_type import GROUPED
 from distill.evaluation import resamples, retained
-from distill.evaluation.metrics import METRICS
+from distill.evaluation.metrics import METRICS, Metric
 from distill.evaluation.metrics import score as metric_scores
 
 SHARE = 0.99
@@ -27,7 +28,7 @@ _DRAWN, _ROWS, _OTHERS = 20, 50, 5
 
 
 def chance(names: Sequence[str], labels: np.ndarray) -> dict[str, float]:
-    """Metric -> score in percent of the best predictor that does not depend on the text: one predictor for all metrics.
+    """Metric -> score in percent of a predictor that does not depend on the text: one predictor for all metrics.
 
     A metric that has its own `Metric.chance` scores that: a correlation is 0, and a ranking has its expectation over
     all orders of a query's documents, since a constant predictor has no order. For other metrics, several constant
@@ -36,6 +37,10 @@ def chance(names: Sequence[str], labels: np.ndarray) -> dict[str, float]:
     rows have several labels, no label, all labels and each label alone are tried, and no other combinations. Where
     labels are answers, no answer and the whole context are tried.
 
+    With the mean F1 of classes, guesses are tried too: each class as often as in the labels, and all equally often. A
+    constant prediction has no F1 but for one class: of two that are equally frequent its mean is 1/3, and that of a
+    guess 1/2.
+
     Args:
         names: keys of `METRICS`. Raises KeyError for another name.
         labels: `[N]` or `[N, K]` of one split, as metrics take them.
@@ -43,11 +48,38 @@ def chance(names: Sequence[str], labels: np.ndarray) -> dict[str, float]:
     Raises:
         ValueError: for labels of a ranking and a metric without its own `chance`.
     """
+    return _best(names, labels)[0]
+
+
+def _best(names: Sequence[str], labels: np.ndarray) -> tuple[dict[str, float], bool]:
+    """The scores of `chance`, and whether they are those of a guess."""
     own = {name: METRICS[name].chance for name in names}
     tried = [name for name, of in own.items() if of is None]
-    scores = [{name: METRICS[name](each, labels) for name in tried} for each in (_constants(labels) if tried else [])]
-    best = max(scores, key=lambda of_one: sum(of_one.values()), default=dict.fromkeys(tried, 0.0))
-    return {name: 100 * (best[name] if of is None else of(labels)) for name, of in own.items()}
+    constants = _constants(labels) if tried else []
+    guesses = [_guesses(labels)] if constants and "f1_macro" in tried else []
+    # [predictors, constants] how often each predictor outputs what each constant one does.
+    shares = np.concatenate([np.eye(len(constants)), *guesses])
+    sums = {name: _sums(METRICS[name], constants, labels) for name in (tried if constants else ())}
+    values = dict.fromkeys(tried, np.zeros(1)) | {name: METRICS[name].value(shares @ sums[name]) for name in sums}
+    best = int(np.argmax(sum(values.values())))
+    scores = {name: 100 * (float(values[name][best]) if of is None else of(labels)) for name, of in own.items()}
+    return scores, 0 < len(constants) <= best
+
+
+def _guesses(labels: np.ndarray) -> np.ndarray:
+    """[guesses, classes] how often each class is guessed; no guess where a row has several labels: the mean F1 is then
+    larger for all labels in each row."""
+    if labels.ndim == 2:
+        return np.zeros((0, labels.shape[1] + 2))
+    _, counts = np.unique(labels, return_counts=True)
+    return np.stack([counts / counts.sum(), np.full(len(counts), 1 / len(counts))])
+
+
+def _sums(metric: Metric, predictions: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
+    """[predictions, S] the sums of a metric over all rows."""
+    once = np.ones((1, len(labels)))
+    columns = (metric.columns(each, labels) for each in predictions)
+    return np.concatenate([metric.sums(once[:, : len(each)], [each])[0] for each in columns])
 
 
 def beatable(names: Sequence[str], labels: np.ndarray) -> float | None:
@@ -83,7 +115,7 @@ def _constants(labels: np.ndarray) -> list[np.ndarray]:
 
 
 def of_tasks(labels: Mapping[tuple[str, str], np.ndarray], names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Task -> metric -> score in percent of the best constant predictor of each split, with the keys of
+    """Task -> metric -> score in percent of the best predictor of each split, as from `chance`, with the keys of
     `retained.scores`.
 
     Args:
@@ -97,12 +129,19 @@ def of_tasks(labels: Mapping[tuple[str, str], np.ndarray], names: Mapping[str, S
     return result
 
 
+def guessed(labels: Mapping[tuple[str, str], np.ndarray], names: Mapping[str, Sequence[str]]) -> list[str]:
+    """The tasks of which a guess is the best predictor of a split. Arguments are as of `of_tasks`."""
+    # Only with the mean F1 of classes is one tried.
+    asked = {key: each for key, each in labels.items() if "f1_macro" in names[key[0]]}
+    return list(dict.fromkeys(task for (task, _), each in asked.items() if _best(names[task], each)[1]))
+
+
 def near_chance(teacher: retained.Scores, floor: retained.Scores) -> list[str]:
     """Tasks on which the 95% interval of the teacher's score includes chance, or is below it.
 
     Args:
         teacher: its scores `[R]` on resamples, as from `retained.drawn`.
-        floor: the scores of the best constant predictors, as from `of_tasks`, with the same tasks.
+        floor: the scores of the best predictors without skill, as from `of_tasks`, with the same tasks.
     """
     of_teacher, lowest = retained.tasks(teacher), retained.tasks(floor)
     ends = {task: resamples.interval(values) for task, values in of_teacher.items()}

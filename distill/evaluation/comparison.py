@@ -147,7 +147,8 @@ def compared(
     floor = chance.of_tasks({SPLIT: truth}, names)
     reference, rows = next(iter(outputs)), []
     for name, own in scores.items():
-        intervals = {key: resamples.interval(values) for key, values in drawn[name][task.name].items()}
+        of_metrics = {key: resamples.interval(values) for key, values in drawn[name][task.name].items()}
+        intervals = {key: resamples.with_width(ends) for key, ends in of_metrics.items()}
         row: dict[str, Any] = {"model": name, "scores": own[task.name], "ci95": intervals}
         if name != reference:
             first, counted = scores[reference], [task.name]

@@ -16,8 +16,9 @@ class Detection(Record, frozen=True):
     """How well the rows with a label are told from the rows without it, in percent: see `detection`.
 
     None stands for a number that is not defined, because there is no row with the label or no row without it. Intervals
-    of 95% are about the reported rows as a sample: of the area by DeLong's variance, of shares by Wilson's formula. An
-    area without an interval has too few rows, or none in another order.
+    of 95% are about the reported rows as a sample of independent rows, even if some share a text: of the area by
+    DeLong's variance, of shares by Wilson's formula. An area without an interval has too few rows, or none in another
+    order.
     """
 
     positives: Count

@@ -43,7 +43,8 @@ class Measured:
     """(task, split) -> [n] tokens of each row."""
 
     seen: Set[tuple[str, str]] = frozenset()
-    """(variant, task) whose development rows the model may have been trained on, before this run."""
+    """(variant, task) whose development rows the model may have been trained on, before this run. There are no other
+    rows to choose its forms on: a report names these tasks beside the choice."""
 
     def unseen(self, name: str) -> Outputs:
         """The outputs of a variant on development rows by which its temperature and thresholds may be chosen."""
@@ -112,9 +113,17 @@ class Measured:
 
     @functools.cached_property
     def chance(self) -> dict[str, dict[str, float]]:
-        """The scores of the best constant predictors."""
-        labels = {key: labels for key, (_, labels) in self.predictions[REFERENCE].items()}
-        return chance.of_tasks(labels, self.names)
+        """The scores of the best predictors without skill."""
+        return chance.of_tasks(self._labels, self.names)
+
+    @functools.cached_property
+    def guessed(self) -> list[str]:
+        """The tasks of which these guess classes."""
+        return chance.guessed(self._labels, self.names)
+
+    @property
+    def _labels(self) -> dict[tuple[str, str], np.ndarray]:
+        return {key: labels for key, (_, labels) in self.predictions[REFERENCE].items()}
 
 
 def graded(measured: Measured, every: Outputs) -> retained.Predictions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from distill.evaluation import (
     calibration,
     chance,
     detection,
+    few_rows,
     model_times,
     resamples,
     retained,
@@ -191,7 +192,10 @@ def _statistics(name: str, measured: Measured) -> dict[str, Any]:
     """The fields of a scored variant that depend on its predictions alone."""
     own, kinds = measured.predictions[name], {task: data.task.kind for task, data in measured.tasks.items()}
     drawn = measured.drawn[name]
-    ends = {task: {key: resamples.interval(values) for key, values in each.items()} for task, each in drawn.items()}
+    ends = {
+        task: {key: resamples.with_width(resamples.interval(values)) for key, values in each.items()}
+        for task, each in drawn.items()
+    }
     thirds: dict[str, list[OfLength]] = {}
     for (task, split), (predicted, labels) in own.items():
         # A part of the rows of a query would be another ranking.
@@ -209,12 +213,11 @@ def _retained(name: str, measured: Measured) -> Retained:
     floor, headline = measured.chance, measured.headline
     ours, theirs = (retained.scores(measured.predictions[each], measured.names) for each in (name, REFERENCE))
     ratio, above = retained.intervals(measured.drawn[name], measured.drawn[REFERENCE], theirs, headline, floor)
+    kept = retained.retained(ours, theirs, headline)
     return replace(
-        retained.retained(ours, theirs, headline),
+        kept,
         ci95=ratio,
-        at_least=_at_least(
-            retained.at_least(measured.drawn[name], measured.drawn[REFERENCE], theirs, headline), measured
-        ),
+        at_least=None if kept.headline is None else _at_least(name, kept.headline, theirs, measured),
         above_chance=retained.above_chance(ours, theirs, floor, headline),
         above_chance_ci95=above,
         development=on_development(name, measured),
@@ -222,15 +225,26 @@ def _retained(name: str, measured: Measured) -> Retained:
     )
 
 
-def _at_least(end: float | None, measured: Measured) -> float | None:
-    """The lower end of an interval, no higher than rows can show that never differ: of n rows without a difference, a
-    share of up to 1 - 0.05^(1/n) may differ (the exact one-sided 95% bound), and resamples of them do not show it."""
-    rows: Counter[str] = Counter()
-    for (task, split), (_, labels) in measured.outputs[REFERENCE].items():
-        parts = measured.clusters.get((task, split))
-        rows[task] += len(labels) if parts is None else int(parts.max()) + 1
-    fewest = min((count for task, count in rows.items() if task in measured.headline), default=0)
-    return None if end is None or not fewest else min(end, 100 * 0.05 ** (1 / fewest))
+def _at_least(name: str, kept: float, teacher: retained.Scores, measured: Measured) -> float | None:
+    """The lower end of the interval of what a variant keeps, `kept` percent: that of a bootstrap, and no higher than
+    the rows on which it differs from the teacher can show. None where one of the two is not known."""
+    over = retained.with_ratio(teacher, measured.headline)
+    end = retained.at_least(measured.drawn[name], measured.drawn[REFERENCE], teacher, measured.headline)
+    margins = [_margin(task, name, measured) for task in over]
+    known = [margin for margin in margins if margin is not None]
+    if end is None or len(known) < len(margins):
+        return None
+    points = math.hypot(*known) / len(over)
+    return min(end, kept - 100 * points / retained.macro_score(teacher, over))
+
+
+def _margin(task: str, name: str, measured: Measured) -> float | None:
+    of = measured.tasks[task].task
+    teacher, student = (
+        {key: each for key, each in measured.predictions[model].items() if key[0] == task}
+        for model in (REFERENCE, name)
+    )
+    return few_rows.margin_of(of.metrics, of.kind.same, teacher, student, measured.clusters)
 
 
 def compared(measured: Measured) -> Statistics:
@@ -240,28 +254,34 @@ def compared(measured: Measured) -> Statistics:
     reference = scored[REFERENCE]
     return Statistics(
         chance=measured.chance,
+        guessed=measured.guessed,
         near_chance=chance.near_chance(drawn[REFERENCE], measured.chance),
         tests=significance.every_test([*scored.values()], reference, measured.headline),
         detectable=significance.detectable([*scored.values()], reference),
         drawn_together={" ".join(key): int(parts.max()) + 1 for key, parts in measured.clusters.items()},
+        seen=[task for task in measured.tasks if task in {name for _, name in measured.seen}],
     )
 
 
 def _scored(variant: Variant, measured: Measured) -> significance.Scored:
     own = measured.predictions[variant.name]
-    correct = {}
+    right, rows = dict[str, np.ndarray](), dict[str, np.ndarray]()
     for task, data in measured.tasks.items():
         of_task = {key: each for key, each in own.items() if key[0] == task}
-        found = significance.right(data.task.metrics, data.task.kind.same, of_task)
         # McNemar's test is of independent rows.
-        if found is not None and not measured.clusters.keys() & of_task.keys():
-            correct[task] = found
+        if measured.clusters.keys() & of_task.keys():
+            continue
+        if (found := significance.correct(data.task.kind.same, of_task)) is not None:
+            rows[task] = found
+        if (found := significance.right(data.task.metrics, data.task.kind.same, of_task)) is not None:
+            right[task] = found
     return significance.Scored(
         identity(variant),
         variant.role,
         variant.target,
         retained.scores(own, measured.names),
         measured.drawn[variant.name],
-        correct,
+        right,
         on_development(variant.name, measured),
+        rows,
     )

@@ -28,11 +28,18 @@ Drawn = dict[str, np.ndarray]
 
 _AT_ONCE = 2**22
 """Numbers of draws, of rows and resamples, that are in memory at once."""
+_ROUNDING = 1e-9
+"""Percentage points by which equal values may differ."""
 
 
 def seed_of(task: str, split: str, seed: int = 0) -> list[int]:
     """Seed of the draws of a split. It depends on no other split, and no two splits share their draws."""
     return [seed, zlib.crc32(f"{task} {split}".encode())]
+
+
+def units(labels: np.ndarray) -> int:
+    """Number of what is drawn as a whole: rows, or the groups of rows of labels that have groups."""
+    return len(labels if labels.dtype.names is None else np.unique(labels["group"]))
 
 
 def drawn(
@@ -54,10 +61,10 @@ def drawn(
             labels with groups.
     """
     columns = {name: [METRICS[name].columns(each, labels) for each in predictions.values()] for name in names}
-    units = len(labels if labels.dtype.names is None else np.unique(labels["group"]))
-    parts = units if clusters is None else int(clusters.max()) + 1
+    count = units(labels)
+    parts = count if clusters is None else int(clusters.max()) + 1
     values = {model: {name: np.empty(resamples) for name in names} for model in predictions}
-    for first, of_parts in _counts(parts, resamples, np.random.default_rng(seed), units):
+    for first, of_parts in _counts(parts, resamples, np.random.default_rng(seed), count):
         counts = of_parts if clusters is None else of_parts[:, clusters]
         for name, of_models in columns.items():
             for model, sums in zip(predictions, METRICS[name].sums(counts, of_models), strict=True):
@@ -100,6 +107,12 @@ def interval(values: np.ndarray) -> tuple[float, float] | None:
         return None
     low, high = np.percentile(finite, [50 - LEVEL / 2, 50 + LEVEL / 2])
     return float(low), float(high)
+
+
+def with_width(ends: tuple[float, float] | None) -> tuple[float, float] | None:
+    """An interval; None if its ends are equal. All resamples are alike where no row differs from others, such as those
+    of a model that is right on all: how far other rows would differ is then not known, and not 0."""
+    return None if ends is None or ends[1] - ends[0] < _ROUNDING else ends
 
 
 def interval_of_ratios(values: np.ndarray) -> tuple[float, float] | None:

@@ -52,7 +52,7 @@ class Retained(Record, frozen=True):
     left_out: list[Text] | UnsetType = UNSET
     """Tasks that do not count, because the teacher's score is not above 0."""
     above_chance: Number | UnsetType | None = UNSET
-    """Of the scores minus the scores of the best constant predictor."""
+    """Of the scores minus `chance`."""
     above_chance_ci95: Interval | UnsetType | None = UNSET
     development: Number | UnsetType | None = UNSET
     """On the rows on which the student is chosen."""
@@ -295,7 +295,9 @@ class Statistics(Record, frozen=True):
     """Comparisons of the models with chance and with each other."""
 
     chance: Scores | UnsetType = UNSET
-    """The scores of the best constant predictors."""
+    """The scores of the best constant predictors or, for the tasks in `guessed`, of guesses."""
+    guessed: list[Text] = []
+    """Tasks whose classes are better guessed, as often as in the labels or all equally often; in older results none."""
     near_chance: list[Text] | UnsetType = UNSET
     """Tasks on which the interval of the teacher's score does not lie above chance."""
     tests: list[Test] | UnsetType = UNSET
@@ -303,6 +305,8 @@ class Statistics(Record, frozen=True):
     """Task -> smallest difference in points that its rows can show; None where it is not known."""
     drawn_together: dict[str, Count] = {}
     """Task and split of which some rows share a text -> number of parts of its rows that are drawn together."""
+    seen: list[Text] = []
+    """Tasks whose development rows a given teacher may have learned before the run; in older results none."""
 
 
 class Disagreement(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -366,10 +370,12 @@ class Results(Origin, frozen=True, kw_only=True):
     models: Annotated[list[Model], Meta(min_length=1)]
     """Every model in every variant."""
     chance: Scores | UnsetType = UNSET
+    guessed: list[Text] = []
     near_chance: list[Text] | UnsetType = UNSET
     tests: list[Test] | UnsetType = UNSET
     detectable: dict[str, Amount | None] | UnsetType = UNSET
     drawn_together: dict[str, Count] = {}
+    seen: list[Text] = []
     notes: list[Text] | UnsetType = UNSET
     """Sentences on what a reader should know."""
     pruned: list[Pruned] = []

@@ -157,7 +157,7 @@ def intervals(
     student: Scores, teacher: Scores, of_teacher: Scores, headline: Collection[str], chance: Scores | None = None
 ) -> tuple[Interval | None, Interval | None]:
     """95% intervals of `headline` and, with `chance`, of `above_chance`; None where that is None, and where the
-    interval has no end: on too many resamples the teacher's score is not above 0 or, for `above_chance`, chance.
+    interval has no end (see `resamples.interval_of_ratios`) or no width (`resamples.with_width`).
 
     They include the variance of the rows, but not of training, for which several seeds are needed. Constant predictors
     are scored on all rows.
@@ -168,22 +168,27 @@ def intervals(
         headline: the tasks of the headline.
     """
     counted = [task for task in teacher if task in headline]
-    over = _with_ratio(of_teacher, headline)
-    ratio = resamples.interval_of_ratios(_drawn_ratios(student, teacher, over, 0.0)) if over else None
+    over = with_ratio(of_teacher, headline)
+    ratio = _interval(student, teacher, over, 0.0) if over else None
     if chance is None or above_chance(of_teacher, of_teacher, chance, headline) is None:
         return ratio, None
-    drawn_above = _drawn_ratios(student, teacher, counted, macro_score(chance, counted))
-    return ratio, resamples.interval_of_ratios(drawn_above)
+    return ratio, _interval(student, teacher, counted, macro_score(chance, counted))
+
+
+def _interval(student: Scores, teacher: Scores, over: Collection[str], floor: float) -> Interval | None:
+    """Of `_drawn_ratios`."""
+    ends = resamples.interval_of_ratios(_drawn_ratios(student, teacher, over, floor))
+    return resamples.with_width(ends)
 
 
 def at_least(student: Scores, teacher: Scores, of_teacher: Scores, headline: Collection[str]) -> float | None:
     """Lower end of the one-sided 95% interval of `headline`, with the arguments of `intervals`: a test of whether a
     student is not inferior, at the 5% level. None where no such end is known."""
-    over = _with_ratio(of_teacher, headline)
+    over = with_ratio(of_teacher, headline)
     return resamples.lower_end(_drawn_ratios(student, teacher, over, 0.0)) if over else None
 
 
-def _with_ratio(teacher: Scores, headline: Collection[str]) -> list[str]:
+def with_ratio(teacher: Scores, headline: Collection[str]) -> list[str]:
     """The tasks of the headline that have a ratio."""
     left_out = _no_ratio(teacher)
     return [task for task in teacher if task in headline and task not in left_out]

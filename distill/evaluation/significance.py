@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,6 +15,9 @@ from distill.evaluation import resamples, retained
 from distill.evaluation.results import Identity, Test
 
 LEVEL, POWER = 0.05, 0.8
+FEW = 10
+"""With fewer rows on which only one of two models is right, a bootstrap finds differences too often: its p of 4 rows,
+all of which the same model has right, is 0.04, and the exact one 0.125."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,9 @@ class Scored:
     """Task -> [n] whether each row of all its splits is right; only tasks whose score is the share of right rows."""
     development: float | None = None
     """Percent of the teacher's score that it retains on rows that are not tested; None without such rows."""
+    rows: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """As `right`, whatever the score is; only tasks whose rows are right or wrong by themselves, and independent of
+    each other."""
 
 
 def mcnemar(correct_a: np.ndarray, correct_b: np.ndarray) -> dict[str, Any]:
@@ -61,16 +67,20 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
     - each student against the reference, which is the teacher, and against its controls (the baseline and the
       self-trained model) in the same scheme on the same backend: on the macro score over the tasks of the headline
       (`scope` is None), and on each task;
-    - each student against the best student: on this score. The best is chosen on development rows, because a student
-      that is chosen on the tested rows is better there by chance; on the tested rows only if there are no others.
+    - each student against the best student: on this score. The best is chosen on development rows. Without these rows
+      there is no such test, because a student that is chosen on the tested rows is better there by chance.
 
     McNemar's exact test where the score is the share of right rows of a single task, and no rows share a text, else a
-    paired bootstrap over the rows. Values of p are corrected (`holm`) for the number of tests that answer the same
+    paired bootstrap over the rows; where only one model is right on fewer than `FEW` rows, the test whose p is larger.
+    Values of p are corrected (`holm`) for the number of tests that answer the same
     question: tests of the same scope, against models of the same role, of models in the same scheme on the same
     backend. What compression costs (against the teacher), what distillation gives (against the baseline), what it gives
     beyond more rows (against the self-trained model) and which variant is best (against a student) are different
     questions, and do not pay for each other. Neither do the forms of one model, which are near-copies of it: a reader
     looks at one of them, chosen by its speed.
+
+    Neither do tasks: a correction over many tasks would hide a loss on one of them, which is what a reader of these
+    tests looks for. So of 20 tasks without a difference, one is called different on average.
 
     Args:
         headline: the tasks of the headline.
@@ -102,10 +112,8 @@ def _pairs(
         for other in models:
             if other.role in CONTROLS and _variant(other) == _variant(student):
                 yield student, other, every
-    if students and None in over:
-        apart = all(model.development is not None for model in students)
-        macro = {id(model): retained.macro_score(model.scores, over[None]) for model in students}
-        best = max(students, key=lambda model: (model.development or 0.0) if apart else macro[id(model)])
+    if students and None in over and all(model.development is not None for model in students):
+        best = max(students, key=lambda model: model.development or 0.0)
         for student in students:
             if student is not best:
                 yield student, best, [None]
@@ -117,19 +125,31 @@ def _variant(model: Scored) -> tuple[str, str, str]:
 
 def _test(a: Scored, b: Scored, scope: str | None, over: list[str]) -> Test:
     differences = retained.average(a.drawn, over) - retained.average(b.drawn, over)
-    ends = resamples.interval(differences)
-    exact = len(over) == 1 and over[0] in a.right and over[0] in b.right
-    p = mcnemar(a.right[over[0]], b.right[over[0]])["p"] if exact else resamples.p_value(differences)
+    p, test = _p(a, b, over, differences)
     return Test(
         a=a.identity,
         b=b.identity,
         difference=retained.macro_score(a.scores, over) - retained.macro_score(b.scores, over),
-        ci95=ends,
+        ci95=resamples.with_width(resamples.interval(differences)),
         p=p,
-        test="mcnemar" if exact else "bootstrap",
+        test=test,
         scope=scope,
         distinguishable=p < LEVEL,
     )
+
+
+def _p(a: Scored, b: Scored, over: list[str], differences: np.ndarray) -> tuple[float, Literal["mcnemar", "bootstrap"]]:
+    """p of two models, from their rows or from the differences of their scores on resamples, and its test."""
+    if len(over) == 1 and over[0] in a.right and over[0] in b.right:
+        return mcnemar(a.right[over[0]], b.right[over[0]])["p"], "mcnemar"
+    p = resamples.p_value(differences)
+    if all(task in a.rows and task in b.rows for task in over):
+        ours, theirs = (np.concatenate([model.rows[task] for task in over]) for model in (a, b))
+        exact = mcnemar(ours, theirs)
+        few = exact["only_a"] + exact["only_b"] < FEW
+        if few and exact["p"] > p:
+            return exact["p"], "mcnemar"
+    return p, "bootstrap"
 
 
 def detectable(models: Sequence[Scored], reference: Scored) -> dict[str, float | None]:
@@ -159,9 +179,22 @@ def right(
         same: of its kind, see `TaskType.same`.
         predictions: of the task alone.
     """
-    if tuple(names) == ("exact_match",):
-        return np.concatenate([graded[:, 0] == 1 for graded, _ in predictions.values()])
-    independent = all(labels.dtype.names is None for _, labels in predictions.values())  # words of a text are not
-    if tuple(names) != ("accuracy",) or same is None or not independent:
+    return correct(same, predictions) if tuple(names) in (("accuracy",), ("exact_match",)) else None
+
+
+def correct(
+    same: Callable[[np.ndarray, np.ndarray], np.ndarray] | None, predictions: retained.Predictions
+) -> np.ndarray | None:
+    """[n] whether each row of all splits of a task is right, whatever its score is; None for kinds whose rows are not
+    right or wrong, or not by themselves: numbers, rankings, and the words of a text.
+
+    Args:
+        same: of the task's kind, see `TaskType.same`.
+        predictions: of the task alone.
+    """
+    every = list(predictions.values())
+    if all(labels.dtype == object for _, labels in every):  # answers, which are graded
+        return np.concatenate([graded[:, 0] == 1 for graded, _ in every])
+    if same is None or any(labels.dtype.names is not None for _, labels in every):
         return None
-    return np.concatenate([same(predicted, labels) for predicted, labels in predictions.values()])
+    return np.concatenate([same(predicted, labels) for predicted, labels in every])

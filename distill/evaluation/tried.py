@@ -60,7 +60,7 @@ def warnings(tried: Tried) -> Iterator[str]:
             "budget, set another seed)"
         )
         yield (
-            f"the model collapsed{times}: it scores {kept.score:.1f} on the development rows, and the best predictor "
+            f"the model collapsed{times}: it scores {kept.score:.1f} on the development rows, and a predictor "
             f"without any skill {tried.chance:.1f}{'' if times else advice}"
         )
     elif len(rates) > 1 and kept.lr in (rates[0], rates[-1]):

@@ -202,11 +202,16 @@ def _chosen(runs: Sequence[Run], variant: Variant, group: Group, ask: Ask) -> st
     # On the rows by which it was chosen, the best of many is too good for a test.
     tested = bool(ask.least and judged) and not ask.above and len(variant.runs) == 1
     test = verdict.keeps(variant.first, ask.least) if tested else ""
+    by_score = ask.least > 0 or ask.goal in ("retained", "above_chance")
+    rows = ""
+    if by_score:
+        seen = verdict.known_rows(runs[variant.best].results)
+        rows = seen if judged else f"It was chosen {verdict.SAME_SCORES}."
     return (
         f"Ship {_called(runs, variant)}{_where(runs, variant, group)}, the {best}{apart}: it retains "
         f"{numbers(variant, group, ask)} the speed of {over} ({_size_and_time(variant, group)} with {group.input})."
-        f"{test}"
-    )
+        f"{test} {rows}"
+    ).rstrip()
 
 
 def numbers(variant: Variant, group: Group, ask: Ask) -> str:

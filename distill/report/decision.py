@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from distill.config.baselines import BASELINE
 from distill.config.plan import CONTROLS
 from distill.evaluation.results import Model, Results
-from distill.report import averages, headline, kept
+from distill.report import averages, headline, kept, verdict
 from distill.report.choose import Ask, choice, least_of, numbers, offered
 from distill.report.itself import is_teacher
 from distill.report.loading import Loading, loading
@@ -48,9 +48,12 @@ def decided(run: Run) -> Decision:
     elif is_teacher(results, chosen.first):
         sentences = [_ship(results, chosen, group, ask), *([] if student is None else [_lesser(student, group, ask)])]
     else:
-        sentences, student = [_ship(results, chosen, group, ask), _beside_baseline(results, chosen.first)], None
+        sentences, student = [_ship(results, chosen, group, ask), _beside_controls(results, chosen.first)], None
     if results.near_chance:
         sentences.append(f"Your model is near chance on {', '.join(results.near_chance)}: a share of that says little.")
+    judged = [each.development for each in (chosen, student) if each is not None]
+    if any(judged) and results.seen:
+        sentences.append(verdict.known_rows(results))
     uses = [] if chosen is None else [loading(run, chosen.first)]
     if student is not None:
         uses += [found for found in [loading(run, student.first)] if found["command"] or found["code"]]
@@ -70,8 +73,9 @@ def _ship(results: Results, chosen: Variant, group: Group, ask: Ask) -> str:
         why = f"It is slower than your model, and the fastest student that retains at least {ask.least:g}%"
     judged = chosen.development
     where = f" on the development rows ({judged.value:.1f}% there)" if judged else ""
+    selected = "" if judged else f" It was chosen {verdict.SAME_SCORES}."
     over = headline.reference(results)
-    return f"Ship {name}: it retains {numbers(chosen, group, ask)} the speed of {over}. {why}{where}."
+    return f"Ship {name}: it retains {numbers(chosen, group, ask)} the speed of {over}. {why}{where}.{selected}"
 
 
 def _nearest(students: Sequence[Variant], group: Group, ask: Ask) -> Variant | None:
@@ -97,19 +101,24 @@ def _lesser(student: Variant, group: Group, ask: Ask) -> str:
     return f"{none}: the nearest is {student.name}{there} {numbers(student, group, ask)}{reported}."
 
 
-def _beside_baseline(results: Results, model: Model) -> str:
-    """What the same student retains without a teacher, and whether that differs."""
-    compared = headline.pair(results, model.target)
-    if compared is None or results.untaught is True:
-        return headline.missing_baseline(results)
-    student, control = compared
-    ours, theirs = (headline.retained(each) or 0.0 for each in compared)
+def _beside_controls(results: Results, model: Model) -> str:
+    """What the same student retains without a teacher and, in a run that has one, self-trained, and whether that
+    differs: a gain over the labels alone may be one over fewer rows."""
+    roles = [] if results.untaught is True else list(CONTROLS)
+    pairs = {role: both for role in roles if (both := headline.pair(results, model.target, role)) is not None}
+    missing = [] if BASELINE in pairs else [headline.missing_baseline(results)]
+    return " ".join([*missing, *(_beside(results, model, role, *both) for role, both in pairs.items())])
+
+
+def _beside(results: Results, model: Model, role: str, student: Model, control: Model) -> str:
+    """What a student's control of a role retains, and whether that differs. `model`: the form that is chosen, which may
+    be another one than the two are compared in."""
+    ours, theirs = (headline.retained(each) or 0.0 for each in (student, control))
     same = headline.variant(student) == headline.variant(model)
     forms = "" if same else f", as {headline.variant(student)}, in which the distilled student retains {ours:.1f}%"
-    return (
-        f"The same student{headline.trained(results, BASELINE)} retains {theirs:.1f}%{forms}: "
-        f"{headline.difference(results, student, control)}."
-    )
+    trained = headline.trained(results, BASELINE) if role == BASELINE else ", self-trained,"
+    differs = headline.difference(results, student, control)
+    return f"The same student{trained} retains {theirs:.1f}%{forms}: {differs}."
 
 
 def _table(results: Results, chosen: Model | None) -> Table:

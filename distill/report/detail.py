@@ -10,7 +10,7 @@ from distill.config.baselines import BASELINE, SELF_TRAINED
 from distill.evaluation.results import Model, Results, known
 from distill.report import averages, footnotes, headline, kind_tables, statistics_tables
 from distill.report.loads_table import loads_table
-from distill.report.table import Row, Table, number, roles, times, with_interval
+from distill.report.table import Row, Table, number, roles, times, with_interval, without_skill
 from distill.report.timed import latency, median, shapes
 from distill.report.variants import fastest_teacher
 
@@ -67,7 +67,7 @@ def retained_table(results: Results) -> Table:
     ]
     if above:
         notes.append(
-            "Above chance: what a model scores above the best constant predictors, as a percentage of what the teacher "
+            f"Above chance: what a model scores above {without_skill(results)}, as a percentage of what the teacher "
             f"does, both as macro scores{without}."
         )
     if left_out:
@@ -274,7 +274,7 @@ def tries_table(results: Results) -> Table:
     columns = ("Stage", "Task", "Learning rate", "Seed", "Note", "Development score", "Without skill")
     note = (
         "The model with the best score on the development rows is kept, the first of equal ones. A model collapsed if "
-        "this score is not above that of the best predictor without any skill and, where it predicts classes or "
+        "this score is not above that of a predictor without any skill and, where it predicts classes or "
         "labels, nearly all of its predictions are the same."
     )
     return Table("Trainings that were tried", columns, rows, 5, [note])

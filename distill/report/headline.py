@@ -326,7 +326,7 @@ def _fastest(results: Results, least: float, yours: str) -> str:
     form = f"form of {yours[:1].lower()}{yours[1:]}" if without_student(results) else "student"
     if best is None:
         return f"No {form} retains {least:g}%{where}."
-    origin = "It was selected by the same scores that are reported here."
+    origin = f"It was selected {verdict.SAME_SCORES}."
     if apart:
         origin = f"It was selected on the development rows, on which it retains {development(best):.1f}%."
     name = variant(best) if is_teacher(results, best) else f"{best.name} ({variant(best)})"

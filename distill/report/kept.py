@@ -5,6 +5,7 @@ from __future__ import annotations
 from distill.evaluation.record import Interval
 from distill.evaluation.results import Model, Results, known
 from distill.evaluation.time_results import KEPT, Over
+from distill.report import verdict
 
 
 def kept(model: Model) -> Over | None:
@@ -27,7 +28,9 @@ def _name(over: Over) -> str:
 def note(results: Results) -> list[str]:
     """What that variant is, as a sentence in a list; empty without one."""
     name = kept_name(results)
-    return [f"{name[0].upper()}{name[1:]}: {_WHICH}, with the load of the run."] if name else []
+    if not name:
+        return []
+    return [f"{name[0].upper()}{name[1:]}: {_WHICH}, with the load of the run. {verdict.known_rows(results)}".rstrip()]
 
 
 def short(model: Model) -> str:

@@ -30,7 +30,16 @@ def detection_table(results: Results) -> Table | None:
         "The threshold is a probability before temperature scaling, and cannot be compared with the scores of a "
         "prediction. An exported model uses it with model.predict(texts, detect=LABEL).",
     ]
+    detected = {task for model in results.models for task in model.detection}
+    shared = [split for split in results.drawn_together if split.partition(" ")[0] in detected]
+    notes += [_TOGETHER.format(", ".join(shared))] if shared else []
     return _table(results, "Detection of labels", columns, 3, notes, _detection)
+
+
+_TOGETHER = (
+    "Some rows of {} share a text. These intervals take them for independent rows, which other intervals of a report "
+    "do not, and are too narrow where a model is often right, or wrong, on all rows of one text."
+)
 
 
 def _detection(model: Model) -> Iterator[Row]:

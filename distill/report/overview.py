@@ -21,7 +21,7 @@ from distill.config.free import FREE
 from distill.config.schemes import packages
 from distill.evaluation.record import Interval
 from distill.evaluation.results import Model, Results, known
-from distill.report import averages, figure, headline
+from distill.report import averages, figure, headline, same_tasks
 from distill.report.headline import Key
 from distill.report.seeds import FEW, over_seeds
 from distill.report.seeds import shown as shown_over
@@ -144,13 +144,14 @@ def entries(runs: Sequence[Results], name: Callable[[Results], str] = trained) -
 
 
 def variants(runs: Sequence[Results]) -> list[tuple[list[Model], list[Results]]]:
-    """The rows of each variant in the runs that have it, and these runs."""
+    """The rows of each variant in the runs that have it, with retained % over the same tasks, and these runs."""
     found: dict[tuple[str, ...], tuple[list[Model], list[Results]]] = {}
+    apart = same_tasks.left_out(runs)
     for run in runs:
         for model in run.models:
             key = (model.name, model.role, model.backend, model.scheme, str(model.target))
             models, of_runs = found.setdefault(key, ([], []))
-            models.append(model)
+            models.append(same_tasks.without(model, run, apart))
             of_runs.append(run)
     return list(found.values())
 
@@ -271,6 +272,7 @@ def table(shown: Sequence[Entry]) -> Table:
         "teacher's fastest float32 variant, on the machine of the run; shapes such as 8x128 are batch x length. "
         "Compare rows only if their runs have the same teacher and average the same tasks.",
         *(note for name, runs in _groups(shown) for note in different_versions(short[name], runs)),
+        *(note for name, runs in _groups(shown) for note in same_tasks.note(short[name], runs)),
         *dict.fromkeys(remarks),
     ]
     return Table("Every run", columns, rows, 5, notes, [entry.models[0].role for entry in shown])

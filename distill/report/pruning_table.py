@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import UNSET
 
 from distill.evaluation.results import Model, Pruned, Results, known
-from distill.report import figure, headline
+from distill.report import figure, headline, same_tasks
 from distill.report.footnotes import speed_of
 from distill.report.overview import (
     around,
@@ -56,26 +56,28 @@ def cuts(runs: Sequence[Results], name: Callable[[Results], str] = trained) -> l
     every: list[Cut] = []
     for title, group in grouped(runs, name):
         label = short.get(title, title)
-        notes = different_versions(label, group)
+        notes = [*different_versions(label, group), *same_tasks.note(label, group)]
+        apart = same_tasks.left_out(group)
         of_group: dict[tuple[str, str], Cut] = {}
         for run in group:
             for row in run.pruned:
                 if row.predicted_speedup is not UNSET:
                     target = row.target or "-"
                     cut = of_group.setdefault((row.step, target), Cut(label, target, [], [], [], [], {}, notes))
-                    _add(cut, run, row)
+                    _add(cut, run, row, apart)
         every += of_group.values()
     targets = dict.fromkeys(cut.target for cut in every)
     return [cut for target in targets for cut in every if cut.target == target]
 
 
-def _add(cut: Cut, run: Results, row: Pruned) -> None:
+def _add(cut: Cut, run: Results, row: Pruned, apart: Sequence[str]) -> None:
+    """Add the models of a run. apart: tasks that all runs leave out of retained %."""
     cut.seeds.extend(run.seeds)
     cut.shapes.append(f"{row.layers} x {row.hidden} x {row.ffn}")
     cut.predicted.append(known(row.predicted_speedup))
     cut.measured.append(known(row.measured_speedup))
     kinds = headline.kinds(run)
-    for model in run.models:
+    for model in (same_tasks.without(model, run, apart) for model in run.models):
         as_cut = model.role == "student" and kinds.get(model.step) in ("prune", "vocabulary")
         role = "pruned" if as_cut else model.role
         variant = row.backend or "torch", row.scheme
@@ -149,11 +151,19 @@ def table(runs: Sequence[Results], name: Callable[[Results], str] = trained) -> 
             f"largest {100 * max(errors):.1f}%."
         )
     notes += dict.fromkeys(run.older_rules for run in runs if run.older_rules)
-    return Table("Pruned to a target", columns, rows, 3, [*notes, *_at_equal_speeds(every)])
+    equal = list(_at_equal_speeds(every))
+    return Table("Pruned to a target", columns, rows, 3, [*notes, *equal, *([_NO_TEST] if equal else [])])
+
+
+_NO_TEST = (
+    "Interpolated values are in the order of the table. They have no intervals, and are no test of which way to prune "
+    "is better."
+)
 
 
 def _at_equal_speeds(every: Sequence[Cut]) -> Iterator[str]:
-    """Sentences on what each group of runs retains at the same measured speed, for every speed that was a target.
+    """Sentences on what each group of runs retains at the same measured speed, for every speed that was a target, in
+    the order of the table: the best first would be the one that was lucky.
 
     The measured speeds of several methods differ where their targets are the same.
     """
@@ -162,7 +172,7 @@ def _at_equal_speeds(every: Sequence[Cut]) -> Iterator[str]:
         parts = []
         for role, when in (("pruned", "before recovery"), ("student", "after recovery")):
             kept = {run: _retained_at(speed, [cut for cut in every if cut.run == run], role) for run in _runs(every)}
-            found = sorted(((value, run) for run, value in kept.items() if value is not None), reverse=True)
+            found = [(value, run) for run, value in kept.items() if value is not None]
             if len(found) > 1:
                 parts.append(f"{when} {', '.join(f'{number(value)}% ({run})' for value, run in found)}")
         if parts:
@@ -174,13 +184,27 @@ def _runs(every: Sequence[Cut]) -> list[str]:
 
 
 def _retained_at(speed: float, of_run: Sequence[Cut], role: str) -> float | None:
-    """Retained % at a measured speed, on the line between the nearest models; None beyond the slowest and fastest."""
-    found = sorted(
-        (fmean(speeds), fmean(measured(cut.models[role].values(), "retained")[0]))
-        for cut in of_run
-        if (speeds := values(cut.measured)) and cut.models.get(role)
-    )
-    if not found or not found[0][0] <= speed <= found[-1][0]:
+    """The mean over runs of retained % at a measured speed, on the line between the nearest models of each; None beyond
+    the slowest and the fastest model of a run."""
+    points: dict[int, list[tuple[float, float]]] = {}
+    for cut in of_run:
+        for place, model in cut.models.get(role, {}).items():
+            measured_speed, kept = cut.measured[place], headline.retained(model)
+            if measured_speed is not None and kept is not None:
+                points.setdefault(_seed(cut, place), []).append((measured_speed, kept))
+    found = [_between(speed, sorted(of_seed)) for of_seed in points.values()]
+    reached = [value for value in found if value is not None]
+    return fmean(reached) if reached and len(reached) == len(found) else None
+
+
+def _seed(cut: Cut, place: int) -> int:
+    """What tells the runs of a group apart, in the cuts of all targets."""
+    return cut.seeds[place] if len(cut.seeds) == len(cut.measured) else place
+
+
+def _between(speed: float, found: Sequence[tuple[float, float]]) -> float | None:
+    """The value at a speed on the line through points, which are in the order of their speeds."""
+    if not found[0][0] <= speed <= found[-1][0]:
         return None
     return float(np.interp(speed, [place for place, _ in found], [kept for _, kept in found]))
 

@@ -28,10 +28,13 @@ def chance_table(results: Results) -> Table | None:
         cells = (" / ".join(scores), " / ".join(map(number, scores.values())), " / ".join(both))
         rows.append((task, *cells, number(least.get(task))))
     notes = [
-        "Chance: the score of the best predictor that ignores the text, on the same rows: one class, label or answer "
+        "Chance: the score of a predictor that ignores the text, on the same rows: the best one class, label or answer "
         "for all rows, or the mean over random orders of a query's documents. Detectable: the smallest true difference "
         "of two models, in points, that a test at the 5% level finds with a power of 80%."
     ]
+    if results.guessed:
+        guess = "it guesses classes, each as often as in the labels or all equally often, which has a higher score"
+        notes.append(f"For {', '.join(results.guessed)}, {guess} than one class for all rows.")
     if near:
         notes.append(f"The teacher's 95% interval does not lie above chance: {', '.join(near)}.")
     constant = [f"{named(m)} ({', '.join(m.near_constant)})" for m in results.models if m.near_constant]
@@ -64,10 +67,12 @@ def tests_table(results: Results) -> Table | None:
     family = "this report" if older else "models of this report in the same scheme on the same backend,"
     notes = [
         "Difference: score of A minus score of B in points, on the same rows. McNemar's exact test where the score is "
-        "the accuracy of one task, none of whose rows share a text, else a paired bootstrap with 10,000 resamples. Two "
-        "models differ if p is "
+        "the accuracy of one task, none of whose rows share a text, else a paired bootstrap with 10,000 resamples. In "
+        "newer runs, where only one of the two is right on fewer than 10 rows, the test with the larger p. Two models "
+        "differ if p is "
         f"below 0.05, corrected by Holm's method for all tests of {family} on the same score and against the same kind "
-        "of model (teacher, baseline, self-trained student or student). They are not distinguishable if the interval, "
+        "of model (teacher, baseline, self-trained student or student), and not for the number of tasks: of 20 tasks "
+        "without a difference, one is called different on average. They are not distinguishable if the interval, "
         "which is not corrected, includes 0; otherwise it is undecided. "
         "The tests include the variance of the rows, and not that of training.",
         *(

@@ -15,7 +15,6 @@ from distill.report import averages, footnotes, headline, itself, kept
 from distill.report.timed import at, median, reported_input
 
 Row = tuple[str, ...]
-_ABOVE = "Above chance: the same, with what the best constant predictors score subtracted from both. "
 
 
 @dataclass(frozen=True)
@@ -108,10 +107,18 @@ def _over_kept(model: Model) -> str:
     return "-" if found is None else with_interval(times(found.median), kept.of_rounds(found.ci95), 2)
 
 
+def without_skill(results: Results) -> str:
+    """The predictors whose score is chance, in words."""
+    return "the best constant predictors" + (" or guesses" if results.guessed else "")
+
+
 def _model_notes(results: Results, above: bool) -> list[str]:
+    subtracted = (
+        f"Above chance: the same, with what {without_skill(results)} score subtracted from both. " if above else ""
+    )
     return [
         f"Retained %: the model's {headline.macro_score(results)} as a percentage of the teacher's. "
-        f"{_ABOVE if above else ''}Speedup: over {headline.reference(results)} on any backend, or on the same backend. "
+        f"{subtracted}Speedup: over {headline.reference(results)} on any backend, or on the same backend. "
         "Shapes such as 8x128 are batch x length.",
         *itself.note(results),
         *kept.note(results),

@@ -7,6 +7,9 @@ from msgspec.structs import replace
 
 from distill.evaluation.results import Identity, Model, Results, Test, known
 
+SAME_SCORES = "by the same scores that are reported here, so that they look better than they are"
+"""How a model was chosen where there are no other rows to choose on."""
+
 
 def between(results: Results, a: Identity, b: Identity, scope: str | None = None) -> Test | None:
     """The test of two models, with the difference of `a` minus `b`; None if the report has no such test.
@@ -68,6 +71,16 @@ def keeps(model: Model, least: float) -> str:
         return ""
     shown = "shown" if end >= least else "not shown"
     return f" That it keeps at least {least:g}% is {shown}: the one-sided 95% interval begins at {end:.1f}%."
+
+
+def known_rows(results: Results) -> str:
+    """That the teacher may know the rows on which choices are made, as a sentence; an empty text where it does not."""
+    if not results.seen:
+        return ""
+    return (
+        f"Your model may have learned the development rows of {', '.join(results.seen)} before this run: on these rows "
+        "its forms may keep more of its score than on others, and students less."
+    )
 
 
 def numbers(test: Test) -> str:

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from benchmarks import results_table
+from benchmarks.tables import methods
 from benchmarks.tables.runs import EXAMPLE, ROOT, float32_student, read
 from distill.report import figure, headline
 from distill.report.seeds import shown
-from tests.decoded import decoded, model_of
+from tests.decoded import decoded, decoded_all, model_of
 
 complete = runpy.run_path(str(Path(__file__).parents[1] / "unit/report/conftest.py"))["complete"]
 
@@ -445,6 +446,28 @@ def test_a_run_with_one_target_is_a_row_of_the_curve(root: Path) -> None:
     page = (root / "docs/explain/results.md").read_text()
     (row,) = [line.split(" | ") for line in page.splitlines() if "| 8x" in line]
     assert row[8:] == ["2 x 64 x 96", "Some, AMX", "0 |"]
+
+
+def test_methods_are_not_called_worse_than_the_control() -> None:
+    """What is not shown to be better may be; and of equal predictions no interval is known."""
+    form, made = {"scheme": "fp32", "backend": "torch"}, {}
+    gains: dict[str, tuple[float, list[float] | None]] = {
+        "layer-drop": (0.0, None), "one": (1.0, [-1.0, 3.0]), "other": (2.0, [1.0, 3.0]), "same": (0.0, None)
+    }  # fmt: skip
+    for name, (gain, ends) in gains.items():
+        run = complete()
+        test = {"a": {"name": "student", **form}, "b": {"name": "baseline", **form}, "scope": None, "p": 0.5}
+        test |= {"test": "bootstrap", "difference": gain, "ci95": ends, "distinguishable": False}
+        run["tests"] = [test] if name != "layer-drop" else []
+        made[f"recipes/{name}/seed0"] = run
+    text = methods.page(dict(zip(made, decoded_all(made.values()), strict=True)))
+    not_shown = (
+        "Not shown to be better than layer_drop, because the interval of the gain is not above 0: one, same. The"
+    )
+    assert not_shown in text
+    assert "The intervals are not corrected for the number of methods" in text
+    assert "| other | +2.0 [+1.0, +3.0] |" in text
+    assert "| same | +0.0 |" in text
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from distill.data.task_types.retrieval import JUDGED, grades
 from distill.data.task_types.spans import TAGGED
 from distill.data.task_types.task_type import GROUPED
-from distill.evaluation.chance import chance, near_chance, near_constant, of_tasks
+from distill.evaluation.chance import chance, guessed, near_chance, near_constant, of_tasks
 from distill.evaluation.metrics import METRICS
 
 
@@ -35,6 +35,32 @@ def test_classes_are_those_of_the_best_constant_classifier(seed: int) -> None:
     found = chance(list(expected), labels)
     assert found == pytest.approx({name: 100 * value for name, value in expected.items()})
     assert found["accuracy"] == pytest.approx(100 * (labels == 2).mean())
+
+
+@pytest.mark.parametrize(("strategy", "counts"), [("stratified", (700, 200, 100)), ("uniform", (550, 450))])
+def test_mean_f1_is_that_of_guesses_where_they_are_better(strategy: str, counts: tuple[int, ...]) -> None:
+    """Of two classes a guess has a mean F1 of 1/2, and one answer for all rows 1/3 or little more."""
+    labels = np.repeat(np.arange(len(counts)), counts)
+    empty = np.zeros((len(labels), 1))
+    guesses = [
+        DummyClassifier(strategy=strategy, random_state=seed).fit(empty, labels).predict(empty) for seed in range(100)
+    ]
+    every = [f1_score(labels, guess, average="macro") for guess in guesses]
+    shares = np.array(counts) / len(labels)
+    guess = shares if strategy == "stratified" else np.full(len(counts), 1 / len(counts))
+    by_hand = (2 * shares * guess / (shares + guess)).mean()
+    assert np.mean(every) == pytest.approx(by_hand, abs=0.01)
+    found = chance(["f1_macro"], labels)["f1_macro"]
+    assert found == pytest.approx(100 * max(by_hand, 1 / len(counts)))  # by the shares of the classes it is 1 / classes
+    assert guessed({("own", "test"): labels}, {"own": ["f1_macro"]}) == ["own"]
+
+
+def test_one_predictor_has_the_best_mean_of_accuracy_and_mean_f1() -> None:
+    names, even, rare = ["accuracy", "f1_macro"], np.arange(40) % 4, np.array([0] * 90 + [1] * 10)
+    assert chance(names, even) == pytest.approx({"accuracy": 25, "f1_macro": 25})  # one class for all rows: 25 and 10
+    assert chance(names, rare) == pytest.approx({"accuracy": 90, "f1_macro": 100 * 9 / 19})  # guesses: 82 and 50
+    labels = {("even", "test"): even, ("rare", "test"): rare, ("right", "test"): even}
+    assert guessed(labels, {"even": names, "rare": names, "right": ["accuracy"]}) == ["even"]
 
 
 def test_f1_is_that_of_the_positive_class_though_it_is_rare() -> None:

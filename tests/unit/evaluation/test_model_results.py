@@ -15,7 +15,7 @@ from distill.data.task_types.spans import TAGGED
 from distill.data.task_types.task_type import GROUPED
 from distill.data.tasks import TaskData
 from distill.evaluation.measured import Measured, Outputs, development_macro, on_development
-from distill.evaluation.model_results import of_kinds, vectors
+from distill.evaluation.model_results import compared, of_kinds, vectors
 from distill.evaluation.model_times import from_text, speedup
 from distill.inference.timing import SINGLE_TEXTS, TASK_LENGTHS, Timed
 from distill.inference.variants import Variant
@@ -116,6 +116,17 @@ def test_a_task_outside_of_the_headline_needs_no_development_rows() -> None:
     assert on_development(STUDENT.name, replace(made, tasks={**made.tasks, "other": other})) == pytest.approx(96.4)
     counted = replace(own, task=replace(own.task, name="other"))
     assert on_development(STUDENT.name, replace(made, tasks={**made.tasks, "other": counted})) is None
+
+
+def test_development_rows_that_the_teacher_may_know_are_named() -> None:
+    made, labels = measured("batch", WRONG), np.arange(40) % 2
+    rows = Dataset.from_dict({"text": [f"text {number}" for number in range(40)]})
+    outputs: Outputs = {("own", "test"): (np.eye(2)[labels], labels)}
+    tasks = {"own": replace(made.tasks["own"], reported={"test": rows})}
+    made = replace(made, tasks=tasks, outputs={variant.name: outputs for variant in made.variants})
+    assert compared(made).seen == []
+    known = frozenset({("teacher torch fp32", "own"), ("teacher onnxruntime int8", "own")})
+    assert compared(replace(made, seen=known)).seen == ["own"]
 
 
 def test_times_from_texts_are_of_the_same_rounds_and_texts() -> None:

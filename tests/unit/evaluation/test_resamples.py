@@ -16,7 +16,7 @@ from distill.data.task_types.task_type import GROUPED
 from distill.evaluation import resamples
 from distill.evaluation.chance import chance
 from distill.evaluation.metrics import METRICS, Metric, first_over_second, score
-from distill.evaluation.resamples import drawn, interval, p_value, seed_of
+from distill.evaluation.resamples import drawn, interval, p_value, seed_of, with_width
 
 Sample = tuple[np.ndarray, np.ndarray]
 ROWS = 60
@@ -227,3 +227,11 @@ def test_p_agrees_with_the_interval() -> None:
 def test_an_interval_leaves_out_what_is_not_finite() -> None:
     assert interval(np.array([np.nan, np.inf])) is None
     assert interval(np.array([np.nan, 3.0, 3.0])) == (3.0, 3.0)
+
+
+def test_an_interval_without_width_is_none() -> None:
+    """Of a model that is right on all rows, every resample has the same score: not a known one."""
+    labels = np.arange(30) % 3
+    values = drawn(["accuracy", "f1_macro"], {"a": labels}, labels, resamples=200)["a"]
+    assert [with_width(interval(each)) for each in values.values()] == [None, None]
+    assert [with_width(ends) for ends in (None, (99.0, 99.0 + 1e-12), (99.0, 100.0))] == [None, None, (99.0, 100.0)]

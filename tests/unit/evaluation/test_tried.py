@@ -36,6 +36,6 @@ def test_a_rate_at_an_end_of_those_tried_is_named(kept: int, words: str) -> None
 
 def test_a_collapse_is_named_with_the_number_of_seeds() -> None:
     (line,) = warnings(tried(50.0, 40.0, seeds=(0, 1000)))
-    assert line.startswith("the model collapsed with each of 2 seeds: it scores 50.0 on the development rows, and the ")
+    assert line.startswith("the model collapsed with each of 2 seeds: it scores 50.0 on the development rows, and a ")
     (line,) = warnings(tried(50.0, 40.0))
     assert line.startswith("the model collapsed: it scores 50.0")

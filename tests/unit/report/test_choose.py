@@ -346,7 +346,7 @@ def test_a_choice_for_single_texts_is_by_their_times(results: Results) -> None:
     found = choice(runs, every, group, Ask(90.0, load="single"))
     assert found["variant"].first == runs[0].results.models[6]
     assert "at 30.00x (29.00 to 31.00) the speed of" in found["sentences"][0]
-    assert found["sentences"][0].partition("(0.5 ms, ")[2].endswith(f"with {SINGLE_TEXTS}).")
+    assert f"with {SINGLE_TEXTS})." in found["sentences"][0].partition("(0.5 ms, ")[2]
     assert choice(runs, every, group, Ask(90.0, load="batch")) == choice(runs, every, group, Ask(90.0))
     reference, own = 2.0, 2.0 + 8  # of the teacher in torch, and of the ninth model
     assert every[8].speedup[SINGLE_TEXTS].value == pytest.approx(reference / own)
@@ -384,6 +384,7 @@ def test_a_choice_by_score_is_made_on_the_development_rows(results: Results) -> 
     text = found["sentences"][0]
     assert "that retain at least 93% on the development rows (98.0% there): it retains 94.4%" in text
     assert text.endswith(" That it keeps at least 93% is not shown: the one-sided 95% interval begins at 91.5%.")
+    assert "same scores" not in text
     other = next(model for model in students if model["role"] == "student" and model is not slow)
     for model in students:
         model["retained"]["development_above_chance"] = 80.0 + 10 * (model is other)
@@ -394,6 +395,16 @@ def test_a_choice_by_score_is_made_on_the_development_rows(results: Results) -> 
     del students[0]["retained"]["development"]  # not all have it: nothing is chosen by it
     runs = only(results)
     assert "development" not in choice(runs, variants(runs), groups(runs)[0], Ask(93.0))["sentences"][0]
+
+
+@pytest.mark.parametrize(
+    ("ask", "selected"),
+    [(Ask(93.0), True), (Ask(0.0, goal="retained"), True), (Ask(0.0), False), (Ask(0.0, mib=50.0), False)],
+)
+def test_a_choice_by_the_reported_scores_is_called_one(ask: Ask, selected: bool, results: Results) -> None:
+    runs = only(enriched(results))
+    text = choice(runs, variants(runs), groups(runs)[0], ask)["sentences"][0]
+    assert text.endswith("so that they look better than they are.") == selected
 
 
 def test_of_several_seeds_a_run_that_meets_the_condition_is_named(results: Results) -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from distill.report.choose import Ask, choice
 from distill.report.decision import Decision, decided
-from distill.report.variants import Run
+from distill.report.variants import Run, groups, variants
 from tests.decoded import decoded
 
 Document = dict[str, Any]
+SELECTED = " It was chosen by the same scores that are reported here, so that they look better than they are."
 EXPORT = {"name": "export", "target": None, "kind": "export", "seconds": 3.0} | dict.fromkeys(
     ("tokens_per_second", "peak_memory_mib")
 )
@@ -31,13 +33,32 @@ def test_a_student_that_retains_enough_is_shipped_and_compared_with_its_control(
     assert made.sentences == [
         "Ship student, int8 onnxruntime: it retains 93.1% (92.0 to 94.0) of the teacher's score at 5.20x "
         "(5.04 to 5.41) the speed of the teacher's fastest float32 variant. It is the fastest variant that retains at "
-        "least 93%.",
+        f"least 93%.{SELECTED}",
         "The same student trained without a teacher retains 87.6%: distillation gained 5.5 percentage points.",
     ]
     (use,) = made.uses
     code = use["code"] or ""
     compile(code, "shown", "exec")
     assert 'distill.load(\'out/export/cola\', backend="onnxruntime", scheme="int8")' in code
+
+
+@pytest.mark.parametrize(
+    ("ends", "distinguishable", "said"),
+    [
+        ([-0.9, 1.3], False, "the two are not distinguishable"),
+        ([0.2, 1.3], True, "the student with the teacher retains 0.2 percentage points more than self-training"),
+    ],
+)
+def test_a_gain_over_labels_alone_stands_beside_self_training(
+    ends: list[float], distinguishable: bool, said: str, results: Document
+) -> None:
+    results["models"].append(copy.deepcopy(results["models"][-1]) | {"role": "self-trained", "name": "self-trained"})
+    results["models"][-1]["retained"]["headline"] = 92.9
+    form = {"scheme": "int8", "backend": "onnxruntime"}
+    test = {"a": {"name": "student", **form}, "b": {"name": "self-trained", **form}, "difference": 0.2, "ci95": ends}
+    results["tests"] = [test | {"p": 0.2, "test": "bootstrap", "scope": None, "distinguishable": distinguishable}]
+    text = of(exported(results, 93)).sentences[1]
+    assert text.endswith(f"gained 5.5 percentage points. The same student, self-trained, retains 92.9%: {said}.")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +86,7 @@ def test_without_such_a_student_it_is_your_model_in_a_faster_form(results: Docum
     made = of(exported(results))
     ship, nearest = made.sentences
     assert ship.startswith("Ship your model in bf16 torch: it retains 99.9% ")
-    assert ship.endswith(" It is the fastest variant that retains at least 97%.")
+    assert ship.endswith(f" It is the fastest variant that retains at least 97%.{SELECTED}")
     assert nearest == (
         "No student retains 97%: the nearest is student, int8 onnxruntime, which retains 93.1% (92.0 to 94.0) of the "
         "teacher's score at 5.20x (5.04 to 5.41)."
@@ -82,12 +103,26 @@ def test_what_is_chosen_is_chosen_on_the_development_rows(results: Document) -> 
     ship, nearest = of(exported(results, 93)).sentences
     assert "student" in ship
     assert " at least 93% on the development rows (96.4% there)." in ship
+    assert "same scores" not in ship
     ship, nearest = of(results).sentences
     assert ship.startswith("Ship your model in bf16 torch")
     assert nearest == (
         "No student retains 97% on the development rows: the nearest is student, int8 onnxruntime, which retains 96.4% "
         "there and 93.1% (92.0 to 94.0) of the teacher's score at 5.20x (5.04 to 5.41) on the reported rows."
     )
+
+
+def test_development_rows_that_the_model_may_know_are_named(results: Document) -> None:
+    known = "Your model may have learned the development rows of cola before this run: on these rows"
+    results["seen"] = ["cola"]
+    assert not any(known in sentence for sentence in of(exported(results, 93)).sentences)  # it is not chosen on them
+    for model in results["models"]:
+        if model["retained"] and model["role"] != "baseline":
+            model["retained"]["development"] = 98.2
+    for least in (93, 99):
+        assert of(results | {"least_retained": least}).sentences[-1].startswith(known), least
+    runs = [Run("out", decoded(results))]
+    assert known in choice(runs, variants(runs), groups(runs)[0], Ask(93.0))["sentences"][0]
 
 
 def test_the_short_table_has_what_a_user_compares(results: Document) -> None:

@@ -114,6 +114,7 @@ def test_tables_show_what_is_known(tested: Results) -> None:
         ("cola", "differ"),
     ]
     assert tests.notes[-1].endswith("draws such rows together, 1,262 parts in all.")
+    assert "not for the number of tasks: of 20 tasks without a difference, one is called different" in tests.notes[0]
     assert calibration is not None
     assert calibration.notes[0].endswith("or the model may have learned them before the run.")
     assert calibration.rows == [
@@ -122,6 +123,14 @@ def test_tables_show_what_is_known(tested: Results) -> None:
     ]
     assert lengths is not None
     assert lengths.rows == [("rte", "3 to 12", "90", "84.0", "81.0", "-3.0")]
+
+
+def test_chance_that_is_a_guess_is_named(tested: Results) -> None:
+    for guessed in ([], ["rte"]):
+        run = decoded(tested | {"guessed": guessed})
+        notes = [*(statistics_tables.tables(run)[0] or retained_table(run)).notes, *retained_table(run).notes]
+        assert sum("guesses classes" in note for note in notes) == len(guessed)
+        assert any("above the best constant predictors or guesses, as" in note for note in notes) == bool(guessed)
 
 
 def test_retained_has_a_fifth_way_where_it_is_known(tested: Results) -> None:

@@ -82,10 +82,12 @@ def test_a_student_that_was_not_trained_after_pruning_is_not_recovered(kind: str
         ("4x", recipe, "4 x 384 x 576", "4.20x", "-", *kept(20.0, 93.0, 92.5), "0"),
         ("4x", layers, "4 x 384 x 576", "4.20x", "-", *kept(93.0), "-", "-", "0"),
     ]
-    assert table.notes[-2:] == [
+    assert table.notes[-3:] == [
         "Relative error of the predicted speedup, over 2 models: median 5.0%, largest 5.0%.",
         "At a measured speedup of 2x, interpolated between the models of a run: before recovery "
-        f"97.5% ({layers}), 40.0% ({recipe}).",
+        f"40.0% ({recipe}), 97.5% ({layers}).",
+        "Interpolated values are in the order of the table. They have no intervals, and are no test of which way to "
+        "prune is better.",
     ]
     assert overview.table(shown).notes[0] == "Settings of every run: tasks=glue."
     blocks, _ = page.overview_page(decoded_all(runs))
@@ -95,23 +97,36 @@ def test_a_student_that_was_not_trained_after_pruning_is_not_recovered(kind: str
     assert pruning_table.table(decoded_all([family])) is None
 
 
+def cut(run: str, target: str, *measured: tuple[float, float]) -> pruning_table.Cut:
+    """The students of a target. measured: the speedup and the retained % of each seed."""
+    students = {
+        place: model_of(model("student", "student", "torch", "fp32", 70.0, 10.0, retained, speed, target))
+        for place, (speed, retained) in enumerate(measured)
+    }
+    speeds: list[float | None] = [speed for speed, _ in measured]
+    return pruning_table.Cut(run, target, list(students), [], [], speeds, {"student": students}, [])
+
+
 def test_methods_are_compared_at_the_same_measured_speed() -> None:
     """On the line between a method's models, and not beyond them."""
-
-    def cut(run: str, target: str, speed: float, retained: float) -> pruning_table.Cut:
-        student = model_of(model("student", "student", "torch", "fp32", 70.0, 10.0, retained, speed, target))
-        return pruning_table.Cut(run, target, [0], [], [], [speed], {"student": {0: student}}, [])
-
     every = [
-        cut("a", "2x", 1.5, 100.0),
-        cut("a", "4x", 3.5, 80.0),
-        cut("b", "2x", 2.0, 96.0),
-        cut("b", "4x", 5.0, 60.0),
+        cut("a", "2x", (1.5, 100.0)),
+        cut("a", "4x", (3.5, 80.0)),
+        cut("b", "2x", (2.0, 96.0)),
+        cut("b", "4x", (5.0, 60.0)),
     ]
-    every += [cut("c", "2x", 2.5, 99.0), cut("c", "4x", 3.0, 90.0)]
+    every += [cut("c", "2x", (2.5, 99.0)), cut("c", "4x", (3.0, 90.0))]
     assert list(pruning_table._at_equal_speeds(every)) == [
-        "At a measured speedup of 2x, interpolated between the models of a run: after recovery 96.0% (b), 95.0% (a)."
+        "At a measured speedup of 2x, interpolated between the models of a run: after recovery 95.0% (a), 96.0% (b)."
     ]
+
+
+def test_the_speed_of_a_model_is_that_of_its_own_seed() -> None:
+    """By the means over seeds of speeds and of scores, it would be 75 in place of 80."""
+    both = [cut("a", "2x", (1.0, 100.0), (2.0, 90.0)), cut("a", "4x", (3.0, 80.0), (4.0, 30.0))]
+    assert pruning_table._retained_at(2.5, both, "student") == pytest.approx((85 + 75) / 2)
+    assert pruning_table._retained_at(1.5, both, "student") is None  # seed 1 has no model as slow
+    assert pruning_table._retained_at(2.5, both, "pruned") is None
 
 
 def test_models_of_several_seeds_are_one_row_and_one_curve(family: Results) -> None:

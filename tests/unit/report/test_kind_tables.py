@@ -56,6 +56,17 @@ def test_labels_stand_beside_each_other_for_teacher_and_student(results: Results
         assert "threshold" in validate(results)[0]
 
 
+@pytest.mark.parametrize(("split", "named"), [("rte validation", True), ("cola validation", False)])
+def test_rows_that_share_a_text_are_named_beside_intervals_that_ignore_it(
+    split: str, named: bool, results: Results
+) -> None:
+    results["models"][TEACHER]["detection"] = {"rte": {"bad": detection(90.0, 0.5)}}
+    table = detection_table(decoded(results | {"drawn_together": {split: 120}}))
+    assert table is not None
+    said = [note for note in table.notes if note.startswith("Some rows of rte validation share a text.")]
+    assert bool(said) == named
+
+
 @pytest.mark.parametrize(
     ("threshold", "text"),
     [

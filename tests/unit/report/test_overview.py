@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distill.errors import DataError
-from distill.report import html, markdown, overview, page, write, write_overview
+from distill.report import headline, html, markdown, overview, page, write, write_overview
 from distill.report.__main__ import main
 from distill.report.seeds import over_seeds
 from distill.runtime.storage.atomic import write_json
@@ -29,6 +29,26 @@ def seeded(results: Results, seed: int, retained: float, speedup: float) -> Resu
     run["models"][8]["retained"] |= {"headline": retained}
     run["models"][8]["speedup"] |= {"best_teacher": speedup}
     return run
+
+
+def test_seeds_that_leave_out_other_tasks_are_averaged_over_the_same_ones(results: Results) -> None:
+    """The teacher of seed 1 scores nothing on a task, so that the share of this seed alone was without it."""
+    runs = [seeded(results, 0, 92.0, 5.0), seeded(results, 1, 94.0, 6.0)]
+    for model in runs[1]["models"]:
+        if model["retained"]:
+            model["retained"]["left_out"] = ["cola"]
+    first, second = decoded_all(runs)
+    teacher = headline.reference_teacher(first)
+    assert teacher is not None
+    ours, theirs = (headline.task_scores(model.scores or {}) for model in (first.models[8], teacher))
+    counted = theirs.keys() - {"cola", "wnli"}
+    share = 100 * sum(ours[task] for task in counted) / sum(theirs[task] for task in counted)
+    table = overview.table(overview.entries([first, second]))
+    assert table.rows[4][5] == f"{share:.1f} ({share:.1f}, {share:.1f})"  # both runs have the same scores
+    assert any("retained % is without cola in every seed" in note for note in table.notes)
+    alike = overview.table(overview.entries([second, decoded(runs[1] | {"seeds": [2]})]))
+    assert alike.rows[4][5].startswith("94.0 [")
+    assert not any("in every seed" in note for note in alike.notes)
 
 
 def test_seeds_are_aggregated(results: Results) -> None:
