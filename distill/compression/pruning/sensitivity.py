@@ -42,7 +42,7 @@ from distill.runtime.storage import atomic
 from distill.training.schedule import linear
 
 TOKENS = 4096
-"""Maximum number of tokens in a batch on which importance and loss are measured."""
+"""Maximum number of tokens in a batch on which importance and loss are measured, unless its rows are compared."""
 
 LESSON, RATE, WARMUP = 16, 1e-4, 0.2
 """Rows per batch, peak learning rate of a model of width 384 and warm-up share of the training before a pruned model's
@@ -109,7 +109,7 @@ class Subject:
             order = random.permutation(order)
         lessons = [order[at : at + LESSON] for at in range(0, len(order), LESSON)][:then]
         texts = self._numbered(chosen) if given.any() else None
-        for rows in lessons if then else batches(np.asarray(encoded.lengths), TOKENS):
+        for rows in lessons if then else self._measured(np.asarray(encoded.lengths)):
             batch, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
             targets = encoded.labels[numbers]
             batch["labels"] = self.data.task.kind.loss_targets(targets)
@@ -119,6 +119,16 @@ class Subject:
             tensors = {key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()}
             sampled.append(tensors if given.any() else tensors | {"labels": drawn_labels(self, tensors, generator)})
         return sampled
+
+    def _measured(self, lengths: np.ndarray) -> list[np.ndarray]:
+        """Row numbers of each batch on which importance and losses are measured, of similar lengths.
+
+        Embedders compare the rows of a batch, and a row alone loses nothing: they have as many in each as in a lesson,
+        however long these are.
+        """
+        if not self.data.task.kind.separate:
+            return batches(lengths, TOKENS)
+        return np.array_split(np.argsort(-lengths, kind="stable"), -(-len(lengths) // LESSON))
 
     def _numbered(self, rows: Any) -> list[np.ndarray] | None:
         """Numbers [n] of the queries and of the documents of rows, equal for equal texts; None for other kinds, whose

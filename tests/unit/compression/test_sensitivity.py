@@ -15,7 +15,7 @@ from datasets import Dataset
 from sklearn.metrics import log_loss
 from torch import Tensor
 
-from distill.compression.pruning.importance import SCORES, magnitude, write
+from distill.compression.pruning.importance import SCORES, fisher, magnitude, write
 from distill.compression.pruning.reconstruct import gram_matrices
 from distill.compression.pruning.search import Shape
 from distill.compression.pruning.select_kept import mean_loss, without_each
@@ -136,6 +136,18 @@ def test_losses_of_queries_have_the_negatives_of_training(tmp_path: Path) -> Non
             expected.append(scores[i][~answers].logsumexp(0) - scores[i, i])
             assert answers.any()
         torch.testing.assert_close(found, torch.stack(expected), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("words", [1, 40])
+def test_rows_that_are_compared_are_never_alone(words: int, tmp_path: Path) -> None:
+    """Of long documents too, of which 4096 tokens would be few: a row alone has no negatives, and no gradients."""
+    subject = retriever(tmp_path, 68, words)
+    parts = subject.sample(64)
+    assert [len(part["labels"]) for part in parts] == [12, 11, 11]
+    assert max(part["input_ids"].shape[1] for part in parts) > 400 or words == 1
+    scores = fisher(subject.model, parts, functools.partial(loss_of_kind, subject.data.task.kind))
+    assert (scores.heads > 0).all()
+    assert (scores.ffn > 0).any(1).all()
 
 
 def measured(subject: Subject, importance: str, refit: bool, search: bool = False) -> Sensitivity:
