@@ -307,7 +307,7 @@ def benchmark(
     configs = [config_of(model) for model in models.values()]
     runners = [runner_of(name, m, device=device, threads=threads or cores()) for name, m in models.items()]
     vocabulary = min(config.vocab_size for config in configs)
-    last = getattr(configs[0], "eos_token_id", None)  # BART and T5 classify at its position
+    last = next((end for each in configs if (end := families.end_token(each)) is not None), None)
     inputs = {f"{rows}x{length}": [latency.synthetic((rows, length), vocabulary, last)] for rows, length in shapes}
     if texts:
         longest = min(tokenizer.model_max_length, *map(families.max_length, configs))

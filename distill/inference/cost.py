@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from distill.models.families import auto_class, encode, family_of, logits, max_length
+from distill.models.families import auto_class, encode, end_token, family_of, logits, max_length
 
 LENGTH = 128
 
@@ -104,7 +104,7 @@ def _gmacs(folder: Path, device: str, encoder: bool) -> float:
             .requires_grad_(False)
         )
         ids = torch.zeros((1, min(LENGTH, max_length(config))), dtype=torch.long)
-        ids[:, -1] = getattr(config, "eos_token_id", None) or 0  # BART and T5 classify at the last token
+        ids[:, -1] = end_token(config) or 0
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         (encode if encoder else logits)(model, {"input_ids": ids})
     return counter.get_total_flops() / 2 / 1e9

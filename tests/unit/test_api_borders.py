@@ -16,6 +16,7 @@ import distill
 from distill.deploy import serve
 from distill.errors import ConfigError, DataError
 from distill.inference.artifact import in_eval_mode
+from tests import tiny
 
 Tiny = Callable[..., Any]
 PROBLEMS = {"regression": {"num_labels": 1}, "flags": {"problem_type": "multi_label_classification"}}
@@ -144,3 +145,11 @@ def test_a_single_round_has_no_interval(model: Any) -> None:
     rows = distill.benchmark({"a": model, "b": model}, shapes=[(1, 8)], repeats=1)
     assert [row["ci95"] for row in rows] == [None, None]
     str(rows)
+
+
+def test_models_with_other_ends_of_texts_are_timed_together() -> None:
+    """Qwen names several end tokens, and BART classifies at its own."""
+    models = {"qwen": tiny.model("qwen3", "SequenceClassification", eos_token_id=[2, 3])}
+    models["bart"] = tiny.model("bart", "SequenceClassification")
+    rows = distill.benchmark(models, shapes=[(3, 8)], repeats=1)
+    assert all(row["ms"] > 0 for row in rows)
