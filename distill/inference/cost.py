@@ -36,13 +36,14 @@ def _tensors(folder: Path, encoder: bool) -> Iterator[tuple[int, str]]:
     from safetensors import safe_open
     from transformers import AutoConfig
 
-    prefix = ""
+    starts: tuple[str, ...] = ("",)
     if encoder:
-        prefix = f"{family_of(AutoConfig.from_pretrained(folder, trust_remote_code=False)).encoder}."
+        record = family_of(AutoConfig.from_pretrained(folder, trust_remote_code=False))
+        starts = (f"{record.encoder}.", *filter(None, [record.outer]))  # as a file may name it
     for file in sorted([*folder.glob("*.safetensors"), *folder.glob(DENSE)]):
         with safe_open(file, framework="numpy") as tensors:
             for name in tensors.keys():
-                if name.startswith(prefix):
+                if name.startswith(starts):
                     part = tensors.get_slice(name)
                     yield math.prod(part.get_shape()), part.get_dtype()
 
