@@ -153,3 +153,21 @@ def test_models_with_other_ends_of_texts_are_timed_together() -> None:
     models["bart"] = tiny.model("bart", "SequenceClassification")
     rows = distill.benchmark(models, shapes=[(3, 8)], repeats=1)
     assert all(row["ms"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("name", tiny.TEACHERS)
+def test_models_that_can_only_be_teachers_are_refused(name: str) -> None:
+    model = tiny.model(name, "TokenClassification" if name == "openai_privacy_filter" else "SequenceClassification")
+    for key, act in (("teacher", distill.student), ("model", lambda given: distill.prune(given, [], layers=1))):
+        with pytest.raises(ConfigError, match=rf"^{key}: got a model of type {name}; must be one of bert, .*; choose "):
+            act(model)
+
+
+@pytest.mark.parametrize("name", ["bart", "qwen2"])
+def test_they_have_students_of_another_family(name: str) -> None:
+    model = tiny.model(name, "SequenceClassification", num_labels=3)
+    made = distill.student(model, layers=1, ffn=24, family="bert", init="random")
+    assert (made.config.model_type, made.config.num_labels, made.config.intermediate_size) == ("bert", 3, 24)
+    if name == "bart":
+        with pytest.raises(ConfigError, match=r"^ffn: got none; must be a number for a teacher of type bart"):
+            distill.student(model, layers=1, family="bert", init="random")

@@ -81,6 +81,17 @@ def heads_in_group(config: Any) -> int:
     return heads // int(getattr(config, "num_key_value_heads", None) or heads)
 
 
+def check_type(config: Any, key: str, action: str = "choose such a model") -> None:
+    """Raise ConfigError, about the argument `key`, for a model of a family that can only be a teacher.
+
+    Args:
+        action: what to do then.
+    """
+    if config.model_type not in families.STUDENTS:
+        types = ", ".join(families.STUDENTS)
+        raise ConfigError(f"{key}: got a model of type {config.model_type}; must be one of {types}; {action}")
+
+
 def check_layers(layers: Sequence[int], config: Any) -> None:
     """Raise ConfigError unless `layers` are distinct ascending numbers of layers that a model of this config has."""
     depth, record = int(config.num_hidden_layers), families.family_of(config)
@@ -146,6 +157,11 @@ def _sizes(teacher: Any, record: families.Family, given: Mapping[str, int | None
         raise ConfigError(
             f"student.hidden_size: got {hidden}; must be a multiple of {size}, the size of the teacher's heads; set a "
             "multiple, or student.num_attention_heads as well"
+        )
+    if not given.get("intermediate_size") and not _has(teacher, "intermediate_size"):
+        raise ConfigError(
+            f"student.intermediate_size: got none; must be a number for a teacher of type {teacher.model_type}, whose "
+            "config has no such size; set it"
         )
     ffn = given.get("intermediate_size") or setting(teacher, "intermediate_size") * hidden // teacher.hidden_size
     sizes = {"hidden_size": hidden, "num_attention_heads": heads or hidden // size, "intermediate_size": ffn}
