@@ -103,6 +103,17 @@ def references(forms: Sequence[Form]) -> list[Form]:
     return [*forms] if [form.key for form in forms] == [None] else float32()
 
 
+def reference_config(config: Any, labels: int) -> Any:
+    """A copy of a teacher's config, with the number of labels of the models that are pruned.
+
+    It keeps all sizes, of which some families have more than shapes do. With the same labels, models share a graph,
+    those too whose labels are not resized; times do not depend on it.
+    """
+    own = copy.deepcopy(config)
+    own.num_labels = labels
+    return own
+
+
 def runners(config: Any, forms: Iterable[Form], *, device: str, threads: int) -> dict[Form, Runner]:
     """A model of a config with random weights, in each form. The vocabulary of `config` is made small.
 
@@ -258,11 +269,8 @@ def search_in(
         return runners(config_of(config, shape), forms, device=device, threads=threads)
 
     def compared() -> list[Runner]:
-        configs = teachers()
-        for whole in configs:
-            # So that they share a graph, those too whose labels are not resized; times do not depend on it.
-            whole.num_labels = config.num_labels
-        every = [built(whole, shape_of(whole), over) for whole in configs]
+        configs = [reference_config(whole, config.num_labels) for whole in teachers()]
+        every = [runners(whole, over, device=device, threads=threads) for whole in configs]
         return [
             every[0][form] if len(every) == 1 else in_turn(form.name, [found[form] for found in every]) for form in over
         ]

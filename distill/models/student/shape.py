@@ -62,7 +62,9 @@ def _set_followers(config: Any, teacher: Any) -> None:
     own = config.model_type.startswith("deberta")  # others project narrower embeddings
     if own and getattr(config, "embedding_size", None) == teacher.hidden_size:
         config.embedding_size = config.hidden_size
-    for name in ("attention_head_size", "head_dim"):
+    # Heads may have another size than the width over their number, in teachers whose models are timed.
+    widths = [(each.hidden_size, each.num_attention_heads) for each in (config, teacher)]
+    for name in ("attention_head_size", "head_dim") if widths[0] != widths[1] else ():
         if getattr(config, name, None) is not None:
             setattr(config, name, config.hidden_size // config.num_attention_heads)
     if getattr(config, "num_key_value_heads", None) is not None:
