@@ -19,7 +19,7 @@ from distill.compression.pruning.search import Shape, estimated, margin_lost
 from distill.compression.pruning.sensitivity import Sensitivity
 from distill.compression.pruning.stored_times import Kept
 from distill.compression.pruning.target import KNOTS, Search, config_of
-from distill.compression.pruning.times import Timer, Times
+from distill.compression.pruning.times import OwnBatches, Timer, Times
 from distill.compression.quantization.quantize import MAKE, always_float
 from distill.config import Target
 from distill.config.backends import BACKENDS
@@ -29,7 +29,7 @@ from distill.deploy.export.onnx import export_depths, export_onnx
 from distill.errors import ConfigError
 from distill.inference import latency
 from distill.inference.artifact import batches_of, by_length, scheme_named
-from distill.inference.runners import Batch, Run, Runner, in_turn, load, runs_here, torch_run
+from distill.inference.runners import Batch, Run, Runner, ensemble, in_turn, load, runs_here, torch_run
 from distill.inference.timing import TASK_BATCH, TASK_ROWS
 from distill.models import families
 from distill.models.teacher.whole import without_memories
@@ -235,9 +235,14 @@ class _Files:
 
 
 def random_tokens(batches: Iterable[Batch]) -> list[Batch]:
-    """The batches with other tokens, which are in the small vocabulary of the models that are timed."""
+    """The batches, which may be `joined`, with other tokens, which are in the small vocabulary of the models that are
+    timed."""
     random = np.random.default_rng(0)
-    return [batch | {"input_ids": random.integers(5, VOCABULARY, batch["input_ids"].shape)} for batch in batches]
+
+    def drawn(name: str, values: np.ndarray) -> np.ndarray:
+        return random.integers(5, VOCABULARY, values.shape) if name.endswith("input_ids") else values
+
+    return [{name: drawn(name, values) for name, values in batch.items()} for batch in batches]
 
 
 _NOT_TIMED = re.compile(
@@ -273,6 +278,7 @@ def search_in(
     widths: tuple[Collection[int], Collection[int]] | None = None,
     checked: bool = True,
     knots: tuple[int, int] = KNOTS,
+    of_teachers: Sequence[Batch] | None = None,
 ) -> Search:
     """The search for a shape of models, and for the one of `forms` in which they will serve.
 
@@ -289,20 +295,26 @@ def search_in(
         widths: hidden and FFN channels whose times are measured; those of `shapes` by default.
         checked: whether the chosen shape is timed itself.
         knots: numbers of hidden and of FFN sizes that are timed.
+        of_teachers: what the teachers are timed on, `joined`, each in the tokens of its own tokenizer; None for the
+            batches on which the models to be pruned are timed.
     """
     over = references(forms)
 
     def built(config: Any, shape: Shape, forms: Iterable[Form]) -> dict[Form, Runner]:
         return runners(config_of(config, shape), forms, device=device, threads=threads)
 
+    def joint(form: Form, parts: Sequence[Runner]) -> Runner:
+        if of_teachers is None:
+            return parts[0] if len(parts) == 1 else in_turn(form.name, parts)
+        one = ensemble(form.name, parts, [1.0] * len(parts))
+        return OwnBatches(one.name, one.backend, one.scheme, one.run, of_teachers)
+
     def compared() -> list[Runner]:
         configs = [reference_config(whole, config.num_labels) for whole in teachers()]
         exported = all(families.family_of(whole).onnx for whole in configs)
         shown = [form for form in over if exported or BACKENDS[form.backend].loads == "transformers"]
         every = [references_of(whole, shown, device=device, threads=threads) for whole in configs]
-        if len(every) == 1:
-            return [*every[0].values()]
-        return [in_turn(form.name, [found[form] for found in every]) for form in shown]
+        return [joint(form, [found[form] for found in every]) for form in shown]
 
     of = {
         **{"device": device, "threads": threads, "over": [[form.backend, form.scheme] for form in over]},

@@ -45,7 +45,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         overridden = ["target.speedup=null", "target.shape=[8,128]", "target.scheme=fp32", *overrides]
         settings = load_config([f"recipe={recipe}", *overridden])
         machine = SimpleNamespace(device=torch.device("cpu"), threads=1, log=print)
-        given = SimpleNamespace(teachers=[""], tokenizer=None)
+        given = SimpleNamespace(teachers=[""], tokenizer=None, tokenizers=[None], student_tokenizer=None)
         ctx: Any = SimpleNamespace(
             config=settings, plan=resolve(settings), machine=machine, folder=RunFolder(tmp_path), given=given
         )
