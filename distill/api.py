@@ -48,7 +48,7 @@ from distill.models.compatible import misfit
 from distill.models.copied import with_copied_layers
 from distill.models.families import earlier
 from distill.models.student import from_teacher
-from distill.models.student.shape import is_count, numbers_of
+from distill.models.student.shape import check_type, is_count, numbers_of
 from distill.models.teacher.load import load_tokenizer
 from distill.models.unwrapped import plain
 from distill.models.write import with_names
@@ -90,9 +90,11 @@ def student(
         seed: of new weights.
 
     Raises:
-        ConfigError: for layers or sizes that the teacher or the family does not allow.
+        ConfigError: for layers, sizes or a type that the teacher or the family does not allow.
     """
     teacher = plain("teacher", teacher)
+    if family is None:
+        check_type(teacher.config, "teacher", 'choose such a model, or one of them as family, with init="random"')
     depth = int(teacher.config.num_hidden_layers)
     sizes = {"hidden_size": hidden, "intermediate_size": ffn, "num_attention_heads": heads}
     for name, value in (("hidden", hidden), ("ffn", ffn), ("heads", heads)):
@@ -153,11 +155,12 @@ def prune(
         log: gets a line about each thing that is measured.
 
     Raises:
-        ConfigError: for sizes that the model's family does not allow, for neither a size nor a target or for both, and
+        ConfigError: for sizes or a family that cannot be pruned, for neither a size nor a target or for both, and
             for a target that no shape reaches.
         DataError: for batches without labels.
     """
     model = plain("model", model)
+    check_type(model.config, "model")
     target = Target(speedup=speedup, latency_ms=latency_ms, size_mib=size_mib)
     searches = not speedup is latency_ms is size_mib is None
     if searches != (layers is hidden is ffn is None):
@@ -307,7 +310,7 @@ def benchmark(
     configs = [config_of(model) for model in models.values()]
     runners = [runner_of(name, m, device=device, threads=threads or cores()) for name, m in models.items()]
     vocabulary = min(config.vocab_size for config in configs)
-    last = getattr(configs[0], "eos_token_id", None)  # BART and T5 classify at its position
+    last = next((end for each in configs if (end := families.end_token(each)) is not None), None)
     inputs = {f"{rows}x{length}": [latency.synthetic((rows, length), vocabulary, last)] for rows, length in shapes}
     if texts:
         longest = min(tokenizer.model_max_length, *map(families.max_length, configs))

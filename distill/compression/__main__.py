@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from distill.compression.pruning.search import SIZES
 from distill.compression.pruning.target import NEAR
 from distill.config.schemes import SCHEMES
 from distill.models.families import STUDENTS, Family
@@ -42,7 +43,7 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
 ## To a speed
 
 1. On training rows of every task (`stages.prune.examples`) the loss is measured with one dimension pruned at a time:
-   up to eight numbers of layers, and of hidden and FFN channels, each after a few steps of training on other rows
+   up to {sizes} numbers of layers, and of hidden and FFN channels, each after a few steps of training on other rows
    (`stages.prune.retrain_steps`), because the loss right after pruning predicts the recovered loss badly. Sizes
    between them (any number of layers, up to fifteen numbers of heads, sixteen FFN sizes) are candidates too, with
    interpolated losses. The margin of a model is how far its loss is below that of the best constant prediction. The
@@ -135,7 +136,7 @@ tested where it is installed.
 
 def pruning() -> str:
     """docs/pruning.md."""
-    return TEXT.format(rows="\n".join(map(row, STUDENTS.values())), near=NEAR)
+    return TEXT.format(rows="\n".join(map(row, STUDENTS.values())), near=NEAR, sizes=SIZES)
 
 
 def compression() -> str:

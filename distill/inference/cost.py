@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from distill.models.families import auto_class, encode, family_of, logits, max_length
+from distill.models.families import auto_class, encode, end_token, family_of, logits, max_length
 
 LENGTH = 128
 
@@ -36,13 +36,14 @@ def _tensors(folder: Path, encoder: bool) -> Iterator[tuple[int, str]]:
     from safetensors import safe_open
     from transformers import AutoConfig
 
-    prefix = ""
+    starts: tuple[str, ...] = ("",)
     if encoder:
-        prefix = f"{family_of(AutoConfig.from_pretrained(folder, trust_remote_code=False)).encoder}."
+        record = family_of(AutoConfig.from_pretrained(folder, trust_remote_code=False))
+        starts = (f"{record.encoder}.", *filter(None, [record.outer]))  # as a file may name it
     for file in sorted([*folder.glob("*.safetensors"), *folder.glob(DENSE)]):
         with safe_open(file, framework="numpy") as tensors:
             for name in tensors.keys():
-                if name.startswith(prefix):
+                if name.startswith(starts):
                     part = tensors.get_slice(name)
                     yield math.prod(part.get_shape()), part.get_dtype()
 
@@ -104,7 +105,7 @@ def _gmacs(folder: Path, device: str, encoder: bool) -> float:
             .requires_grad_(False)
         )
         ids = torch.zeros((1, min(LENGTH, max_length(config))), dtype=torch.long)
-        ids[:, -1] = getattr(config, "eos_token_id", None) or 0  # BART and T5 classify at the last token
+        ids[:, -1] = end_token(config) or 0
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         (encode if encoder else logits)(model, {"input_ids": ids})
     return counter.get_total_flops() / 2 / 1e9

@@ -206,6 +206,11 @@ def test_layers_of_different_widths_are_zeros_in_the_checkpoint_and_gone_from_on
     )
     assert "failed" not in student
     assert student["size_mib"] < 0.9 * teacher["size_mib"]
+    in_torch = next(
+        m for m in found["models"] if (m["role"], m["backend"], m["scheme"]) == ("student", "torch", "fp32")
+    )
+    assert in_torch["parameters"] == teacher["parameters"], "with its zeros"
+    assert (student["parameters"], student["gmacs"]) == (None, None), "the file has fewer than the checkpoint"
     assert any("cannot express" in note for note in found["notes"])
 
 

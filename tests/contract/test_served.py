@@ -38,7 +38,7 @@ TOKENIZER = TINY["tokenizer"]()
 def context(*given: str, device: str = "cpu") -> Any:
     settings = load_config(["recipe=prune", *given])
     machine = SimpleNamespace(device=torch.device(device), threads=1, precision="bf16")
-    teacher = SimpleNamespace(teachers=[""], tokenizer=TOKENIZER)
+    teacher = SimpleNamespace(teachers=[""], tokenizer=TOKENIZER, tokenizers=[TOKENIZER])
     return SimpleNamespace(
         config=settings,
         plan=resolve(settings),

@@ -16,6 +16,7 @@ import distill
 from distill.deploy import serve
 from distill.errors import ConfigError, DataError
 from distill.inference.artifact import in_eval_mode
+from tests import tiny
 
 Tiny = Callable[..., Any]
 PROBLEMS = {"regression": {"num_labels": 1}, "flags": {"problem_type": "multi_label_classification"}}
@@ -144,3 +145,29 @@ def test_a_single_round_has_no_interval(model: Any) -> None:
     rows = distill.benchmark({"a": model, "b": model}, shapes=[(1, 8)], repeats=1)
     assert [row["ci95"] for row in rows] == [None, None]
     str(rows)
+
+
+def test_models_with_other_ends_of_texts_are_timed_together() -> None:
+    """Qwen names several end tokens, and BART classifies at its own."""
+    models = {"qwen": tiny.model("qwen3", "SequenceClassification", eos_token_id=[2, 3])}
+    models["bart"] = tiny.model("bart", "SequenceClassification")
+    rows = distill.benchmark(models, shapes=[(3, 8)], repeats=1)
+    assert all(row["ms"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("name", tiny.TEACHERS)
+def test_models_that_can_only_be_teachers_are_refused(name: str) -> None:
+    model = tiny.model(name, "TokenClassification" if name == "openai_privacy_filter" else "SequenceClassification")
+    for key, act in (("teacher", distill.student), ("model", lambda given: distill.prune(given, [], layers=1))):
+        with pytest.raises(ConfigError, match=rf"^{key}: got a model of type {name}; must be one of bert, .*; choose "):
+            act(model)
+
+
+@pytest.mark.parametrize("name", ["bart", "qwen2"])
+def test_they_have_students_of_another_family(name: str) -> None:
+    model = tiny.model(name, "SequenceClassification", num_labels=3)
+    made = distill.student(model, layers=1, ffn=24, family="bert", init="random")
+    assert (made.config.model_type, made.config.num_labels, made.config.intermediate_size) == ("bert", 3, 24)
+    if name == "bart":
+        with pytest.raises(ConfigError, match=r"^ffn: got none; must be a number for a teacher of type bart"):
+            distill.student(model, layers=1, family="bert", init="random")

@@ -23,7 +23,7 @@ SCORES = "scores.safetensors"
 
 Batch = dict[str, Tensor]
 Loss = Callable[[nn.Module, Batch], Tensor]
-"""(model, batch) -> the loss of each row [B]."""
+"""(model, batch) -> the loss of each row that has a label [R]."""
 
 
 @dataclass(frozen=True)

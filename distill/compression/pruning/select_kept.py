@@ -16,9 +16,13 @@ from distill.models import families
 
 @torch.no_grad()
 def mean_loss(model: Any, batches: Sequence[Batch], loss: Loss) -> float:
-    """Mean loss over all rows of the batches."""
-    values = torch.cat([loss(model, batch).float() for batch in batches])
-    return values.mean().item()
+    """Mean loss over all rows of the batches for which `loss` returns one, which are those with a label."""
+    return mean_of(torch.cat([loss(model, batch).float() for batch in batches])).item()
+
+
+def mean_of(values: Tensor) -> Tensor:
+    """Mean [] of the losses of rows [R]; 0 without rows, as where no document of a batch is relevant for its query."""
+    return values.sum() / max(len(values), 1)
 
 
 def by_loss(model: Any, batches: Sequence[Batch], loss: Loss, fewest: int) -> dict[int, tuple[list[int], float]]:
@@ -58,7 +62,7 @@ def without_each(
             for number in removable:
                 skips.start = number
                 values[number].append(loss(model, batch).float())
-    return {number: torch.cat(of_layer).mean().item() for number, of_layer in values.items()}
+    return {number: mean_of(torch.cat(of_layer)).item() for number, of_layer in values.items()}
 
 
 def most_important(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn: int) -> Kept:

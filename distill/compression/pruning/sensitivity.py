@@ -21,12 +21,14 @@ from distill.compression.pruning.importance import read as read_scores
 from distill.compression.pruning.prune import everything, pruned
 from distill.compression.pruning.reconstruct import gram_matrices, refitted
 from distill.compression.pruning.search import Losses, Shape, falling, spaced
-from distill.compression.pruning.select_kept import by_loss, mean_loss, most_important, top
+from distill.compression.pruning.select_kept import by_loss, mean_loss, mean_of, most_important, top
 from distill.config import Prune
 from distill.config.instantiate import bind
 from distill.config.stages import BASE_WIDTH
 from distill.data.collate import task_batch
-from distill.data.task_types import MISSING, TaskType, labelled
+from distill.data.task_types import ABSENT, MISSING, TaskType, labelled
+from distill.data.task_types.retrieval import no_negatives
+from distill.data.task_types.task_type import group_numbers
 from distill.data.tasks import TaskData, targets_of
 from distill.inference.predict import batches
 from distill.losses import supervised
@@ -40,7 +42,7 @@ from distill.runtime.storage import atomic
 from distill.training.schedule import linear
 
 TOKENS = 4096
-"""Maximum number of tokens in a batch on which importance and loss are measured."""
+"""Maximum number of tokens in a batch on which importance and loss are measured, unless its rows are compared."""
 
 LESSON, RATE, WARMUP = 16, 1e-4, 0.2
 """Rows per batch, peak learning rate of a model of width 384 and warm-up share of the training before a pruned model's
@@ -98,19 +100,41 @@ class Subject:
         drawn = random.permutation(len(train))
         count = min(examples, len(drawn) // 2)
         drawn = drawn[count : count + then * LESSON] if then else drawn[:count]
-        encoded = self.data.encoded(train.select(drawn), tokenizer, self.max_length)
+        chosen = train.select(drawn)
+        encoded = self.data.encoded(chosen, tokenizer, self.max_length)
         assert encoded.labels is not None
         generator = torch.Generator().manual_seed(2 * self.seed + (then > 0))
         sampled, order = [], np.arange(len(encoded))
         if then and self.data.task.kind.windowed:
             order = random.permutation(order)
         lessons = [order[at : at + LESSON] for at in range(0, len(order), LESSON)][:then]
-        for rows in lessons if then else batches(np.asarray(encoded.lengths), TOKENS):
+        texts = self._numbered(chosen) if given.any() else None
+        for rows in lessons if then else self._measured(np.asarray(encoded.lengths)):
             batch, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
-            batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[numbers])
+            targets = encoded.labels[numbers]
+            batch["labels"] = self.data.task.kind.loss_targets(targets)
+            if texts is not None:
+                queries, documents = texts
+                batch["no_negatives"] = no_negatives(queries[numbers], documents[numbers], targets)
             tensors = {key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()}
             sampled.append(tensors if given.any() else tensors | {"labels": drawn_labels(self, tensors, generator)})
         return sampled
+
+    def _measured(self, lengths: np.ndarray) -> list[np.ndarray]:
+        """Row numbers of each batch on which importance and losses are measured, of similar lengths.
+
+        Embedders compare the rows of a batch, and a row alone loses nothing: they have as many in each as in a lesson,
+        however long these are.
+        """
+        if not self.data.task.kind.separate:
+            return batches(lengths, TOKENS)
+        return np.array_split(np.argsort(-lengths, kind="stable"), -(-len(lengths) // LESSON))
+
+    def _numbered(self, rows: Any) -> list[np.ndarray] | None:
+        """Numbers [n] of the queries and of the documents of rows, equal for equal texts; None for other kinds, whose
+        labels are not compared with the texts of other rows."""
+        kind, columns = self.data.task.kind, self.data.task.columns
+        return [group_numbers(rows[column]) for column in columns] if kind.separate and kind.grouped else None
 
 
 @torch.no_grad()
@@ -213,7 +237,7 @@ def measured(
         lessons: makes the batches of the training before a smaller model's loss is measured.
         shapes: the shapes that the model may be pruned to.
         importance: such as `importance.fisher`.
-        row_loss: (model, batch) -> the loss of each row [R], in float32, for the importance.
+        row_loss: (model, batch) -> the loss of each row that has a label [R], in float32, for the importance.
         loss: the same, in the precision of training.
         layers: the layers to keep, counted from 0. By default, the layers with the highest gates if layers have trained
             gates, else the layers with which the loss is least.
@@ -314,7 +338,7 @@ def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int, rate
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=True)
         for step in range(steps):
             optimizer.param_groups[0]["lr"] = rate * linear(step, steps, warmup=WARMUP)
-            loss(model, lessons[step % len(lessons)]).mean().backward()
+            mean_of(loss(model, lessons[step % len(lessons)])).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
@@ -342,8 +366,13 @@ def _labels_of_a_row(batch: Batch) -> int:
 
 
 def row_loss(kind: TaskType, model: nn.Module, batch: Batch) -> Tensor:
-    """The loss on the label of each row [R] that the kind of task makes of the model's outputs."""
-    return supervised(kind.on_labels(working(outputs_of(model, batch))), batch["labels"])
+    """The loss on the label of each row that has one, [R], of the rows that the kind of task makes of the model's
+    outputs. As in training, texts in `no_negatives` are left out."""
+    rows, labels = kind.on_labels(working(outputs_of(model, batch))), batch["labels"]
+    if "no_negatives" in batch:
+        rows = rows.masked_fill(batch["no_negatives"], ABSENT)
+    values = supervised(rows, labels)
+    return values if labels.is_floating_point() else values[labels != MISSING]
 
 
 def in_precision(precision: str, kind: TaskType) -> Loss:

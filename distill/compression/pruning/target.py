@@ -38,6 +38,8 @@ from distill.errors import ConfigError, reason
 from distill.inference.cost import size_mib_of
 from distill.inference.runners import Runner
 from distill.models import families, student
+from distill.models.families.record import VECTORS
+from distill.models.families.vectors import KEY, keep_width
 from distill.models.student.shape import projects, setting
 
 CARRIED = 2
@@ -58,13 +60,21 @@ def shape_of(config: Any) -> Shape:
 
 
 def config_of(full: Any, shape: Shape) -> Any:
-    """Config of a model of this shape, for timing: it may have more layers than `full`, of any kind."""
+    """Config of a model of this shape, for its time and its size: it may have more layers than `full`, of any kind. A
+    narrower embedder has the linear layer that pruning adds."""
     sizes = {"hidden_size": shape.hidden, "intermediate_size": shape.ffn}
     config = student.student_config(full, range(min(shape.layers, full.num_hidden_layers)), None, sizes)
     setattr(config, families.family_of(config).settings.get("num_hidden_layers", "num_hidden_layers"), shape.layers)
     if kinds := getattr(config, "layer_types", None):
         config.layer_types = (kinds * shape.layers)[: shape.layers]
+    if shape.hidden < full.hidden_size and _embeds(config):
+        keep_width(config, full.hidden_size)
     return config
+
+
+def _embeds(config: Any) -> bool:
+    """Whether models of this config are embedders. A classifier that was made from one has its setting too."""
+    return hasattr(config, KEY) and families.auto_class(config) is families.class_of(VECTORS)
 
 
 def requested_shape(config: Any, student: Student) -> Shape:

@@ -61,6 +61,13 @@ def steady(time: Callable[[], latency.Times]) -> latency.Times:
     return min(attempts, key=spread)
 
 
+@dataclass(frozen=True)
+class OwnBatches(Runner):
+    """A runner that is timed on batches of its own, such as the same texts in the tokens of another tokenizer."""
+
+    batches: Sequence[Batch]
+
+
 @dataclass
 class Timer:
     """Times runners in the way that `evaluate` times models: all `batches` together, or each of them apart."""
@@ -77,11 +84,15 @@ class Timer:
     busy: bool = False
 
     def __call__(self, runners: Sequence[Runner], *, few: bool = False) -> dict[str, float]:
-        groups = [[batch] for batch in self.batches] if self.apart else [self.batches]
-        inputs: Mapping[latency.Key, Mapping[str, Sequence[Batch]]] = {
-            str(number): {runner.name: group for runner in runners} for number, group in enumerate(groups)
+        groups = {
+            runner.name: self._groups(runner.batches if isinstance(runner, OwnBatches) else self.batches)
+            for runner in runners
         }
-        least_ms = self.least_ms / len(groups)
+        count = len(self._groups(self.batches))
+        inputs: Mapping[latency.Key, Mapping[str, Sequence[Batch]]] = {
+            str(number): {name: own[number] for name, own in groups.items()} for number in range(count)
+        }
+        least_ms = self.least_ms / count
 
         def measured(repeats: int, warmup: int) -> latency.Times:
             return latency.measure(runners, inputs, repeats=repeats, warmup=warmup, least_ms=least_ms)
@@ -93,6 +104,10 @@ class Timer:
                 self.log(f"times vary by {100 * varies:.0f}% because the machine is busy; predicted speeds are rough")
         by_group = {runner.name: [float(np.median(found[runner.name, key])) for key in inputs] for runner in runners}
         return {name: float(np.median(values)) / self.parts for name, values in by_group.items()}
+
+    def _groups(self, batches: Sequence[Batch]) -> list[Sequence[Batch]]:
+        """The batches that are timed together."""
+        return [[batch] for batch in batches] if self.apart else [batches]
 
 
 def together(

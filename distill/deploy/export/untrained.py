@@ -8,19 +8,18 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from msgspec.structs import astuple
 
 from distill.compression.pruning.search import Shape, estimated, margin_lost
 from distill.compression.pruning.sensitivity import Sensitivity
 from distill.compression.pruning.stored_times import Kept
-from distill.compression.pruning.target import KNOTS, Search, config_of, shape_of
-from distill.compression.pruning.times import Timer, Times
+from distill.compression.pruning.target import KNOTS, Search, config_of
+from distill.compression.pruning.times import OwnBatches, Timer, Times
 from distill.compression.quantization.quantize import MAKE, always_float
 from distill.config import Target
 from distill.config.backends import BACKENDS
@@ -30,9 +29,10 @@ from distill.deploy.export.onnx import export_depths, export_onnx
 from distill.errors import ConfigError
 from distill.inference import latency
 from distill.inference.artifact import batches_of, by_length, scheme_named
-from distill.inference.runners import Batch, Runner, in_turn, load, runs_here, torch_run
+from distill.inference.runners import Batch, Run, Runner, ensemble, in_turn, load, runs_here, torch_run
 from distill.inference.timing import TASK_BATCH, TASK_ROWS
 from distill.models import families
+from distill.models.teacher.whole import without_memories
 from distill.runtime import outside
 from distill.runtime.machine import cores
 from distill.runtime.versions import PACKAGES, installed, source_hash
@@ -101,6 +101,41 @@ def references(forms: Sequence[Form]) -> list[Form]:
     If models may only serve in one float form, it is the same, else these are the float32 forms on all backends.
     """
     return [*forms] if [form.key for form in forms] == [None] else float32()
+
+
+def reference_config(config: Any, labels: int) -> Any:
+    """A copy of a teacher's config as the teacher is timed, with the number of labels of the models that are pruned.
+
+    It keeps all sizes, of which some families have more than shapes do. With the same labels, models share a graph,
+    those too whose labels are not resized; times do not depend on it.
+    """
+    own = copy.deepcopy(config)
+    own.num_labels = labels
+    if families.family_of(own).layer is None:  # others are timed like the models that are pruned
+        without_memories(own)
+        own.pad_token_id = own.pad_token_id or 0  # decoders refuse several texts without one
+        for name in own.to_dict():
+            if name.endswith("_token_id") and isinstance(token := getattr(own, name), int) and token >= VOCABULARY:
+                setattr(own, name, 0)
+    return own
+
+
+def references_of(config: Any, forms: Iterable[Form], *, device: str, threads: int) -> dict[Form, Runner]:
+    """The models of `runners`, for texts of random tokens: where a classifier reads an end token, it gets one."""
+    found, end = runners(config, forms, device=device, threads=threads), families.end_token(config)
+    return found if end is None else {form: replace(each, run=_ended(each.run, end)) for form, each in found.items()}
+
+
+def _ended(run: Run, end: int) -> Run:
+    """`run`, of texts whose last token, and no other one, is the end token."""
+
+    def ended(batch: Batch) -> np.ndarray:
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        ids = np.where(ids == end, end - 1, ids)
+        ids[np.arange(len(ids)), mask.shape[1] - 1 - mask[:, ::-1].argmax(1)] = end
+        return run(batch | {"input_ids": ids})
+
+    return ended
 
 
 def runners(config: Any, forms: Iterable[Form], *, device: str, threads: int) -> dict[Form, Runner]:
@@ -200,9 +235,14 @@ class _Files:
 
 
 def random_tokens(batches: Iterable[Batch]) -> list[Batch]:
-    """The batches with other tokens, which are in the small vocabulary of the models that are timed."""
+    """The batches, which may be `joined`, with other tokens, which are in the small vocabulary of the models that are
+    timed."""
     random = np.random.default_rng(0)
-    return [batch | {"input_ids": random.integers(5, VOCABULARY, batch["input_ids"].shape)} for batch in batches]
+
+    def drawn(name: str, values: np.ndarray) -> np.ndarray:
+        return random.integers(5, VOCABULARY, values.shape) if name.endswith("input_ids") else values
+
+    return [{name: drawn(name, values) for name, values in batch.items()} for batch in batches]
 
 
 _NOT_TIMED = re.compile(
@@ -210,6 +250,9 @@ _NOT_TIMED = re.compile(
     "|architectures|id2label|label2id|num_labels|problem_type|_name_or_path|dtype|transformers_version"
 )
 """Settings of a config on which the time of a shape does not depend."""
+
+_SIZES = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+"""The sizes among these settings. A family that has another name for one has it among the others too."""
 
 
 def timed_settings(config: Any) -> dict[str, Any]:
@@ -235,6 +278,7 @@ def search_in(
     widths: tuple[Collection[int], Collection[int]] | None = None,
     checked: bool = True,
     knots: tuple[int, int] = KNOTS,
+    of_teachers: Sequence[Batch] | None = None,
 ) -> Search:
     """The search for a shape of models, and for the one of `forms` in which they will serve.
 
@@ -251,21 +295,26 @@ def search_in(
         widths: hidden and FFN channels whose times are measured; those of `shapes` by default.
         checked: whether the chosen shape is timed itself.
         knots: numbers of hidden and of FFN sizes that are timed.
+        of_teachers: what the teachers are timed on, `joined`, each in the tokens of its own tokenizer; None for the
+            batches on which the models to be pruned are timed.
     """
     over = references(forms)
 
     def built(config: Any, shape: Shape, forms: Iterable[Form]) -> dict[Form, Runner]:
         return runners(config_of(config, shape), forms, device=device, threads=threads)
 
+    def joint(form: Form, parts: Sequence[Runner]) -> Runner:
+        if of_teachers is None:
+            return parts[0] if len(parts) == 1 else in_turn(form.name, parts)
+        one = ensemble(form.name, parts, [1.0] * len(parts))
+        return OwnBatches(one.name, one.backend, one.scheme, one.run, of_teachers)
+
     def compared() -> list[Runner]:
-        configs = teachers()
-        for whole in configs:
-            # So that they share a graph, those too whose labels are not resized; times do not depend on it.
-            whole.num_labels = config.num_labels
-        every = [built(whole, shape_of(whole), over) for whole in configs]
-        return [
-            every[0][form] if len(every) == 1 else in_turn(form.name, [found[form] for found in every]) for form in over
-        ]
+        configs = [reference_config(whole, config.num_labels) for whole in teachers()]
+        exported = all(families.family_of(whole).onnx for whole in configs)
+        shown = [form for form in over if exported or BACKENDS[form.backend].loads == "transformers"]
+        every = [references_of(whole, shown, device=device, threads=threads) for whole in configs]
+        return [joint(form, [found[form] for found in every]) for form in shown]
 
     of = {
         **{"device": device, "threads": threads, "over": [[form.backend, form.scheme] for form in over]},
@@ -274,7 +323,7 @@ def search_in(
     }
 
     def common() -> list[Any]:
-        given = [[astuple(shape_of(whole)), whole.num_attention_heads, timed_settings(whole)] for whole in teachers()]
+        given = [[[getattr(whole, name, None) for name in _SIZES], timed_settings(whole)] for whole in teachers()]
         return [timed_settings(config), given]
 
     return Search(

@@ -72,6 +72,12 @@ ENDED = ("bart", "t5")
 """Families whose classifiers read the state of the last end token."""
 
 
+def end_token(config: Any) -> int | None:
+    """The token that must end every text of models of this config; None where a text may end with any."""
+    end: int | None = config.eos_token_id if family_of(config).name in ENDED else None
+    return end
+
+
 def logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     """Outputs of a model's head: [B, C] for texts, [B, L, C] for tokens, [B, 1] for a question with one choice, and for
     a question with its context [B, L, 2], start and end of the answer."""

@@ -101,6 +101,13 @@ def into_config(config: Any, vectors: Vectors) -> None:
     setattr(config, KEY, asdict(vectors))
 
 
+def keep_width(config: Any, width: int) -> None:
+    """Store in the config of a narrower embedder the linear layer by which its vectors keep this width, as in a model
+    of `embedding.keeping_width`. A config with a linear layer is not changed."""
+    if (vectors := of_config(config)).width is None:
+        into_config(config, replace(vectors, width=width))
+
+
 def embeds(folder: str | Path) -> bool:
     """Whether a folder holds a sentence embedder: it lists modules, one of which pools.
 

@@ -62,7 +62,9 @@ def _set_followers(config: Any, teacher: Any) -> None:
     own = config.model_type.startswith("deberta")  # others project narrower embeddings
     if own and getattr(config, "embedding_size", None) == teacher.hidden_size:
         config.embedding_size = config.hidden_size
-    for name in ("attention_head_size", "head_dim"):
+    # Heads may have another size than the width over their number, in teachers whose models are timed.
+    widths = [(each.hidden_size, each.num_attention_heads) for each in (config, teacher)]
+    for name in ("attention_head_size", "head_dim") if widths[0] != widths[1] else ():
         if getattr(config, name, None) is not None:
             setattr(config, name, config.hidden_size // config.num_attention_heads)
     if getattr(config, "num_key_value_heads", None) is not None:
@@ -79,6 +81,17 @@ def heads_in_group(config: Any) -> int:
     """Number of heads that share keys and values: 1, except in EuroBERT of some sizes."""
     heads = int(config.num_attention_heads)
     return heads // int(getattr(config, "num_key_value_heads", None) or heads)
+
+
+def check_type(config: Any, key: str, action: str = "choose such a model") -> None:
+    """Raise ConfigError, about the argument `key`, for a model of a family that can only be a teacher.
+
+    Args:
+        action: what to do then.
+    """
+    if config.model_type not in families.STUDENTS:
+        types = ", ".join(families.STUDENTS)
+        raise ConfigError(f"{key}: got a model of type {config.model_type}; must be one of {types}; {action}")
 
 
 def check_layers(layers: Sequence[int], config: Any) -> None:
@@ -146,6 +159,11 @@ def _sizes(teacher: Any, record: families.Family, given: Mapping[str, int | None
         raise ConfigError(
             f"student.hidden_size: got {hidden}; must be a multiple of {size}, the size of the teacher's heads; set a "
             "multiple, or student.num_attention_heads as well"
+        )
+    if not given.get("intermediate_size") and not _has(teacher, "intermediate_size"):
+        raise ConfigError(
+            f"student.intermediate_size: got none; must be a number for a teacher of type {teacher.model_type}, whose "
+            "config has no such size; set it"
         )
     ffn = given.get("intermediate_size") or setting(teacher, "intermediate_size") * hidden // teacher.hidden_size
     sizes = {"hidden_size": hidden, "num_attention_heads": heads or hidden // size, "intermediate_size": ffn}

@@ -19,7 +19,7 @@ from distill.models.teacher import tokenizer_settings
 from distill.models.teacher.as_written import as_written, with_stated_names
 from distill.models.teacher.embedder import lower_cased
 from distill.models.teacher.files import quiet, stored
-from distill.models.teacher.whole import load_whole, without_more_outputs
+from distill.models.teacher.whole import load_whole, without_memories, without_more_outputs
 
 SENTENCE_PIECES = ("spm.model", "spiece.model", "sentencepiece.bpe.model")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCE_PIECES)
@@ -154,9 +154,7 @@ def load_classifier(
         model.get_parameter(name).requires_grad_(False)
     if record.layer is None:
         model.config.pad_token_id = model.config.pad_token_id if pad_id is None else pad_id
-        for name in ("use_cache", "use_mems_eval"):  # outputs that are not used
-            if getattr(model.config, name, False):
-                setattr(model.config, name, False)
+        without_memories(model.config)
     if pooler is not None:
         keys = {key for key in missing if record.pooler and key.startswith(f"{record.pooler}.")}
         names = {key.removeprefix(f"{record.encoder}."): key for key in keys} | {key: key for key in keys}

@@ -123,6 +123,13 @@ def without_more_outputs(config: Any) -> None:
     config.output_attentions = config.output_hidden_states = False
 
 
+def without_memories(config: Any) -> None:
+    """Switch off the keys, values and hidden states that decoders and XLNet output for texts that go on."""
+    for name in ("use_cache", "use_mems_eval"):
+        if getattr(config, name, False):
+            setattr(config, name, False)
+
+
 def _incomplete(path: str | Path, model: Any, missing: Sequence[str], strange: Sequence[str]) -> DataError:
     """The error for a folder without some of its model's tensors, or with tensors that no part of it uses."""
     without, besides = _first(missing, "no "), _first(strange, "")

@@ -138,7 +138,8 @@ def _measured(
         paths = _unique(path for task in of_variant for path in loader.paths(variant, task))
         every = list(tasks) if inputs.models.shared else of_variant
         sources = _unique(path for task in every for path in loader.folders(variant, task))
-        rows.append(model_results.row(variant, measured, sources, paths, runtime.folder, one_encoder))
+        row = model_results.row(variant, measured, sources, paths, runtime.folder, one_encoder)
+        rows.append(replace(row, parameters=None, gmacs=None) if _lacks_zeros(variant) else row)
     evaluated = Evaluated(
         environment=_environment(runtime),
         command=inputs.command,
@@ -151,6 +152,13 @@ def _measured(
     found = structs.plain(list(_disagreements(measured, evaluated)))
     atomic.write_json(runtime.folder / run_folder.DISAGREEMENTS, found)
     return evaluated
+
+
+def _lacks_zeros(variant: Variant) -> bool:
+    """Whether the file of a variant lacks heads and channels that are zero in its checkpoint, by which parameters and
+    multiplications are counted: see `compression.pruning.ragged`."""
+    pruner = variant.step.pruner
+    return pruner is not None and not pruner.settings.uniform and BACKENDS[variant.backend].loads != "transformers"
 
 
 def _seen(models: Models, compared: list[Variant], runtime: Runtime) -> frozenset[tuple[str, str]]:

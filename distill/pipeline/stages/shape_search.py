@@ -26,13 +26,13 @@ from distill.compression.pruning.target import (
 from distill.compression.pruning.times import Timer
 from distill.config import Prune, Quantize, Student, Target
 from distill.config.loads import SINGLE, load_of
-from distill.config.plan import STUDENT, Step
+from distill.config.plan import STUDENT, Source, Step, tokenizer_of
 from distill.config.schemes import Form
 from distill.data.asked import Asked
 from distill.data.tasks import TaskData
 from distill.deploy.export import untrained
 from distill.inference import latency, timing
-from distill.inference.runners import Batch
+from distill.inference.runners import Batch, joined
 from distill.models import teacher
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import CHOICE
@@ -41,6 +41,9 @@ from distill.runtime.machine import detect_precision
 from distill.runtime.precision import HALVES
 from distill.runtime.storage import atomic, structs
 from distill.runtime.versions import processor
+
+_MASK = "attention_mask"
+"""Name of the masks in a batch, and the end of their names in one that is joined."""
 
 SAMPLE = 64
 """Rows of each task whose lengths are timed."""
@@ -62,7 +65,9 @@ class SearchInputs:
     teachers: Sequence[str]
     """Folder of each given teacher: several of an ensemble, whose times add up."""
     tokenizer: Any
-    """Of the models that are pruned. A vocabulary stage leaves texts about as long as its teacher's tokenizer does."""
+    """Of the models that are pruned. A vocabulary stage leaves texts about as long as the tokenizer that it cuts."""
+    of_teachers: Sequence[Any]
+    """The tokenizer of each teacher."""
     tasks: Mapping[str, TaskData]
     """Name -> task of whose texts the lengths are timed; empty with a fixed `target.shape`."""
     times: Path
@@ -95,13 +100,22 @@ def search_inputs(ctx: Context, step: Step, tasks: Mapping[str, TaskData] | None
         student=ctx.config.student,
         forms=forms_of(ctx, step.goal),
         teachers=ctx.given.teachers,
-        tokenizer=ctx.given.student_tokenizer if step.tokenizer is STUDENT else ctx.given.tokenizer,
+        tokenizer=ctx.given.student_tokenizer if _read_by(step) is STUDENT else ctx.given.tokenizer,
+        of_teachers=ctx.given.tokenizers,
         tasks={} if step.goal.shape != timing.OWN else ctx.tasks if tasks is None else tasks,
         times=ctx.folder.times(step),
         measured=ctx.folder.measured(step),
         target=step.target,
         own_vocabulary=isinstance(step.tokenizer, Step),
     )
+
+
+def _read_by(step: Step) -> Source:
+    """The given model whose tokenizer a step's models have, or one that a vocabulary step made of it."""
+    owner = step.tokenizer
+    while isinstance(owner, Step):
+        owner = tokenizer_of(owner.start)
+    return owner
 
 
 def forms_of(ctx: Context, target: Target) -> list[Form]:
@@ -117,21 +131,30 @@ def forms_of(ctx: Context, target: Target) -> list[Form]:
     return forms[-1:] if smoke else forms  # which of several is fastest has no meaning for tiny models
 
 
-def batches(inputs: SearchInputs, longest: int) -> list[Batch]:
+def batches(inputs: SearchInputs, longest: int, tokenizers: Sequence[Any] = ()) -> list[Batch]:
     """Random tokens of `target.shape`; or with `own`, of the lengths of the tasks' texts, in batches of up to eight
     texts or, under a load of single texts, of one.
 
     Args:
         longest: number of tokens from which on texts are cut.
+        tokenizers: of several models, whose batches are joined; by default that of the models that are pruned.
     """
-    shape, tokenizer = inputs.goal.shape, inputs.tokenizer
+    shape = inputs.goal.shape
     if shape != timing.OWN:
         return [latency.synthetic((shape[0], shape[1]), untrained.VOCABULARY)]
     rows = timing.drawn([_sample(data) for data in inputs.tasks.values()], timing.TASK_ROWS)
     one = load_of(inputs.goal) == SINGLE
-    parts = [[row] for row in rows] if one else timing.by_length(rows, tokenizer, longest)
-    whole = [timing.tokenized(part, tokenizer, longest) for part in parts]
+    # By the tokens of the first teacher, as an evaluate step does.
+    parts = [[row] for row in rows] if one else timing.by_length(rows, inputs.of_teachers[0], longest)
+    every = tokenizers or [inputs.tokenizer]
+    whole = [joined([timing.tokenized(part, each, longest) for each in every]) for part in parts]
     return untrained.random_tokens(whole if one else [part for batch in whole for part in timing.divided(batch)])
+
+
+def _lengths(timed: Sequence[Batch]) -> list[list[list[int]]]:
+    """Number of tokens of each sequence of each batch: several lists for models whose tokenizers make other numbers."""
+    every = [[values.sum(1).tolist() for key, values in each.items() if key.endswith(_MASK)] for each in timed]
+    return [[one for number, one in enumerate(own) if one not in own[:number]] for own in every]
 
 
 def _sample(data: TaskData) -> list[Asked]:
@@ -148,12 +171,14 @@ def search_of(inputs: SearchInputs, runtime: Runtime, whole: Any, start: Any = N
         start: config of the models that the step prunes, where these were pruned before; `whole` when None.
     """
     limit, machine, config = runtime.limit, runtime.machine, start or whole
-    timed_batches, widths = list[Batch](), None
+    timed_batches, of_teachers, widths = list[Batch](), None, None
     if inputs.searched:  # of the sizes that the unpruned models may be cut to, so that they are timed once for all
         every = candidates(whole, inputs.dimensions, SMOKE_PARTS if limit.smoke else PARTS)
         shapes = [shape for shape in every if shape.within(shape_of(config))]
         widths = {shape.hidden for shape in every}, {shape.ffn for shape in every}
         timed_batches = batches(inputs, runtime.longest)
+        other = batches(inputs, runtime.longest, inputs.of_teachers)
+        of_teachers = other if _lengths(other) != _lengths(timed_batches) else None
     else:
         shapes = [requested_shape(config, inputs.student)]
 
@@ -169,7 +194,8 @@ def search_of(inputs: SearchInputs, runtime: Runtime, whole: Any, start: Any = N
         apart=own and single,
         least_ms=latency.SMOKE_MS if limit.smoke else latency.LEAST_MS,
     )
-    sizes = [batch["attention_mask"].sum(1).tolist() for batch in timed_batches]
+    conditions: dict[str, Any] = {"inputs": [batch[_MASK].sum(1).tolist() for batch in timed_batches]}
+    conditions |= {} if of_teachers is None else {"inputs_of_teachers": _lengths(of_teachers)}
     return untrained.search_in(
         inputs.goal,
         inputs.forms,
@@ -181,11 +207,12 @@ def search_of(inputs: SearchInputs, runtime: Runtime, whole: Any, start: Any = N
         threads=machine.threads,
         folder=inputs.times,
         log=log,
-        conditions={"inputs": sizes, "processor": processor(machine)},
+        conditions=conditions | {"processor": processor(machine)},
         shared=not limit.smoke and times.repeats == untrained.REPEATS,
         widths=widths,
         checked=not limit.smoke,
         knots=SMOKE_KNOTS if limit.smoke else KNOTS,
+        of_teachers=of_teachers,
     )
 
 

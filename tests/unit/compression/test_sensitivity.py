@@ -15,10 +15,10 @@ from datasets import Dataset
 from sklearn.metrics import log_loss
 from torch import Tensor
 
-from distill.compression.pruning.importance import SCORES, magnitude, write
+from distill.compression.pruning.importance import SCORES, fisher, magnitude, write
 from distill.compression.pruning.reconstruct import gram_matrices
 from distill.compression.pruning.search import Shape
-from distill.compression.pruning.select_kept import mean_loss
+from distill.compression.pruning.select_kept import mean_loss, without_each
 from distill.compression.pruning.sensitivity import (
     LESSON,
     Sensitivity,
@@ -31,9 +31,11 @@ from distill.compression.pruning.sensitivity import (
 from distill.compression.pruning.sensitivity import row_loss as loss_of_kind
 from distill.config import Prune
 from distill.data.task import Task
-from distill.data.task_types import TASK_TYPES
+from distill.data.task_model import load_for
+from distill.data.task_types import MISSING, TASK_TYPES
 from distill.data.tasks import TaskData
 from distill.models import families, teacher
+from distill.models.hooks import outputs_of
 
 row_loss = functools.partial(loss_of_kind, TASK_TYPES["classification"])
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
@@ -90,6 +92,62 @@ def test_a_little_training_lowers_the_loss_and_none_leaves_the_model(given: Path
     after = retrained(model, lessons, row_loss, 100)
     assert not after.training
     assert mean_loss(after, parts, row_loss) < before
+
+
+def test_rows_without_a_label_count_nowhere(given: Path) -> None:
+    subject = subject_of(given, rows(200, 2))
+    model, (batch, *_) = subject.model, subject.sample(64)
+    without = torch.arange(len(batch["labels"])) % 2 == 0
+    some = batch | {"labels": batch["labels"].masked_fill(without, MISSING)}
+    left = {name: value[~without] for name, value in batch.items()}
+    assert mean_loss(model, [some], row_loss) == pytest.approx(mean_loss(model, [left], row_loss), rel=1e-4)
+    ours, theirs = (without_each(model, [part], row_loss, range(3), [1]) for part in (some, left))
+    assert ours[1] == pytest.approx(theirs[1], rel=1e-4)
+    none = batch | {"labels": torch.full_like(batch["labels"], MISSING)}
+    assert mean_loss(model, [none], row_loss) == 0.0
+    assert all(value.isfinite().all() for value in retrained(model, [none, some], row_loss, 2).parameters())
+
+
+def retriever(folder: Path, count: int = 64, words: int = 1) -> Subject:
+    """An embedder with rows of queries that have several documents, which are shared, and not all relevant. A document
+    is a sentence, so many times."""
+    TINY["save"](folder, "bert", "", std=0.3, length=520)
+    sentences = TINY["SENTENCES"]
+    texts = [sentences[n // 2 % 8] for n in range(count)], [" ".join([sentences[n % 5]] * words) for n in range(count)]
+    labels = np.array([float(n % 3 > 0) for n in range(count)], np.float32)
+    data = Dataset.from_dict({"a": texts[0], "b": texts[1], "label": labels})
+    task = TaskData(Task("own", TASK_TYPES["retrieval"], ("a", "b"), (), ()), data, {}, {})
+    return Subject("own", load_for(task.task, folder), teacher.load_tokenizer(folder), task, folder, 512, 0)
+
+
+def test_losses_of_queries_have_the_negatives_of_training(tmp_path: Path) -> None:
+    """Neither other relevant documents of a query nor copies of its own document are negatives."""
+    subject = retriever(tmp_path)
+    kind = subject.data.task.kind
+    for part in subject.sample(64):
+        queries, documents = (part["input_ids"][part["groups"][:, side]] for side in (0, 1))
+        relevant = part["labels"] != MISSING
+        with torch.no_grad():
+            scores, found = kind.on_labels(outputs_of(subject.model, part)), loss_of_kind(kind, subject.model, part)
+        expected = []
+        for i in torch.nonzero(relevant).flatten().tolist():
+            answers = (queries == queries[i]).all(1) & relevant | (documents == documents[i]).all(1)
+            answers[i] = False
+            expected.append(scores[i][~answers].logsumexp(0) - scores[i, i])
+            assert answers.any()
+        torch.testing.assert_close(found, torch.stack(expected), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("words", [1, 40])
+def test_rows_that_are_compared_are_never_alone(words: int, tmp_path: Path) -> None:
+    """Of long documents too, of which 4096 tokens would be few: a row alone has no negatives, and no gradients."""
+    subject = retriever(tmp_path, 68, words)
+    parts = subject.sample(64)
+    assert [len(part["labels"]) for part in parts] == [12, 11, 11]
+    assert max(part["input_ids"].shape[1] for part in parts) > 400 or words == 1
+    scores = fisher(subject.model, parts, functools.partial(loss_of_kind, subject.data.task.kind))
+    assert (scores.heads > 0).all()
+    assert (scores.ffn > 0).any(1).all()
 
 
 def measured(subject: Subject, importance: str, refit: bool, search: bool = False) -> Sensitivity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,17 +16,23 @@ from transformers import BertConfig
 
 from distill.cli import advise
 from distill.compression.pruning.goal import Excess
+from distill.compression.pruning.prune import Kept as KeptParts
+from distill.compression.pruning.prune import pruned
 from distill.compression.pruning.search import Losses, Shape, Table, Tables, distance, estimated, evenness
 from distill.compression.pruning.stored_times import Kept
-from distill.compression.pruning.target import CHECKS, NEAR, Search
+from distill.compression.pruning.target import CHECKS, NEAR, Search, config_of
 from distill.config import Prune, Target, load_config
 from distill.config.plan import resolve
 from distill.config.schemes import Form
 from distill.errors import ConfigError
+from distill.inference.cost import size_mib_of
 from distill.inference.runners import Runner
+from distill.models.families import vectors
+from distill.models.families.embedding import EncoderForVectors
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import shape_search
 from distill.runtime.storage import cache
+from tests import tiny
 
 SIZES = {"vocab_size": 500, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
 
@@ -38,7 +45,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         overridden = ["target.speedup=null", "target.shape=[8,128]", "target.scheme=fp32", *overrides]
         settings = load_config([f"recipe={recipe}", *overridden])
         machine = SimpleNamespace(device=torch.device("cpu"), threads=1, log=print)
-        given = SimpleNamespace(teachers=[""], tokenizer=None)
+        given = SimpleNamespace(teachers=[""], tokenizer=None, tokenizers=[None], student_tokenizer=None)
         ctx: Any = SimpleNamespace(
             config=settings, plan=resolve(settings), machine=machine, folder=RunFolder(tmp_path), given=given
         )
@@ -338,3 +345,19 @@ def test_gated_models_get_the_nearest_shape_that_meets_the_target(tmp_path: Path
 def test_even_scaling_reduces_all_sizes_alike(tmp_path: Path) -> None:
     search = search_in(tmp_path, [], Target(speedup=6.5), checked=False)
     assert search.choice(evenness(search.full)).shape == Shape(2, 16, 32)
+
+
+@pytest.mark.parametrize("hidden", [8, 16])
+def test_an_embedder_is_as_large_as_it_is_after_pruning(hidden: int) -> None:
+    """With the linear layer by which vectors keep their width."""
+    model = EncoderForVectors.from_config(tiny.config("bert"))
+    kept = KeptParts([0, 1], torch.arange(hidden), [torch.arange(hidden // 8)] * 2, [torch.arange(24)] * 2)
+    count = sum(parameter.numel() for parameter in pruned(model, kept).parameters())
+    made = config_of(model.config, Shape(2, hidden, 24))
+    assert size_mib_of(made) == pytest.approx(4 * count / 2**20)
+    assert vectors.of_config(made).width == (16 if hidden == 8 else None)
+    assert vectors.of_config(model.config).width is None
+    # The setting stays in the config of a classifier that was made from an embedder.
+    classifier = copy.deepcopy(model.config)
+    classifier.architectures = ["BertForSequenceClassification"]
+    assert vectors.of_config(config_of(classifier, Shape(2, hidden, 24))).width is None

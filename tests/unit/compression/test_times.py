@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from distill.compression.pruning.search import Shape
-from distill.compression.pruning.times import FFN_SIZES, HIDDEN_SIZES, Timer, measure, screen
+from distill.compression.pruning.times import (
+    FFN_SIZES,
+    HIDDEN_SIZES,
+    OwnBatches,
+    Timer,
+    measure,
+    screen,
+    together,
+)
 from distill.config.schemes import Form
 from distill.inference import latency
 from distill.inference.runners import Runner
@@ -134,3 +142,23 @@ def test_unsteady_times_are_repeated_and_reported(monkeypatch: pytest.MonkeyPatc
     assert line.startswith("times vary by ")
     assert times.busy
     assert times([runner], few=True) == {"a": 5.0}, "few rounds are not repeated"
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_reference_is_timed_on_batches_of_its_own(apart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under whatever name, together with a model that is timed on those of all others."""
+    ours, theirs = ([{"input_ids": np.zeros((1, length), np.int64)} for length in of] for of in ((4, 8), (5, 9)))
+    given: list[Any] = []
+
+    def measured(runners: Any, inputs: Any, **how: Any) -> latency.Times:
+        given.append(inputs)
+        return {(runner.name, key): [1.0] * 5 for runner in runners for key in inputs}
+
+    monkeypatch.setattr(latency, "measure", measured)
+    reference = OwnBatches("whole", "torch", "fp32", lambda batch: np.zeros(1), theirs)
+    found, other = together(build, Timer(ours, print, apart=apart), [FORM], [Shape(1, 16, 8)], reference)
+    assert (*found.values(), other) == (1.0, 1.0)
+    (inputs,) = given
+    groups = [[*of.values()] for of in inputs.values()]
+    wanted = [[[theirs[n]], [ours[n]]] for n in range(2)] if apart else [[theirs, ours]]
+    assert groups == wanted

@@ -18,6 +18,8 @@ from distill.config.backends import BACKENDS
 from distill.inference import cost
 from distill.inference.latency import synthetic
 from distill.inference.runners import by_row, in_turn, one_pass, openvino_runner, runs_here, torch_runner
+from distill.models import families
+from tests import tiny
 
 Make = Callable[..., Path]
 
@@ -208,3 +210,23 @@ def test_ctrl_c_stops_a_process_whose_openvino_models_are_freed(
     command = [sys.executable, "-c", ENDED, str(tmp_path / "model.onnx")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (ended.returncode, ended.stdout) == (0, "stopped\n"), ended.stderr
+
+
+def test_multiplications_are_counted_whatever_ends_a_text(tmp_path: Path) -> None:
+    """Gemma and Qwen name several end tokens; BART and T5 read the state of theirs."""
+    sizes = [
+        cost.gmacs(tiny.save(tmp_path / str(number), "gemma3_text", "SequenceClassification", eos_token_id=ends))
+        for number, ends in enumerate([2, [2, 3]])
+    ]
+    assert sizes[0] == sizes[1] > 0
+    for name in ("bart", "t5"):
+        assert cost.gmacs(tiny.save(tmp_path / name, name, "SequenceClassification")) > 0
+
+
+@pytest.mark.parametrize("name", ["bert", "gte", "ultrabert"])
+def test_the_encoder_counts_under_the_names_of_its_file(name: str, tmp_path: Path) -> None:
+    model = tiny.model(name, "SequenceClassification")
+    model.save_pretrained(tmp_path)
+    count = sum(parameter.numel() for parameter in families.encoder(model).parameters())
+    assert cost.parameters(tmp_path, encoder=True) == count
+    assert cost.size_mib(tmp_path, encoder=True) == pytest.approx(4 * count / 2**20)
