@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from distill.data import tasks
 from distill.data.development_split import aside
 from distill.deploy.export.proof import plain_logits
 from distill.runtime.storage import atomic, run_folder
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-WORDS = sorted({word for sentence in TINY["SENTENCES"] for word in sentence.split()})
+WORDS = sorted({word for sentence in tiny.SENTENCES for word in sentence.split()})
 FILES = ["tasks.train=a.csv", "tasks.development=b.csv", "tasks.test=c.csv"]
 FEW = ["limit=smoke", "limit.steps=8", *FILES, "tasks.metrics=[accuracy]"]
 
@@ -35,7 +34,7 @@ def test_the_stored_model_scores_what_its_manifest_has(run: Any, tmp_path: Path)
     half = len(WORDS) // 2
     for name, words, count in (("a", WORDS[:half], 48), ("b", WORDS[half:], 24), ("c", WORDS, 24)):
         write(tmp_path / f"{name}.csv", words, count, seed=count)
-    given = TINY["save"](tmp_path / "teacher", "bert", "", length=130)
+    given = tiny.save(tmp_path / "teacher", "bert", "", length=130)
     learned = ["stages.finetune.best_of=3", "stages.finetune.optimizer.lr=0.03", "transfer=none"]
     pipeline = "pipeline=[finetune_teacher,finetune]"
     run(tmp_path, "task", f"teacher.name={given}", f"student.name={given}", *FEW, *learned, pipeline, "output=out")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,9 +24,9 @@ from distill.models import families as family
 from distill.pipeline.artefacts import Quantized
 from distill.pipeline.stages import export
 from distill.pipeline.stages.load_variants import Loader, Models
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-SAME = TINY["SAME"]
+SAME = tiny.SAME
 INSTALLED = [name for name, scheme in SCHEMES.items() if all(map(find_spec, scheme.packages))]
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "length": 64}
 
@@ -61,7 +60,7 @@ def given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     home = tmp_path_factory.mktemp(request.param)
     layers = 2 if request.param == "modernbert" else 1  # whose layers are not all of one kind
     sizes = SIZES | {"num_hidden_layers": layers}
-    folder = TINY["save"](home / "model", request.param, "SequenceClassification", num_labels=2, **sizes)
+    folder = tiny.save(home / "model", request.param, "SequenceClassification", num_labels=2, **sizes)
     export_onnx(folder, home / ONNX)
     assert onnx_parity(folder, home / ONNX) < 1e-4
     run = runners.torch_runner("x", folder, scheme="fp32", device="cpu", threads=1).run

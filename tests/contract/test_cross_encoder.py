@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,16 +21,16 @@ from distill.deploy.export.huggingface import export_folder
 from distill.deploy.export.proof import plain_logits
 from distill.models import families, teacher
 from distill.models.families.head import stored_head
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-PAIRS = [[query, document] for query in TINY["SENTENCES"][:2] for document in TINY["SENTENCES"][2:]]
+PAIRS = [[query, document] for query in tiny.SENTENCES[:2] for document in tiny.SENTENCES[2:]]
 FUNCTIONS = {"Sigmoid": torch.nn.Sigmoid(), "Identity": torch.nn.Identity(), "Tanh": torch.nn.Tanh()}
 
 
 def reranker(folder: Path, name: str = "bert", **settings: Any) -> Path:
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.3}
     sizes |= {"length": 64, "num_labels": 1}
-    saved: Path = TINY["save"](folder, name, "SequenceClassification", **{**sizes, **settings})
+    saved: Path = tiny.save(folder, name, "SequenceClassification", **{**sizes, **settings})
     return saved
 
 

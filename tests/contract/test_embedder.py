@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from distill.models import families, teacher
 from distill.models.families.embedding import EncoderForVectors
 from distill.models.families.vectors import Vectors
 from distill.runtime.storage import atomic, run_folder
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-TEXTS = [*TINY["SENTENCES"][:4], "goats", " ".join(TINY["SENTENCES"] * 9)]
+TEXTS = [*tiny.SENTENCES[:4], "goats", " ".join(tiny.SENTENCES * 9)]
 
 
 def elsewhere(folder: Path, texts: list[str] = TEXTS) -> np.ndarray:
@@ -32,7 +31,7 @@ def elsewhere(folder: Path, texts: list[str] = TEXTS) -> np.ndarray:
 
 def made(folder: Path, name: str = "bert", width: int | None = None, **settings: Any) -> Embedder:
     """A tiny language model with its tokenizer, and a map to `width` if there is one."""
-    TINY["save"](folder, name, "MaskedLM", seed=1, std=0.3)
+    tiny.save(folder, name, "MaskedLM", seed=1, std=0.3)
     if width is not None:
         (folder / PROJECTION).mkdir()
         weight = torch.randn(width, 16, generator=torch.Generator().manual_seed(2))
@@ -91,7 +90,7 @@ def test_prompts_and_lower_case_of_a_teacher_are_stated_by_its_student(tmp_path:
 @pytest.fixture
 def dense(tmp_path: Path) -> Path:
     """A teacher that does more to its vectors than to pool them."""
-    folder = TINY["save"](tmp_path / "teacher", "bert", "MaskedLM", length=130)
+    folder = tiny.save(tmp_path / "teacher", "bert", "MaskedLM", length=130)
     model = EncoderForVectors.from_pretrained(folder)
     model.to_width(24)
     model.save_pretrained(folder)

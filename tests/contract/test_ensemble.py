@@ -16,9 +16,8 @@ from distill.models import teacher
 from distill.pipeline import validation
 from distill.pipeline.context.given import SMOKE_LAYERS
 from distill.runtime.storage import atomic, run_folder
-from tests import scored
+from tests import scored, tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 ALIGN = runpy.run_path(str(Path(__file__).parents[1] / "unit" / "data" / "test_align.py"))
 SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 SHORT = [
@@ -30,9 +29,9 @@ FEW = ["limit=smoke", "limit.steps=3", "limit.documents=60", "limit.repeats=1", 
 
 
 def bpe(folder: Path, name: str, head: str, **settings: Any) -> Path:
-    """A tiny model that reads with another tokenizer than `TINY["save"]` gives."""
+    """A tiny model that reads with another tokenizer than `tiny.save` gives."""
     words = ALIGN["bpe"]()
-    TINY["model"](name, head, vocab_size=len(words), **SMALL, **settings).save_pretrained(folder)
+    tiny.model(name, head, vocab_size=len(words), **SMALL, **settings).save_pretrained(folder)
     words.save_pretrained(folder)
     return folder
 
@@ -48,7 +47,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 
 @pytest.mark.slow
 def test_teachers_of_two_families_and_tokenizers_teach_as_one(run: Any, tmp_path: Path) -> None:
-    TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)
+    tiny.save(tmp_path / "one", "bert", "", length=130, **SMALL)
     bpe(tmp_path / "two", "roberta", "", length=130)
     bpe(tmp_path / "student", "electra", "", length=130)
     given = ["teacher=ensemble", "teacher.names=[one,two]", "teacher.weights=learned", "student.name=student"]
@@ -100,7 +99,7 @@ def test_the_rows_that_weights_are_learned_on_train_no_teacher() -> None:
 def test_on_a_corpus_probabilities_of_tokens_are_averaged(run: Any, tmp_path: Path) -> None:
     pipeline = ["pipeline=[adapt,pretrain,finetune_teacher,finetune]", "~stages.pretrain.terms.cosine", "output=out"]
     for name, layers in (("one", 2), ("two", 3)):
-        TINY["save"](tmp_path / name, "bert", "MaskedLM", **SMALL | {"num_hidden_layers": layers}, length=130)
+        tiny.save(tmp_path / name, "bert", "MaskedLM", **SMALL | {"num_hidden_layers": layers}, length=130)
     names = ["teacher=ensemble", "teacher.names=[one,two]", "student.layers=[0]"]
     run(tmp_path, "distilbert", *names, *pipeline, *tasks("order")[:2], *FEW[:4])
     manifest = atomic.read_json(tmp_path / "out" / "pretrain" / run_folder.MANIFEST)
@@ -129,7 +128,7 @@ def test_without_names_a_smoke_run_has_two_random_teachers(run: Any, tmp_path: P
 
 @pytest.mark.slow
 def test_one_model_named_twice_is_two_teachers(run: Any, tmp_path: Path) -> None:
-    TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)
+    tiny.save(tmp_path / "one", "bert", "", length=130, **SMALL)
     names = ["teacher=ensemble", "teacher.names=[one,one]", "student.name=null", "pipeline=[finetune_teacher]"]
     run(tmp_path, "task", *names, *tasks("order"), *FEW[:2])
     heads = [
@@ -142,7 +141,7 @@ def test_one_model_named_twice_is_two_teachers(run: Any, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_student_can_teach_another_with_its_own_tokenizer(run: Any, tmp_path: Path) -> None:
     """A teacher assistant: a stage whose teacher is a student's stage reads as that student does."""
-    TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)
+    tiny.save(tmp_path / "one", "bert", "", length=130, **SMALL)
     bpe(tmp_path / "student", "electra", "", length=130)
     given = ["teacher.name=one", "student.name=student", "pipeline=[finetune_teacher,finetune,second]"]
     again = ["+stage@stages.second=distil_tasks", "stages.second.start=student", "stages.second.teacher=finetune"]
@@ -189,7 +188,7 @@ def test_settings_that_an_ensemble_cannot_have(recipe: str, settings: list[str],
 
 @pytest.mark.slow
 def test_models_and_data_that_an_ensemble_cannot_use(run: Any, tmp_path: Path) -> None:
-    TINY["save"](tmp_path / "one", "bert", "MaskedLM", **SMALL, length=130)
+    tiny.save(tmp_path / "one", "bert", "MaskedLM", **SMALL, length=130)
     bpe(tmp_path / "two", "roberta", "MaskedLM", length=130)
     with pytest.raises(ConfigError, match=r"teacher\.names: got teachers with different tokenizers, .*recipe=task"):
         run(tmp_path, "distilbert", *BOTH, "~stages.pretrain.terms.cosine", *FEW)
@@ -205,8 +204,8 @@ def test_a_teacher_reads_a_long_text_in_windows(name: str, run: Any, tmp_path: P
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    TINY["save"](tmp_path / "teacher", name, "", **(SMALL | {"length": 32} if name == "bert" else {}))
-    TINY["save"](tmp_path / "student", "modernbert", "", **SMALL, length=256)
+    tiny.save(tmp_path / "teacher", name, "", **(SMALL | {"length": 32} if name == "bert" else {}))
+    tiny.save(tmp_path / "student", "modernbert", "", **SMALL, length=256)
     given = ["teacher.name=teacher", "student.name=student", "tasks.max_length=200", *tasks("package"), *FEW[:-1]]
     shapes = "stages.evaluate.shapes=[[2,16],[2,100]]"
     if name == "bert":  # XLNet takes texts of any length
@@ -256,7 +255,7 @@ def test_a_teacher_reads_a_long_text_in_windows(name: str, run: Any, tmp_path: P
 def test_weights_that_are_given_count(run: Any, tmp_path: Path) -> None:
     from distill.inference.mixture import average
 
-    TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)
+    tiny.save(tmp_path / "one", "bert", "", length=130, **SMALL)
     names = ["teacher=ensemble", "teacher.names=[one,one]", "teacher.weights=[3,1]", "student.name=one"]
     run(tmp_path, "task", *names, "pipeline=[finetune_teacher,finetune]", *tasks("order"), *FEW[:2])
     # The targets are dropped after training: they are made again, by the weights and each teacher alone.

@@ -13,10 +13,9 @@ import pytest
 from distill.models import families, teacher
 from distill.models.families.record import TEXTS
 from distill.runtime.storage import atomic, checksums, run_folder
-from tests import scored
+from tests import scored, tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-SAME = TINY["SAME"]
+SAME = tiny.SAME
 SHAPES = [name for name in families.STUDENTS if name not in SAME]
 LAYERS = 4
 
@@ -24,7 +23,7 @@ LAYERS = 4
 def folder(home: Path, name: str, head: str, layers: int = LAYERS) -> Path:
     """A tiny random model with a tokenizer; `head` as in transformers' class names, "" for none."""
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": layers, "length": 130}
-    return TINY["save"](home / "teacher", name, head, **sizes)
+    return tiny.save(home / "teacher", name, head, **sizes)
 
 
 def arguments(given: Path, *pipeline: str) -> list[str]:
@@ -43,8 +42,8 @@ def whole(path: Path, auto: Any) -> Any:
 
 
 def test_every_family_is_tiny_somewhere() -> None:
-    assert list(TINY["FAMILIES"]) == list(families.STUDENTS)
-    assert [*TINY["FAMILIES"], *TINY["TEACHERS"]] == list(families.FAMILIES)
+    assert list(tiny.FAMILIES) == list(families.STUDENTS)
+    assert [*tiny.FAMILIES, *tiny.TEACHERS] == list(families.FAMILIES)
     for name, other in SAME.items():
         one, same = families.FAMILIES[name], families.FAMILIES[other]
         alike: dict[str, Any] = {"name": "", "encoder": "", "pooler": "", "segment_head": None}
@@ -207,7 +206,7 @@ def answers_alone(out: Path, model: Any, form: str, stage: str = "finetune_teach
         np.testing.assert_allclose(logits, answer, rtol=1e-3, atol=1e-4)
 
 
-GUIDES = [name for name in TINY["TEACHERS"] if TEXTS not in families.FAMILIES[name].without]
+GUIDES = [name for name in tiny.TEACHERS if TEXTS not in families.FAMILIES[name].without]
 WHOLE_WAY = ("t5",)
 """Teachers of tasks that are scored too. XLNet's answers are in test_ensemble."""
 
@@ -221,10 +220,10 @@ def test_a_teacher_of_tasks_teaches_a_student_that_is_given(name: str, run: Any,
 
     whole_way = name in WHOLE_WAY
     one = {"num_layers": 1} if whole_way else {}
-    TINY["save"](tmp_path / "teacher", name, "SequenceClassification", num_labels=2, **one)
+    tiny.save(tmp_path / "teacher", name, "SequenceClassification", num_labels=2, **one)
     align = runpy.run_path(str(Path(__file__).parents[1] / "unit" / "data" / "test_align.py"))
     words = align["bpe"]()
-    student = TINY["model"]("roberta", "", vocab_size=len(words), num_hidden_layers=1, length=130)
+    student = tiny.model("roberta", "", vocab_size=len(words), num_hidden_layers=1, length=130)
     student.save_pretrained(tmp_path / "student")
     words.save_pretrained(tmp_path / "student")
     settings = [f"teacher.name={tmp_path / 'teacher'}", f"student.name={tmp_path / 'student'}", "limit=smoke"]
@@ -250,7 +249,7 @@ def test_padding_to_the_left_changes_nothing_where_a_model_answers_at_the_last_t
     from distill.data.collate import pad
     from distill.data.encode import Encoded
 
-    model = TINY["model"]("xlnet", "SequenceClassification", num_labels=2)
+    model = tiny.model("xlnet", "SequenceClassification", num_labels=2)
     rows = Encoded(np.arange(5, 24, dtype=np.int32), np.array([0, 8, 19]), None, None)
     both = {k: torch.from_numpy(v) for k, v in pad(rows, [0, 1], 1, left=True).items()}
     assert both["attention_mask"][0].tolist() == [0] * 8 + [1] * 8
@@ -265,7 +264,7 @@ def test_padding_to_the_left_changes_nothing_where_a_model_answers_at_the_last_t
 def test_a_teacher_of_tasks_cannot_teach_on_a_corpus(run: Any, tmp_path: Path) -> None:
     from distill.errors import ConfigError
 
-    TINY["save"](tmp_path / "teacher", "xlnet", "SequenceClassification", num_labels=2)
+    tiny.save(tmp_path / "teacher", "xlnet", "SequenceClassification", num_labels=2)
     with pytest.raises(ConfigError, match=r"teacher\.name: got a model of type xlnet; .* use recipe=task"):
         run(tmp_path, "distilbert", *arguments(tmp_path / "teacher"), "tasks.names=[order]")
 

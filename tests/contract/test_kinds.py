@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,9 @@ from distill.losses.terms import Term
 from distill.models import families, teacher
 from distill.models.hooks import outputs_of
 from distill.models.write import write_model
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-FAMILIES = [name for name in families.FAMILIES if name not in TINY["SAME"]]
+FAMILIES = [name for name in families.FAMILIES if name not in tiny.SAME]
 LABELS = {
     "classification": ("boat", "goat", "clock"),
     "multi_label": ("sea", "roof", "old"),
@@ -42,7 +41,7 @@ TARGETS: dict[str, np.ndarray] = {
     "multi_label": np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]] * 2),
     "regression": np.linspace(-3, 9, 8, dtype=np.float32),
     "reranking": np.array([0, 1, 0, 2, 0, 0, np.nan, 1], np.float32),
-    "token_classification": np.concatenate([np.arange(len(words_of(text))) % 3 for text in TINY["SENTENCES"]]),
+    "token_classification": np.concatenate([np.arange(len(words_of(text))) % 3 for text in tiny.SENTENCES]),
     "multiple_choice": np.array([0, 1, 2, 0, -100, 1, 0, 1]),
     "question_answering": np.array([(1, 2), (5, 6), (0, 0), (4, 4), (-100, -100), (2, 5), (0, 0), (3, 3)]),
     "embedding": np.linspace(0, 1, 8, dtype=np.float32),
@@ -90,14 +89,14 @@ def test_every_kind_is_tried_and_every_family_with_each_of_its_architectures() -
 def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: Path) -> None:
     record, labels = TASK_TYPES[kind], LABELS.get(kind, ())
     task = Task("own", record, ("text", "other")[: record.layout.columns[-1]], labels, record.metrics)
-    TINY["save"](tmp_path / "given", name, "" if name in TINY["TEACHERS"] else "MaskedLM")
+    tiny.save(tmp_path / "given", name, "" if name in tiny.TEACHERS else "MaskedLM")
     tokenizer = teacher.load_tokenizer(tmp_path / "given")
     tokenizer.padding_side = "left" if families.FAMILIES[name].pads_left else "right"
     torch.manual_seed(0)
     model = load_for(task, tmp_path / "given", pad_id=tokenizer.pad_token_id)
     assert model.config.problem_type == record.problem
     assert record.separate or model.config.num_labels == task.outputs
-    texts = TINY["SENTENCES"], TINY["SENTENCES"][::-1]
+    texts = tiny.SENTENCES, tiny.SENTENCES[::-1]
     pairs: Any = list(zip(*texts, strict=True))
     encoded = encode_texts(texts, tokenizer, 24)
     if record.per_token:

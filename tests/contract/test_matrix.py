@@ -7,7 +7,6 @@ implementations have tests of their own for each family; `test_families` runs a 
 from __future__ import annotations
 
 import functools
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,15 @@ import pytest
 from distill.errors import ConfigError
 from distill.models import families, student, teacher
 from distill.models.families.__main__ import capabilities, table
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 NAMES = list(families.STUDENTS)
 
 
 @functools.cache
 def four_layers(name: str) -> Any:
     """A teacher of four layers. Embeddings are as wide as layers."""
-    return TINY["model"](name, "MaskedLM", num_hidden_layers=4, **({"embedding_size": 16} if name == "electra" else {}))
+    return tiny.model(name, "MaskedLM", num_hidden_layers=4, **({"embedding_size": 16} if name == "electra" else {}))
 
 
 def two_layer_student(name: str, **settings: Any) -> Any:
@@ -103,7 +102,7 @@ def test_teachers_of_tasks_export_where_the_table_says_so(name: str, tmp_path: P
 
     heads = ("SequenceClassification", "TokenClassification")
     head = next(head for head in heads if f"For{head}" not in families.FAMILIES[name].without)
-    TINY["save"](tmp_path / "given", name, head, num_labels=3, **ONE_LAYER.get(name, {}))
+    tiny.save(tmp_path / "given", name, head, num_labels=3, **ONE_LAYER.get(name, {}))
     folder, file = tmp_path / "model", tmp_path / "model.onnx"
     teacher.load_classifier(tmp_path / "given", 3, pad_id=1, architecture=f"For{head}").save_pretrained(folder)
     if not families.FAMILIES[name].onnx:

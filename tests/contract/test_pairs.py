@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from distill.data import tasks
 from distill.deploy.export.proof import plain_logits
 from distill.models import teacher
 from distill.runtime.storage import atomic, run_folder
-from tests import scored
+from tests import scored, tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 ORDER = ["tasks=docstrings", "tasks.names=[order]", "output=out"]
 FEW = ["limit=smoke", "limit.steps=2", "limit.repeats=1"]
@@ -74,8 +72,8 @@ def test_a_student_is_cut_from_the_first_of_several_teachers_that_read_windows(r
 
 @pytest.mark.slow
 def test_a_given_student_is_pruned_after_it_learned_the_task(run: Any, tmp_path: Path) -> None:
-    TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)
-    TINY["save"](tmp_path / "student", "bert", "", length=130, **SMALL | {"num_hidden_layers": 3})
+    tiny.save(tmp_path / "one", "bert", "", length=130, **SMALL)
+    tiny.save(tmp_path / "student", "bert", "", length=130, **SMALL | {"num_hidden_layers": 3})
     given = ["teacher.name=one", "student.name=student", "student.layers=[0,2]"]
     again = ["+stage@stages.prune=prune", "stages.prune.start=finetune", "+stage@stages.recover=distil_tasks"]
     again += ["stages.recover.start=prune", "stages.recover.teacher=finetune_teacher"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from distill.errors import ConfigError
 from distill.models import families
 from distill.pipeline import validation
 from distill.runtime.storage import atomic, run_folder
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "num_hidden_layers": 4, "length": 130}
 TASK = [
     "tasks.names=[order]",
@@ -43,7 +42,7 @@ def settings(given: Path, *more: str) -> list[str]:
 def test_a_family_is_pruned_to_the_sizes_asked_for(name: str, run: Any, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification
 
-    given = TINY["save"](tmp_path / "teacher", name, "", **SMALL)
+    given = tiny.save(tmp_path / "teacher", name, "", **SMALL)
     sizes = ["student.num_hidden_layers=2", "student.hidden_size=16", "student.intermediate_size=24"]
     run(tmp_path, "prune", *settings(given, "target.speedup=null", *sizes))
     folder = tmp_path / "out" / "prune"
@@ -59,7 +58,7 @@ def test_a_family_is_pruned_to_the_sizes_asked_for(name: str, run: Any, tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("electra", marks=pytest.mark.slow), "modernbert"])
 def test_a_speed_is_met_whatever_a_family_calls_its_sizes(name: str, run: Any, tmp_path: Path) -> None:
-    given = TINY["save"](tmp_path / "teacher", name, "", **SMALL)
+    given = tiny.save(tmp_path / "teacher", name, "", **SMALL)
     run(tmp_path, "prune", *settings(given, "target.speedup=1.2"))
     manifest = atomic.read_json(tmp_path / "out" / "prune" / run_folder.MANIFEST)
     assert manifest["speed"]["predicted_ms"] > 0
@@ -74,7 +73,7 @@ def test_what_is_left_is_refitted(chosen: str, run: Any, tmp_path: Path, monkeyp
     calls: list[int] = []
     refit = sensitivity.refitted
     monkeypatch.setattr(sensitivity, "refitted", lambda *args: calls.append(1) or refit(*args))
-    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    given = tiny.save(tmp_path / "teacher", "bert", "", **SMALL)
     run(tmp_path, "prune", *settings(given, chosen, "target.speedup=null", "student.hidden_size=16"))
     assert calls
     manifest = atomic.read_json(tmp_path / "out" / "prune" / run_folder.MANIFEST)
@@ -91,7 +90,7 @@ def test_what_is_left_is_refitted(chosen: str, run: Any, tmp_path: Path, monkeyp
     ],
 )
 def test_models_that_cannot_be_pruned_are_refused(name: str, setting: dict[str, Any], run: Any, tmp_path: Path) -> None:
-    given = TINY["save"](tmp_path / "teacher", name, "", **SMALL | setting)
+    given = tiny.save(tmp_path / "teacher", name, "", **SMALL | setting)
     (key,) = setting
     with pytest.raises(ConfigError, match=rf"teacher\.name: got a model with {key} .*; must be .* to be pruned"):
         run(tmp_path, "prune", *settings(given))
@@ -103,7 +102,7 @@ def test_layers_can_be_named(run: Any, tmp_path: Path) -> None:
 
     from distill.models import teacher
 
-    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    given = tiny.save(tmp_path / "teacher", "bert", "", **SMALL)
     run(tmp_path, "prune", *settings(given, "target.speedup=null", "student.layers=[1,3]"))
     whole = teacher.load_classifier(tmp_path / "out" / "finetune_teacher" / "order", 2)
     small = teacher.load_classifier(tmp_path / "out" / "prune" / "order", 2)
@@ -114,7 +113,7 @@ def test_layers_can_be_named(run: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_stopped_stage_goes_on_with_the_shape_it_found(run: Any, tmp_path: Path) -> None:
-    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    given = tiny.save(tmp_path / "teacher", "bert", "", **SMALL)
     arguments = settings(given, "target.speedup=1.2", "tasks.names=[order,overlap]")
     run(tmp_path, "prune", *arguments)
     folder = tmp_path / "out" / "prune"
@@ -134,7 +133,7 @@ def test_a_stopped_stage_goes_on_with_the_shape_it_found(run: Any, tmp_path: Pat
 def test_several_targets_are_met_from_one_set_of_measurements(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    given = tiny.save(tmp_path / "teacher", "bert", "", **SMALL)
     run(tmp_path, "prune", *settings(given, "target.speedup=null", "target.size_mib=[0.3,0.2]"))
     root = tmp_path / "out"
     assert capsys.readouterr().out.count("importance of layers, heads and channels") == 1
@@ -156,7 +155,7 @@ def test_several_targets_are_met_from_one_set_of_measurements(
 
 
 def test_too_few_rows_to_measure_on_are_refused(run: Any, tmp_path: Path) -> None:
-    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    given = tiny.save(tmp_path / "teacher", "bert", "", **SMALL)
     with pytest.raises(ConfigError, match=r"tasks\.names: got order with 20 training rows; must have 32 or more"):
         run(tmp_path, "prune", *settings(given, "limit.examples=20"))
     assert not (tmp_path / "out" / "finetune_teacher").exists()
@@ -164,7 +163,7 @@ def test_too_few_rows_to_measure_on_are_refused(run: Any, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_target_that_nothing_meets_is_refused(run: Any, tmp_path: Path) -> None:
-    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    given = tiny.save(tmp_path / "teacher", "bert", "", **SMALL)
     few = [entry for entry in settings(given, "tasks=docstrings", "limit.examples=48") if entry != "limit=smoke"]
     few += ["limit.validation=8", "limit.repeats=1", "stages.prune.dimensions=[layers]"]
     with pytest.raises(
@@ -178,7 +177,7 @@ def test_a_target_that_nothing_meets_is_refused(run: Any, tmp_path: Path) -> Non
 def test_layers_of_different_widths_are_zeros_in_the_checkpoint_and_gone_from_onnx(run: Any, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification
 
-    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    given = tiny.save(tmp_path / "teacher", "bert", "", **SMALL)
     few = [entry for entry in settings(given, "target.speedup=null") if not entry.startswith("pipeline=")]
     few += ["stages.prune.uniform=false", "student.num_attention_heads=2", "student.intermediate_size=24"]
     few += ["pipeline=[finetune_teacher,prune,recover,recover_baseline,quantize,evaluate,export]", "limit.repeats=1"]
@@ -299,7 +298,7 @@ def test_sizes_that_are_given_replace_the_target_of_a_recipe(given: list[str], l
     ],
 )
 def test_sizes_that_the_teacher_cannot_be_cut_to(sizes: list[str], line: str, run: Any, tmp_path: Path) -> None:
-    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    given = tiny.save(tmp_path / "teacher", "bert", "", **SMALL)
     with pytest.raises(ConfigError, match=line):
         run(tmp_path, "prune", *settings(given, "target.speedup=null", *sizes))
     assert not (tmp_path / "out" / "finetune_teacher").exists()

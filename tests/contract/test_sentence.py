@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -25,10 +24,10 @@ from distill.models import teacher
 from distill.models.families import vectors
 from distill.models.families.head import stored_head
 from distill.runtime.storage import atomic
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-LONG = " ".join(TINY["SENTENCES"])
-TEXTS = [*TINY["SENTENCES"][:3], "Two GOATS", LONG, LONG.upper()]
+LONG = " ".join(tiny.SENTENCES)
+TEXTS = [*tiny.SENTENCES[:3], "Two GOATS", LONG, LONG.upper()]
 PAIRS = [(first, second) for first in TEXTS[:3] for second in (TEXTS[3], LONG)]
 SLOW = pytest.mark.slow
 DIFFERENT = 1e-3
@@ -67,7 +66,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("encoder")
     words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(ByteLevel.alphabet())]
     tokenizer = RobertaTokenizer(vocab={word: number for number, word in enumerate(words)}, merges=[])
-    TINY["model"]("roberta", "", std=1.0, length=60, vocab_size=len(tokenizer)).save_pretrained(folder)
+    tiny.model("roberta", "", std=1.0, length=60, vocab_size=len(tokenizer)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -146,7 +145,7 @@ def test_the_file_on_reading_has_several_names(name: str, embedder: Any) -> None
 @pytest.mark.slow
 def test_a_relative_position_model_is_cut_as_there(tmp_path: Path) -> None:
     """Its encoder has no maximum, but the library takes the number in its config."""
-    folder = TINY["save"](tmp_path, "deberta-v2", "", std=0.3, length=12, position_biased_input=False)
+    folder = tiny.save(tmp_path, "deberta-v2", "", std=0.3, length=12, position_biased_input=False)
     distill.models.families.embedding.EncoderForVectors.from_pretrained(folder).save_pretrained(folder)
     edit(folder / "tokenizer_config.json", model_max_length=10**30)
     assert distill.load(folder).max_length == 12  # type: ignore[union-attr]
@@ -156,7 +155,7 @@ def test_a_relative_position_model_is_cut_as_there(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_old_cross_encoder_of_relative_positions_is_cut_as_there(tmp_path: Path) -> None:
     sizes = {"length": 12, "position_biased_input": False, "num_labels": 1, "std": 0.3, OLD_KEY: IDENTITY}
-    folder = TINY["save"](tmp_path, "deberta-v2", "SequenceClassification", **sizes)
+    folder = tiny.save(tmp_path, "deberta-v2", "SequenceClassification", **sizes)
     edit(folder / "tokenizer_config.json", model_max_length=10**30)
     made = [row["score"] for row in distill.load(folder).predict(PAIRS)]
     np.testing.assert_allclose(made, scores(folder), atol=1e-5)
@@ -385,7 +384,7 @@ def reranker(encoder: Path, folder: Path, outputs: int = 1, std: float = 0.3, **
     shutil.copytree(encoder, folder)
     words = len(teacher.load_tokenizer(encoder))
     sizes = {"length": 60, "vocab_size": words, "num_labels": outputs}
-    TINY["model"]("roberta", "SequenceClassification", std=std, **sizes, **settings).save_pretrained(folder)
+    tiny.model("roberta", "SequenceClassification", std=std, **sizes, **settings).save_pretrained(folder)
     return folder
 
 

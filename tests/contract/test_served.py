@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,8 +22,8 @@ from distill.inference.timing import TASK_ROWS
 from distill.models.families.record import TEXTS
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import shape_search
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 FLOATS = [Form("torch", "fp32"), Form("torch", "bf16")]
 ONNX = [Form("onnxruntime", "fp32"), Form("openvino", "fp32")]
 EVERY = [*FLOATS, *ONNX, *(Form(scheme.backend, scheme.scheme, name) for name, scheme in SCHEMES.items())]
@@ -32,7 +31,7 @@ TOGETHER = [FLOATS[0], ONNX[0], *(form for form in EVERY if form.key == "onnxrun
 QUICK = {"openvino", "onnxruntime", None}
 
 
-TOKENIZER = TINY["tokenizer"]()
+TOKENIZER = tiny.tokenizer()
 
 
 def context(*given: str, device: str = "cpu") -> Any:
@@ -67,7 +66,7 @@ def param(form: Form) -> Any:
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("form", [param(form) for form in EVERY])
 def test_a_model_is_built_in_every_form(form: Form) -> None:
-    config = TINY["config"]("bert", hidden_size=32, num_attention_heads=2, num_labels=3)
+    config = tiny.config("bert", hidden_size=32, num_attention_heads=2, num_labels=3)
     (runner,) = untrained.runners(config, [form], device="cpu", threads=1).values()
     mask = np.array([[1] * 7, [1] * 4 + [0] * 3])
     batch = {"input_ids": np.full((2, 7), 900), "attention_mask": mask, "token_type_ids": np.zeros((2, 7), np.int64)}
@@ -82,7 +81,7 @@ def test_forms_of_one_model_answer_alike_and_its_graph_is_exported_once(monkeypa
     exported: list[Path] = []
     export = untrained.export_onnx
     monkeypatch.setattr(untrained, "export_onnx", lambda *paths: exported.append(paths[1]) or export(*paths))
-    config = TINY["config"]("bert", hidden_size=32, num_attention_heads=2, num_labels=3)
+    config = tiny.config("bert", hidden_size=32, num_attention_heads=2, num_labels=3)
     found = untrained.runners(config, TOGETHER, device="cpu", threads=1)
     ids = np.full((2, 7), 900)
     logits = [
@@ -135,7 +134,7 @@ def test_speedups_of_forms_that_are_searched_are_over_the_fastest_in_float32() -
 
 
 def test_speedups_are_over_all_teachers_of_an_ensemble(tmp_path: Path) -> None:
-    student, *teachers = (TINY["config"]("bert", num_hidden_layers=layers, num_labels=3) for layers in (1, 2, 3))
+    student, *teachers = (tiny.config("bert", num_hidden_layers=layers, num_labels=3) for layers in (1, 2, 3))
     search = untrained.search_in(
         *(Target(), FLOATS[:1], student, [], None, lambda: teachers),
         **{"device": "cpu", "threads": 1, "folder": tmp_path, "log": print},

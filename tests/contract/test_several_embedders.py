@@ -32,9 +32,8 @@ from distill.pipeline.train_steps.learned_vectors import in_own_space, projectio
 from distill.pipeline.train_steps.teacher_logits import teacher_logits
 from distill.runtime.machine import Machine
 from distill.runtime.storage import atomic, run_folder
-from tests import scored
+from tests import scored, tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 VECTORS = runpy.run_path(str(Path(__file__).with_name("test_teacher_vectors.py")))
 RANDOM = np.random.default_rng(0)
 WEIGHTS = [3.0, 1.0]
@@ -114,9 +113,9 @@ def runtime(folder: Path) -> Runtime:
 
 
 def test_the_students_targets_are_those_vectors_in_its_own_width(tmp_path: Path) -> None:
-    TINY["save"](tmp_path, "bert", "", std=0.3)
-    model, words = EncoderForVectors.from_pretrained(tmp_path).train(), TINY["tokenizer"]()
-    texts = TINY["SENTENCES"]
+    tiny.save(tmp_path, "bert", "", std=0.3)
+    model, words = EncoderForVectors.from_pretrained(tmp_path).train(), tiny.tokenizer()
+    texts = tiny.SENTENCES
     rows = Dataset.from_dict({"a": texts + texts[:2], "b": [*texts[::-1], "x", "y"], "label": [0.5] * 10})
     data = TaskData(Task("t", TASK_TYPES["embedding"], ("a", "b"), (), ("spearman",)), rows, {}, {})
     learned = concatenated(outputs(10, 24, 8))
@@ -136,12 +135,12 @@ def test_the_students_targets_are_those_vectors_in_its_own_width(tmp_path: Path)
 
 
 def pair(number: int) -> dict[str, Any]:
-    first, second = TINY["SENTENCES"][number % 8], TINY["SENTENCES"][number // 8]
+    first, second = tiny.SENTENCES[number % 8], tiny.SENTENCES[number // 8]
     return {"sentence1": f"{first} {number}", "sentence2": second, "score": len({*first.split()} & {*second.split()})}
 
 
 def judged(number: int) -> dict[str, Any]:
-    query, document = TINY["SENTENCES"][number // 8], TINY["SENTENCES"][number % 8]
+    query, document = tiny.SENTENCES[number // 8], tiny.SENTENCES[number % 8]
     return {"query": f"{query} {number // 8}", "document": document, "relevance": int(query == document)}
 
 
@@ -154,7 +153,7 @@ def given(home: Path, form: Any) -> None:
     )
     one.rename(home / "one")
     two.rename(home / "two")
-    TINY["save"](home / "student", "bert", "", std=0.2, length=34, **(wide | {"hidden_size": 24}))
+    tiny.save(home / "student", "bert", "", std=0.2, length=34, **(wide | {"hidden_size": 24}))
     lines = (json.dumps(form(number)) + "\n" for number in range(64))
     (home / "texts.jsonl").write_text("".join(lines))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,9 @@ from distill.models.families import vectors
 from distill.models.families.embedding import EncoderForVectors, _linear, pooled
 from distill.models.families.head import stored_head
 from distill.runtime.storage import atomic, run_folder
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-TEXTS = [*TINY["SENTENCES"], "goats", " ".join(TINY["SENTENCES"][:2])]
+TEXTS = [*tiny.SENTENCES, "goats", " ".join(tiny.SENTENCES[:2])]
 POOLINGS = list(vectors.POOLING)
 DECODERS = ("qwen2", "qwen3", "gemma2", "gemma3_text")
 
@@ -36,7 +35,7 @@ def saved(
     from sentence_transformers.sentence_transformer.modules import Pooling
 
     settings = {key: given.pop(key) for key in [*given] if key not in ("prompts", "default_prompt_name")}
-    encoder = TINY["save"](folder / "encoder", family, "", std=0.3, **settings)
+    encoder = tiny.save(folder / "encoder", family, "", std=0.3, **settings)
     first = Transformer(str(encoder), max_seq_length=24)
     first.tokenizer.padding_side = side
     pooling = Pooling(first.get_embedding_dimension(), how)
@@ -96,7 +95,7 @@ def test_a_text_without_a_token_has_a_finite_vector(how: str) -> None:
 @pytest.mark.parametrize("how", POOLINGS)
 def test_a_folder_is_verified_with_the_vectors_of_the_model(how: str, side: str, tmp_path: Path) -> None:
     """The pooling that is written out for new processes is that of the model, with padding on either side."""
-    folder = TINY["save"](tmp_path / "made", "modernbert", "", std=0.3)
+    folder = tiny.save(tmp_path / "made", "modernbert", "", std=0.3)
     vectors.write(folder, vectors.Vectors(how), 16, {})
     tokenizer = teacher.load_tokenizer(folder)
     tokenizer.padding_side = side
@@ -179,7 +178,7 @@ def test_a_decoder_reads_both_ways_only_where_its_config_says_so(
 ) -> None:
     """The first token's vector depends on later tokens then, in batches with padding and alone."""
     for given, sees in ((setting, True), ({}, False)):
-        TINY["save"](tmp_path / str(sees), family, "", std=0.3, **given)
+        tiny.save(tmp_path / str(sees), family, "", std=0.3, **given)
         model = EncoderForVectors.from_pretrained(tmp_path / str(sees))
         ids, mask = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]]), torch.ones(2, 4, dtype=torch.long)
         with torch.no_grad():
@@ -252,7 +251,7 @@ def test_a_prompt_that_is_not_pooled_is_refused_where_there_is_one(tmp_path: Pat
 
 
 def judged(number: int) -> dict[str, Any]:
-    query, document = TINY["SENTENCES"][number // 8], TINY["SENTENCES"][number % 8]
+    query, document = tiny.SENTENCES[number // 8], tiny.SENTENCES[number % 8]
     return {"query": f"{query} {number // 8}", "document": document, "relevance": int(query == document)}
 
 
@@ -281,7 +280,7 @@ def test_a_decoder_is_not_pruned(decoder: Path, rows: Path, run: Any, tmp_path: 
 
 @pytest.mark.slow
 def test_a_decoder_teaches_an_encoder(decoder: Path, rows: Path, run: Any, tmp_path: Path) -> None:
-    small = TINY["save"](tmp_path / "small", "bert", "", std=0.2, length=34)
+    small = tiny.save(tmp_path / "small", "bert", "", std=0.2, length=34)
     stages = ["pipeline=[finetune_teacher,finetune]", "limit.steps=3"]
     given = [f"teacher.name={decoder}", f"student.name={small}", f"tasks.train={rows}"]
     run(tmp_path, "task", *SMALL, *stages, *given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,10 +31,10 @@ from distill.pipeline.train_steps import tasks, transfer
 from distill.pipeline.train_steps.teacher_logits import Labeller, logits_of, teacher_logits
 from distill.runtime.machine import Machine
 from distill.runtime.storage import run_folder
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-TOKENIZER = TINY["tokenizer"]()
-WORDS = [word for sentence in TINY["SENTENCES"] for word in sentence.split()]
+TOKENIZER = tiny.tokenizer()
+WORDS = [word for sentence in tiny.SENTENCES for word in sentence.split()]
 COUNT = 80
 LABELS: dict[str, Any] = {
     "classification": lambda n: {"label": "xy"[n % 2]},
@@ -107,7 +106,7 @@ def test_rows_of_every_source_get_the_outputs_of_the_teacher_and_no_label(
     settings = Transfer(times=1.0, sources=dict.fromkeys(TRANSFER_SOURCES, 1.0))
     more = files.read(str(tmp_path / "more.jsonl"), "transfer.files", None)
     sentences = [f"{text(n + 6000)}." for n in range(300)]
-    masked = str(TINY["save"](tmp_path / "masked", "bert", "MaskedLM"))
+    masked = str(tiny.save(tmp_path / "masked", "bert", "MaskedLM"))
     sources = transfer.Sources(
         settings, {"a": data, **others}, held_out, more, lambda: sentences, "", TOKENIZER, masked
     )
@@ -134,7 +133,7 @@ def test_rows_of_every_source_get_the_outputs_of_the_teacher_and_no_label(
     assert len(batch["input_ids"]) >= 40
     assert not labelled(data.task.kind.loss_targets(encoded.labels[numbers])).any()
 
-    given = TINY["save"](tmp_path / "given", "bert", "MaskedLM")
+    given = tiny.save(tmp_path / "given", "bert", "MaskedLM")
     model = load_for(data.task, given, pad_id=TOKENIZER.pad_token_id)
     model.save_pretrained(runtime.folder / "teacher" / "a")
     models = Checkpoints("teacher", {"a": [runtime.folder / "teacher" / "a"]}, {"a": [1.0]}, [TOKENIZER], "teacher")

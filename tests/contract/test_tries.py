@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from distill.pipeline.artefacts import TaskModel
 from distill.pipeline.train_steps import development_rows, tasks
 from distill.pipeline.train_steps.prepare import Training
 from distill.runtime.storage import run_folder, structs
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-WORDS = sorted({word for sentence in TINY["SENTENCES"] for word in sentence.split()})
+WORDS = sorted({word for sentence in tiny.SENTENCES for word in sentence.split()})
 FILES = ("tasks.train=a.csv", "tasks.development=b.csv", "tasks.test=c.csv", "tasks.metrics=[accuracy]")
 FEW = ("limit=smoke", "limit.steps=6", "transfer=none", "pipeline=[finetune_baseline]")
 MODEL = "finetune_baseline/a"
@@ -37,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("tries")
     for name, count in (("a", 48), ("b", 24), ("c", 24)):
         write(made / f"{name}.csv", count, seed=count)
-    TINY["save"](made / "given", "bert", "", length=130)
+    tiny.save(made / "given", "bert", "", length=130)
     return made
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,15 @@ from distill.models.families.embedding import EncoderForVectors
 from distill.models.families.head import stored_head
 from distill.models.families.record import VECTORS
 from distill.runtime.storage import atomic
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-TEXTS = TINY["SENTENCES"]
+TEXTS = tiny.SENTENCES
 USUAL = vectors.Vectors()
 
 
 def made(folder: Path, name: str = "bert", settings: vectors.Vectors = USUAL, **sizes: Any) -> Any:
     """A random embedder, saved with its tokenizer."""
-    TINY["save"](folder, name, "", std=0.3, **sizes)
+    tiny.save(folder, name, "", std=0.3, **sizes)
     model = EncoderForVectors.from_pretrained(folder)
     width = settings.width
     model.vectors = vectors.Vectors(**{**vars(settings), "width": None})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from distill.models import teacher
 from distill.pipeline import validation
 from distill.pipeline.stages import vocabulary
 from distill.runtime.storage import atomic, run_folder
-from tests import scored
+from tests import scored, tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TASK = ["limit=smoke", "limit.steps=1", "tasks.names=[order]", "output=out", "stages.evaluate.shapes=[[1,16]]"]
 
 
@@ -31,7 +29,7 @@ TASK = ["limit=smoke", "limit.steps=1", "tasks.names=[order]", "output=out", "st
 def test_the_smaller_vocabulary_is_read_by_all_that_comes_of_it(name: str, run: Any, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    given = TINY["save"](tmp_path / "teacher", name, "", length=130)
+    given = tiny.save(tmp_path / "teacher", name, "", length=130)
     pipeline = "pipeline=[finetune_teacher,vocabulary,recover,recover_baseline,evaluate]"
     more = ["stages.evaluate.quantized=null", "limit.repeats=1", pipeline]
     found = run(tmp_path, "vocabulary", "teacher=hub", f"teacher.name={given}", *TASK, *more)
@@ -64,7 +62,7 @@ def test_the_smaller_vocabulary_is_read_by_all_that_comes_of_it(name: str, run: 
 
 @pytest.mark.slow
 def test_a_bound_on_the_tokens_is_kept(run: Any, tmp_path: Path) -> None:
-    given = TINY["save"](tmp_path / "teacher", "bert", "", length=130)
+    given = tiny.save(tmp_path / "teacher", "bert", "", length=130)
     few = ["stages.vocabulary.tokens=5", "pipeline=[finetune_teacher,vocabulary]"]
     run(tmp_path, "vocabulary", "teacher=hub", f"teacher.name={given}", *TASK, *few)
     manifest = atomic.read_json(tmp_path / "out" / "vocabulary" / run_folder.MANIFEST)

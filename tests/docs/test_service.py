@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import subprocess
 import time
 import urllib.error
@@ -19,15 +18,15 @@ import pytest
 import distill
 from distill.data.task_types import TASK_TYPES
 from distill.deploy.export.record import Entry, Record, write
+from tests import tiny
 from tests.forked import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    TINY["save"](tmp_path, "bert", "SequenceClassification", length=45, num_labels=2)
+    tiny.save(tmp_path, "bert", "SequenceClassification", length=45, num_labels=2)
     kind, artifacts = TASK_TYPES["classification"], (Entry("torch", "fp32", "."),)
     write(tmp_path, Record("t", kind, ("calm", "storm"), ("text",), 40, artifacts))
     return tmp_path

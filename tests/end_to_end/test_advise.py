@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +15,9 @@ from distill.cli import advise
 from distill.compression.pruning.search import Shape
 from distill.errors import ConfigError
 from distill.runtime import quoting
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-classifier, sentences = TINY["classifier"], TINY["sentences"]
+classifier, sentences = tiny.classifier, tiny.sentences
 ERRORS = [
     (["{teacher}", "--speedup", "0.5"], "--speedup: got 0.5; must be a number above 1; e.g. 4"),
     (["{teacher}", "--speedup", "fast"], "--speedup: got fast; must be a number above 1; e.g. 4"),
@@ -134,7 +133,7 @@ def test_a_teacher_that_cannot_be_pruned_is_refused_as_by_a_run(
     family: str, settings: Any, got: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setattr(advise, "_advise", lambda *_: pytest.fail("it is timed"))
-    folder = TINY["save"](tmp_path / "m", family, "SequenceClassification", length=130, num_labels=2, **settings)
+    folder = tiny.save(tmp_path / "m", family, "SequenceClassification", length=130, num_labels=2, **settings)
     assert advise.main([str(folder)]) == 2
     assert f"teacher.name: got {got}" in capsys.readouterr().err
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,14 @@ import pytest
 from distill.errors import UserError
 from distill.pipeline.context.folder import TRANSFER, RunFolder
 from distill.runtime.storage import atomic
-
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+from tests import tiny
 
 
 @pytest.fixture
 def given(tmp_path: Path) -> list[str]:
-    rows = [f"{TINY['SENTENCES'][n % 8]} on day {n},{'xy'[n % 2]}" for n in range(64)]
+    rows = [f"{tiny.SENTENCES[n % 8]} on day {n},{'xy'[n % 2]}" for n in range(64)]
     (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    TINY["save"](tmp_path / "masked", "bert", "MaskedLM", std=0.8)
+    tiny.save(tmp_path / "masked", "bert", "MaskedLM", std=0.8)
     return [
         "limit=smoke", "limit.steps=8", "tasks.max_length=32", "target.speedup=null", "student.num_hidden_layers=2",
         "stages.prune.dimensions=[layers]", "pipeline=[finetune_teacher,prune,recover]",
@@ -49,7 +47,7 @@ def test_rows_are_made_again_with_another_model(
 
     run(tmp_path, "prune", *given[:-1], "output=again")
     assert kept[1] == kept[0]
-    TINY["save"](tmp_path / "masked", "bert", "MaskedLM", std=0.8, seed=1)
+    tiny.save(tmp_path / "masked", "bert", "MaskedLM", std=0.8, seed=1)
     capsys.readouterr()
     run(tmp_path, "prune", *given)
     printed = capsys.readouterr().out
@@ -61,7 +59,7 @@ def test_rows_are_made_again_with_another_model(
 def test_a_model_without_its_head_is_refused_before_anything_is_trained(
     run: Any, given: list[str], tmp_path: Path
 ) -> None:
-    TINY["save"](tmp_path / "headless", "bert", "")
+    tiny.save(tmp_path / "headless", "bert", "")
     with pytest.raises(UserError, match=r"^transfer\.masked_lm: got .*headless, whose files have no head of a masked"):
         run(tmp_path, "prune", *given, f"transfer.masked_lm={tmp_path / 'headless'}")
     assert not (tmp_path / "out" / "finetune_teacher").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ import pytest
 
 from distill.pipeline.stages import evaluate
 from distill.runtime.storage import run_folder
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMALL = (
     "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.max_length=32", "tasks.train=rows.csv",
     "cache.dir=cache", "target.speedup=1.05", "target.shape=[1,16]", "stages.evaluate.shapes=[[1,16]]",
@@ -29,7 +28,7 @@ def lines(file: Path) -> list[dict[str, Any]]:
 def test_a_resumed_run_has_a_second_line_and_another_run_is_told(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [f"{TINY['SENTENCES'][n % 8]} on day {n},{('good', 'bad')[n % 2]}" for n in range(64)]
+    rows = [f"{tiny.SENTENCES[n % 8]} on day {n},{('good', 'bad')[n % 2]}" for n in range(64)]
     (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows]))
     one, other = tmp_path / "one", tmp_path / "other"
 

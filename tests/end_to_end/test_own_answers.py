@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,15 @@ import pytest
 import distill
 from distill.cli.compare.comparison import compare
 from distill.errors import ConfigError
+from tests import tiny
 from tests.small import FLOAT, SMALL
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
 
 
 def squad(number: int) -> dict[str, Any]:
     """A row as in SQuAD 2: every fourth question has no answer, and the answers of one row are unknown."""
-    context = f"{TINY['SENTENCES'][number % 8]} and {TINY['SENTENCES'][(number + 3) % 8]}, {number}"
+    context = f"{tiny.SENTENCES[number % 8]} and {tiny.SENTENCES[(number + 3) % 8]}, {number}"
     word = context.split()[1 + number % 7]
     answers = {"text": [word, word], "answer_start": [context.index(word)] * 2}
     if number % 4 == 3:
@@ -91,7 +90,7 @@ def other_tokenizer(folder: Path) -> Path:
     """A tokenizer with the words of a single sentence."""
     from distill.models.teacher import random_teacher
 
-    return Path(random_teacher(folder, 1, TINY["SENTENCES"][:1]))
+    return Path(random_teacher(folder, 1, tiny.SENTENCES[:1]))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_what_answers_do_not_support_is_refused(
 ) -> None:
     file = write(tmp_path / "facts.jsonl", [squad(number) for number in range(COUNT)])
     if setting == "teacher.name=xlnet":
-        setting = f"teacher.name={TINY['save'](tmp_path / 'xlnet', 'xlnet', '')}"
+        setting = f"teacher.name={tiny.save(tmp_path / 'xlnet', 'xlnet', '')}"
     if setting == "student.tokenizer=other":
         setting = f"student.tokenizer={other_tokenizer(tmp_path / 'other')} ~stages.pretrain.terms.soft_targets"
     settings = ["limit=smoke", "output=out", "tasks.max_length=32", f"tasks.train={file}", *setting.split()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,15 @@ import pytest
 
 import distill
 from distill.cli.compare.comparison import compare
+from tests import tiny
 from tests.forked import PYTHON
 from tests.small import SMALL
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
 
 
 def row(number: int) -> dict[str, Any]:
-    choices = [TINY["SENTENCES"][(number + place) % 8].split()[1] for place in range(2 + number % 3)]
+    choices = [tiny.SENTENCES[(number + place) % 8].split()[1] for place in range(2 + number % 3)]
     answer = None if number == 5 else "ABCD"[number % len(choices)]
     return {"question": f"the word after the first, on day {number}", "choices": choices, "answer": answer}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import runpy
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +21,10 @@ from distill.models.families.head import stored_head
 from distill.pipeline import validation
 from distill.pipeline.stages import quantize
 from distill.runtime.storage import atomic, run_folder
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
-SUBJECTS = [f"{TINY['SENTENCES'][i % 8]} on day {i}" for i in range(COUNT)]
+SUBJECTS = [f"{tiny.SENTENCES[i % 8]} on day {i}" for i in range(COUNT)]
 QUEUES = ("billing", "fraud", "other")
 
 LABELS: dict[str, Sequence[Any]] = {
@@ -61,7 +60,7 @@ def test_every_kind_has_labels() -> None:
 def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> None:
     columns: dict[str, Sequence[Any]] = {"body": SUBJECTS, "label": LABELS[kind]}
     if kind == "reranking":
-        columns = {"query": [TINY["SENTENCES"][i // 8] for i in range(COUNT)], "document": SUBJECTS} | columns
+        columns = {"query": [tiny.SENTENCES[i // 8] for i in range(COUNT)], "document": SUBJECTS} | columns
         del columns["body"]
     margins = ["stages.recover.terms.margins.weight=0.5"] * TASK_TYPES[kind].grouped
     file = write(tmp_path / "tickets.csv", columns)
@@ -135,7 +134,7 @@ def test_a_given_teacher_with_the_tasks_head_is_used_as_it_is(kind: str, run: An
     order = ["Other", "billing", "FRAUD"]
     names = {"id2label": dict(enumerate(order)), "label2id": {name: number for number, name in enumerate(order)}}
     problem = {} if kind == "multi_label" else {"problem_type": TASK_TYPES[kind].problem}  # which many teachers lack
-    given = TINY["save"](
+    given = tiny.save(
         tmp_path / "given", "bert", "SequenceClassification", length=64, num_labels=3, std=0.3, **names, **problem
     )
     file = write(tmp_path / "tickets.csv", {"body": SUBJECTS, "queue": LABELS[kind]})
@@ -154,7 +153,7 @@ def test_a_given_teacher_with_the_tasks_head_is_used_as_it_is(kind: str, run: An
     for folder in (taken, same):
         manifest = atomic.read_json(folder / run_folder.MANIFEST)
         assert (manifest["steps"], manifest["tokens"]) == (0, 0)
-    tokens = AutoTokenizer.from_pretrained(given)(TINY["SENTENCES"], return_tensors="pt", padding=True)
+    tokens = AutoTokenizer.from_pretrained(given)(tiny.SENTENCES, return_tensors="pt", padding=True)
 
     def logits(folder: Path) -> np.ndarray:
         model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
@@ -202,7 +201,7 @@ def test_without_a_teacher_soft_labels_train_the_given_model_and_the_student(
     labels = LABELS["classification"]
     soft = [json.dumps({queue: 0.9, QUEUES[(i + 1) % 3]: 0.1}) for i, queue in enumerate(labels)]
     file = write(tmp_path / "tickets.csv", {"body": SUBJECTS, "queue": labels, "soft": soft})
-    given = TINY["save"](tmp_path / "given", "bert", "SequenceClassification", num_labels=3, num_hidden_layers=4)
+    given = tiny.save(tmp_path / "given", "bert", "SequenceClassification", num_labels=3, num_hidden_layers=4)
     settings = ["teacher=none", f"student.name={given}", f"tasks.train={file}", "tasks.label=queue"]
     pipeline = "pipeline=[finetune_teacher,prune,recover,evaluate]"
     more = ["tasks.soft_label=soft", "stages.evaluate.quantized=null", pipeline, "tasks.labels=[billing,fraud,other]"]
@@ -224,7 +223,7 @@ def test_what_a_run_without_a_teacher_needs(run: Any, tmp_path: Path) -> None:
     labels = LABELS["classification"]
     soft = [json.dumps({queue: 1.0}) if i != 5 else "" for i, queue in enumerate(labels)]
     file = write(tmp_path / "tickets.csv", {"body": SUBJECTS, "queue": labels, "soft": soft})
-    given, own = TINY["save"](tmp_path / "given", "bert", ""), f"tasks.train={file}"
+    given, own = tiny.save(tmp_path / "given", "bert", ""), f"tasks.train={file}"
     [message] = problems(own, f"student.name={given}")
     assert message.startswith("tasks.soft_label: got nothing for tickets; must be a column of soft labels with teacher")
     [message] = problems(own, "tasks.soft_label=soft", "limit=none")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distill.runtime.storage import atomic, run_folder
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
 TAGS = ("O", "B-PER", "I-PER")
 HEADS = {
@@ -27,7 +26,7 @@ SMALL = (
 
 
 def row(kind: str, number: int) -> dict[str, Any]:
-    words = [*TINY["SENTENCES"][number % 8].split(), f"day{number}"]
+    words = [*tiny.SENTENCES[number % 8].split(), f"day{number}"]
     if kind == "token_classification":
         tags = [TAGS[number % 2], *["O"] * (len(words) - 1)]
         return {"tokens": words, "ner_tags": tags, "soft": [{tag: 0.75, "I-PER": 0.25} for tag in tags]}
@@ -57,7 +56,7 @@ def test_a_student_learns_from_soft_labels(
     file.write_text("".join(json.dumps(each) + "\n" for each in rows))
     settings = [f"tasks.train={file}", f"tasks.kind={kind}", "output=out"]
     if not with_teacher:
-        given = TINY["save"](tmp_path / "given", "bert", "", num_hidden_layers=4)
+        given = tiny.save(tmp_path / "given", "bert", "", num_hidden_layers=4)
         settings += ["teacher=none", f"student.name={given}"]
     # With a transfer set too, whose rows have no soft label.
     run(tmp_path, "prune", *SMALL, *settings, *(["transfer=none"] if not with_teacher else []))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from distill.deploy.export.reload import vectors as elsewhere
 from distill.errors import ConfigError, DataError, UserError
 from distill.models.families.embedding import EncoderForVectors
 from distill.runtime.storage import atomic, run_folder
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
 SMALL = (
     "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.max_length=32", "output=out",
@@ -29,19 +28,19 @@ RUN = "pipeline=[finetune_teacher,prune,recover,quantize,evaluate,export]"
 
 
 def pair(number: int) -> dict[str, Any]:
-    first, second = TINY["SENTENCES"][number % 8], TINY["SENTENCES"][number // 8]
+    first, second = tiny.SENTENCES[number % 8], tiny.SENTENCES[number // 8]
     shared = len({*first.split()} & {*second.split()})
     return {"sentence1": f"{first} {number}", "sentence2": second, "score": None if number == 3 else shared}
 
 
 def judged(number: int) -> dict[str, Any]:
-    query, document = TINY["SENTENCES"][number // 8], TINY["SENTENCES"][number % 8]
+    query, document = tiny.SENTENCES[number // 8], tiny.SENTENCES[number % 8]
     return {"query": f"{query} {number // 8}", "document": document, "relevance": int(query == document)}
 
 
 def embedder(folder: Path, prompts: bool = False) -> Path:
     """A tiny embedder in the layout of sentence-transformers."""
-    TINY["save"](folder, "bert", "", std=0.2, hidden_size=32, intermediate_size=64, num_hidden_layers=4, length=34)
+    tiny.save(folder, "bert", "", std=0.2, hidden_size=32, intermediate_size=64, num_hidden_layers=4, length=34)
     EncoderForVectors.from_pretrained(folder).save_pretrained(folder)
     if prompts:
         atomic.write_json(
@@ -76,7 +75,7 @@ def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, 
     assert manifest["log"][-1]["terms"].keys() == {"soft_targets", "vectors"}
     teacher_manifest = atomic.read_json(tmp_path / "out" / "finetune_teacher" / "texts" / run_folder.MANIFEST)
     assert teacher_manifest["steps"] == 0
-    texts = TINY["SENTENCES"]
+    texts = tiny.SENTENCES
     given_vectors = np.array(elsewhere(str(given), [[text] for text in texts], False))
     copied = np.array(elsewhere(str(tmp_path / "out" / "finetune_teacher" / "texts"), [[t] for t in texts], False))
     np.testing.assert_allclose(copied, given_vectors, atol=1e-6)
@@ -111,7 +110,7 @@ def test_a_narrower_student_outputs_vectors_as_wide_as_its_teachers(run: Any, tm
     pipeline = "pipeline=[finetune_teacher,finetune,finetune_baseline,evaluate,export]"
     settings = ["teacher=hub", f"teacher.name={given}", f"tasks.train={file}", "stages.evaluate.quantized=null"]
     settings += ["stages.export.quantized=null", "stages.evaluate.shapes=[[1,16]]"]
-    small = TINY["save"](tmp_path / "small", "bert", "", std=0.2, length=34)
+    small = tiny.save(tmp_path / "small", "bert", "", std=0.2, length=34)
     results = run(tmp_path, "task", *SMALL[:5], *settings, pipeline, f"student.name={small}")
     folder = tmp_path / "out" / "export" / "texts"
     described = atomic.read_json(folder / "2_Dense" / "config.json")
@@ -123,7 +122,7 @@ def test_a_narrower_student_outputs_vectors_as_wide_as_its_teachers(run: Any, tm
 @pytest.mark.slow
 def test_texts_without_labels_prune_and_train_an_embedder(run: Any, tmp_path: Path) -> None:
     given, held = embedder(tmp_path / "given"), write(tmp_path / "held.jsonl", pair)
-    texts = write(tmp_path / "texts.jsonl", lambda number: {"text": f"{TINY['SENTENCES'][number % 8]} {number}"}, 96)
+    texts = write(tmp_path / "texts.jsonl", lambda number: {"text": f"{tiny.SENTENCES[number % 8]} {number}"}, 96)
     settings = ["teacher=hub", f"teacher.name={given}", f"tasks.train={texts}", f"tasks.validation={held}"]
     rest = ["stages.evaluate.quantized=null", "stages.export.quantized=null", "stages.evaluate.baseline=null"]
     rest += ["pipeline=[finetune_teacher,prune,recover,evaluate,export]"]
@@ -159,7 +158,7 @@ def test_a_student_reads_texts_as_its_teacher_does(form: Any, run: Any, tmp_path
     if form is judged:  # it was trained with the prompts of queries and documents, and with no other
         kept |= {"prompts": {**kept["prompts"], "document": ""}, "default_prompt_name": None}
     assert atomic.read_json(folder / STATED) == kept
-    texts = [*TINY["SENTENCES"][:3], TINY["SENTENCES"][0].upper(), " ".join(TINY["SENTENCES"])]
+    texts = [*tiny.SENTENCES[:3], tiny.SENTENCES[0].upper(), " ".join(tiny.SENTENCES)]
     expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
     made = [row["vector"] for row in distill.load(folder).predict(texts)]
     np.testing.assert_allclose(made, expected, atol=1e-5)
@@ -174,7 +173,7 @@ def cased(folder: Path) -> Path:
     words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(ByteLevel.alphabet())]
     tokenizer = RobertaTokenizer(vocab={word: number for number, word in enumerate(words)}, merges=[])
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4, "length": 60}
-    TINY["model"]("roberta", "", std=0.3, vocab_size=len(tokenizer), **sizes).save_pretrained(folder)
+    tiny.model("roberta", "", std=0.3, vocab_size=len(tokenizer), **sizes).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     EncoderForVectors.from_pretrained(folder).save_pretrained(folder)
     atomic.write_json(folder / "sentence_bert_config.json", {"max_seq_length": 40, "do_lower_case": True})
@@ -203,7 +202,7 @@ def test_a_regression_of_a_cross_encoder_whose_scores_are_no_outputs_is_refused(
     from sentence_transformers import CrossEncoder
 
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4, "length": 34, "num_labels": 1}
-    TINY["save"](tmp_path / "made", "bert", "SequenceClassification", **sizes)
+    tiny.save(tmp_path / "made", "bert", "SequenceClassification", **sizes)
     CrossEncoder(str(tmp_path / "made"), device="cpu").save_pretrained(str(tmp_path / "given"))
     settings = ["limit=smoke", "output=out", "teacher=hub", f"teacher.name={tmp_path / 'given'}", "tasks.max_length=32"]
     settings += ["target.speedup=null", "pipeline=[finetune_teacher]"]
@@ -224,7 +223,7 @@ def test_what_embedders_do_not_support_is_refused(run: Any, tmp_path: Path) -> N
     pruned = ["pipeline=[finetune_teacher,prune,recover]", f"teacher.name={given}", f"{MARGINS}=0.5"]
     with pytest.raises(ConfigError, match=rf"{MARGINS}: got 0.5; must be 0 for texts, a task of kind retrieval"):
         run(tmp_path, "prune", *settings, *pruned)
-    bart = TINY["save"](tmp_path / "bart", "bart", "")
+    bart = tiny.save(tmp_path / "bart", "bart", "")
     tuned = ["pipeline=[finetune_teacher]", f"teacher.name={bart}", "tasks.kind=retrieval", "target.speedup=null"]
     with pytest.raises(ConfigError, match=r"teacher.name: got a model of type bart; must be one of bert, .* for retr"):
         run(tmp_path, "prune", *settings, *tuned)

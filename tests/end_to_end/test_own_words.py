@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,22 @@ import distill
 from distill.cli.compare.comparison import compare
 from distill.data.task_types.words import words_of
 from distill.errors import ConfigError
+from tests import tiny
 from tests.small import FLOAT, SMALL
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
 LABELS = ("O", "B-ANIMAL", "I-ANIMAL", "B-PLACE", "I-PLACE")
 TYPES = {"boat": "PLACE", "village": "PLACE", "street": "PLACE", "goats": "ANIMAL", "fishermen": "ANIMAL"}
 
 
 def words(number: int) -> dict[str, Any]:
-    tokens = [*TINY["SENTENCES"][number % 8].split(), f"{number}"]
+    tokens = [*tiny.SENTENCES[number % 8].split(), f"{number}"]
     tags = [f"B-{TYPES[token]}" if token in TYPES else "O" for token in tokens]
     return {"tokens": tokens, "ner_tags": None if number == 5 else tags}
 
 
 def spans(number: int) -> dict[str, Any]:
-    text = f"{TINY['SENTENCES'][number % 8]}, {number}."
+    text = f"{tiny.SENTENCES[number % 8]}, {number}."
     marked = [
         {"start": start, "end": end, "label": TYPES[text[start:end]]}
         for start, end in words_of(text)
@@ -98,7 +97,7 @@ def test_what_words_do_not_support_is_refused(setting: str, message: str, run: A
     file = tmp_path / "places.jsonl"
     file.write_text("".join(json.dumps(words(number)) + "\n" for number in range(COUNT)))
     if setting == "teacher.name=bart":
-        setting = f"teacher.name={TINY['save'](tmp_path / 'bart', 'bart', '')}"
+        setting = f"teacher.name={tiny.save(tmp_path / 'bart', 'bart', '')}"
     settings = ["limit=smoke", "output=out", "tasks.max_length=32", "target.speedup=null", f"tasks.train={file}"]
     with pytest.raises(ConfigError, match=message):
         run(tmp_path, "prune", *settings, "pipeline=[finetune_teacher]", setting)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +13,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from distill.models.families.embedding import EncoderForVectors
+from tests import tiny
 from tests.forked import PYTHON
-
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 
 TRAINING = [
     "recipe=distilbert", "limit=smoke", "limit.steps=12", "tasks.names=[order]", "precision=fp32", "threads=1",
@@ -88,14 +86,14 @@ def test_tasks_are_trained_side_by_side(tmp_path: Path) -> None:
             given, found = (load_file(run / stage / task / "model.safetensors") for run in (one, two))
             if stage == "finetune_teacher":  # the student starts from what both processes trained together
                 assert all((given[name] == found[name]).all() for name in given)
-            TINY["check_trained_alike"](given, found)
+            tiny.check_trained_alike(given, found)
     check_scored_side_by_side(one, two)
 
 
 def test_steps_that_do_not_need_each_other_are_trained_side_by_side(tmp_path: Path) -> None:
     """The student of a single task by one process, and its baseline by the other, each to the bits of one process."""
-    given = TINY["save"](tmp_path / "given", "bert", "SequenceClassification", num_labels=2, num_hidden_layers=3)
-    rows = [{"text": text, "label": f"LABEL_{n % 2}"} for n, text in enumerate(TINY["SENTENCES"] * 6)]
+    given = tiny.save(tmp_path / "given", "bert", "SequenceClassification", num_labels=2, num_hidden_layers=3)
+    rows = [{"text": text, "label": f"LABEL_{n % 2}"} for n, text in enumerate(tiny.SENTENCES * 6)]
     texts = [{**row, "text": f"{row['text']} {n}"} for n, row in enumerate(rows)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
     settings = [
@@ -136,7 +134,7 @@ def check_equal(runs: tuple[Path, Path], model: str, steps: int) -> None:
     assert one["tokens"] == two["tokens"]
     # A KL between nearly equal outputs cancels, so that its rounding is that of the outputs.
     assert mean_terms(two) == pytest.approx(mean_terms(one), rel=1e-5, abs=1e-6)
-    TINY["check_trained_alike"](*(load_file(run / model / "model.safetensors") for run in runs))
+    tiny.check_trained_alike(*(load_file(run / model / "model.safetensors") for run in runs))
 
 
 @pytest.mark.parametrize(("recipe", "kind"), [("task", "embedding"), ("prune", "retrieval"), ("task", "reranking")])
@@ -145,11 +143,11 @@ def test_rows_are_compared_with_those_of_other_processes(recipe: str, kind: str,
     teacher runs in each process."""
     head = "SequenceClassification" if kind == "reranking" else ""
     length, own = {"length": 66, "num_labels": 1} if head else {"length": 66}, "stages.finetune"
-    given = TINY["save"](tmp_path / "given", "bert", head, hidden_size=32, num_hidden_layers=4, **length)
-    small = TINY["save"](tmp_path / "small", "bert", head, seed=1, **length)
+    given = tiny.save(tmp_path / "given", "bert", head, hidden_size=32, num_hidden_layers=4, **length)
+    small = tiny.save(tmp_path / "small", "bert", head, seed=1, **length)
     for folder in () if head else (given, small):
         EncoderForVectors.from_pretrained(folder).save_pretrained(folder)
-    sentences = TINY["SENTENCES"]
+    sentences = tiny.SENTENCES
     rows = [{"query": sentences[n // 8], "document": f"{sentences[n % 8]} {n}", "relevance": n % 3} for n in range(43)]
     (tmp_path / "judged.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = [

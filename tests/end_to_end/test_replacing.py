@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.end_to_end.test_processes import TINY, mean_terms, trained
+from tests import tiny
+from tests.end_to_end.test_processes import mean_terms, trained
 
 pytestmark = pytest.mark.slow
 
 
 def test_two_processes_equal_one(tmp_path: Path) -> None:
-    texts, labels = TINY["SENTENCES"], ["bad", "good"]
+    texts, labels = tiny.SENTENCES, ["bad", "good"]
     sizes = {"hidden_size": 32, "num_hidden_layers": 4, "length": 66, "std": 0.2, "id2label": dict(enumerate(labels))}
-    given = TINY["save"](tmp_path / "given", "bert", "SequenceClassification", **sizes)
+    given = tiny.save(tmp_path / "given", "bert", "SequenceClassification", **sizes)
     rows = [{"text": f"{texts[n % 8]} {n}", "label": labels[n % 2]} for n in range(56)]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     own = "stages.replace"

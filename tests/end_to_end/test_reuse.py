@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distill.runtime.storage import cache
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMALL = (
     "teacher.kind=hub", "student.name=small", "tasks=own", "tasks.train=rows.jsonl", "tasks.name=own",
     "tasks.max_length=32", "limit.steps=6", "cache.dir=cache", "precision=fp32", "transfer=none",
@@ -23,15 +22,15 @@ MODELS = ("finetune_teacher/own", "finetune/own")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a teacher, two students and a file of 64 labelled rows."""
-    TINY["save"](tmp_path / "given", "bert", "", num_hidden_layers=4)
+    tiny.save(tmp_path / "given", "bert", "", num_hidden_layers=4)
     for number, name in enumerate(("small", "other-small")):
-        TINY["save"](tmp_path / name, "bert", "", num_hidden_layers=2, seed=number)
+        tiny.save(tmp_path / name, "bert", "", num_hidden_layers=2, seed=number)
     write_rows(tmp_path, 64)
     return tmp_path
 
 
 def write_rows(folder: Path, count: int) -> None:
-    texts = [f"{TINY['SENTENCES'][i % 8]} on day {i}" for i in range(count)]
+    texts = [f"{tiny.SENTENCES[i % 8]} on day {i}" for i in range(count)]
     rows = [json.dumps({"text": text, "label": "ab"[i % 2]}) for i, text in enumerate(texts)]
     (folder / "rows.jsonl").write_text("\n".join(rows))
 
@@ -108,7 +107,7 @@ def test_settings_data_and_models_that_a_stage_reads_make_it_run(trained: Any, f
     assert reused == CHANGES
     write_rows(folder, 72)
     assert trained("rows") == []
-    TINY["save"](folder / "given", "bert", "", num_hidden_layers=4, seed=1)
+    tiny.save(folder / "given", "bert", "", num_hidden_layers=4, seed=1)
     assert trained("model") == []
 
 
@@ -134,7 +133,7 @@ def test_a_stage_that_was_stopped_is_taken_whole(trained: Any, folder: Path, mon
 
 @pytest.mark.slow
 def test_an_encoded_corpus_is_reused(run: Any, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "corpus.txt").write_text("\n".join(f"{text} and so on" for text in TINY["SENTENCES"] * 4))
+    (folder / "corpus.txt").write_text("\n".join(f"{text} and so on" for text in tiny.SENTENCES * 4))
     settings = (
         "teacher.kind=hub", "teacher.name=given", "corpus=text", "corpus.path=corpus.txt", "corpus.max_length=32",
         "limit.steps=2", "cache.dir=cache", "precision=fp32", "pipeline=[adapt,pretrain]",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -21,9 +20,9 @@ from distill.config.schemes import ONNX
 from distill.deploy.export import quantized
 from distill.errors import UserError
 from distill.pipeline.stages import prune, vocabulary
+from tests import tiny
 from tests.forked import PYTHON
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMOKE = ("recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]")
 BEGUN = "must be a new or empty folder, or one that a run began; set output=NEW_FOLDER"
 
@@ -105,7 +104,7 @@ def test_a_path_that_is_given_is_checked(settings: list[str], expected: str, min
 def rte(folder: Path, split: str, count: int, first: int = 0) -> Path:
     """Invented rows in the columns of GLUE's RTE."""
     end = "" if split == "train" else " again"  # no training row is a copy of a validation row
-    words = [TINY["SENTENCES"][(first + row) % 8] + end for row in range(count)]
+    words = [tiny.SENTENCES[(first + row) % 8] + end for row in range(count)]
     columns = {"sentence1": words, "sentence2": words[::-1]}
     table = {name: pa.array(texts, pa.string()) for name, texts in columns.items()}
     table |= {"label": pa.array([row % 2 for row in range(count)], pa.int64())}
@@ -129,8 +128,8 @@ def given(tmp_path: Path) -> list[str]:
     """Settings of a run with files for everything that can be replaced."""
     for split in ("train", "validation"):
         rte(tmp_path / "glue", split, 40)
-    (tmp_path / "corpus.txt").write_text("\n".join(TINY["SENTENCES"] * 5))
-    TINY["save"](tmp_path / "teacher", "bert", "MaskedLM", length=128, num_hidden_layers=4)
+    (tmp_path / "corpus.txt").write_text("\n".join(tiny.SENTENCES * 5))
+    tiny.save(tmp_path / "teacher", "bert", "MaskedLM", length=128, num_hidden_layers=4)
     return [
         "limit=smoke", "limit.steps=1", "teacher=hub", f"teacher.name={tmp_path / 'teacher'}", "corpus=text",
         f"corpus.path={tmp_path / 'corpus.txt'}", "tasks=glue", f"tasks.path={tmp_path / 'glue'}", "tasks.names=[rte]",
@@ -159,11 +158,11 @@ def test_what_depends_on_a_replaced_file_is_made_again(
     assert stages == ["finetune_teacher", "finetune"]
     assert "finetune_teacher: runs again, because the rows of the tasks changed" in printed
     assert "pretrain: finished earlier, skipped" in printed
-    (tmp_path / "corpus.txt").write_text("\n".join(TINY["SENTENCES"][::-1] * 5))
+    (tmp_path / "corpus.txt").write_text("\n".join(tiny.SENTENCES[::-1] * 5))
     stages, printed = made()
     assert stages == ["pretrain", "finetune"]
     assert "pretrain: runs again, because the corpus changed" in printed
-    TINY["save"](tmp_path / "teacher", "bert", "MaskedLM", length=128, num_hidden_layers=4, seed=1)
+    tiny.save(tmp_path / "teacher", "bert", "MaskedLM", length=128, num_hidden_layers=4, seed=1)
     stages, printed = made()
     assert stages == ["pretrain", "finetune_teacher", "finetune"]
     assert "finetune_teacher: runs again, because the teacher changed" in printed

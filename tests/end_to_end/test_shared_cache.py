@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,8 @@ from typing import Any
 
 import pytest
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+from tests import tiny
+
 SETTINGS = (
     "recipe=task", "teacher=hub", "teacher.name=given", "student.name=small", "tasks.train=rows.jsonl",
     "precision=fp32", "tasks.max_length=32", "limit.steps=6", "transfer=none", "threads=1",
@@ -58,9 +58,9 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.slow
 def test_two_users_two_runs_and_four_predictions_share_a_cache(run: Any, tmp_path: Path) -> None:
-    TINY["save"](tmp_path / "given", "bert", "", num_hidden_layers=4)
-    TINY["save"](tmp_path / "small", "bert", "", num_hidden_layers=2)
-    texts = [f"{TINY['SENTENCES'][i % 8]} on day {i}" for i in range(64)]
+    tiny.save(tmp_path / "given", "bert", "", num_hidden_layers=4)
+    tiny.save(tmp_path / "small", "bert", "", num_hidden_layers=2)
+    texts = [f"{tiny.SENTENCES[i % 8]} on day {i}" for i in range(64)]
     lines = "".join(f"{json.dumps({'text': text, 'label': 'ab'[i % 2]})}\n" for i, text in enumerate(texts))
     (tmp_path / "rows.jsonl").write_text(lines)
     temperatures = {"first": "temperature=2", "second": "temperature=4"}

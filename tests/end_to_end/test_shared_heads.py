@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import runpy
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,11 @@ import distill
 from distill.cli.compare.comparison import compare
 from distill.errors import UserError
 from distill.report.checked import validate
+from tests import tiny
 from tests.forked import PYTHON
 
 pytestmark = pytest.mark.slow
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-SENTENCES = TINY["SENTENCES"]
+SENTENCES = tiny.SENTENCES
 ROWS = {
     "sentiment": [(f"{SENTENCES[i % 8]} on day {i}", ("good", "bad")[i % 2]) for i in range(64)],
     "topic": [(f"{SENTENCES[i % 8]} in year {i}", "|".join(("sea", "food", "art")[: i % 4])) for i in range(48)],
@@ -165,4 +164,4 @@ def test_two_processes_equal_one(cwd: Path) -> None:
         assert done.returncode == 0, done.stderr
         found.append([weights(cwd / name / "finetune" / task) for task in ROWS])
     for one, two in zip(*found, strict=True):
-        TINY["check_trained_alike"](one, two)
+        tiny.check_trained_alike(one, two)

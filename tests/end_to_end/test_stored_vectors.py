@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import shlex
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ import torch
 from distill.deploy.export.reload import vectors as elsewhere
 from distill.errors import UserError
 from distill.runtime.storage import atomic, run_folder
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMALL = ("limit=smoke", "limit.repeats=1", "tasks.max_length=24", "output=out", "target.speedup=null")
 WIDTH = 24
 
@@ -34,18 +33,18 @@ def written(file: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def pair(number: int) -> dict[str, Any]:
-    first, second = f"{TINY['SENTENCES'][number % 8]} {number}", TINY["SENTENCES"][number // 8]
+    first, second = f"{tiny.SENTENCES[number % 8]} {number}", tiny.SENTENCES[number // 8]
     return {"sentence1": first, "sentence2": second, "score": len({*first.split()} & {*second.split()})}
 
 
 @pytest.fixture
 def given(tmp_path: Path) -> Path:
-    return TINY["save"](tmp_path / "given", "bert", "", std=0.2, length=34, num_hidden_layers=3)  # type: ignore[no-any-return]
+    return tiny.save(tmp_path / "given", "bert", "", std=0.2, length=34, num_hidden_layers=3)  # type: ignore[no-any-return]
 
 
 @pytest.mark.slow
 def test_plain_texts_with_vectors_train_a_student_without_a_teacher(given: Path, run: Any, tmp_path: Path) -> None:
-    texts = [f"{TINY['SENTENCES'][number % 8]} {number}" for number in range(96)]
+    texts = [f"{tiny.SENTENCES[number % 8]} {number}" for number in range(96)]
     train = written(tmp_path / "texts.jsonl", [{"text": text, "vector": vector(text)} for text in texts])
     held = written(tmp_path / "held.jsonl", [pair(number) for number in range(64)])
     settings = ["teacher=none", f"student.name={given}", f"tasks.train={train}", f"tasks.validation={held}"]
@@ -112,20 +111,20 @@ def documented(part: str) -> list[str]:
 
 def folder_of_the_documents(folder: Path) -> None:
     """The models and files that the commands name."""
-    texts = [f"{TINY['SENTENCES'][number % 8]} {number}" for number in range(128)]
+    texts = [f"{tiny.SENTENCES[number % 8]} {number}" for number in range(128)]
     written(folder / "texts.jsonl", [{"text": text, "vector": vector(text)} for text in texts])
     pairs = [pair(number) for number in range(64)]
     written(folder / "pairs.jsonl", pairs)
     names = {"sentence1": "query", "sentence2": "document"}
     judged = [{names[key]: row[key] for key in names} | {"relevance": int(row["score"] > 3)} for row in pairs]
     written(folder / "judged.jsonl", judged)
-    TINY["save"](folder / "my-encoder", "bert", "", std=0.2, length=140)
+    tiny.save(folder / "my-encoder", "bert", "", std=0.2, length=140)
 
 
 def embedder(folder: Path, **settings: Any) -> Path:
     from distill.models.families import vectors
 
-    TINY["save"](folder, "bert", "", std=0.2, length=140)
+    tiny.save(folder, "bert", "", std=0.2, length=140)
     vectors.write(folder, vectors.Vectors(**settings), 16, {"add_pooling_layer": False})
     return folder
 

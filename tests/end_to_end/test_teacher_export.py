@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from distill.inference import variants
 from distill.report import decision
 from distill.report.variants import Run
 from distill.runtime.storage import run_folder
+from tests import tiny
 
 pytestmark = pytest.mark.slow
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SETTINGS = (
     "teacher.kind=hub", "teacher.name=given", "student.name=small", "tasks=own", "tasks.train=rows.jsonl",
     "tasks.name=own", "tasks.max_length=32", "limit.steps=4", "limit.repeats=1", "transfer=none", "precision=fp32",
@@ -31,9 +30,9 @@ ADVISED = ("teacher", "onnxruntime", "int8")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    TINY["save"](tmp_path / "given", "bert", "", num_hidden_layers=4)
-    TINY["save"](tmp_path / "small", "bert", "", num_hidden_layers=2)
-    rows = [{"text": f"{TINY['SENTENCES'][i % 8]} on day {i}", "label": "ab"[i % 2]} for i in range(64)]
+    tiny.save(tmp_path / "given", "bert", "", num_hidden_layers=4)
+    tiny.save(tmp_path / "small", "bert", "", num_hidden_layers=2)
+    rows = [{"text": f"{tiny.SENTENCES[i % 8]} on day {i}", "label": "ab"[i % 2]} for i in range(64)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return tmp_path
 
@@ -70,7 +69,7 @@ def test_the_advised_form_of_the_teacher_is_exported(
     # The other forms were not chosen, and the fastest form of a folder answers.
     assert {form for form in times if form[1] != "fp32"} == {ADVISED[1:]}
     assert all(time in measured[form] for form, time in times.items())
-    texts = [TINY["SENTENCES"][0], TINY["SENTENCES"][1]]
+    texts = [tiny.SENTENCES[0], tiny.SENTENCES[1]]
     model = distill.load(exported, backend="onnxruntime", scheme="int8", threads=1)
     whole = distill.load(folder / "out" / "finetune_teacher" / "own", threads=1)
     assert abs(model.outputs(texts) - whole.outputs(texts)).max() < 0.1

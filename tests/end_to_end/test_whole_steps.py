@@ -10,7 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from distill.models.families.embedding import EncoderForVectors
-from tests.end_to_end.test_processes import TINY, mean_terms, trained
+from tests import tiny
+from tests.end_to_end.test_processes import mean_terms, trained
 
 pytestmark = pytest.mark.slow
 
@@ -20,10 +21,10 @@ def test_two_processes_equal_one(kind: str, tmp_path: Path) -> None:
     """43 rows are six steps of seven, which two processes share unequally, and one of a single row. Each row of an
     embedder has two texts. A classifier does one step: correlations of probabilities that hardly differ between rows
     make differences of what is rounding."""
-    embeds, texts, labels = kind == "embedding", TINY["SENTENCES"], ["bad", "fair", "good"]
+    embeds, texts, labels = kind == "embedding", tiny.SENTENCES, ["bad", "fair", "good"]
     steps, head = (7, {}) if embeds else (1, {"num_labels": 3, "id2label": dict(enumerate(labels)), "std": 0.2})
     sizes = {"hidden_size": 32, "num_hidden_layers": 4, "length": 66} | head
-    given = TINY["save"](tmp_path / "given", "bert", "" if embeds else "SequenceClassification", **sizes)
+    given = tiny.save(tmp_path / "given", "bert", "" if embeds else "SequenceClassification", **sizes)
     if embeds:
         EncoderForVectors.from_pretrained(given).save_pretrained(given)
     rows: list[dict[str, object]] = [

@@ -6,7 +6,6 @@ import csv
 import functools
 import io
 import json
-import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ from distill.data.tasks import check_files, load_tasks
 from distill.errors import UserError
 from distill.models import teacher
 from distill.runtime.storage import cache
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 pytestmark = pytest.mark.slow
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 PLAIN = st.sampled_from(["the small boat", "a sudden storm", "two goats", "the library closes early"])
@@ -127,7 +126,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, str], 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = TINY["save"](tmp_path_factory.mktemp("model") / "bert", "bert", "MaskedLM")
+    folder = tiny.save(tmp_path_factory.mktemp("model") / "bert", "bert", "MaskedLM")
     return teacher.load_tokenizer(folder)
 
 

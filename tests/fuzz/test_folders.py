@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 import shutil
 import subprocess
 import sys
@@ -15,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import tiny
+
 pytestmark = pytest.mark.slow
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 VALUES = st.one_of(
     st.sampled_from(
         [None, True, False, 0, 1, -1, 3, 7, 10**6, 10**9, 10**18, 0.5, -0.5, 1e300, "", "x", "gelu", [], {}]
@@ -40,7 +40,7 @@ FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = TINY["save"](tmp_path_factory.mktemp("model") / "bert", "bert", "SequenceClassification")
+    folder: Path = tiny.save(tmp_path_factory.mktemp("model") / "bert", "bert", "SequenceClassification")
     return folder
 
 

@@ -6,22 +6,21 @@ All parameters are random, so that a test fails if one of them is left out.
 from __future__ import annotations
 
 import gc
-import runpy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-_TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-classifier, sentences = _TINY["classifier"], _TINY["sentences"]
+from tests import tiny
+
+classifier, sentences = tiny.classifier, tiny.sentences
 
 
 def _tiny_model(name: str, head: str = "MaskedLM", layers: int = 3, seed: int = 0, **settings: Any) -> Any:
     settings = {"num_labels": 3} | settings
-    return _TINY["model"](name, head, num_hidden_layers=layers, seed=seed, std=0.3, **settings)
+    return tiny.model(name, head, num_hidden_layers=layers, seed=seed, std=0.3, **settings)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import runpy
 import shutil
 import sys
 from collections.abc import Iterator
@@ -25,9 +24,9 @@ from benchmarks.tables.speed import quantize_table, step_table
 from distill.config import Train
 from distill.config.schemes import SCHEMES
 from distill.runtime.machine import Machine
+from tests import tiny
 
 SHAPE = (3, 16)
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 
 
 @pytest.fixture(autouse=True)
@@ -161,12 +160,12 @@ def test_an_export_with_a_kept_graph_writes_the_same_file() -> None:
 @pytest.fixture
 def labelled(tmp_path: Path) -> Path:
     """A folder as `frameworks.prepare` makes it, with tiny models and 64 rows."""
-    sentences, labels = TINY["SENTENCES"], frameworks.LABELS
+    sentences, labels = tiny.SENTENCES, frameworks.LABELS
     rows = [(f"{sentences[i % 8]} {i}", sentences[(i + i % 2) % 8], labels[i % 2]) for i in range(96)]
     frameworks._write(tmp_path / "train.csv", rows[:64])
     frameworks._write(tmp_path / "test.csv", rows[64:])
     names = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-    TINY["save"](tmp_path / "teacher", "bert", "SequenceClassification", num_hidden_layers=4, length=66, **names)
+    tiny.save(tmp_path / "teacher", "bert", "SequenceClassification", num_hidden_layers=4, length=66, **names)
     frameworks._cut(frameworks._load(tmp_path / "teacher"), [0, 2]).save_pretrained(tmp_path / "student")
     for file in (tmp_path / "teacher").glob("token*"):
         shutil.copy(file, tmp_path / "student")

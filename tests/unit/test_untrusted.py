@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import json
 import re
-import runpy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +22,8 @@ from distill.errors import ConfigError
 from distill.inference import cost, runners
 from distill.models import teacher
 from distill.models.write import write_model
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 PACKAGE = Path(distill.__file__).parent
 TEXTS = [["the small boat"], ["a sudden storm"]]
 CODE = "from pathlib import Path\n\nPath(__file__).with_name('ran').touch()\nraise SystemExit('it ran')\n"
@@ -55,10 +54,10 @@ def _nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Head -> folder of a model of a known type; `unknown`: of a type that only its own code knows."""
     root = tmp_path_factory.mktemp("untrusted")
-    made = {head: TINY["save"](root / head, "bert", head) for head in ("SequenceClassification", "MaskedLM")}
+    made = {head: tiny.save(root / head, "bert", head) for head in ("SequenceClassification", "MaskedLM")}
     for folder in made.values():
         poison(folder)
-    made["unknown"] = TINY["save"](root / "unknown", "bert", "SequenceClassification")
+    made["unknown"] = tiny.save(root / "unknown", "bert", "SequenceClassification")
     poison(made["unknown"], model_type="theirs")
     return made
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import runpy
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,9 +23,9 @@ from distill.data.task_types import TASK_TYPES
 from distill.deploy.export import record
 from distill.errors import UserError
 from distill.runtime.storage.outputs import MARK
+from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick")
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 LABELS = ("harbour", "village", "street")
 Save = Callable[..., Path]
 
@@ -40,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Save:
         if not folder.exists():
             names = {"id2label": dict(enumerate(labels)), "label2id": {name: n for n, name in enumerate(labels)}}
             settings = {"std": 0.3, "problem_type": "single_label_classification"} | names | settings
-            TINY["save"](folder, "bert", "SequenceClassification", seed=seed, **settings)
+            tiny.save(folder, "bert", "SequenceClassification", seed=seed, **settings)
         return folder
 
     return save
@@ -48,7 +47,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Save:
 
 def rows(tmp_path: Path, count: int = 12, **columns: Callable[[int], Any]) -> str:
     """A CSV of sentences of several lengths; `columns` have a value for each row number."""
-    file, words = tmp_path / "rows.csv", " ".join(TINY["SENTENCES"]).split()
+    file, words = tmp_path / "rows.csv", " ".join(tiny.SENTENCES).split()
     with file.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(["body", *columns])
@@ -149,7 +148,7 @@ def test_rows_that_share_a_text_are_drawn_together(model: Save, tmp_path: Path) 
     found = []
     for copies in (1, 2):
         file = tmp_path / f"{copies}.csv"
-        lines = (f"{TINY['SENTENCES'][0]} {row // copies},{label(row // copies)}" for row in range(24))
+        lines = (f"{tiny.SENTENCES[0]} {row // copies},{label(row // copies)}" for row in range(24))
         file.write_text("\n".join(["text,label", *lines]), encoding="utf-8")
         found.append(compare(model("a"), model("b", 1), str(file)))
     first, second = found
@@ -231,7 +230,7 @@ def test_a_plain_teacher_is_of_the_kind_of_its_export(model: Save, tmp_path: Pat
     artifacts = (record.Entry("torch", "fp32", "."),)
     record.write(exported, record.Record("judged", TASK_TYPES["reranking"], (), ("query", "passage"), 32, artifacts))
     file = tmp_path / "judged.csv"
-    lines = [f"{TINY['SENTENCES'][n // 4]},{TINY['SENTENCES'][n % 8]},{int(n % 4 == 1)}" for n in range(16)]
+    lines = [f"{tiny.SENTENCES[n // 4]},{tiny.SENTENCES[n % 8]},{int(n % 4 == 1)}" for n in range(16)]
     file.write_text("\n".join(["query,passage,relevance", *lines]))
     for a, b in ((teacher, exported), (exported, teacher)):
         found = compare(a, b, str(file), Task(label="relevance"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,16 +21,16 @@ from distill.data.task_types import TASK_TYPES
 from distill.deploy.export import record
 from distill.errors import UserError
 from distill.models.families.embedding import EncoderForVectors
+from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick")
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-SENTENCES = TINY["SENTENCES"]
+SENTENCES = tiny.SENTENCES
 COUNT = 16
 
 
 def pair_of_models(folder: Path, head: str, **settings: Any) -> tuple[Path, Path]:
     sizes = {"std": 0.3, "num_hidden_layers": 2, "length": 66} | settings
-    a, b = (TINY["save"](folder / name, "bert", head, seed=seed, **sizes) for seed, name in enumerate("ab"))
+    a, b = (tiny.save(folder / name, "bert", head, seed=seed, **sizes) for seed, name in enumerate("ab"))
     return a, b
 
 
@@ -182,7 +181,7 @@ def embedders(folder: Path) -> tuple[Path, Path]:
     """Two, the second with a vector of another width, and with prompts."""
     folders = []
     for seed, width in enumerate((16, 32)):
-        model = TINY["save"](
+        model = tiny.save(
             folder / "ab"[seed], "bert", "", seed=seed, initializer_range=0.5, hidden_size=width, length=34
         )
         EncoderForVectors.from_pretrained(model).save_pretrained(model)

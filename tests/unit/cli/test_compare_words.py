@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -25,11 +24,11 @@ from distill.deploy.export import record
 from distill.errors import UserError
 from distill.evaluation.metrics import METRICS
 from distill.evaluation.paired import agreement
+from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick")
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 TAGS = ("O", "B-ANIMAL", "I-ANIMAL", "B-PLACE", "I-PLACE")
-TEXTS = [" ".join(TINY["SENTENCES"][n % 8].split()[: 3 + n % 7]) for n in range(15)]
+TEXTS = [" ".join(tiny.SENTENCES[n % 8].split()[: 3 + n % 7]) for n in range(15)]
 Save = Callable[..., Path]
 
 
@@ -43,7 +42,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Save:
             names = {"id2label": dict(enumerate(tags)), "label2id": {name: n for n, name in enumerate(tags)}}
             # Large weights, so that the words of a text get different tags.
             sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.3}
-            TINY["save"](folder, "bert", head, seed=seed, **sizes, **names)
+            tiny.save(folder, "bert", head, seed=seed, **sizes, **names)
         return folder
 
     return save

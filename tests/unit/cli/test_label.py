@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import runpy
 import shutil
 import signal
 import subprocess
@@ -28,10 +27,10 @@ from distill.errors import SIGNALS
 from distill.labelling import plan as plans
 from distill.labelling import work as works
 from distill.models.families.head import stored_head
+from tests import tiny
 from tests.forked import PYTHON
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-SENTENCES = TINY["SENTENCES"]
+SENTENCES = tiny.SENTENCES
 COUNT = 40
 TEXTS = [f"{SENTENCES[i % 8]} {' '.join(SENTENCES[i % 5].split()[: i % 7])} {i}".strip() for i in range(COUNT)]
 NAMES = ("storm", "boat", "adult content")
@@ -53,7 +52,7 @@ def handlers() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("teacher") / "model"
-    return TINY["save"](folder, "bert", "SequenceClassification", std=0.4, **names(NAMES))
+    return tiny.save(folder, "bert", "SequenceClassification", std=0.4, **names(NAMES))
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ def answers(teacher: Path, problem: str) -> list[dict[str, float]]:
 def test_soft_labels_are_what_transformers_outputs(
     problem: str, labels: tuple[str, ...], rows: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    teacher = TINY["save"](
+    teacher = tiny.save(
         rows / "model", "bert", "SequenceClassification", std=0.4, problem_type=problem, **names(labels)
     )
     assert main([str(teacher), *FILES, "--out", "out", "--rows", "5", "--tokens", "64"]) == 0
@@ -175,7 +174,7 @@ def test_another_teacher_and_other_rows_are_refused(
         assert line.endswith("; choose another folder")
         return line
 
-    other = TINY["save"](rows / "other", "bert", "SequenceClassification", std=0.5, **names(NAMES))
+    other = tiny.save(rows / "other", "bert", "SequenceClassification", std=0.5, **names(NAMES))
     assert "begun with another teacher" in refused(str(other), *words)
     assert "begun with max_length 32, and not 16" in refused(str(teacher), *words, "--max-length", "16")
     assert "begun with columns body, queue, soft, and not body, queue, p" in refused(
@@ -192,7 +191,7 @@ def test_another_teacher_and_other_rows_are_refused(
 def test_what_cannot_be_labelled_is_refused_before_any_work(
     teacher: Path, rows: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    headless = TINY["save"](rows / "tagger", "bert", "MaskedLM")
+    headless = tiny.save(rows / "tagger", "bert", "MaskedLM")
     (rows / "full").mkdir()
     (rows / "full" / "note.txt").write_text("mine")
     Path("empty.jsonl").write_text('{"body": "a text"}\n{"body": null}\n')
@@ -415,7 +414,7 @@ def test_rows_whose_outputs_are_not_finite_have_no_soft_label(
 def test_a_teacher_without_names_writes_lists_that_a_run_can_name(
     rows: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    teacher = TINY["save"](rows / "model", "bert", "SequenceClassification", std=0.4, num_labels=3)
+    teacher = tiny.save(rows / "model", "bert", "SequenceClassification", std=0.4, num_labels=3)
     assert main([str(teacher), *FILES, "--out", "out"]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert "tasks.labels" in lines[-2]
@@ -470,7 +469,7 @@ def test_hidden_folders_are_no_part_of_a_teacher(tmp_path: Path) -> None:
 def test_a_model_that_is_padded_on_the_left_keeps_its_last_tokens(
     rows: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    teacher = TINY["save"](rows / "model", "xlnet", "SequenceClassification", std=0.4, **names(NAMES))
+    teacher = tiny.save(rows / "model", "xlnet", "SequenceClassification", std=0.4, **names(NAMES))
     words = [str(teacher), *FILES, "--max-length", "12"]
     assert main([*words, "--out", "float"]) == 0
     assert main([*words, "--scheme", "tf32", "--out", "other"]) == 0  # on a CPU, the same as float32

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import runpy
 import shutil
 import subprocess
 import sys
@@ -21,9 +20,9 @@ import distill
 from distill.cli import predict
 from distill.data.task_types import TASK_TYPES
 from distill.deploy.export.record import Entry, Heads, Record, write
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-SENTENCES = TINY["SENTENCES"]
+SENTENCES = tiny.SENTENCES
 LABELS = {"id2label": {0: "boat", 1: "storm"}, "label2id": {"boat": 0, "storm": 1}}
 
 Call = Callable[..., tuple[int, str, str]]
@@ -32,13 +31,13 @@ Call = Callable[..., tuple[int, str, str]]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier without a record."""
-    return TINY["save"](tmp_path_factory.mktemp("model"), "bert", "SequenceClassification", **LABELS)
+    return tiny.save(tmp_path_factory.mktemp("model"), "bert", "SequenceClassification", **LABELS)
 
 
 @pytest.fixture(scope="module")
 def tickets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported classifier of the column `body`."""
-    folder = TINY["save"](tmp_path_factory.mktemp("tickets"), "bert", "SequenceClassification", **LABELS)
+    folder = tiny.save(tmp_path_factory.mktemp("tickets"), "bert", "SequenceClassification", **LABELS)
     artifacts = (Entry("torch", "fp32", "."),)
     write(folder, Record("tickets", TASK_TYPES["classification"], ("boat", "storm"), ("body",), 32, artifacts))
     return folder
@@ -48,7 +47,7 @@ def tickets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported multi-label classifier of the columns `q` and `s`."""
     kind = TASK_TYPES["multi_label"]
-    folder = TINY["save"](
+    folder = tiny.save(
         tmp_path_factory.mktemp("pairs"), "bert", "SequenceClassification", problem_type=kind.problem, **LABELS
     )
     artifacts = (Entry("torch", "fp32", "."),)
@@ -149,7 +148,7 @@ def test_pairs_in_a_file_to_csv(pairs: Path, call: Call) -> None:
 
 
 def test_a_label_is_detected_by_its_own_threshold(tmp_path: Path, call: Call) -> None:
-    folder = TINY["save"](tmp_path / "guard", "bert", "SequenceClassification", **LABELS)
+    folder = tiny.save(tmp_path / "guard", "bert", "SequenceClassification", **LABELS)
     for odds, label in ((1e-6, "storm"), (1 - 1e-6, "boat")):
         artifacts = (Entry("torch", "fp32", ".", thresholds={"storm": odds}),)
         write(folder, Record("t", TASK_TYPES["classification"], ("boat", "storm"), ("body",), 32, artifacts))

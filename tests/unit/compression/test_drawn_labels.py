@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from functools import partial
 from pathlib import Path
 
@@ -19,13 +18,12 @@ from distill.data.task_model import load_for
 from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import TaskData
 from distill.models import teacher
-
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+from tests import tiny
 
 
 def test_drawn_labels_of_queries_are_documents_of_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = TINY["save"](tmp_path, "bert", "", std=0.3)
-    texts = [f"{TINY['SENTENCES'][n % 8]} {n}" for n in range(64)]
+    folder = tiny.save(tmp_path, "bert", "", std=0.3)
+    texts = [f"{tiny.SENTENCES[n % 8]} {n}" for n in range(64)]
     rows = Dataset.from_dict({"a": texts, "b": texts, "label": np.full(64, np.nan, np.float32)})
     data = TaskData(Task("own", TASK_TYPES["retrieval"], ("a", "b"), (), ()), rows, {}, {})
     model = load_for(data.task, folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import runpy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,9 +35,9 @@ from distill.data.task_types import MISSING, TASK_TYPES
 from distill.data.tasks import TaskData
 from distill.models import families, teacher
 from distill.models.hooks import outputs_of
+from tests import tiny
 
 row_loss = functools.partial(loss_of_kind, TASK_TYPES["classification"])
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
 
 def rows(count: int, labels: int) -> TaskData:
@@ -50,7 +49,7 @@ def rows(count: int, labels: int) -> TaskData:
 
 @pytest.fixture
 def given(tmp_path: Path) -> Path:
-    return TINY["save"](tmp_path, "bert", "SequenceClassification", num_labels=2)
+    return tiny.save(tmp_path, "bert", "SequenceClassification", num_labels=2)
 
 
 @pytest.mark.parametrize("kind", ["classification", "multi_label", "question_answering", "multiple_choice"])
@@ -111,8 +110,8 @@ def test_rows_without_a_label_count_nowhere(given: Path) -> None:
 def retriever(folder: Path, count: int = 64, words: int = 1) -> Subject:
     """An embedder with rows of queries that have several documents, which are shared, and not all relevant. A document
     is a sentence, so many times."""
-    TINY["save"](folder, "bert", "", std=0.3, length=520)
-    sentences = TINY["SENTENCES"]
+    tiny.save(folder, "bert", "", std=0.3, length=520)
+    sentences = tiny.SENTENCES
     texts = [sentences[n // 2 % 8] for n in range(count)], [" ".join([sentences[n % 5]] * words) for n in range(count)]
     labels = np.array([float(n % 3 > 0) for n in range(count)], np.float32)
     data = Dataset.from_dict({"a": texts[0], "b": texts[1], "label": labels})

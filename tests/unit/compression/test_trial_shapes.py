@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import runpy
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,7 @@ from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
 from distill.data.tasks import TaskData
 from distill.models import teacher
-
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+from tests import tiny
 
 
 def test_finalists_differ_in_depth() -> None:
@@ -33,7 +31,7 @@ def test_finalists_differ_in_depth() -> None:
 
 @pytest.fixture
 def subject(tmp_path: Path) -> Subject:
-    folder = TINY["save"](tmp_path, "bert", "SequenceClassification", num_labels=2)
+    folder = tiny.save(tmp_path, "bert", "SequenceClassification", num_labels=2)
     texts = [f"it is {chr(ord('a') + n % 26)} {n}" for n in range(200)]
     data = Dataset.from_dict({"text": texts, "label": [n % 2 for n in range(200)]})
     task = TaskData(Task("own", TASK_TYPES["classification"], ("text",), ("a", "b"), ("accuracy",)), data, {}, {})

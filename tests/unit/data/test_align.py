@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ from transformers import PreTrainedTokenizerFast
 
 from distill.data.align import Aligned, encode_aligned, pad_aligned, stored_aligned
 from distill.data.sequences import SHORTEST
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-TEXTS = [" ".join(TINY["SENTENCES"]), "short one", "a kettle, zyxw; and the quiet harbour before dawn. " * 9]
+TEXTS = [" ".join(tiny.SENTENCES), "short one", "a kettle, zyxw; and the quiet harbour before dawn. " * 9]
 
 
 def bpe() -> Any:
@@ -35,7 +34,7 @@ def bpe() -> Any:
 
 @pytest.fixture(scope="module")
 def pair() -> tuple[Any, Any]:
-    return bpe(), TINY["tokenizer"]()
+    return bpe(), tiny.tokenizer()
 
 
 def encoded(folder: Path, pair: tuple[Any, Any], length: int = 40, **more: Any) -> Aligned:
@@ -92,7 +91,7 @@ def test_equal_tokenizers_pair_every_token(pair: tuple[Any, Any], tmp_path: Path
 
 
 def test_it_stops_at_max_tokens(pair: tuple[Any, Any], tmp_path: Path) -> None:
-    texts = TINY["SENTENCES"][:1] * 3000
+    texts = tiny.SENTENCES[:1] * 3000
     some = encode_aligned(tmp_path, texts, *pair, 64, 1000)
     assert 1000 <= some < encode_aligned(tmp_path, texts, *pair, 64)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,8 @@ from distill.losses.objective import Objective, counts
 from distill.losses.terms import Term
 from distill.models.families.head import Head
 from distill.models.families.record import VECTORS
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 EMBEDDING, RETRIEVAL = TASK_TYPES["embedding"], TASK_TYPES["retrieval"]
 EMBEDDER = Head(16, (), None, VECTORS, ("query: ", "passage: "))
 ROWS, WIDTH = 5, 4
@@ -177,7 +176,7 @@ def test_queries_with_one_relevant_document_each_are_ranked_against_those_of_the
 
 
 def data_of(prompts: tuple[str, ...] = ()) -> tuple[TaskData, Dataset]:
-    texts = TINY["SENTENCES"]
+    texts = tiny.SENTENCES
     task = Task("own", RETRIEVAL, ("query", "document"), (), RETRIEVAL.metrics, prompts=prompts)
     rows = Dataset.from_dict({"query": texts, "document": texts[::-1], "label": np.arange(8, dtype=np.float32)})
     return TaskData(task, rows, {"validation": rows}, {"validation": rows}), rows
@@ -186,7 +185,7 @@ def data_of(prompts: tuple[str, ...] = ()) -> tuple[TaskData, Dataset]:
 @pytest.mark.parametrize("prompts", [(), ("the ", "a village ")])
 def test_both_texts_are_encoded_separately_with_their_prompts(prompts: tuple[str, ...]) -> None:
     data, rows = data_of(prompts)
-    tokenizer = TINY["tokenizer"]()
+    tokenizer = tiny.tokenizer()
     encoded = data.encoded(rows, tokenizer, 24)
     assert (len(encoded), encoded.most) == (8, 2)
     before = prompts or ("", "")
@@ -207,7 +206,7 @@ def test_both_texts_are_encoded_separately_with_their_prompts(prompts: tuple[str
 
 
 def test_outputs_of_both_texts_stand_side_by_side() -> None:
-    tokenizer, texts = TINY["tokenizer"](), TINY["SENTENCES"]
+    tokenizer, texts = tiny.tokenizer(), tiny.SENTENCES
     encoded = alternating(encode_texts([texts], tokenizer, 24), encode_texts([texts[::-1]], tokenizer, 24))
 
     def run(batch: dict[str, np.ndarray]) -> np.ndarray:
@@ -221,10 +220,10 @@ def test_outputs_of_both_texts_stand_side_by_side() -> None:
 def test_terms_of_an_embedder_are_summed_over_pairs(tmp_path: Path) -> None:
     from distill.models.families.embedding import EncoderForVectors
 
-    TINY["save"](tmp_path, "bert", "", std=0.3)
+    tiny.save(tmp_path, "bert", "", std=0.3)
     model = EncoderForVectors.from_pretrained(tmp_path)
     data, rows = data_of()
-    encoded = data.encoded(rows, TINY["tokenizer"](), 24)
+    encoded = data.encoded(rows, tiny.tokenizer(), 24)
     batch: dict[str, Any] = dict(task_batch(encoded, range(8), 1)[0])
     batch["labels"] = RETRIEVAL.loss_targets(np.array([1, 0, 1, 1, np.nan, 0, 1, 1], np.float32))
     batch["labelled"] = np.array([0, 2, 3, 6, 7])
@@ -257,7 +256,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
 
 
 def pairs(count: int = 20, **columns: Any) -> Table:
-    texts = TINY["SENTENCES"]
+    texts = tiny.SENTENCES
     base = [
         {"sentence1": f"{texts[n % 8]} {n}", "sentence2": texts[n % 7], "score": n % 5 + 0.5 * (n % 2)}
         for n in range(count)
@@ -289,7 +288,7 @@ def test_an_embedder_as_the_teacher_decides_the_kind() -> None:
     assert columns_of(plain, judged.rows, None, "tasks", "f").kind is TASK_TYPES["reranking"]
     assert columns_of(plain, pairs().rows, EMBEDDER, "tasks", "f").kind is EMBEDDING
     assert columns_of(plain, pairs().rows, None, "tasks", "f").kind is TASK_TYPES["regression"]
-    named = table([{"text": text, "label": n % 2} for n, text in enumerate(TINY["SENTENCES"])])
+    named = table([{"text": text, "label": n % 2} for n, text in enumerate(tiny.SENTENCES)])
     assert columns_of(plain, named.rows, EMBEDDER, "tasks", "f").kind is TASK_TYPES["classification"]
     read = labelled_rows("own", plain, {"train": judged}, EMBEDDER, "tasks")
     assert read.task.prompts == ("query: ", "passage: ")
@@ -330,7 +329,7 @@ ALONE = config.Task(kind="embedding")
 
 @pytest.mark.parametrize("count", [24, 25])
 def test_texts_without_labels_train_in_pairs(count: int) -> None:
-    texts = [f"{TINY['SENTENCES'][n % 8]} {n}" for n in range(count)]
+    texts = [f"{tiny.SENTENCES[n % 8]} {n}" for n in range(count)]
     tables = {"train": table([{"text": text, "day": n} for n, text in enumerate(texts)]), "validation": pairs()}
     for settings, head in ((ALONE, None), (config.Task(), EMBEDDER)):
         read = labelled_rows("own", settings, tables, head, "tasks")
@@ -398,8 +397,8 @@ def test_drawn_labels_are_cosines_with_noise(tmp_path: Path) -> None:
     from distill.compression.pruning.sensitivity import NOISE, Subject
     from distill.models import teacher
 
-    folder = TINY["save"](tmp_path, "bert", "", std=0.3)
-    texts = [f"{TINY['SENTENCES'][n % 8]}" for n in range(64)]
+    folder = tiny.save(tmp_path, "bert", "", std=0.3)
+    texts = [f"{tiny.SENTENCES[n % 8]}" for n in range(64)]
     rows = Dataset.from_dict({"a": texts, "b": texts[::-1], "label": np.full(64, np.nan, np.float32)})
     data = TaskData(Task("own", EMBEDDING, ("a", "b"), (), ()), rows, {}, {})
     model = load_for(data.task, folder)

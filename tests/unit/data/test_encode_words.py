@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,8 @@ from distill.data.encode import encode_texts
 from distill.data.encode_words import _tokens_of, encode_words
 from distill.data.task_types.words import words_of
 from distill.inference.predict import predict
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 TEXTS = [
     "the boat, crossed",
     "a quiet harbour before dawn in the village of the old baker",
@@ -28,7 +26,7 @@ PLACES = [np.array(words_of(text), np.int64).reshape(-1, 2) for text in TEXTS]
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return TINY["tokenizer"]()
+    return tiny.tokenizer()
 
 
 def test_the_first_token_of_each_word(tokenizer: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
 from distill.models.families.record import CHOICES
 from distill.pipeline.validation.tasks import tasks as problems
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 COUNT = 40
 KIND = TASK_TYPES["multiple_choice"]
 
@@ -141,14 +140,14 @@ def test_rows_with_other_numbers_of_choices_and_without_an_answer(tmp_path: Path
     ]
     data = load(write(tmp_path / "quiz.jsonl", rows)).tasks["quiz"]
     assert MISSING in targets_of(data.train)
-    encoded = data.encoded(data.train, TINY["tokenizer"](), 24)
+    encoded = data.encoded(data.train, tiny.tokenizer(), 24)
     assert encoded.groups is not None
     assert np.diff(encoded.groups).tolist() == [len(choices) for choices in data.train[SECONDS]]
     assert len(data.inputs(data.train)) == encoded.groups[-1]
 
 
 def test_each_choice_is_encoded_as_a_pair() -> None:
-    tokenizer = TINY["tokenizer"]()
+    tokenizer = tiny.tokenizer()
     texts = [("the small boat", ["crossed", "the harbour"]), ("the clock", ["a spoon", "rain", "two goats"])]
     encoded = encode_choices(texts, tokenizer, 16)
     assert encoded.groups is not None

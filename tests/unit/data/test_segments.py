@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,14 @@ from distill.data.segments import (
     stored_segments,
 )
 from distill.errors import DataError
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-SENTENCES: list[str] = TINY["SENTENCES"]
+SENTENCES: list[str] = tiny.SENTENCES
 LENGTH = 40
 
 
 def bert_like() -> Any:
-    words = TINY["tokenizer"]()
+    words = tiny.tokenizer()
     words.add_tokens(["."])
     return words
 
@@ -261,7 +260,7 @@ def test_half_of_the_second_segments_are_of_other_documents(documents: int) -> N
 
 
 def test_a_corpus_without_pairs_is_refused(tmp_path: Path) -> None:
-    words = TINY["tokenizer"]()
+    words = tiny.tokenizer()
     single = encoded(tmp_path, words, [" ".join(SENTENCES[:2])] * 3)
     assert not len(single.sentences.starts)  # type: ignore[union-attr]
     for kind in ("sentence_order", "next_sentence"):
@@ -276,7 +275,7 @@ def test_a_corpus_without_pairs_is_refused(tmp_path: Path) -> None:
 
 def test_encoding_stops_at_max_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distill.data.encode._AT_ONCE", 4)
-    words, texts = TINY["tokenizer"](), documents()
+    words, texts = tiny.tokenizer(), documents()
     whole = encode_segments(tmp_path, texts, words, LENGTH)
     part = encode_segments(tmp_path, texts, words, LENGTH, max_tokens=whole // 3)
     assert whole // 3 <= part < whole / 2

@@ -4,7 +4,6 @@ refused."""
 from __future__ import annotations
 
 import json
-import runpy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,9 +18,9 @@ from distill.data.soft_labels import aligned, of_column, soft_column, without
 from distill.data.task_types import ABSENT, TASK_TYPES, answers
 from distill.data.tasks import load_tasks, soft_outputs_of
 from distill.errors import UserError
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-SENTENCES = TINY["SENTENCES"]
+SENTENCES = tiny.SENTENCES
 LABELS = ("O", "B-PER", "I-PER")
 NUMBERS = {label: number for number, label in enumerate(LABELS)}
 WORDS = [[[0.7, 0.2, 0.1], [1.0, 0.0, 0.0]], None, [[0.25, 0.25, 0.5]]]
@@ -172,7 +171,7 @@ def load(folder: Path, rows: list[dict[str, Any]], kind: str) -> Any:
 @pytest.mark.parametrize("kind", ["token_classification", "multiple_choice", "question_answering"])
 def test_rows_are_aligned_with_what_a_model_outputs(kind: str, tmp_path: Path) -> None:
     data = load(tmp_path, rows_of(kind), kind)
-    soft, tokenizer = soft_outputs_of(data.train), TINY["tokenizer"]()
+    soft, tokenizer = soft_outputs_of(data.train), tiny.tokenizer()
     assert soft is not None
     encoded = data.encoded(data.train, tokenizer, 8 if kind == "token_classification" else 32)  # several windows a text
     found = aligned(data.task.kind.architecture, soft, encoded)
@@ -227,7 +226,7 @@ def test_a_window_without_the_whole_span_has_no_answer(tmp_path: Path) -> None:
         row["context"] = " ".join([*row["context"].split(), *SENTENCES[0].split() * 4])
         row["soft"] = [{"start": 0, "end": 3, "score": 1.0}]
     data = load(tmp_path, rows, "question_answering")
-    encoded = data.encoded(data.train, TINY["tokenizer"](), 24)
+    encoded = data.encoded(data.train, tiny.tokenizer(), 24)
     soft = soft_outputs_of(data.train)
     assert soft is not None
     found = softmax(aligned(data.task.kind.architecture, soft, encoded).reshape(len(encoded), 2, -1), axis=2)
@@ -280,7 +279,7 @@ def test_what_soft_labels_do_not_give_is_the_teachers(
     from distill.pipeline.train_steps import teacher_logits
 
     data: Any = load(tmp_path, rows_of(kind), kind)
-    encoded, none = data.encoded(data.train, TINY["tokenizer"](), 32), Any
+    encoded, none = data.encoded(data.train, tiny.tokenizer(), 32), Any
     soft = teacher_logits.soft_outputs(data, encoded)
     assert soft is not None
     halves = 2 if kind == "question_answering" else 1
@@ -305,7 +304,7 @@ def test_a_word_without_a_soft_label_is_the_teachers_or_nothing(
     for row in rows:
         row["soft"][1] = None
     data: Any = load(tmp_path, rows, "token_classification")
-    encoded, none = data.encoded(data.train, TINY["tokenizer"](), 32), Any
+    encoded, none = data.encoded(data.train, tiny.tokenizer(), 32), Any
     (problem,) = _without_soft_labels({"t": data})
     empty = sum(int(text.split()[-1]) % 4 == 3 for text in data.train["tokens"])
     assert f"{empty} of {len(data.train)} training rows" in str(problem)

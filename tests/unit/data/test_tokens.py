@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,14 +18,14 @@ from distill.data.task_types import SECONDS
 from distill.data.tokens import identity
 from distill.models import teacher
 from distill.runtime.storage import cache
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-WORDS = " ".join(TINY["SENTENCES"]).split()
+WORDS = " ".join(tiny.SENTENCES).split()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    TINY["tokenizer"]().save_pretrained(tmp_path / "one")
+    tiny.tokenizer().save_pretrained(tmp_path / "one")
     (tmp_path / "one" / "config.json").write_text('{"model_type": "bert"}')
     return tmp_path / "one"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +10,14 @@ from datasets import Dataset
 
 from distill.data.encode import Encoded, encode_task
 from distill.data.windows import split, windows
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-WORDS = [word for sentence in TINY["SENTENCES"] for word in sentence.split()]
+WORDS = [word for sentence in tiny.SENTENCES for word in sentence.split()]
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return TINY["tokenizer"]()
+    return tiny.tokenizer()
 
 
 def text(words: int, seed: int) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import runpy
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-_TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+from tests import tiny
+
 _SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.2}
 
 
@@ -31,7 +31,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("models")
     families = {name: "bert" if name == "multi_label" else name for name in MODELS}
     return {
-        name: _TINY["save"](root / name, families[name], "SequenceClassification", length=45, **_SIZES, **more)
+        name: tiny.save(root / name, families[name], "SequenceClassification", length=45, **_SIZES, **more)
         for name, more in MODELS.items()
     }
 
@@ -39,7 +39,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def sentences() -> list[str]:
     """Texts of different lengths: an empty one, and one that is longer than the models' maximum, among them."""
-    return [*_TINY["SENTENCES"], "", "boat", " ".join(_TINY["SENTENCES"])]
+    return [*tiny.SENTENCES, "", "boat", " ".join(tiny.SENTENCES)]
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ from distill.data.task_types import TASK_TYPES
 from distill.deploy import serve
 from distill.deploy.export.record import Entry, Heads, Record, read, read_any, write
 from distill.errors import ConfigError, DataError
+from tests import tiny
 
 Folders = dict[str, Path]
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.2}
 
 
@@ -69,7 +68,7 @@ def test_a_detected_label_has_its_own_threshold(
 
 
 def test_one_of_two_classes_is_detected(tmp_path: Path, sentences: list[str]) -> None:
-    folder = TINY["save"](tmp_path / "two", "bert", "SequenceClassification", num_labels=2, **SIZES)
+    folder = tiny.save(tmp_path / "two", "bert", "SequenceClassification", num_labels=2, **SIZES)
     two: dict[str, Any] = {"labels": ("fine", "bad")}
     outputs = serve.load(recorded(folder, **two)).outputs(sentences).astype(np.float64)
     odds = outputs[:, 1] - outputs[:, 0]

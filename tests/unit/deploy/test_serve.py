@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,8 +21,7 @@ from distill.deploy.export.proof import plain_logits
 from distill.deploy.export.record import FILE, Entry, Heads, Record, located, read, read_any, write
 from distill.deploy.export.sample import hashed
 from distill.errors import ConfigError, DataError, UserError
-
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+from tests import tiny
 
 Folders = dict[str, Path]
 
@@ -96,7 +94,7 @@ def test_a_reranking_head_applies_the_activation_of_its_folder(tmp_path: Path, s
     from transformers import AutoModelForSequenceClassification
 
     for name in ("weather", "trade"):
-        TINY["save"](tmp_path / "both" / name, "bert", "SequenceClassification", num_labels=1, initializer_range=0.5)
+        tiny.save(tmp_path / "both" / name, "bert", "SequenceClassification", num_labels=1, initializer_range=0.5)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "both" / "trade")
     model.classifier.weight.data *= 3
     model.save_pretrained(tmp_path / "both" / "trade")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ import pytest
 
 from distill.deploy import serve
 from distill.errors import DataError, UserError
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 TEXT = "she painted every door on the street"
 
 
@@ -23,7 +22,7 @@ def classifier(folder: Path, labels: list[str] | None = None, family: str = "ber
         if labels is None
         else {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}
     )
-    TINY["save"](folder, family, "SequenceClassification", std=0.4, **names, **settings)
+    tiny.save(folder, family, "SequenceClassification", std=0.4, **names, **settings)
     return folder
 
 

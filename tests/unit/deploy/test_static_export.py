@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import runpy
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -22,18 +21,18 @@ from distill.errors import UserError
 from distill.models import student
 from distill.models.families.vectors import DENSE_FOLDER, read, write
 from distill.models.write import write_model
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-LONG = " ".join(TINY["SENTENCES"] * 3)
-TEXTS = [*TINY["SENTENCES"][:4], "goats", "an % unknown 12 word", "[CLS] goats [UNK]", "", LONG]
+LONG = " ".join(tiny.SENTENCES * 3)
+TEXTS = [*tiny.SENTENCES[:4], "goats", "an % unknown 12 word", "[CLS] goats [UNK]", "", LONG]
 LONGEST = 20
 
 
 @pytest.fixture(scope="module", params=[None, 24])
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
     """Folder of an exported static embedder, with a linear layer to a width or without, and its vectors of `TEXTS`."""
-    folder, given = tmp_path_factory.mktemp("static"), TINY["tokenizer"]()
-    teacher = TINY["model"]("bert", "MaskedLM", std=0.3, vocab_size=len(given))
+    folder, given = tmp_path_factory.mktemp("static"), tiny.tokenizer()
+    teacher = tiny.model("bert", "MaskedLM", std=0.3, vocab_size=len(given))
     own, around, sizes = student.mean_tokenizer(given), special_tokens(given), {"hidden_size": None}
     model = student.static(teacher, own, given, around=around, pooling="mean", sizes=sizes, seed=0)
     with torch.no_grad():  # as after training
@@ -94,7 +93,7 @@ def test_the_files_are_those_that_model2vec_reads(exported: tuple[Path, np.ndarr
     }
     (name, table), *others = load_file(folder / FOLDER / "model.safetensors").items()
     assert (name, table.dtype, others) == ("embeddings", torch.float32, [])
-    assert table.shape == (len(TINY["tokenizer"]()), expected.shape[1])
+    assert table.shape == (len(tiny.tokenizer()), expected.shape[1])
 
 
 @pytest.mark.parametrize("why", ["left", "lower", "not normalized", "bias", "max"])
@@ -133,7 +132,7 @@ def test_other_vectors_are_refused(exported: tuple[Path, np.ndarray], tmp_path: 
 
 
 def test_an_embedder_with_layers_has_none(tmp_path: Path) -> None:
-    TINY["save"](tmp_path / "model", "bert", "MaskedLM", seed=1)
+    tiny.save(tmp_path / "model", "bert", "MaskedLM", seed=1)
     export_embedder(Embedder(tmp_path / "model", "mean", LONGEST), tmp_path / "out", "")
     add_static(tmp_path / "out", LONGEST, TEXTS, lambda: np.zeros(0))
     assert not (tmp_path / "out" / FOLDER).exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ from distill.data.edits import places
 from distill.errors import ConfigError, DataError
 from distill.inference.masked_lm import CANDIDATES, MaskedLm
 from distill.models import families, teacher
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-SENTENCES = TINY["SENTENCES"]
+SENTENCES = tiny.SENTENCES
 
 
 def loaded(folder: Path, longest: int = 32) -> MaskedLm:
@@ -47,7 +46,7 @@ def fill_mask(folder: Path, text: str, begins: str = "", continues: str = "##") 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return TINY["save"](tmp_path_factory.mktemp("bert"), "bert", "MaskedLM", initializer_range=2.0)
+    return tiny.save(tmp_path_factory.mktemp("bert"), "bert", "MaskedLM", initializer_range=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +102,9 @@ def test_words_after_a_space_and_after_none_have_tokens_of_their_own(roberta: Pa
 
 
 @pytest.mark.quick(4)
-@pytest.mark.parametrize("family", TINY["SHAPES"])
+@pytest.mark.parametrize("family", tiny.SHAPES)
 def test_they_are_the_most_probable_whole_words_of_every_family(family: str, tmp_path: Path) -> None:
-    folder = TINY["save"](tmp_path, family, "MaskedLM", std=0.8)
+    folder = tiny.save(tmp_path, family, "MaskedLM", std=0.8)
     text, other = SENTENCES[6], SENTENCES[1]
     found = loaded(folder)([(other, [0]), (text, [1, 6])])[1]
     model, tokenizer = teacher.load_mlm(folder)[0], teacher.load_tokenizer(folder)
@@ -156,12 +155,10 @@ def test_places_of_words_are_without_the_punctuation_around_them() -> None:
 
 def test_a_model_without_a_stored_head_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^transfer\.masked_lm: got .*/texts, whose files have no head of a masked"):
-        teacher.check_masked_lm(
-            TINY["save"](tmp_path / "texts", "bert", "SequenceClassification"), "transfer.masked_lm"
-        )
+        teacher.check_masked_lm(tiny.save(tmp_path / "texts", "bert", "SequenceClassification"), "transfer.masked_lm")
     for family, head in (("electra", "PreTraining"), ("roberta", ""), ("xlnet", "SequenceClassification")):
         with pytest.raises(ConfigError, match="have no head of a masked language model; must be a model for fill-mask"):
-            teacher.check_masked_lm(TINY["save"](tmp_path / family, family, head), "transfer.masked_lm")
+            teacher.check_masked_lm(tiny.save(tmp_path / family, family, head), "transfer.masked_lm")
 
 
 def test_a_model_whose_head_or_mask_token_is_missing_is_refused(bert: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ from distill.data.task_types.task_type import SOFT
 from distill.data.tasks import load_tasks, targets_of
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import stored_head
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 COUNT = 60
 CLASSES, TAGS = ("anger", "joy", "sadness"), ("O", "B-LOC", "I-LOC")
-TEXTS = [f"{TINY['SENTENCES'][n % 8]} day{n}" for n in range(COUNT)]
+TEXTS = [f"{tiny.SENTENCES[n % 8]} day{n}" for n in range(COUNT)]
 
 
 def teacher(folder: Path, tags: bool) -> Path:
@@ -34,7 +33,7 @@ def teacher(folder: Path, tags: bool) -> Path:
         "id2label": dict(enumerate(names)),
         "label2id": {name: n for n, name in enumerate(names)},
     }
-    return TINY["save"](folder / "model", "bert", "TokenClassification" if tags else "SequenceClassification", **labels)
+    return tiny.save(folder / "model", "bert", "TokenClassification" if tags else "SequenceClassification", **labels)
 
 
 def lines(file: Path, rows: list[dict[str, Any]]) -> str:

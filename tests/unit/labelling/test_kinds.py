@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import runpy
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +25,9 @@ from distill.deploy.export.record import Entry, Record
 from distill.deploy.export.record import write as write_record
 from distill.errors import UserError
 from distill.models.families.head import stored_head
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-SENTENCES = TINY["SENTENCES"]
+SENTENCES = tiny.SENTENCES
 COUNT = 24
 TAGS = ("O", "B-PER", "I-PER")
 NAMES = {"id2label": dict(enumerate(TAGS)), "label2id": {name: i for i, name in enumerate(TAGS)}}
@@ -60,7 +59,7 @@ def write(folder: Path, kind: str) -> Path:
 
 def teacher(folder: Path, kind: str) -> Path:
     head, settings = HEADS[kind]
-    return TINY["save"](folder / "model", "bert", head, std=0.4, **settings)
+    return tiny.save(folder / "model", "bert", head, std=0.4, **settings)
 
 
 def labelled(folder: Path, kind: str, **options: Any) -> labelling.Labelled:
@@ -107,7 +106,7 @@ def test_words_have_the_probabilities_of_their_first_tokens(tmp_path: Path) -> N
         assert [[*word] for word in label] == [list(TAGS)] * len(firsts)
         np.testing.assert_allclose([[*word.values()] for word in label], softmax(own, axis=1), atol=1e-5)
     data = task_of(found, tmp_path)
-    values, tokenizer = soft_outputs_of(data.train), TINY["tokenizer"]()
+    values, tokenizer = soft_outputs_of(data.train), tiny.tokenizer()
     assert values is not None
     outputs = aligned(data.task.kind.architecture, values, data.encoded(data.train, tokenizer, LENGTH))
     wanted = np.concatenate([log_softmax(logits[text], axis=1) for text in data.train["tokens"]])
@@ -148,7 +147,7 @@ def test_choices_have_their_probabilities(tmp_path: Path) -> None:
     data = task_of(found, tmp_path)
     values = soft_outputs_of(data.train)
     assert values is not None
-    outputs = aligned(data.task.kind.architecture, values, data.encoded(data.train, TINY["tokenizer"](), LENGTH))
+    outputs = aligned(data.task.kind.architecture, values, data.encoded(data.train, tiny.tokenizer(), LENGTH))
     own = {each["question"]: each for each in (row("multiple_choice", n) | {"l": logits[n]} for n in range(COUNT))}
     for question, output in zip(data.train["question"], outputs, strict=True):
         wanted = own[question]["l"]
@@ -171,7 +170,7 @@ def test_candidates_are_the_best_spans_with_their_probabilities(tmp_path: Path) 
         assert [(each["start"], each["end"]) for each in label] == [(a, b) for _, a, b in best]
         np.testing.assert_allclose([each["score"] for each in label], shares, atol=1e-5)
     data = task_of(found, tmp_path)
-    values, tokenizer = soft_outputs_of(data.train), TINY["tokenizer"]()
+    values, tokenizer = soft_outputs_of(data.train), tiny.tokenizer()
     assert values is not None
     encoded = data.encoded(data.train, tokenizer, LENGTH)
     shares = softmax(aligned(data.task.kind.architecture, values, encoded).reshape(len(encoded), 2, -1), axis=2)
@@ -205,7 +204,7 @@ def test_what_has_no_soft_labels_is_refused(tmp_path: Path) -> None:
     assert {*without} <= {"embedding", "retrieval"}
     folder = teacher(tmp_path, "question_answering")
     twice = {"id2label": {0: "O", 1: "B-PER ", 2: "B-PER"}, "label2id": {"O": 0, "B-PER ": 1, "B-PER": 2}}
-    other = TINY["save"](tmp_path / "other", "bert", "TokenClassification", **twice)
+    other = tiny.save(tmp_path / "other", "bert", "TokenClassification", **twice)
     with pytest.raises(UserError, match=r"label\.teacher: got two labels of one name"):
         labelling.label(other, str(write(tmp_path, "token_classification")), tmp_path / "out")
     with pytest.raises(UserError, match=r"label\.text: got nothing; must be a column of"):
@@ -235,7 +234,7 @@ def test_a_folder_is_not_gone_on_with_another_reading_of_the_same_bytes(
 ) -> None:
     from distill.data import files
 
-    folder = TINY["save"](tmp_path / "model", "bert", "SequenceClassification", num_labels=2)
+    folder = tiny.save(tmp_path / "model", "bert", "SequenceClassification", num_labels=2)
     (tmp_path / "t.csv").write_text("text;label\n" + "".join(f"{sentence};a\n" for sentence in SENTENCES))
 
     def label(**options: Any) -> labelling.Labelled:
@@ -284,7 +283,7 @@ def test_pairs_have_the_scores_of_the_library_of_cross_encoders(
     """A reranker learns the outputs before the activation; a file of scored pairs has what the library gives."""
     from sentence_transformers import CrossEncoder
 
-    folder = TINY["save"](tmp_path / "model", "bert", "SequenceClassification", num_labels=1, std=0.4)
+    folder = tiny.save(tmp_path / "model", "bert", "SequenceClassification", num_labels=1, std=0.4)
     file = folder / "config.json"
     activation = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "version": "5.0.0"}
     file.write_text(json.dumps(json.loads(file.read_text()) | {"sentence_transformers": activation}))
@@ -301,7 +300,7 @@ def test_an_exported_reranker_writes_its_outputs_whatever_its_columns_are_called
     """The settings that are printed make the student a reranker, which learns them by squared error."""
     from sentence_transformers import CrossEncoder
 
-    folder = TINY["save"](tmp_path / "model", "bert", "SequenceClassification", num_labels=1, std=0.4)
+    folder = tiny.save(tmp_path / "model", "bert", "SequenceClassification", num_labels=1, std=0.4)
     file = folder / "config.json"
     activation = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "version": "5.0.0"}
     file.write_text(json.dumps(json.loads(file.read_text()) | {"sentence_transformers": activation}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +15,13 @@ from distill.losses.objective import Objective
 from distill.losses.terms import Term
 from distill.models.segment_head import SegmentHead
 from distill.training.batching import epoch_batches
-
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+from tests import tiny
 
 
 def stories(count: int, seed: int) -> list[str]:
     """Documents of the first half of the sentences or of the second, always in this order."""
     random = np.random.default_rng(seed)
-    halves = TINY["SENTENCES"][:4], TINY["SENTENCES"][4:]
+    halves = tiny.SENTENCES[:4], tiny.SENTENCES[4:]
     chosen = (halves[int(random.integers(2))] for _ in range(count))
     kept = ([text for text in half if random.random() < 0.8] for half in chosen)
     return [" ".join(f"{text.capitalize()}." for text in texts) for texts in kept]
@@ -31,13 +29,13 @@ def stories(count: int, seed: int) -> list[str]:
 
 @pytest.mark.slow
 def test_the_order_is_learned_well_above_chance(tmp_path: Path) -> None:
-    words, corpora = TINY["tokenizer"](), []
+    words, corpora = tiny.tokenizer(), []
     for seed in range(2):
         (folder := tmp_path / str(seed)).mkdir()
         encode_segments(folder, stories(400, seed), words, 64)
         corpora.append(stored_segments(folder))
     torch.manual_seed(0)
-    model = TINY["model"]("bert", "MaskedLM", length=64, vocab_size=len(words), hidden_size=32, num_hidden_layers=2)
+    model = tiny.model("bert", "MaskedLM", length=64, vocab_size=len(words), hidden_size=32, num_hidden_layers=2)
     terms = {"pairs": Term(1.0, "sentence_order", "labels", "all", losses.supervised)}
     objective = Objective(model, terms, segment_head=SegmentHead(32, 0.02))
     collates = [paired(corpus, "sentence_order", words, seed=0) for corpus in corpora]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -19,9 +18,9 @@ import torch
 from distill.deploy import serve
 from distill.errors import DataError
 from distill.models.families.head import stored_head
+from tests import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 TEXT = "the small boat crossed the harbour"
 
 
@@ -54,7 +53,7 @@ def refusal(folder: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("tokenizer", ["base", "adapter"])
 def test_an_adapter_is_refused_with_the_command_that_merges_it(tokenizer: str, tmp_path: Path) -> None:
-    base, folder = TINY["save"](tmp_path / "base", "bert", "", std=0.3), tmp_path / "my adapter"
+    base, folder = tiny.save(tmp_path / "base", "bert", "", std=0.3), tmp_path / "my adapter"
     wrapped = adapted(folder, base)
     if tokenizer == "adapter":
         for file in base.glob("tokenizer*"):
@@ -90,7 +89,7 @@ def test_an_adapter_is_refused_with_the_command_that_merges_it(tokenizer: str, t
 @pytest.mark.parametrize(("name", "part"), [("bert", "bert.pooler"), ("deberta-v2", "pooler")])
 def test_an_adapter_whose_pooler_is_lost_gets_no_command(name: str, part: str, tmp_path: Path) -> None:
     """peft saves the classifier beside the matrices. A pooler that the base does not have was random, and is lost."""
-    base = TINY["save"](tmp_path / "base", name, "MaskedLM", std=0.3)
+    base = tiny.save(tmp_path / "base", name, "MaskedLM", std=0.3)
     folder = tmp_path / "adapter"
     adapted(folder, base, ["query", "value"] if name == "bert" else ["query_proj"])
     message = refusal(folder)
@@ -99,7 +98,7 @@ def test_an_adapter_whose_pooler_is_lost_gets_no_command(name: str, part: str, t
 
 
 def test_an_adapter_beside_its_base_is_not_ignored(tmp_path: Path) -> None:
-    base = TINY["save"](tmp_path / "base", "bert", "SequenceClassification", std=0.3, num_labels=3)
+    base = tiny.save(tmp_path / "base", "bert", "SequenceClassification", std=0.3, num_labels=3)
     adapted(base, base)
     message = refusal(base)
     assert "got an adapter of peft beside weights, trained on" in message
@@ -107,7 +106,7 @@ def test_an_adapter_beside_its_base_is_not_ignored(tmp_path: Path) -> None:
 
 
 def test_a_model_saved_without_merging_is_refused(tmp_path: Path) -> None:
-    base = TINY["save"](tmp_path / "base", "bert", "SequenceClassification", std=0.3, num_labels=3)
+    base = tiny.save(tmp_path / "base", "bert", "SequenceClassification", std=0.3, num_labels=3)
     wrapped = adapted(tmp_path / "adapter", base)
     folder = shutil.copytree(base, tmp_path / "saved")
     from safetensors.torch import save_file

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import shlex
 import subprocess
 import sys
@@ -22,14 +21,14 @@ import distill
 from distill.data.encode import PAIR_SEPARATOR, encode_texts, separates
 from distill.errors import ConfigError, DataError, UserError
 from distill.models import teacher
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-SENTENCES: list[str] = TINY["SENTENCES"]
+SENTENCES: list[str] = tiny.SENTENCES
 PAIRS = list(zip(SENTENCES, SENTENCES[1:] + SENTENCES[:1], strict=True))
 
 
 def saved(folder: Path, family: str = "bert", head: str = "SequenceClassification", **settings: Any) -> Path:
-    return Path(TINY["save"](folder, family, head, std=0.4, **{"num_labels": 3} | settings))
+    return Path(tiny.save(folder, family, head, std=0.4, **{"num_labels": 3} | settings))
 
 
 def expected(folder: Path, rows: list[Any], **how: Any) -> np.ndarray:

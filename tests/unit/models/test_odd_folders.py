@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import shutil
 import time
 import types
@@ -32,15 +31,15 @@ from distill.models.families.record import TEXTS
 from distill.models.token_types import typed
 from distill.models.write import write_model
 from distill.runtime.storage.atomic import CLAIM
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-SENTENCES: list[str] = TINY["SENTENCES"]
+SENTENCES: list[str] = tiny.SENTENCES
 LABELS = ("boat", "baker", "storm")
 
 
 def saved(folder: Path, family: str = "bert", **settings: Any) -> Path:
     names = {"id2label": dict(enumerate(LABELS)), "label2id": {name: n for n, name in enumerate(LABELS)}}
-    return Path(TINY["save"](folder, family, "SequenceClassification", std=0.4, num_labels=3, **names | settings))
+    return Path(tiny.save(folder, family, "SequenceClassification", std=0.4, num_labels=3, **names | settings))
 
 
 def change(file: Path, **values: Any) -> None:
@@ -247,7 +246,7 @@ def test_a_folder_with_a_graph_alone_is_refused_by_its_name(file: str, tmp_path:
 
 
 def test_a_regression_of_several_numbers_is_no_classification() -> None:
-    model = TINY["model"]("bert", "SequenceClassification", num_labels=3, problem_type="regression")
+    model = tiny.model("bert", "SequenceClassification", num_labels=3, problem_type="regression")
     message = "problem_type: got regression with 3 outputs; must be one"
     with pytest.raises(ConfigError, match=message):
         task_of_model("rows", model.config, TEXTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from distill.models import families, student, teacher
 from distill.models.families.head import stored_head
 from distill.models.teacher.headless import without_head
 from distill.models.write import write_model
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 TRANSLATED = {"nomic_bert": "attn.Wqkv.", "gte": "attention.qkv_proj.", "jina_embeddings_v3": "mixer.Wqkv."}
 """Family -> a part of the published names alone."""
 PUBLISHED = TRANSLATED | {"ultrabert": "ultrabert.layers."}
@@ -55,10 +54,10 @@ def under_another(folder: Path, prefix: str) -> None:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_folders_have_the_published_names(name: str, head: str, tiny_model, tiny_batch, tmp_path: Path) -> None:
     made = student.from_teacher(tiny_model(name, head), [0, 2], init="teacher_layers", seed=0).eval()
-    with write_model(tmp_path / "first", made, TINY["tokenizer"]()):
+    with write_model(tmp_path / "first", made, tiny.tokenizer()):
         pass
     again, _ = teacher.load_mlm(tmp_path / "first") if head == "MaskedLM" else (plain(tmp_path / "first", head), True)
-    with write_model(tmp_path / "second", again, TINY["tokenizer"]()):
+    with write_model(tmp_path / "second", again, tiny.tokenizer()):
         pass
     given = families.inputs(made, tiny_batch)
     for folder in (tmp_path / "first", tmp_path / "second"):
@@ -77,7 +76,7 @@ def test_files_with_a_prefix_are_read_and_written_without(tiny_model, tiny_batch
     loaded = teacher.load_classifier(tmp_path / "given", 3)
     torch.testing.assert_close(loaded(**given).logits, model(**given).logits, rtol=0, atol=0)
 
-    with write_model(tmp_path / "written", loaded, TINY["tokenizer"]()):
+    with write_model(tmp_path / "written", loaded, tiny.tokenizer()):
         pass
     assert not any(key.startswith("new.") for key in load_file(tmp_path / "written" / "model.safetensors"))
     read = plain(tmp_path / "written", "SequenceClassification")
@@ -175,7 +174,7 @@ def test_ultrabert_is_read_as_published(tiny_model, tiny_batch, tmp_path: Path) 
     torch.testing.assert_close(again(**given).logits, classifier(**given).logits, rtol=0, atol=0)
 
     made = student.from_teacher(loaded, [0, 2], init="teacher_layers", seed=0).eval()
-    with write_model(tmp_path / "student", made, TINY["tokenizer"]()):
+    with write_model(tmp_path / "student", made, tiny.tokenizer()):
         pass
     config = json.loads((tmp_path / "student" / "config.json").read_text())
     assert config["layer_types"] == ["sliding_attention", "full_attention"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from transformers import AutoModelForPreTraining, AutoModelForSequenceClassifica
 from distill.models import families, student, teacher
 from distill.models.families.head import stores_rtd_head
 from distill.models.hooks import capture
-
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+from tests import tiny
 
 
 def test_its_logits_are_the_models_own(tiny_model: Callable[..., Any], tiny_batch: dict[str, Tensor]) -> None:
@@ -33,12 +31,12 @@ def test_its_logits_are_the_models_own(tiny_model: Callable[..., Any], tiny_batc
 
 def test_a_head_that_is_stored_is_loaded_and_another_is_new(tmp_path: Path) -> None:
     for folder, head, stored in (("found", "PreTraining", True), ("words", "MaskedLM", False), ("bare", "", False)):
-        TINY["save"](tmp_path / folder, "electra", head)
+        tiny.save(tmp_path / folder, "electra", head)
         assert stores_rtd_head(tmp_path / folder) is stored
         torch.manual_seed(0)
         model, has_head = teacher.load_rtd(tmp_path / folder)
         assert (type(model), has_head) == (ElectraForPreTraining, stored)
-    TINY["save"](tmp_path / "bert", "bert", "MaskedLM")
+    tiny.save(tmp_path / "bert", "bert", "MaskedLM")
     model, has_head = teacher.load_rtd(tmp_path / "bert")
     assert (families.has_mlm_head(model), has_head, stores_rtd_head(tmp_path / "bert")) == (True, False, False)
 

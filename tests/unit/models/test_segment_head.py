@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from distill.losses.terms import Term
 from distill.models import families, teacher
 from distill.models.segment_head import SegmentHead, segment_head, tensors
 from distill.models.write import write_model
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 LABEL = {"bert": "next_sentence_label", "ernie": "next_sentence_label", "albert": "sentence_order_label"}
 KIND = {"bert": "next_sentence", "ernie": "next_sentence", "albert": "sentence_order"}
 
@@ -41,9 +40,9 @@ def batch(tiny_batch: dict[str, Tensor]) -> dict[str, Tensor]:
 @pytest.fixture
 def whole(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Path]:
     """A model for pretraining in float64, and its folder."""
-    model = TINY["model"](request.param, "PreTraining", std=0.3, num_labels=2)
+    model = tiny.model(request.param, "PreTraining", std=0.3, num_labels=2)
     model.save_pretrained(tmp_path / "whole")
-    TINY["tokenizer"]().save_pretrained(tmp_path / "whole")
+    tiny.tokenizer().save_pretrained(tmp_path / "whole")
     return model.double(), tmp_path / "whole"
 
 
@@ -75,7 +74,7 @@ def test_a_saved_head_is_part_of_the_class_for_pretraining(whole: tuple[Any, Pat
     """And a plain language model loads without it."""
     model = teacher.load_mlm(whole[1])[0]
     head = SegmentHead(families.width(model), 0.3)
-    with write_model(tmp_path / "student", model, TINY["tokenizer"](), more=tensors(head, model)):
+    with write_model(tmp_path / "student", model, tiny.tokenizer(), more=tensors(head, model)):
         pass
     loaded, info = transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "student", output_loading_info=True)
     assert not info["missing_keys"]
@@ -97,21 +96,21 @@ def test_a_saved_head_is_part_of_the_class_for_pretraining(whole: tuple[Any, Pat
 
 
 def test_a_head_of_another_width_or_family_is_new(tmp_path: Path) -> None:
-    TINY["save"](tmp_path / "bert", "bert", "PreTraining")
-    narrow = TINY["model"]("bert", "MaskedLM", hidden_size=8)
+    tiny.save(tmp_path / "bert", "bert", "PreTraining")
+    narrow = tiny.model("bert", "MaskedLM", hidden_size=8)
     torch.manual_seed(0)
     expected = SegmentHead(8, 0.02)
     torch.manual_seed(0)
     found = segment_head(narrow, [tmp_path / "bert"])
     assert all(torch.equal(value, found.get_parameter(name)) for name, value in expected.named_parameters())
-    roberta = TINY["model"]("roberta", "MaskedLM")
+    roberta = tiny.model("roberta", "MaskedLM")
     assert tensors(segment_head(roberta, [tmp_path / "bert"]), roberta) == {}
 
 
 def test_a_pooler_of_an_encoder_alone_is_used(tmp_path: Path) -> None:
-    TINY["save"](tmp_path / "encoder", "bert", "")
+    tiny.save(tmp_path / "encoder", "bert", "")
     encoder = transformers.AutoModel.from_pretrained(tmp_path / "encoder")
-    found = segment_head(TINY["model"]("bert", "MaskedLM"), [tmp_path / "encoder"])
+    found = segment_head(tiny.model("bert", "MaskedLM"), [tmp_path / "encoder"])
     assert torch.equal(found.pooler.weight, encoder.pooler.dense.weight)
 
 

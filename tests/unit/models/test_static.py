@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,15 @@ from distill.models.families.embedding import pooled
 from distill.models.student.static import SIF, before_norm, counted, token_vectors, weighted
 from distill.models.student.training import only_used_embeddings
 from distill.models.write import write_model
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-TEXTS = [*TINY["SENTENCES"][:3], "goats", "", "an % unknown 12 word"]
+TEXTS = [*tiny.SENTENCES[:3], "goats", "", "an % unknown 12 word"]
 SIZES = {"hidden_size": None}
 
 
 def made(teacher: Any, pooling: str = "mean", width: int | None = None) -> tuple[Any, Any]:
     """A static student of a teacher, and its tokenizer."""
-    given = TINY["tokenizer"]()
+    given = tiny.tokenizer()
     own = student.mean_tokenizer(given)
     around = special_tokens(given)
     sizes = {"hidden_size": width}
@@ -41,7 +40,7 @@ def made(teacher: Any, pooling: str = "mean", width: int | None = None) -> tuple
 
 
 def teacher(family: str = "bert", head: str = "MaskedLM") -> Any:
-    return TINY["model"](family, head, std=0.3, vocab_size=len(TINY["tokenizer"]()))
+    return tiny.model(family, head, std=0.3, vocab_size=len(tiny.tokenizer()))
 
 
 def formula(vectors: np.ndarray, ids: list[int], width: int) -> np.ndarray:
@@ -86,7 +85,7 @@ def test_norm_of_the_model_gives_the_table() -> None:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_vectors_of_tokens_are_those_of_the_teacher_one_by_one(pooling: str) -> None:
-    model, given = teacher(), TINY["tokenizer"]()
+    model, given = teacher(), tiny.tokenizer()
     rows = [[5], [6, 7], [40], [41, 8, 9]]
     found = token_vectors(model, rows, special_tokens(given), given.pad_token_id, pooling)
     for row, vector in zip(rows, found, strict=True):
@@ -101,7 +100,7 @@ def test_vectors_of_tokens_are_those_of_the_teacher_one_by_one(pooling: str) -> 
 def test_vector_of_a_text_is_the_mean_of_its_tokens_whatever_their_order(family: str) -> None:
     model, own = made(teacher(family))
     assert model.config.num_hidden_layers == 0
-    words = TINY["SENTENCES"][0].split()
+    words = tiny.SENTENCES[0].split()
     batch = own([" ".join(words), " ".join(words[::-1])], return_tensors="pt")
     given = {name: batch[name] for name in ("input_ids", "attention_mask")}
     with torch.no_grad():
@@ -116,7 +115,7 @@ def test_vector_of_a_text_is_the_mean_of_its_tokens_whatever_their_order(family:
 
 
 def test_tokenizer_adds_padding_alone_and_unknown_words_are_padding(tmp_path: Path) -> None:
-    given = TINY["tokenizer"]()
+    given = tiny.tokenizer()
     own = student.mean_tokenizer(given)
     pad = given.pad_token_id
     model, _ = made(teacher())
@@ -136,7 +135,7 @@ def test_tokenizer_adds_padding_alone_and_unknown_words_are_padding(tmp_path: Pa
 
 
 def test_padding_is_not_trained_and_plain_transformers_loads_the_classifier(tmp_path: Path) -> None:
-    head = TINY["model"]("bert", "SequenceClassification", std=0.3, num_labels=3, vocab_size=len(TINY["tokenizer"]()))
+    head = tiny.model("bert", "SequenceClassification", std=0.3, num_labels=3, vocab_size=len(tiny.tokenizer()))
     model, own = made(head)
     batch = own(TEXTS, padding=True, return_tensors="pt")
     given = {name: batch[name] for name in ("input_ids", "attention_mask")}
@@ -164,7 +163,7 @@ def test_narrower_but_not_wider_than_the_teacher() -> None:
 
 
 def test_special_and_unused_tokens_are_not_ranked() -> None:
-    own = student.mean_tokenizer(TINY["tokenizer"]())
+    own = student.mean_tokenizer(tiny.tokenizer())
     tokens = own.convert_ids_to_tokens(counted(own))
     assert not {"[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"} & set(tokens)
     assert len(tokens) == len(own) - 5
@@ -232,7 +231,7 @@ def test_tokenizers_of_other_kinds(kind: str, tmp_path: Path) -> None:
 def test_every_token_has_a_vector(kind: str) -> None:
     given = OTHERS[kind][0]()
     own = student.mean_tokenizer(given)
-    whole = TINY["model"]("bert", "MaskedLM", std=0.3, vocab_size=16, pad_token_id=given.pad_token_id)
+    whole = tiny.model("bert", "MaskedLM", std=0.3, vocab_size=16, pad_token_id=given.pad_token_id)
     model = student.static(
         whole, own, given, around=([], []), pooling="mean", sizes={"hidden_size": None}, seed=0
     ).eval()
@@ -250,19 +249,19 @@ def test_padding_that_was_added_cannot_stand_for_unknown_words() -> None:
 
 
 def test_texts_of_unknown_words_are_left_out_of_the_corpus(tmp_path: Path) -> None:
-    known, unknown = " ".join(TINY["SENTENCES"][:2]), "% " * 20
-    for own in (TINY["tokenizer"](), student.mean_tokenizer(TINY["tokenizer"]())):
+    known, unknown = " ".join(tiny.SENTENCES[:2]), "% " * 20
+    for own in (tiny.tokenizer(), student.mean_tokenizer(tiny.tokenizer())):
         encode_corpus(tmp_path, [known, unknown, known], own, 64)
         assert len(stored_corpus(tmp_path)) == 2
         folder = tmp_path / "aligned"
         folder.mkdir(exist_ok=True)
-        encode_aligned(folder, [known, unknown, known], own, TINY["tokenizer"](), 64)
+        encode_aligned(folder, [known, unknown, known], own, tiny.tokenizer(), 64)
         assert len(stored_aligned(folder).student) == 2
 
 
 def test_padding_stays_zero_where_only_used_rows_are_trained() -> None:
     model, own = made(
-        TINY["model"]("bert", "SequenceClassification", std=0.3, num_labels=3, vocab_size=len(TINY["tokenizer"]()))
+        tiny.model("bert", "SequenceClassification", std=0.3, num_labels=3, vocab_size=len(tiny.tokenizer()))
     )
     batch = own(TEXTS, padding=True, return_tensors="pt")
     given = {name: batch[name] for name in ("input_ids", "attention_mask")}
@@ -291,8 +290,8 @@ def test_terms_on_layers_are_refused_for_a_given_student_without_layers(features
 def test_pooled_term_compares_the_mean_with_the_teachers_own_pooling(pooling: str) -> None:
     whole = teacher()
     model, own = made(whole, pooling)
-    given = TINY["tokenizer"]()(TINY["SENTENCES"][:3], padding=True, return_tensors="pt")
-    batch = dict(own(TINY["SENTENCES"][:3], padding=True, return_tensors="pt"))
+    given = tiny.tokenizer()(tiny.SENTENCES[:3], padding=True, return_tensors="pt")
+    batch = dict(own(tiny.SENTENCES[:3], padding=True, return_tensors="pt"))
     batch |= {f"teacher_{name}": given[name] for name in ("input_ids", "attention_mask")}
     none = torch.zeros(0, dtype=torch.long)
     batch |= {"masked": none, "labels": none, "real": batch["attention_mask"].flatten().nonzero()[:, 0]}

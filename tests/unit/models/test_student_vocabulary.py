@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from distill.models import families, student
+from tests import tiny
 from tests.tiny import SHAPES
-
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
 
 @pytest.mark.parametrize(("name", "tied"), [*((name, True) for name in SHAPES), ("bert", False)])
 def test_a_token_is_the_mean_of_those_it_stands_for(name: str, tied: bool, tiny_model, tiny_batch) -> None:
-    words = TINY["tokenizer"]()
+    words = tiny.tokenizer()
     model = tiny_model(name, tie_word_embeddings=tied)
     rows = [[number % 60, (7 * number) % 60][: 1 + number % 2] for number in range(len(words))]
     made = student.with_vocabulary(model, words, rows)
@@ -34,7 +33,7 @@ def test_a_token_is_the_mean_of_those_it_stands_for(name: str, tied: bool, tiny_
 
 
 def test_the_same_tokenizer_changes_nothing(tiny_model, tiny_batch) -> None:
-    words = TINY["tokenizer"]()
+    words = tiny.tokenizer()
     model = tiny_model("bert", vocab_size=len(words))
     found = student.pieces(words, words)
     assert found == [[number] for number in range(len(words))]
@@ -44,7 +43,7 @@ def test_the_same_tokenizer_changes_nothing(tiny_model, tiny_batch) -> None:
 
 def test_pieces_are_the_other_tokenizers_tokens_of_the_text() -> None:
     bpe = runpy.run_path(str(Path(__file__).parents[1] / "data" / "test_align.py"))["bpe"]()
-    words = TINY["tokenizer"]()
+    words = tiny.tokenizer()
     found = student.pieces(words, bpe)
     for token in ("harbour", "the", "a"):  # they begin a word
         assert found[words.convert_tokens_to_ids(token)] == bpe(f" {token}", add_special_tokens=False)["input_ids"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import runpy
 import subprocess
 import sys
 import time
@@ -25,8 +24,8 @@ from distill.models.families.head import Head, stored_head
 from distill.models.teacher import folders
 from distill.models.write import write_model
 from distill.runtime.storage import run_folder
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 TEXTS = ["The kettle sings before the tea is ready.", "A green kettle, and the blue cup beside it."]
 
 
@@ -100,7 +99,7 @@ def test_a_missing_language_model_head_is_detected(name: str, tiny_model, tmp_pa
     loaded, has_head = teacher.load_mlm(tmp_path / "with")
     assert has_head
     torch.testing.assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)
-    with write_model(tmp_path / "headless", model, TINY["tokenizer"](), headless=True):
+    with write_model(tmp_path / "headless", model, tiny.tokenizer(), headless=True):
         pass
     for kind in ("without", "classifier", "headless"):
         loaded, has_head = teacher.load_mlm(tmp_path / kind)
@@ -253,7 +252,7 @@ def test_a_folder_without_tokenizer_is_refused(folder: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("template", ["single", "pair"])
 def test_a_tokenizer_that_fails_when_it_is_used_is_refused(template: str, tmp_path: Path) -> None:
     """With an error of its Rust code, which no `except Exception` catches."""
-    bad = TINY["save"](tmp_path / "bad", "bert", "MaskedLM")
+    bad = tiny.save(tmp_path / "bad", "bert", "MaskedLM")
     content = json.loads((bad / "tokenizer.json").read_text())
     content["post_processor"][template][-1]["SpecialToken"]["id"] = "[X]"
     (bad / "tokenizer.json").write_text(json.dumps(content))
@@ -425,7 +424,7 @@ def test_a_pipe_in_place_of_a_card_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_classifier_over_the_folder_of_an_embedder_gets_a_new_head(tmp_path: Path) -> None:
     """The files of the embedder that it was saved over say nothing about it."""
-    folder = TINY["save"](tmp_path / "given", "bert", "SequenceClassification", num_labels=3)
+    folder = tiny.save(tmp_path / "given", "bert", "SequenceClassification", num_labels=3)
     modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
     modules.append({"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"})
     (folder / "modules.json").write_text(json.dumps(modules))
@@ -442,7 +441,7 @@ def test_a_classifier_over_the_folder_of_an_embedder_gets_a_new_head(tmp_path: P
     ],
 )
 def test_a_new_head_over_a_cross_encoder_has_no_activation_of_it(more: dict[str, Any], tmp_path: Path) -> None:
-    folder = TINY["save"](tmp_path / "given", "bert", "SequenceClassification", num_labels=1)
+    folder = tiny.save(tmp_path / "given", "bert", "SequenceClassification", num_labels=1)
     file = folder / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | more))
     (folder / "config_sentence_transformers.json").write_text('{"model_type": "CrossEncoder"}')
@@ -459,7 +458,7 @@ def test_licence_of_the_embedded_teacher() -> None:
     "name", ["bert", "roberta", "electra", "distilbert", "albert", "deberta-v2", "modernbert", "xlnet"]
 )
 def test_a_teacher_for_other_labels_gets_a_new_head(name: str, tmp_path: Path) -> None:
-    before = TINY["save"](tmp_path / "before", name, "SequenceClassification", length=130, num_labels=3)
+    before = tiny.save(tmp_path / "before", name, "SequenceClassification", length=130, num_labels=3)
     assert stored_head(before) is not None
     folder = teacher.without_head(str(before), tmp_path / "headless", "a")
     assert folder == str(tmp_path / "headless")
@@ -479,7 +478,7 @@ def test_a_teacher_that_was_replaced_is_copied_again_without_its_head(tmp_path: 
     kept, run = [], tmp_path / "run"
     run_folder.claim(run)  # as below a run folder, where files may be replaced
     for seed, content in ((1, "a"), (1, "a"), (2, "b")):
-        before = TINY["save"](tmp_path / content, "bert", "SequenceClassification", num_labels=3, seed=seed)
+        before = tiny.save(tmp_path / content, "bert", "SequenceClassification", num_labels=3, seed=seed)
         (before / "optimizer.pt").write_bytes(b"large")
         folder = Path(teacher.without_head(str(before), run / "headless", content))
         kept.append((folder / "model.safetensors").stat().st_ino)
@@ -491,7 +490,7 @@ def test_a_teacher_that_was_replaced_is_copied_again_without_its_head(tmp_path: 
 
 
 def test_a_link_out_of_a_teachers_folder_is_not_copied(tmp_path: Path) -> None:
-    before = TINY["save"](tmp_path / "before", "bert", "SequenceClassification", num_labels=3)
+    before = tiny.save(tmp_path / "before", "bert", "SequenceClassification", num_labels=3)
     (tmp_path / "private.json").write_text("{}")
     (before / "tokenizer_more.json").symlink_to(tmp_path / "private.json")
     with pytest.raises(DataError, match=r"tokenizer_more\.json: got a link to .*private\.json, outside of the model's"):

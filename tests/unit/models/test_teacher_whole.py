@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -23,8 +22,8 @@ from distill.errors import ConfigError, DataError, UserError
 from distill.inference.runners import load
 from distill.models import families, teacher
 from distill.models.families.head import stored_head
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 HEADS = ("SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering", "MaskedLM", "")
 BATCH = {"input_ids": torch.tensor([[0, 5, 6, 7, 8, 2]]), "attention_mask": torch.ones(1, 6, dtype=torch.int64)}
 
@@ -38,7 +37,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         if (name, head) not in folders:
             folder = tmp_path_factory.mktemp(f"{name}{head}")
             outputs = {"num_labels": 3} if head in HEADS[:2] else {}
-            folders[name, head] = TINY["save"](folder, name, head, std=0.3, **outputs)
+            folders[name, head] = tiny.save(folder, name, head, std=0.3, **outputs)
         return folders[name, head]
 
     return create

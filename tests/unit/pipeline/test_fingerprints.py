@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,8 +18,7 @@ from distill.data.task_types import SECONDS, TASK_TYPES, WORDS
 from distill.data.tasks import TaskData
 from distill.models.families import vectors
 from distill.pipeline.context.fingerprints import model_files, of_inputs, of_models, of_tasks
-
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+from tests import tiny
 
 
 def of(folder: Path) -> str:
@@ -45,7 +43,7 @@ def test_every_file_that_sentence_transformers_writes_is_part_of_a_fingerprint(t
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
-    encoder = Transformer(str(TINY["save"](tmp_path / "encoder", "bert", "")))
+    encoder = Transformer(str(tiny.save(tmp_path / "encoder", "bert", "")))
     modules = [encoder, Pooling(16, pooling_mode="mean"), Dense(16, 8), Normalize()]
     SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "whole"))
     check_every_file(tmp_path / "whole")
@@ -66,7 +64,7 @@ def check_every_file(folder: Path) -> None:
 
 @pytest.mark.parametrize(("pooling", "dense"), [("1_Pooling", "2_Dense"), ("pool", "after/linear"), ("p", "1_Dense")])
 def test_modules_are_found_wherever_the_list_of_modules_says(pooling: str, dense: str, tmp_path: Path) -> None:
-    folder = TINY["save"](tmp_path / "embedder", "bert", "")
+    folder = tiny.save(tmp_path / "embedder", "bert", "")
     vectors.write(folder, vectors.Vectors(width=8), 16, {})
     shutil.copy(folder / "model.safetensors", folder / "2_Dense")
     for old, new in (("1_Pooling", pooling), ("2_Dense", dense)):
@@ -79,8 +77,8 @@ def test_modules_are_found_wherever_the_list_of_modules_says(pooling: str, dense
 
 
 def test_parts_of_weights_are_found_wherever_the_index_says(tmp_path: Path) -> None:
-    folder = TINY["save"](tmp_path / "model", "bert", "")
-    TINY["model"]("bert", "").save_pretrained(folder / "parts", max_shard_size="4KB")
+    folder = tiny.save(tmp_path / "model", "bert", "")
+    tiny.model("bert", "").save_pretrained(folder / "parts", max_shard_size="4KB")
     (index,) = (folder / "parts").glob("*.index.json")
     content = json.loads(index.read_text())
     content["weight_map"] = {name: f"parts/{file}" for name, file in content["weight_map"].items()}
@@ -97,7 +95,7 @@ def test_parts_of_weights_are_found_wherever_the_index_says(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("added", ["checkpoint-2/model.safetensors", "optimizer.pt", ".cache/x.json", "run/x.json"])
 def test_what_stands_beside_a_model_does_not_change_it(added: str, tmp_path: Path) -> None:
-    folder = TINY["save"](tmp_path / "model", "bert", "")
+    folder = tiny.save(tmp_path / "model", "bert", "")
     before = of(folder)
     (folder / added).parent.mkdir(exist_ok=True)
     (folder / added).write_text("{}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +31,7 @@ from distill.pipeline.train_steps.layer_map import (
     mean_scores,
     with_head,
 )
+from tests import tiny
 
 
 def build(start: Source) -> Step:
@@ -47,9 +47,6 @@ def train(start: Source, teacher: Source = TEACHER) -> Step:
 
 
 FINETUNED = Step("finetune_teacher", Train(role="teacher"), sources={"start": (TEACHER,)})
-
-
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
 
 def general() -> Step:
@@ -161,11 +158,11 @@ def test_one_model_for_all_tasks_keeps_what_matters_on_average(tmp_path: Path, t
 
 
 @pytest.mark.quick(4)
-@pytest.mark.parametrize("name", TINY["SHAPES"])
+@pytest.mark.parametrize("name", tiny.SHAPES)
 def test_a_task_gets_the_encoder_for_all_tasks_and_its_own_head(name: str, tmp_path: Path) -> None:
     sizes = {"hidden_size": 32, "num_attention_heads": 4}
-    whole = TINY["save"](tmp_path / "task", name, "SequenceClassification", num_labels=3, **sizes)
-    given = TINY["save"](tmp_path / "given", name, "MaskedLM", **sizes)
+    whole = tiny.save(tmp_path / "task", name, "SequenceClassification", num_labels=3, **sizes)
+    given = tiny.save(tmp_path / "given", name, "MaskedLM", **sizes)
     model, _ = teacher.load_mlm(given)
     depth = families.depth(model)
     scores = magnitude(model)
@@ -178,7 +175,7 @@ def test_a_task_gets_the_encoder_for_all_tasks_and_its_own_head(name: str, tmp_p
             parameter.add_(0.1)  # trained
     cut.save_pretrained(tmp_path / "general")
     task: Any = SimpleNamespace(task=Task("a", TASK_TYPES["classification"], ("text",), ("x", "y", "z"), ("accuracy",)))
-    found = with_head(average, task, whole, tmp_path / "general", TINY["PADDING"])
+    found = with_head(average, task, whole, tmp_path / "general", tiny.PADDING)
     trained = {key: value for key, value in families.encoder(cut).state_dict().items() if "pooler" not in key}
     assert trained
     encoder = families.encoder(found).state_dict()

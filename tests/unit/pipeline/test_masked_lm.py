@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import runpy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +20,8 @@ from distill.pipeline.context.given import GivenModels
 from distill.pipeline.context.keys import Keys, needed
 from distill.pipeline.train_steps.transfer import described
 from distill.pipeline.validation.sources import sources
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 GIVEN = ("recipe=prune", "teacher=hub", "teacher.name=given", "tasks.train=rows.csv", "transfer.masked_lm=a/b")
 NOTHING = HeldOut(NearCopies([]))
 
@@ -68,7 +67,7 @@ def test_a_smoke_run_downloads_none(tmp_path: Path) -> None:
     machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
     for name, expected in (("a/b", tmp_path / "random_masked_lm_1"), (str(tmp_path), tmp_path)):
         loaded = config.load_config([*GIVEN[:4], "limit=smoke", f"transfer.masked_lm={name}"])
-        given = GivenModels(loaded, machine, tmp_path, lambda: TINY["SENTENCES"], False)
+        given = GivenModels(loaded, machine, tmp_path, lambda: tiny.SENTENCES, False)
         assert given.masked_lm == str(expected)
     assert GivenModels(config.load_config([*GIVEN[:4]]), machine, tmp_path, list, False).masked_lm is None
 
@@ -81,10 +80,10 @@ def test_a_report_says_how_many_words_it_predicted() -> None:
 
 
 OWN: dict[str, list[Row]] = {
-    "one text": [(text,) for text in TINY["SENTENCES"]],
-    "pairs": [(one, two) for one in TINY["SENTENCES"] for two in TINY["SENTENCES"] if one != two],
-    "words": [(tuple(text.split()),) for text in TINY["SENTENCES"]],
-    "choices": [(text, tuple(text.split()[:3])) for text in TINY["SENTENCES"]],
+    "one text": [(text,) for text in tiny.SENTENCES],
+    "pairs": [(one, two) for one in tiny.SENTENCES for two in tiny.SENTENCES if one != two],
+    "words": [(tuple(text.split()),) for text in tiny.SENTENCES],
+    "choices": [(text, tuple(text.split()[:3])) for text in tiny.SENTENCES],
 }
 
 
@@ -107,7 +106,7 @@ def test_predicted_words_replace_others_in_the_rows_of_every_layout(kind: str) -
     assert len(found) == 60
     assert found == rows(0) != rows(1)
     assert {tuple(map(type, row)) for row in found} == {tuple(map(type, row)) for row in OWN[kind]}
-    known = {word for text in TINY["SENTENCES"] for word in text.split()}
+    known = {word for text in tiny.SENTENCES for word in text.split()}
     texts = [" ".join(" ".join(part) if isinstance(part, tuple) else part for part in row) for row in found]
     words = {word for text in texts for word in text.split()} - known
     assert all(word == "similar" or word.startswith("new") for word in words)
@@ -115,7 +114,7 @@ def test_predicted_words_replace_others_in_the_rows_of_every_layout(kind: str) -
     assert "similar" in words or kind == "choices"
     # Words are asked for by their numbers in the texts of the task, not of texts that are edited already.
     whole = {text for row in OWN[kind] for part in row for text in ([part] if isinstance(part, str) else part)}
-    assert {text for text, _ in asked} <= (whole if kind != "words" else {*TINY["SENTENCES"]})
+    assert {text for text, _ in asked} <= (whole if kind != "words" else {*tiny.SENTENCES})
 
 
 def test_words_without_predictions_and_similar_words_stay() -> None:

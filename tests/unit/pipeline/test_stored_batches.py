@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,10 +19,10 @@ from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.prepare import Length
 from distill.pipeline.train_steps.tasks import training_data
 from distill.runtime.machine import Machine
+from tests import tiny
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-TOKENIZER = TINY["tokenizer"]()
-WORDS = sorted({word for sentence in TINY["SENTENCES"] for word in sentence.split()})
+TOKENIZER = tiny.tokenizer()
+WORDS = sorted({word for sentence in tiny.SENTENCES for word in sentence.split()})
 TEXTS = [f"{WORDS[n % 10]} {WORDS[n // 10]}" for n in range(40)]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import runpy
 import shutil
 import threading
 import time
@@ -25,8 +24,7 @@ from distill.pipeline.stages import train
 from distill.pipeline.train_steps import teacher_logits
 from distill.pipeline.train_steps.time_estimate import _labelled
 from distill.runtime.storage import cache, run_folder
-
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+from tests import tiny
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +32,8 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a fine-tuned classifier of labels a and b, 16 rows, and a cache with the outputs of a first run."""
     home = tmp_path_factory.mktemp("given")
     names = {"id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}}
-    TINY["save"](home / "given", "bert", "SequenceClassification", initializer_range=0.5, **names)
-    texts = TINY["SENTENCES"] * 2
+    tiny.save(home / "given", "bert", "SequenceClassification", initializer_range=0.5, **names)
+    texts = tiny.SENTENCES * 2
     rows = [{"text": text, "other": text[::-1], "label": "ab"[n % 2]} for n, text in enumerate(texts)]
     (home / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with contextlib.chdir(home):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,10 +32,10 @@ from distill.pipeline.train_steps.teacher_logits import Labeller
 from distill.pipeline.validation.data import undivided
 from distill.runtime.machine import Machine
 from distill.runtime.storage import run_folder
+from tests import tiny
 from tests.rounds import made
 
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
-WORDS = [word for sentence in TINY["SENTENCES"] for word in sentence.split()]
+WORDS = [word for sentence in tiny.SENTENCES for word in sentence.split()]
 FINETUNED = Step("finetune_teacher", Train(role="teacher", data="tasks", folds=4), sources={"start": (TEACHER,)})
 COUNT, NAME = 4, "finetune_teacher/a"
 
@@ -54,14 +53,14 @@ DATA = rows(TEXTS + TEXTS[:10])
 
 def constant(number: float) -> Any:
     """A classifier that outputs [number, -number] for every text."""
-    model = TINY["model"]("bert", "SequenceClassification", num_labels=2, vocab_size=len(TINY["tokenizer"]()) + 3)
+    model = tiny.model("bert", "SequenceClassification", num_labels=2, vocab_size=len(tiny.tokenizer()) + 3)
     with torch.no_grad():
         model.classifier.weight.zero_()
         model.classifier.bias.copy_(torch.tensor([number, -number]))
     return model
 
 
-TOKENIZER = TINY["tokenizer"]()
+TOKENIZER = tiny.tokenizer()
 
 
 @pytest.fixture
@@ -168,7 +167,7 @@ def test_a_teacher_that_runs_in_each_step_does_not_replace_cross_fitted_logits(f
 
 def test_a_given_head_is_used_without_folds(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "in_folds", lambda *_: pytest.fail("a fold was trained"))
-    given = TINY["save"](runtime.folder / "given", "bert", "SequenceClassification", num_labels=2)
+    given = tiny.save(runtime.folder / "given", "bert", "SequenceClassification", num_labels=2)
     lines: list[str] = []
     machine: Any = SimpleNamespace(log=lines.append, main=True, wait=lambda: None)
     inputs: Any = SimpleNamespace(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,19 +11,18 @@ from tokenizers import processors
 from distill.config import Term, Train, load_config
 from distill.pipeline import validation
 from distill.pipeline.validation.models import Model, Models, _unfit_for_corpus
-
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+from tests import tiny
 
 
 @pytest.mark.parametrize("separated", [True, False])
 @pytest.mark.parametrize("features", ["sentence_order", "logits"])
 def test_a_tokenizer_that_separates_nothing_is_refused(features: str, separated: bool) -> None:
-    words = TINY["tokenizer"]()
+    words = tiny.tokenizer()
     if not separated:
         words.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B")
     terms = {"x": Term(features=features, compare_with="labels")}
     step: Any = SimpleNamespace(tokenizer=None, settings=Train(data="corpus", terms=terms))
-    given = Models("teacher.name", [Model("", TINY["config"]("bert"), words)], None, None)
+    given = Models("teacher.name", [Model("", tiny.config("bert"), words)], None, None)
     found = [*map(str, _unfit_for_corpus(given, step))]
     line = (
         "teacher.name: got a tokenizer (or student.tokenizer) without a special token between the texts of a pair; "
