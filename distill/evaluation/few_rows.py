@@ -49,6 +49,12 @@ def margin_of(
     return 0.0 if units >= FEWEST else None
 
 
+def counts_right_rows(names: Sequence[str], labels: np.ndarray) -> bool:
+    """Whether two models of different scores must differ in the rows that are right: answers that are wrong may share
+    words with the right ones."""
+    return labels.dtype != object and _of_right_rows(names, labels)
+
+
 def _of_right_rows(names: Sequence[str], labels: np.ndarray) -> bool:
     """Whether a score falls with the share of right rows, in all or in single classes."""
     if labels.dtype == object:  # answers

@@ -271,7 +271,8 @@ def _scored(variant: Variant, measured: Measured) -> significance.Scored:
         # McNemar's test is of independent rows.
         if measured.clusters.keys() & of_task.keys():
             continue
-        if (found := significance.correct(data.task.kind.same, of_task)) is not None:
+        found = significance.correct(data.task.kind.same, of_task)
+        if found is not None and few_rows.counts_right_rows(data.task.metrics, next(iter(of_task.values()))[1]):
             rows[task] = found
         if (found := significance.right(data.task.metrics, data.task.kind.same, of_task)) is not None:
             right[task] = found

@@ -29,7 +29,7 @@ from distill.runtime import gpus, quoting, streams
 from distill.runtime.storage import atomic
 
 if TYPE_CHECKING:
-    from distill.report.timed import Compared
+    from distill.evaluation.results import Results
 
 GRACE = 30.0
 """Seconds in which the process of a job may write a checkpoint before it is killed."""
@@ -211,7 +211,7 @@ def _ending(code: int) -> str:
     return f"process: got {name}{memory}; must end by itself; {action}"
 
 
-def objectives(results: Compared | None, direction: str | Sequence[str] | None) -> float | list[float] | None:
+def objectives(results: Results | None, direction: str | Sequence[str] | None) -> float | list[float] | None:
     """The numbers that Optuna maximizes: the macro score of the fastest student on the development rows or, without one
     on these, on the reported rows. With two directions also its speedup. None for other sweepers (no direction).
 
@@ -226,8 +226,11 @@ def objectives(results: Compared | None, direction: str | Sequence[str] | None) 
         return None
     students = [headline.chosen(results, target) for target in headline.targets(results)] if results else []
     fastest = headline.fastest(results, [*filter(None, students)]) if results else None
-    if fastest is None:
+    if results is None or fastest is None:
         raise UserError("pipeline: got no student with a score; must end with evaluate for Optuna; add evaluate")
     development = known(fastest.development_macro)
-    score = (known(fastest.macro) or 0.0) if development is None else development
-    return score if isinstance(direction, str) else [score, headline.speedup(fastest) or 0.0]
+    if development is None:
+        own, outside = headline.task_scores(fastest.scores or {}), headline.outside(results)
+        reported = [score for task, score in own.items() if task not in outside]
+        development = sum(reported) / max(1, len(reported))
+    return development if isinstance(direction, str) else [development, headline.speedup(fastest) or 0.0]

@@ -219,7 +219,8 @@ def _models(results: Results) -> Table:
 
 def _public(text: str) -> str:
     """A text of a report without the folders of its machine, in which the teacher is not the reader's model."""
-    return portable_text(text).replace("Your model in ", "The teacher in ").replace("your model in ", "the teacher in ")
+    said = portable_text(text).replace("your model in ", "the teacher in ")
+    return said.replace("Your model in ", "The teacher in ").replace("Your model may ", "The teacher may ")
 
 
 def _measured_how(results: Results) -> list[str]:

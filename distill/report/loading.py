@@ -11,6 +11,7 @@ from distill.config.schemes import COMPILED, ONNX, SCHEMES, file_of
 from distill.evaluation.results import Model, Results, known
 from distill.report.headline import task_names, variant
 from distill.report.variants import Run
+from distill.runtime import quoting
 
 _AS_FLOAT32 = ("bf16", "fp16", "tf32", "fp32_medium", "fp32_tf32")
 """Ways in which torch was timed with the weights that an export holds in float32."""
@@ -73,7 +74,7 @@ def _remade(run: Run, teacher: Model) -> str:
     key = next((key for key, scheme in SCHEMES.items() if (scheme.backend, scheme.scheme) == form), None)
     if not whole or key is None:
         return ""
-    folder = shlex.quote(f"teacher.name={run.folder}/{whole}")
+    folder = quoting.setting("teacher.name", f"{run.folder}/{whole}")
     command = f"python -m distill recipe=quantize {folder} 'stages.quantize.schemes=[{key}]'"
     return f" With the settings of this run's tasks added, this command exports it: {command}"
 

@@ -27,7 +27,8 @@ def _of_run(run: Results) -> set[str]:
 
 
 def without(model: Model, run: Results, tasks: Collection[str]) -> Model:
-    """A model whose retained % leaves out these tasks. The interval of that is not known."""
+    """A model whose retained % leaves out these tasks. The interval of that is not known, and neither is the share on
+    development rows, of which results have no scores of single tasks."""
     teacher = headline.reference_teacher(run)
     if not tasks or teacher is None or not model.retained or model.retained.headline is None:
         return model
@@ -36,7 +37,7 @@ def without(model: Model, run: Results, tasks: Collection[str]) -> Model:
     over = [task for task in theirs if task in ours and task not in apart]
     whole = sum(theirs[task] for task in over)
     share = 100 * sum(ours[task] for task in over) / whole if whole > 0 else None
-    return replace(model, retained=replace(model.retained, headline=share, ci95=None, at_least=None))
+    return replace(model, retained=replace(model.retained, headline=share, ci95=None, at_least=None, development=None))
 
 
 def note(name: str, runs: Sequence[Results]) -> list[str]:

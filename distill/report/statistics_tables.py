@@ -68,8 +68,8 @@ def tests_table(results: Results) -> Table | None:
     notes = [
         "Difference: score of A minus score of B in points, on the same rows. McNemar's exact test where the score is "
         "the accuracy of one task, none of whose rows share a text, else a paired bootstrap with 10,000 resamples. In "
-        "newer runs, where only one of the two is right on fewer than 10 rows, the test with the larger p. Two models "
-        "differ if p is "
+        "newer runs, where only one of the two is right on fewer than 10 rows of such a task, the test with the larger "
+        "p. Two models differ if p is "
         f"below 0.05, corrected by Holm's method for all tests of {family} on the same score and against the same kind "
         "of model (teacher, baseline, self-trained student or student), and not for the number of tasks: of 20 tasks "
         "without a difference, one is called different on average. They are not distinguishable if the interval, "

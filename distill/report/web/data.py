@@ -17,6 +17,7 @@ from distill.errors import visible
 from distill.evaluation.results import Results
 from distill.report import figure, headline, kept, overview, verdict
 from distill.report.choose import Ask, choice, least_of, ranked
+from distill.report.itself import is_teacher
 from distill.report.loading import loading
 from distill.report.variants import CHOSEN, Group, Run, Value, Variant, groups, keys, mean_of, means, variants
 
@@ -187,9 +188,12 @@ def _value(value: Value | None) -> list[Any] | None:
 
 def _variant(runs: Sequence[Run], variant: Variant, settings: str) -> dict[str, Any]:
     first = variant.first
+    itself = first.role == "student" and is_teacher(runs[variant.best].results, first)
+    own = {"name": "teacher", "role": "teacher"} if itself else {}
     scored = [model.scores for model in variant.models if model.scores]
     return {
         **{key: getattr(first, key) for key in ("name", "role", "step", "target", "scheme", "backend")},
+        **own,
         "offered": first.role in CHOSEN,
         "group": variant.group,
         "runs": variant.runs,

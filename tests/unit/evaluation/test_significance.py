@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import false_discovery_control
 
 from distill.evaluation import resamples, retained
+from distill.evaluation.few_rows import counts_right_rows
 from distill.evaluation.results import Identity
 from distill.evaluation.significance import FEW, Scored, correct, detectable, every_test, holm, mcnemar, right
 
@@ -255,3 +256,11 @@ def test_right_rows_are_those_of_a_score_that_counts_them() -> None:
     assert right(["accuracy"], None, both) is None
     graded = {("squad", "validation"): (np.array([[1.0, 1.0], [0.0, 0.5]]), np.empty(2, object))}
     assert (right(["exact_match"], same, graded) == flags(1, 0)).all()
+
+
+def test_rows_decide_where_scores_are_counts_of_them() -> None:
+    """Of several labels, and of answers, few rows may be right as a whole while models differ on many."""
+    classes, sets, answers = np.array([1, 0]), np.array([[1, 0], [0, 1]]), np.empty(2, object)
+    assert counts_right_rows(("accuracy", "f1_macro"), classes)
+    assert not counts_right_rows(("f1_micro", "f1_macro"), sets)
+    assert not counts_right_rows(("exact_match", "answer_f1"), answers)

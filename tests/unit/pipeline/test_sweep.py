@@ -60,7 +60,11 @@ def test_optuna_gets_the_own_score_of_the_fastest_student_on_the_development_row
     ]
     assert sweep.objectives(SimpleNamespace(models=models, load="batch"), "maximize") == 95.0
     assert sweep.objectives(SimpleNamespace(models=models, load="batch"), ["maximize"] * 2) == [95.0, 4.2]
-    assert sweep.objectives(SimpleNamespace(models=[student(None, None, 97.0, 4.2)], load="batch"), "maximize") == 97.0
+    scores = {"a": {"accuracy": 97.0}, "b": {"accuracy": 95.0}, "apart": {"accuracy": 20.0}}
+    reported = [student(None, None, 70.7, 4.2, scores=scores)]
+    coverage = [SimpleNamespace(task=name, in_headline=name != "apart") for name in scores]
+    results: Any = SimpleNamespace(models=reported, load="batch", coverage=coverage)
+    assert sweep.objectives(results, "maximize") == 96.0
 
 
 @pytest.mark.parametrize("results", [None, SimpleNamespace(models=[], load="batch")])

@@ -7,10 +7,13 @@ import csv
 import itertools
 import json
 import re
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from distill.config.loads import SINGLE_TEXTS
 from distill.errors import ConfigError
@@ -221,6 +224,14 @@ def test_a_teacher_that_is_chosen_is_named_as_one_beside_the_best_student(result
         "teacher.name=outputs/a/models/teacher 'stages.quantize.schemes=[bitsandbytes]'"
     )
     assert len(choice(runs, every, group, Ask(80.0))["sentences"]) == 2
+    # A folder that a run names by its settings.
+    command = loading(replace(runs[0], folder="outputs/prune/tasks.train=a.csv,seed=1"), model_of(teacher))["note"]
+    assert command is not None
+    typed = shlex.split(command.partition("python -m distill ")[2])
+    assert (
+        OverridesParser.create().parse_override(typed[1]).value()
+        == "outputs/prune/tasks.train=a.csv,seed=1/models/teacher"
+    )
 
 
 def test_groups_under_the_current_rules_come_first(results: Results) -> None:

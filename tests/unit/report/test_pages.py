@@ -304,7 +304,8 @@ def test_the_card_of_an_exported_teacher_has_its_own_result(results: Results) ->
 
 def test_a_card_does_not_call_the_teacher_the_readers_model(results: Results) -> None:
     results["models"][8]["speedup"]["over_kept"] = {"scheme": "bf16", "backend": "torch", "median": 3.2, "ci95": [3, 4]}
-    card = model_card(decoded(results), None, "cola")
+    card = model_card(decoded(results | {"seen": ["cola"]}), None, "cola")
+    assert "The teacher may have learned the development rows of cola before this run" in card
     assert "the speed of the teacher in bf16 torch, the teacher's fastest variant" in card
     assert "| Over the teacher in bf16 torch [95%] |" in card
     assert "your model" not in card.lower()
