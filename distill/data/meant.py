@@ -32,7 +32,7 @@ from distill.data.named_numbers import name_columns
 from distill.data.split_names import SPLITS, split_of
 from distill.data.stated_beside import with_empty_spans, with_names
 from distill.data.tagged_rows import check_words, with_lists_of_words
-from distill.data.task_types.task_type import distinct, is_list, is_text
+from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
 from distill.data.usual_columns import ANSWERS, CHOICES, FOUND, LABELS, SAMPLE, TAGS, TEXTS, WORD_LISTS, named_columns
 from distill.errors import DataError
@@ -121,10 +121,16 @@ def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table,
             continue
         found |= {name} if values is not None and is_text(rows[name].type) else set()
         values = unwrapped(rows[name]) if values is None and name not in texts else values
-        values = of_lists(rows[name], name, table.where) if values is None else values
+        values = of_lists(rows[name], name, table.where, _is_label(settings, name)) if values is None else values
         if values is not None:
             rows = rows.set_column(rows.column_names.index(name), name, values)
     return (table if rows is table.rows else replace(table, rows=rows)), found
+
+
+def _is_label(settings: config.Task, name: str) -> bool:
+    """Whether a column is the label, by the settings or else by its name."""
+    stated = {*map(str, as_list(settings.label))}
+    return name in stated if stated else name.lower() in {*LABELS, *TAGS}
 
 
 def _is_beside_a_list(values: pa.ChunkedArray, rows: pa.Table) -> bool:

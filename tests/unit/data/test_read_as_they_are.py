@@ -1,0 +1,45 @@
+"""Columns and rows that look like a form of another tool, and are none: they are read as they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distill import config
+from distill.data.labelled import Labelled
+from distill.data.tasks import read_task
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+COUNT = 60
+TEXTS = [f"Parcel {i} of sender {i * 13 % 89} was left at door {i % 7}." for i in range(COUNT)]
+
+
+def cycle(*values: Any) -> list[Any]:
+    return [values[i % len(values)] for i in range(COUNT)]
+
+
+def written(path: Path, **columns: list[Any]) -> str:
+    """The path of a file of JSON lines with these columns."""
+    rows = zip(*columns.values(), strict=True)
+    path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
+    return str(path)
+
+
+def load(train: str, **settings: Any) -> Labelled:
+    task = config.Task(train=train, **settings)
+    rows = read_task("parcels", task, config.Tasks(train=train), None, stand_in=False)
+    assert rows is not None
+    return rows
+
+
+def test_the_headers_of_a_message_are_no_spans(tmp_path: Path) -> None:
+    headers = cycle(
+        {"from": ["ada"], "to": ["bo", "cy"], "labels": []}, {"from": ["bo"], "to": ["cy"], "labels": ["x"]}
+    )
+    places = cycle({"from": [1], "to": [2, 3], "labels": ["x"]})
+    train = written(tmp_path / "train.jsonl", text=TEXTS, topic=cycle("a", "b"), headers=headers, places=places)
+    assert load(train).task.labels == ("a", "b")
