@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from distill import config
 from distill.data.labelled import Labelled
+from distill.data.listed import of_choices
 from distill.data.tasks import read_task
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -43,3 +45,14 @@ def test_the_headers_of_a_message_are_no_spans(tmp_path: Path) -> None:
     places = cycle({"from": [1], "to": [2, 3], "labels": ["x"]})
     train = written(tmp_path / "train.jsonl", text=TEXTS, topic=cycle("a", "b"), headers=headers, places=places)
     assert load(train).task.labels == ("a", "b")
+
+
+def test_choices_of_python_may_have_numbers_as_keys() -> None:
+    cells = pa.chunked_array([["{0: 'yes', 1: 'no'}", '{"0": "no", "1": "yes"}']])
+    found = of_choices(cells)
+    assert found is not None
+    assert found.to_pylist() == [
+        {"text": ["yes", "no"], "label": ["0", "1"]},
+        {"text": ["no", "yes"], "label": ["0", "1"]},
+    ]
+    assert of_choices(pa.chunked_array([["{0: 'yes', 'other': 'no'}", "{True: 'yes', None: 'no'}"]])) is None
