@@ -4,7 +4,7 @@ that divide the rows into splits. Without torch."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -79,14 +79,13 @@ def as_meant(
     """
     if settings.rows:
         return Meant(dict(tables), frozenset(), ())
-    lists, notes = set[str](), list[str]()
-    read: dict[str, Table] = {}
-    for split, given in tables.items():
-        table = with_lists_of_words(settings, given, notes, f"{name} {split}")
-        if table is given and not whole:
+    notes = list[str]()
+    worded: dict[str, Table] = {}
+    for split, table in tables.items():
+        worded[split] = with_lists_of_words(settings, table, notes, f"{name} {split}")
+        if worded[split] is table and not whole:
             check_words(settings, table, key)
-        read[split], found = with_lists(settings, table, settings.kind == TOKEN_CLASSIFICATION.name)
-        lists |= found
+    read, lists = _with_lists(settings, worded)
     read = _divided(settings, read, notes, name)
     read = {split: accepted(settings, table, notes.append, f"{name} {split}") for split, table in read.items()}
     read = {split: with_empty_spans(table, notes, f"{name} {split}") for split, table in read.items()}
@@ -100,7 +99,21 @@ def stating(names: Iterable[str], label: str) -> list[str]:
     return [name for name in names if name.lower() in known or is_about_a_row(name) or _speaks_of_splits(name)]
 
 
-def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table, set[str]]:
+def _with_lists(settings: config.Task, tables: Mapping[str, Table]) -> tuple[dict[str, Table], set[str]]:
+    """The tables as from `with_lists`, in which a column has lists in all if one of them shows that it has."""
+    words = settings.kind == TOKEN_CLASSIFICATION.name
+    each = {split: with_lists(settings, table, words) for split, table in tables.items()}
+    lists = set[str]().union(*(found for _, found in each.values()))
+    read = {split: table for split, (table, _) in each.items()}
+    for split, table in read.items():
+        if any(field.name in lists and is_text(field.type) for field in table.rows.schema):
+            read[split], _ = with_lists(settings, tables[split], words, lists)
+    return read, lists
+
+
+def with_lists(
+    settings: config.Task, table: Table, words: bool, known: Collection[str] = frozenset()
+) -> tuple[Table, set[str]]:
     """The table with lists in place of the text of lists, and the columns where it had text.
 
     A column that the settings name as a text, or whose name is usual for one, stays text. It becomes lists if its name
@@ -108,6 +121,7 @@ def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table,
 
     Args:
         words: whether each word of a text has a tag.
+        known: columns that have lists in another table.
     """
     rows, found = with_stems(table.rows), set[str]()
     names = [name for name in rows.column_names if name != settings.soft_label]
@@ -116,7 +130,7 @@ def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table,
     for name in sorted(names, key=texts.__contains__):  # texts last, beside the lists of the others
         values = of_choices(rows[name]) if name.lower() in CHOICES else None
         values = of_answers(rows[name]) if values is None and name.lower() in FOUND else values
-        values = listed(rows[name]) if values is None else values
+        values = listed(rows[name], name in known) if values is None else values
         if name in texts and not words and values is not None and not _is_beside_a_list(values, rows):
             continue
         found |= {name} if values is not None and is_text(rows[name].type) else set()

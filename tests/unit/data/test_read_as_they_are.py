@@ -12,12 +12,14 @@ import pytest
 from distill import config
 from distill.data.labelled import Labelled
 from distill.data.listed import of_choices
+from distill.data.splits import targets_of
 from distill.data.tasks import read_task
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 COUNT = 60
 TEXTS = [f"Parcel {i} of sender {i * 13 % 89} was left at door {i % 7}." for i in range(COUNT)]
+OTHERS = [f"A neighbour of number {i} has taken it in on day {i * 5}." for i in range(COUNT)]
 
 
 def cycle(*values: Any) -> list[Any]:
@@ -56,3 +58,13 @@ def test_choices_of_python_may_have_numbers_as_keys() -> None:
         {"text": ["no", "yes"], "label": ["0", "1"]},
     ]
     assert of_choices(pa.chunked_array([["{0: 'yes', 'other': 'no'}", "{True: 'yes', None: 'no'}"]])) is None
+
+
+@pytest.mark.parametrize("form", ["{{{}}}", "<{}>"])
+def test_a_split_with_one_label_in_each_row_has_lists_as_the_other_one(form: str, tmp_path: Path) -> None:
+    both = "late,wet" if form.startswith("{") else "late><wet"
+    train = written(tmp_path / "train.jsonl", text=TEXTS, labels=cycle(form.format(both), form.format("lost")))
+    others = written(tmp_path / "dev.jsonl", text=OTHERS, labels=cycle(form.format("late"), form.format("lost")))
+    rows = load(train, validation=others)
+    assert (rows.task.kind.name, rows.task.labels) == ("multi_label", ("late", "lost", "wet"))
+    assert targets_of(rows.reported["validation"]).sum(axis=0).tolist() == [30, 30, 0]
