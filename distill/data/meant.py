@@ -175,7 +175,7 @@ def accepted(settings: config.Task, table: Table, log: Callable[[str], None], na
         if beside and column not in named and (count := disputed(values, column)):
             log(f"{name}: {count:,} of {len(values):,} rows are used although some annotators reject them by {column}")
         if flags is not None and flags.any() and beside:
-            why = statements(values, flags)
+            why = statements(values, column, flags)
             if flags.all():
                 raise DataError(
                     f"{', '.join(table.files)}: got {column} {why} in every row; must be accepted rows; remove the "
@@ -199,7 +199,7 @@ def _used_although(values: pa.ChunkedArray, column: str, beside: bool) -> str | 
     if beside and (maybe := doubtful(values, column)) is not None:
         return (
             f"{int(maybe.sum()):,} of {len(maybe):,} rows are used although their {column} is "
-            f"{statements(values, maybe)}"
+            f"{statements(values, column, maybe)}"
         )
     if beside and (other := unread(values, column)) is not None:
         return f"no row is left out by {column}, as it is {other} in some rows, and not true or false"

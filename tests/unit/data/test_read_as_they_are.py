@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from distill import config
+from distill.data import decisions
 from distill.data.labelled import Labelled
 from distill.data.listed import of_choices
 from distill.data.splits import targets_of
@@ -68,3 +69,14 @@ def test_a_split_with_one_label_in_each_row_has_lists_as_the_other_one(form: str
     rows = load(train, validation=others)
     assert (rows.task.kind.name, rows.task.labels) == ("multi_label", ("late", "lost", "wet"))
     assert targets_of(rows.reported["validation"]).sum(axis=0).tolist() == [30, 30, 0]
+
+
+def test_no_objects_are_made_of_lists_of_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(column: object) -> list[list[str]]:
+        raise AssertionError("the texts of all rows are objects")
+
+    monkeypatch.setattr(decisions, "_lists", refused)
+    answers = pa.chunked_array([[["in the hall", " "], ["at the door"], None]])
+    assert decisions.rejected(answers, "answer") is None
+    assert decisions.checked(answers, "answer") is None
+    assert decisions.disputed(answers, "answer") == 0
