@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from distill import config
-from distill.data import decisions
+from distill.data import decisions, likely_labels
 from distill.data.labelled import Labelled
 from distill.data.listed import of_choices
 from distill.data.splits import targets_of
@@ -80,3 +80,7 @@ def test_no_objects_are_made_of_lists_of_answers(monkeypatch: pytest.MonkeyPatch
     assert decisions.rejected(answers, "answer") is None
     assert decisions.checked(answers, "answer") is None
     assert decisions.disputed(answers, "answer") == 0
+
+
+def test_a_soft_label_of_many_brackets_is_no_list() -> None:
+    assert likely_labels._first_list(pa.chunked_array([["[" * 100_000, "[0.5, 0.5]"]])) is None
