@@ -116,8 +116,8 @@ def _separated(start: list[str], name: str, usual: str | None, given: str | None
 def _check_first(start: Sequence[str], name: str, usual: str, separators: Iterable[str]) -> None:
     """Raise DataError for a first line that is no line of names: it has one value, and the lines below have several.
 
-    A single name may stand above texts with separators, and so may a line of words unless the `usual` one separates. So it
-    may above rows with numbers in front, as R writes them, and above rows that end with a separator.
+    A single name may stand above texts with separators, and so may a line of words unless the `usual` one separates.
+    So may any line above rows with numbers in front, as R writes them, and above rows that end with a separator.
     """
     if len(start) < 3 or _NAME.fullmatch(start[0]) or start[0].count('"') % 2:
         return
