@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from distill import config
-from distill.data import decisions, likely_labels
+from distill.data import decisions, likely_labels, stated_beside
 from distill.data.labelled import Labelled
 from distill.data.listed import of_choices
 from distill.data.splits import targets_of
@@ -84,3 +84,23 @@ def test_no_objects_are_made_of_lists_of_answers(monkeypatch: pytest.MonkeyPatch
 
 def test_a_soft_label_of_many_brackets_is_no_list() -> None:
     assert likely_labels._first_list(pa.chunked_array([["[" * 100_000, "[0.5, 0.5]"]])) is None
+
+
+def test_a_split_with_the_same_names_in_each_row_has_the_names_of_the_others(tmp_path: Path) -> None:
+    names = cycle(["billing", "fraud"], ["urgent"], ["billing", "urgent"])
+    train = written(tmp_path / "a.jsonl", text=TEXTS, labels=cycle([0, 2], [1], [0, 1]), labels_text=names)
+    others = written(tmp_path / "b.jsonl", text=OTHERS, labels=cycle([0, 1]), labels_text=cycle(["billing", "urgent"]))
+    assert {*load(train, validation=others).task.labels} == {"billing", "urgent", "fraud"}
+
+
+def test_names_in_another_order_than_their_numbers_name_none(tmp_path: Path) -> None:
+    names = cycle(["fraud", "billing"], ["urgent"], ["billing"], ["fraud"], ["urgent"], ["billing"])
+    numbers = cycle([0, 2], [1], [0], [2], [1], [0])
+    train = written(tmp_path / "a.jsonl", text=TEXTS, labels=numbers, labels_text=names)
+    assert {*load(train, text="text").task.labels} == {"0", "1", "2"}
+
+
+def test_columns_of_more_pairs_than_classes_have_no_names() -> None:
+    several = pa.table({"number": [str(n) for n in range(2000)], "name": [f"class c{n}" for n in range(2000)]})
+    assert stated_beside._names_in(several, "f.csv") is None
+    assert len(stated_beside._names_in(several.slice(0, 1000), "f.csv") or ()) == 1000
