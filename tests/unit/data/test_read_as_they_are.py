@@ -15,6 +15,7 @@ from distill.data.labelled import Labelled
 from distill.data.listed import of_choices
 from distill.data.splits import targets_of
 from distill.data.tasks import read_task
+from distill.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -104,3 +105,10 @@ def test_columns_of_more_pairs_than_classes_have_no_names() -> None:
     several = pa.table({"number": [str(n) for n in range(2000)], "name": [f"class c{n}" for n in range(2000)]})
     assert stated_beside._names_in(several, "f.csv") is None
     assert len(stated_beside._names_in(several.slice(0, 1000), "f.csv") or ()) == 1000
+
+
+def test_single_texts_of_several_types_are_refused(tmp_path: Path) -> None:
+    train = written(tmp_path / "a.jsonl", note=[7 if n == 5 else text for n, text in enumerate(TEXTS)])
+    pairs = written(tmp_path / "b.jsonl", sentence1=TEXTS, sentence2=OTHERS, score=cycle(0.5, 1.0))
+    with pytest.raises(UserError, match="note"):
+        load(train, validation=pairs, kind="similarity")
