@@ -11,8 +11,10 @@ import pytest
 
 from distill import config
 from distill.data import decisions, likely_labels, stated_beside
+from distill.data.files import read
 from distill.data.labelled import Labelled
 from distill.data.listed import of_choices
+from distill.data.several_types import has_several
 from distill.data.splits import targets_of
 from distill.data.tasks import read_task
 from distill.errors import UserError
@@ -111,4 +113,22 @@ def test_single_texts_of_several_types_are_refused(tmp_path: Path) -> None:
     train = written(tmp_path / "a.jsonl", note=[7 if n == 5 else text for n, text in enumerate(TEXTS)])
     pairs = written(tmp_path / "b.jsonl", sentence1=TEXTS, sentence2=OTHERS, score=cycle(0.5, 1.0))
     with pytest.raises(UserError, match="note"):
-        load(train, validation=pairs, kind="similarity")
+        load(train, validation=pairs, kind="embedding")
+
+
+def test_a_column_of_several_types_is_not_the_text_if_there_is_another(tmp_path: Path) -> None:
+    longer = [n if n % 2 else text * 3 for n, text in enumerate(TEXTS)]
+    train = written(tmp_path / "a.jsonl", mixed=longer, report=TEXTS, topic=cycle("a", "b"))
+    assert load(train).task.columns == ("report",)
+    with pytest.raises(UserError, match="mixed"):
+        load(train, text="mixed")
+
+
+def test_a_column_of_several_types_in_one_file_is_so_in_all(tmp_path: Path) -> None:
+    files = [
+        written(tmp_path / "a.jsonl", text=TEXTS, topic=cycle("a", "b"), other=cycle(1, 2)),
+        written(tmp_path / "b.jsonl", text=OTHERS, topic=cycle("a", "b"), other=cycle(1, "x")),
+    ]
+    table = read(files, "tasks.train")
+    assert table.rows["other"].slice(COUNT - 1, 2).to_pylist() == ["2", "1"]
+    assert has_several(table.rows.schema.field("other"))
