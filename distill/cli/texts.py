@@ -69,7 +69,9 @@ def source(options: argparse.Namespace, record: Record | None, kind: TaskType) -
     from distill.data.several_types import check_types
 
     given = files.read(options.file, "tasks.file", options.separator)
-    table, read = _with_titles(given, kind) if options.text is None else (given, given)
+    own = _expected(options, record, kind)
+    known = options.text is not None or (bool(own) and {*own} <= {*given.rows.column_names})
+    table, read = (given, given) if known else _with_titles(given, kind)
     table, read = _read(options, table, read, kind)
     names = tuple(table.rows.column_names)
     text, choices, guessed = _columns(options, record, read, kind)
@@ -156,18 +158,20 @@ def _with_titles(table: Table, kind: TaskType) -> tuple[Table, Table]:
     titles."""
     import pyarrow as pa
 
-    from distill.data.judged_texts import IDS, joined
+    from distill.data.judged_texts import joined
     from distill.data.task_types.task_type import is_text
 
     rows, names = table.rows, {*table.rows.column_names}
-    if not (kind.separate and kind.grouped and {"title", "text"} <= names and {*IDS} & names):
+    is_beir = "_id" in names or ("id" in names and names <= {"id", "title", "text", "metadata"})
+    if not (kind.separate and kind.grouped and {"title", "text"} <= names and is_beir):
         return table, table
     columns = [rows["title"], rows["text"]]
     if not all(is_text(column.type) for column in columns):
         return table, table
     texts = joined([column.cast(pa.string()) for column in columns])
     read = replace(table, rows=rows.set_column(rows.column_names.index("text"), "text", texts))
-    return table.noted(f"{table.files[0]}: title and text are read as one text, as in a folder of BEIR"), read
+    note = "title and text are read as one text, as in a folder of BEIR; --text text reads the text alone"
+    return table.noted(f"{table.files[0]}: {note}"), read
 
 
 def _read(options: argparse.Namespace, table: Table, read: Table, kind: TaskType) -> tuple[Table, Table]:

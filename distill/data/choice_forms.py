@@ -38,7 +38,8 @@ def are_labelled(data_type: pa.DataType) -> bool:
 
 def labelled_choices(value: Any) -> list[dict[str, Any]]:
     """The choices of a value, each with its text and its label. Raises ValueError for a value without choices."""
-    given = _in_list(value) if isinstance(value, dict) else value
+    # Keys of Python may be numbers.
+    given = _in_list({str(key): each for key, each in value.items()}) if isinstance(value, dict) else value
     if not isinstance(given, list) or not all(each is None or isinstance(each, dict) for each in given):
         raise ValueError("no choices")
     choices = [{TEXT: None, LABEL: None} if each is None else each for each in given]  # refused later, with its row

@@ -14,6 +14,7 @@ from distill.data.header import check_name
 from distill.data.kind_of import kind_of, stated_of
 from distill.data.listwise import check_lists, check_triplets
 from distill.data.question_columns import choices_in, reading_in
+from distill.data.several_types import has_several
 from distill.data.task_types import TASK_TYPES, Columns
 from distill.data.task_types.multiple_choice import MULTIPLE_CHOICE, first_of, is_choices, sizes_of
 from distill.data.task_types.task_type import as_list, is_list, is_text
@@ -213,7 +214,9 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
         chosen = [present(name, table, f"{key}.text{'_pair' * n}", file) for n, name in enumerate(names)]
         return tuple(chosen)
     check_triplets(table, label, file)
-    texts = [name for name in table.column_names if name not in label and is_text(table[name].type)]
+    fields = [field for field in table.schema if field.name not in label and is_text(field.type)]
+    # Values of several types are no likely text, and are refused later if there is nothing else.
+    texts = [field.name for field in fields if not has_several(field)] or [field.name for field in fields]
     if len(label) == 1 and (words := _word_list(table, label[0], file)) is not None:
         return (words,)
     named = table.select(texts)

@@ -19,12 +19,17 @@ _PARTS = re.compile(r'"((?:[^"\\]|\\.)*)"|([^\s"{},\\]+)', re.DOTALL)
 _TAGS = r"^\s*(<[^<>]+>)+\s*$"
 
 
-def reader(column: pa.ChunkedArray, sample: int) -> Callable[[str], list[Any]] | None:
+def reader(column: pa.ChunkedArray, sample: int, known: bool) -> Callable[[str], list[Any]] | None:
     """What reads a cell of a column of text, all of whose cells are such lists, if some have several items; None for
-    any other column. `sample`: rows that are looked at before the others."""
+    any other column.
+
+    Args:
+        sample: rows that are looked at before the others.
+        known: whether the column has lists in another table, so that no cell needs several items.
+    """
     for form, between, read in _FORMS:
         if _all(column.slice(0, sample), form) and _all(column, form):
-            return read if pc.any(pc.match_substring(column, between)).as_py() else None
+            return read if known or pc.any(pc.match_substring(column, between)).as_py() else None
     return None
 
 

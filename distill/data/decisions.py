@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import chain
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,9 @@ _FLAGS = re.compile(
 )
 """Names of columns that are true for such rows, such as Label Studio's `was_cancelled`."""
 
+_OF_SUBJECT = re.compile("cancelled|canceled|rejected|skipped", re.IGNORECASE)
+"""Those of these names that may be about the subject of a row, such as an order, where the column says yes and no."""
+
 _FEW = 20
 """Different words up to which a column has statements, of which some are not known."""
 
@@ -63,7 +66,7 @@ def is_about_a_row(name: str) -> bool:
 def rejected(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
     """[n] whether a column states that a row is rejected, ignored or skipped; None for a column about anything else."""
     if _FLAGS.fullmatch(name):
-        flags = _truth(column)
+        flags = None if _says_yes(column, name) else _truth(column)
         return None if flags is None else np.asarray(pc.fill_null(flags, False))
     return _stated(column, name) if _NAMES.fullmatch(name) else None
 
@@ -73,8 +76,10 @@ def checked(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray | None:
     None for a column about anything else."""
     if name.lower() == _FINISHED:  # of a CSV, an empty cell is a text
         return pc.is_valid(names(column) if is_text(column.type) or is_number(column.type) else column)
-    values = _words(column) if _NAMES.fullmatch(name) else None
     rejecting, accepting, others = _sets(name)
+    if not _NAMES.fullmatch(name) or (_has_lists(column) and not _has(column, rejecting | accepting | others, pc.all)):
+        return None
+    values = _words(column, name)
     if values is None or not {*distinct(values)} <= rejecting | accepting | others:
         return None
     return pc.fill_null(pc.is_in(values, pa.array(sorted(accepting), values.type)), False)
@@ -83,6 +88,8 @@ def checked(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray | None:
 def doubtful(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
     """[n], as from `rejected`, for a column that may be about something else than the row, by its name or because
     it has other words too."""
+    if _says_yes(column, name) and (flags := _truth(column)) is not None:
+        return np.asarray(pc.fill_null(flags, False)) if pc.any(flags).as_py() else None
     if _NAMES.fullmatch(name):
         return None if name.lower().endswith("answer") else _stated(column, name, mixed=True)
     return _stated(column, name) if _MAYBE.fullmatch(name) else None
@@ -94,9 +101,10 @@ def disputed(column: pa.ChunkedArray, name: str) -> int:
     if not _NAMES.fullmatch(name) or not _has_lists(column):
         return 0
     rejecting, accepting, others = _sets(name)
-    rows = _lists(column)
-    if not {*chain.from_iterable(rows)} - {""} <= rejecting | accepting | others:
+    # Lists of answers may be long texts, of which no objects are made.
+    if not _has(column, rejecting, pc.any) or not _has(column, rejecting | accepting | others, pc.all):
         return 0
+    rows = _lists(column)
     return sum(bool({*words} & rejecting) and not {*words} <= rejecting for words in rows)
 
 
@@ -111,9 +119,11 @@ def _sets(name: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
 
 def _stated(column: pa.ChunkedArray, name: str, mixed: bool = False) -> np.ndarray | None:
     """[n] whether a column rejects a row; None if no word does, or some are not known; with `mixed`, if all are."""
-    if (values := _words(column)) is None:
-        return None
     rejecting, accepting, others = _sets(name)
+    if _has_lists(column) and not _has(column, rejecting, pc.any):
+        return None
+    if (values := _words(column, name)) is None:
+        return None
     given = {*distinct(values)}
     known = given <= rejecting | accepting | others
     if not given & rejecting or known == mixed or (mixed and len(given) > _FEW):
@@ -121,9 +131,17 @@ def _stated(column: pa.ChunkedArray, name: str, mixed: bool = False) -> np.ndarr
     return np.asarray(pc.is_in(values, pa.array(sorted(rejecting), values.type)))
 
 
-def statements(column: pa.ChunkedArray, flags: np.ndarray) -> str:
+def _says_yes(column: pa.ChunkedArray, name: str) -> bool:
+    """Whether a column has nothing but yes and no, or their first letters, and a name that may be about the subject."""
+    if not _OF_SUBJECT.fullmatch(name) or not is_text(column.type):
+        return False
+    values = _words(column, name)
+    return values is not None and {*distinct(values)} <= {"yes", "no", "y", "n"}
+
+
+def statements(column: pa.ChunkedArray, name: str, flags: np.ndarray) -> str:
     """The different values of a column in rows whose flag [n] is set, for messages."""
-    values = _words(column.filter(pa.array(flags)))
+    values = _words(column.filter(pa.array(flags)), name)
     return " or ".join(sorted([] if values is None else distinct(values))) or "true"
 
 
@@ -144,19 +162,26 @@ def _has_lists(column: pa.ChunkedArray) -> bool:
     return is_list(column.type) and is_text(column.type.value_type)
 
 
+def _has(column: pa.ChunkedArray, words: frozenset[str], some: Callable[[pa.Array], pa.Scalar]) -> bool:
+    """Whether some, or all, of the texts in lists that are not empty are of these words, in any case."""
+    texts = pc.utf8_lower(pc.utf8_trim_whitespace(pc.drop_null(pc.unique(pc.list_flatten(column)))))
+    return bool(some(pc.is_in(texts.filter(pc.not_equal(texts, "")), pa.array(sorted(words), texts.type))).as_py())
+
+
 def _lists(column: pa.ChunkedArray) -> list[list[str]]:
     """The texts of lists [rows], in lower case."""
     return [[(word or "").strip().lower() for word in words or ()] for words in column.to_pylist()]
 
 
-def _words(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+def _words(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray | None:
     """The texts of a column, or of its lists, in lower case; null for an empty text or list.
 
     Of a list of several, as from several annotators, a text that is not known, else one that does not reject the row.
     """
     if _has_lists(column):
-        known = REJECTED | ACCEPTED | OPEN
-        one = [min(row, key=lambda word: (word in known) + (word in REJECTED), default=None) for row in _lists(column)]
+        rejecting, accepting, others = _sets(name)
+        known = rejecting | accepting | others
+        one = [min(row, key=lambda word: (word in known) + (word in rejecting), default=None) for row in _lists(column)]
         column = pa.chunked_array([pa.array(one, pa.string())])
     if not is_text(column.type):
         return None

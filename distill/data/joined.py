@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from distill.data.several_types import carried
+from distill.data.several_types import carried, in_text
 from distill.errors import DataError, reason
 
 
 def joined(files: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
     """All rows, with the columns of the first file in its order. DataError names the first file that differs."""
+    tables = in_text(tables)
     first = tables[0]
     schema = first.schema
     for file, table in zip(files[1:], tables[1:], strict=True):

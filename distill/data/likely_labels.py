@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data.files import Table
 from distill.data.task_types import TASK_TYPES
-from distill.data.task_types.soft import SUM_TOLERANCE, parsed
+from distill.data.task_types.soft import SUM_TOLERANCE, from_text, parsed
 from distill.data.task_types.task_type import as_list, distinct, is_text
 from distill.data.task_types.written import spelled_alike
 from distill.data.usual_columns import LABELS
@@ -135,11 +134,8 @@ def _first_list(column: pa.ChunkedArray) -> list[Any] | None:
 
 def _decoded(value: pa.Scalar) -> Any:
     found = value.as_py()
-    if isinstance(found, str):
-        with suppress(ValueError):  # refused with its row later
-            return json.loads(found)
-        return found.strip()
-    return found
+    text = from_text(found)  # another text is refused with its row later
+    return text.strip() if isinstance(text, str) else text
 
 
 def _may_be_shares(numbers: Sequence[Any], counts: set[int]) -> bool:

@@ -35,14 +35,14 @@ _WORDS = {"None": None, "null": None, "nan": None, "True": True, "False": False,
 _LONGEST = 1_000_000
 
 
-def listed(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+def listed(column: pa.ChunkedArray, known: bool = False) -> pa.ChunkedArray | None:
     """The lists of a column of text [rows] whose cells are all lists, or objects of Label Studio beside plain words.
 
-    An empty cell is null. None for any other column.
+    An empty cell is null. None for any other column. `known`: whether the same column of another table has lists.
     """
     if not is_text(column.type):
         return None
-    read = reader(column, SAMPLE)
+    read = reader(column, SAMPLE, known)
     if read is None and _begins(column.slice(0, SAMPLE)) and _begins(column):
         read = parsed
     if read is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from distill.data.answer_places import in_characters
 from distill.data.task_types import Columns, Where
 from distill.data.task_types.offsets import ENDS, STARTS, TYPES, Span, check, counted, moved, plain
-from distill.data.task_types.task_type import is_list, is_text
+from distill.data.task_types.task_type import is_list, is_number, is_text
 from distill.data.task_types.token_classification import is_spans
 from distill.data.task_types.words import words_of
 from distill.errors import DataError
@@ -46,20 +48,23 @@ def with_places(rows: pa.Table, columns: Columns, where: Where) -> tuple[pa.Tabl
     return rows.set_column(place, label, pa.chunked_array([pa.array(found, _SPANS)])), remarks
 
 
-def of_lists(column: pa.ChunkedArray, name: str, where: Where) -> pa.ChunkedArray | None:
+def of_lists(column: pa.ChunkedArray, name: str, where: Where, is_label: bool) -> pa.ChunkedArray | None:
     """Spans [rows] as lists of objects, of a column of objects with lists of starts, ends and types, as the library
     datasets stores them; None for any other column.
 
-    Raises DataError for an object with lists of different lengths.
+    Raises DataError for an object of the label with lists of different lengths. Other columns that have such lists, as
+    the headers of a message do, are none of spans.
     """
     types = {key.name: key.type for key in column.type} if pa.types.is_struct(column.type) else {}
-    if not all(map(is_list, types.values())) or not all({*keys} & {*types} for keys in (STARTS, ENDS, TYPES)):
+    if not _are_spans(types):
         return None
     spans = []
     for row, cell in enumerate(column.to_pylist()):
         given = {key: values for key, values in (cell or {}).items() if values is not None}
         sizes = {key: len(values) for key, values in given.items()}
         if len({*sizes.values()}) > 1:
+            if not is_label:
+                return None
             shown = ", ".join(f"{size} in {key}" for key, size in sizes.items())
             raise DataError(
                 f"{where(row)}: got lists of different lengths in {name}, {shown}; must have a value for each span; "
@@ -69,6 +74,23 @@ def of_lists(column: pa.ChunkedArray, name: str, where: Where) -> pa.ChunkedArra
         spans.append([dict(zip(given, values, strict=True)) for values in each] if given else None)
     item = pa.struct([(key, data_type.value_type) for key, data_type in types.items()])
     return pa.chunked_array([pa.array(spans, pa.list_(item))])
+
+
+def _are_spans(types: Mapping[str, pa.DataType]) -> bool:
+    """Whether objects with keys of these types have lists with a start, an end and a type for each span."""
+    if not all(map(is_list, types.values())):
+        return False
+    items = {key: each.value_type for key, each in types.items()}
+    places = all(any(_is_place(items[key]) for key in keys if key in items) for keys in (STARTS, ENDS))
+    return places and any(_is_type(items[key]) for key in TYPES if key in items)
+
+
+def _is_place(item: pa.DataType) -> bool:
+    return is_number(item) or pa.types.is_null(item)
+
+
+def _is_type(item: pa.DataType) -> bool:
+    return is_text(item) or pa.types.is_integer(item) or pa.types.is_null(item) or is_list(item)
 
 
 def _worded(

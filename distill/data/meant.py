@@ -4,7 +4,7 @@ that divide the rows into splits. Without torch."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,7 +32,7 @@ from distill.data.named_numbers import name_columns
 from distill.data.split_names import SPLITS, split_of
 from distill.data.stated_beside import with_empty_spans, with_names
 from distill.data.tagged_rows import check_words, with_lists_of_words
-from distill.data.task_types.task_type import distinct, is_list, is_text
+from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
 from distill.data.usual_columns import ANSWERS, CHOICES, FOUND, LABELS, SAMPLE, TAGS, TEXTS, WORD_LISTS, named_columns
 from distill.errors import DataError
@@ -79,14 +79,13 @@ def as_meant(
     """
     if settings.rows:
         return Meant(dict(tables), frozenset(), ())
-    lists, notes = set[str](), list[str]()
-    read: dict[str, Table] = {}
-    for split, given in tables.items():
-        table = with_lists_of_words(settings, given, notes, f"{name} {split}")
-        if table is given and not whole:
+    notes = list[str]()
+    worded: dict[str, Table] = {}
+    for split, table in tables.items():
+        worded[split] = with_lists_of_words(settings, table, notes, f"{name} {split}")
+        if worded[split] is table and not whole:
             check_words(settings, table, key)
-        read[split], found = with_lists(settings, table, settings.kind == TOKEN_CLASSIFICATION.name)
-        lists |= found
+    read, lists = _with_lists(settings, worded)
     read = _divided(settings, read, notes, name)
     read = {split: accepted(settings, table, notes.append, f"{name} {split}") for split, table in read.items()}
     read = {split: with_empty_spans(table, notes, f"{name} {split}") for split, table in read.items()}
@@ -100,7 +99,21 @@ def stating(names: Iterable[str], label: str) -> list[str]:
     return [name for name in names if name.lower() in known or is_about_a_row(name) or _speaks_of_splits(name)]
 
 
-def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table, set[str]]:
+def _with_lists(settings: config.Task, tables: Mapping[str, Table]) -> tuple[dict[str, Table], set[str]]:
+    """The tables as from `with_lists`, in which a column has lists in all if one of them shows that it has."""
+    words = settings.kind == TOKEN_CLASSIFICATION.name
+    each = {split: with_lists(settings, table, words) for split, table in tables.items()}
+    lists = set[str]().union(*(found for _, found in each.values()))
+    read = {split: table for split, (table, _) in each.items()}
+    for split, table in read.items():
+        if any(field.name in lists and is_text(field.type) for field in table.rows.schema):
+            read[split], _ = with_lists(settings, tables[split], words, lists)
+    return read, lists
+
+
+def with_lists(
+    settings: config.Task, table: Table, words: bool, known: Collection[str] = frozenset()
+) -> tuple[Table, set[str]]:
     """The table with lists in place of the text of lists, and the columns where it had text.
 
     A column that the settings name as a text, or whose name is usual for one, stays text. It becomes lists if its name
@@ -108,6 +121,7 @@ def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table,
 
     Args:
         words: whether each word of a text has a tag.
+        known: columns that have lists in another table.
     """
     rows, found = with_stems(table.rows), set[str]()
     names = [name for name in rows.column_names if name != settings.soft_label]
@@ -116,15 +130,21 @@ def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table,
     for name in sorted(names, key=texts.__contains__):  # texts last, beside the lists of the others
         values = of_choices(rows[name]) if name.lower() in CHOICES else None
         values = of_answers(rows[name]) if values is None and name.lower() in FOUND else values
-        values = listed(rows[name]) if values is None else values
+        values = listed(rows[name], name in known) if values is None else values
         if name in texts and not words and values is not None and not _is_beside_a_list(values, rows):
             continue
         found |= {name} if values is not None and is_text(rows[name].type) else set()
         values = unwrapped(rows[name]) if values is None and name not in texts else values
-        values = of_lists(rows[name], name, table.where) if values is None else values
+        values = of_lists(rows[name], name, table.where, _is_label(settings, name)) if values is None else values
         if values is not None:
             rows = rows.set_column(rows.column_names.index(name), name, values)
     return (table if rows is table.rows else replace(table, rows=rows)), found
+
+
+def _is_label(settings: config.Task, name: str) -> bool:
+    """Whether a column is the label, by the settings or else by its name."""
+    stated = {*map(str, as_list(settings.label))}
+    return name in stated if stated else name.lower() in {*LABELS, *TAGS}
 
 
 def _is_beside_a_list(values: pa.ChunkedArray, rows: pa.Table) -> bool:
@@ -155,7 +175,7 @@ def accepted(settings: config.Task, table: Table, log: Callable[[str], None], na
         if beside and column not in named and (count := disputed(values, column)):
             log(f"{name}: {count:,} of {len(values):,} rows are used although some annotators reject them by {column}")
         if flags is not None and flags.any() and beside:
-            why = statements(values, flags)
+            why = statements(values, column, flags)
             if flags.all():
                 raise DataError(
                     f"{', '.join(table.files)}: got {column} {why} in every row; must be accepted rows; remove the "
@@ -179,7 +199,7 @@ def _used_although(values: pa.ChunkedArray, column: str, beside: bool) -> str | 
     if beside and (maybe := doubtful(values, column)) is not None:
         return (
             f"{int(maybe.sum()):,} of {len(maybe):,} rows are used although their {column} is "
-            f"{statements(values, maybe)}"
+            f"{statements(values, column, maybe)}"
         )
     if beside and (other := unread(values, column)) is not None:
         return f"no row is left out by {column}, as it is {other} in some rows, and not true or false"

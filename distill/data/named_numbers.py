@@ -3,7 +3,7 @@ objects of SageMaker's manifests. Without torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -72,9 +72,16 @@ def _of(column: pa.ChunkedArray, key: str) -> pa.ChunkedArray:
     return pc.struct_field(column, [column.type.get_field_index(key)])
 
 
+def vary(columns: Iterable[pa.ChunkedArray]) -> bool:
+    """Whether lists of names, in the columns of several tables, differ between rows. Those of all labels beside a 0 or
+    1 for each do not. True for columns of anything else."""
+    lists = [column for column in columns if is_list(column.type)]
+    rows = {tuple(row) for column in lists for row in column.slice(0, SAMPLE).to_pylist() if row}
+    return not lists or len(rows) > 1
+
+
 def pairs_in(numbers: pa.ChunkedArray, beside: pa.ChunkedArray) -> pa.Table | None:
-    """Numbers and names as text, of columns whose types fit; None for lists of different lengths, or of the same names
-    in each row, as of all labels beside a 0 or 1 for each."""
+    """Numbers and names as text, of columns whose types fit; None for lists of different lengths."""
     if is_list(numbers.type) and _maps(beside.type):
         maps = _of(beside, _CLASSES)
         found = {field.name: distinct(_of(maps, field.name)) for field in maps.type}
@@ -85,8 +92,7 @@ def pairs_in(numbers: pa.ChunkedArray, beside: pa.ChunkedArray) -> pa.Table | No
         beside = _of(beside, _CLASS)
     if is_list(numbers.type):
         sizes, others = (pc.fill_null(pc.list_value_length(each), -1) for each in (numbers, beside))
-        some = {tuple(each or ()) for each in beside.slice(0, SAMPLE).to_pylist()}
-        if not pc.all(pc.equal(sizes, others)).as_py() or len(some) < 2:
+        if not pc.all(pc.equal(sizes, others)).as_py():
             return None
         numbers, beside = pc.list_flatten(numbers), pc.list_flatten(beside)
     return pa.table([whole(names(numbers)), names(beside).cast(pa.string())], ["number", "name"])

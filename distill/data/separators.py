@@ -117,6 +117,7 @@ def _check_first(start: Sequence[str], name: str, usual: str, separators: Iterab
     """Raise DataError for a first line that is no line of names: it has one value, and the lines below have several.
 
     A single name may stand above texts with separators, and so may a line of words unless the `usual` one separates.
+    So may any line above rows with numbers in front, as R writes them, and above rows that end with a separator.
     """
     if len(start) < 3 or _NAME.fullmatch(start[0]) or start[0].count('"') % 2:
         return
@@ -124,11 +125,18 @@ def _check_first(start: Sequence[str], name: str, usual: str, separators: Iterab
         return
     for separator in separators if _REMARK.match(start[0]) else (usual,):
         below = _reading(start[1:], separator)
-        if len(below.header) > 1 and below.share == 1:
+        if len(below.header) > 1 and below.share == 1 and not _adds_none(start[1:], separator):
             raise DataError(
                 f"{name}, header: got {start[0].strip()[:60]!r} above lines of {len(below.header)} values; must be the "
                 f"names of the columns; remove this line, or put values with a {named(separator)} in quotes"
             )
+
+
+def _adds_none(below: Sequence[str], separator: str) -> bool:
+    """Whether one of two values in each line is of no column: the first ones count them, or the last ones are empty."""
+    rows = _rows(below, separator, csv.QUOTE_MINIMAL)
+    counted = all(row[0].strip() == str(number) for number, row in enumerate(rows, 1))
+    return bool(rows) and len(rows[0]) == 2 and (counted or not any(row[-1].strip() for row in rows))
 
 
 def _start(text: io.TextIOWrapper) -> list[str]:
@@ -145,13 +153,18 @@ def _reading(start: Sequence[str], separator: str) -> _Reading:
     return max(readings, key=lambda reading: reading.share)
 
 
-def _parsed(start: Sequence[str], separator: str, quoting: Literal[0, 3], spaced: bool = False) -> _Reading:
+def _rows(start: Sequence[str], separator: str, quoting: Literal[0, 3], spaced: bool = False) -> list[list[str]]:
     rows = list[list[str]]()
     try:
         read = csv.reader(start, delimiter=separator, quoting=quoting, skipinitialspace=spaced)
         rows += (row for row in read if row)
     except csv.Error:
         pass  # refused later, with its row
+    return rows
+
+
+def _parsed(start: Sequence[str], separator: str, quoting: Literal[0, 3], spaced: bool = False) -> _Reading:
+    rows = _rows(start, separator, quoting, spaced)
     header = tuple(rows[0]) if rows else ()
     # A value in quotes may go on after the last of these lines.
     rest = rows[1:-1] if len(start) == SAMPLE else rows[1:]

@@ -24,8 +24,21 @@ def has_several(field: pa.Field) -> bool:
 
 
 def as_text(value: Any) -> str | None:
-    """A value of JSON as text: a text is itself."""
-    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """A value as the text of JSON: a text is itself, and so are dates and the like of other files."""
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def in_text(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """The tables, in which a column is text if it has several types in one of them."""
+    several = {field.name for table in tables for field in table.schema if has_several(field)}
+    found = list[pa.Table]()
+    for table in tables:
+        for number, field in enumerate(table.schema):
+            if field.name in several and not has_several(field):
+                texts = pa.array(map(as_text, table[number].to_pylist()), pa.string())
+                table = table.set_column(number, field.name, texts)
+        found.append(table)
+    return found
 
 
 def alike(one: pa.Schema, other: pa.Schema) -> bool:

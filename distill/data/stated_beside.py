@@ -18,7 +18,7 @@ from distill.data.about import About
 from distill.data.decisions import checked
 from distill.data.files import Table
 from distill.data.labels import Labels
-from distill.data.named_numbers import columns_beside, fit, pairs_in, renamed
+from distill.data.named_numbers import columns_beside, fit, pairs_in, renamed, vary
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.task_type import Columns, is_list, is_text
@@ -37,7 +37,7 @@ def with_names(settings: config.Task, tables: Mapping[str, Table], notes: list[s
     """The tables with names in place of the numbers of classes, if the first one has another column with the names."""
     listed = {*map(str, settings.labels or ())}
     wanted = settings.kind in (None, *(kind.name for kind in TASK_TYPES.values() if kind.named))
-    beside = _names_beside(settings, [table.rows for table in tables.values()]) if wanted else None
+    beside = _names_beside(settings, [*tables.values()]) if wanted else None
     if beside is None or (listed and listed <= {*map(str, beside[2])}):
         return dict(tables)
     label, other, found = beside
@@ -49,30 +49,37 @@ def with_names(settings: config.Task, tables: Mapping[str, Table], notes: list[s
     return {split: _named(table, label, other, found) for split, table in tables.items()}
 
 
-def _names_beside(settings: config.Task, tables: Sequence[pa.Table]) -> tuple[str, str, dict[int, str]] | None:
+def _names_beside(settings: config.Task, tables: Sequence[Table]) -> tuple[str, str, dict[int, str]] | None:
     """(column of numbers, column of their names, number -> name in order); None without such columns.
 
     Raises:
         DataError: for numbers with several names.
     """
-    for label, other in columns_beside(settings, tables[0]):
-        every = [(each[label], each[other]) for each in tables if {label, other} <= {*each.column_names}]
-        parts = [pairs_in(*pair) for pair in every if fit(pair[0].type, pair[1].type)]
+    for label, other in columns_beside(settings, tables[0].rows):
+        both = [table for table in tables if {label, other} <= {*table.rows.column_names}]
+        every = [(table.rows[label], table.rows[other]) for table in both]
+        every = [pair for pair in every if fit(pair[0].type, pair[1].type)]
+        parts = [pairs_in(*pair) for pair in every]
         pairs = [part for part in parts if part is not None]
-        if len(pairs) == len(parts):
-            found = _names_in(pa.concat_tables(pairs), label, other, "" if is_list(tables[0][label].type) else "-1")
+        if len(pairs) == len(parts) and vary(names for _, names in every):
+            files = ", ".join(file for table in both for file in table.files)
+            place = None if is_list(every[0][0].type) else f"{files}, {label} and {other}"
+            found = _names_in(pa.concat_tables(pairs), place)
             if found is not None:
                 return label, other, found
     return None
 
 
-def _names_in(columns: pa.Table, label: str, other: str, missing: str) -> dict[int, str] | None:
+def _names_in(columns: pa.Table, place: str | None) -> dict[int, str] | None:
     """Number -> name in order, of pairs of these; None if a number has no name, or several.
 
-    `missing`: what stands for no number.
+    `place`: of the columns, for messages; None for lists, which may have their numbers and names in different orders.
     """
-    counted = columns.group_by(["number", "name"]).aggregate([([], "count_all")]).slice(0, MOST_CLASSES + 1).to_pylist()
-    pairs = [each for each in counted if each["number"] not in (None, missing)]
+    counted = columns.group_by(["number", "name"]).aggregate([([], "count_all")])
+    if counted.num_rows > MOST_CLASSES:
+        return None
+    missing = "" if place is None else "-1"
+    pairs = [each for each in counted.to_pylist() if each["number"] not in (None, missing)]
     if not all(re.fullmatch("[0-9]{1,9}", each["number"]) for each in pairs):
         return None
     named: dict[int, dict[str, str]] = {}
@@ -82,8 +89,8 @@ def _names_in(columns: pa.Table, label: str, other: str, missing: str) -> dict[i
             spelled = named.setdefault(int(each["number"]), {})
             spelled.setdefault(spelled_alike(each["name"]), each["name"])
             usual += each["count_all"] * (next(iter(spelled)) == spelled_alike(each["name"]))
-    if usual >= MOST * sum(each["count_all"] for each in pairs):
-        _check_one(label, other, named)
+    if place is not None and usual >= MOST * sum(each["count_all"] for each in pairs):
+        _check_one(place, named)
     if len(named) < 2 or any(len(each) > 1 for each in named.values()):
         return None
     if len(named) < len({each["number"] for each in pairs}):  # a number without a name
@@ -94,13 +101,13 @@ def _names_in(columns: pa.Table, label: str, other: str, missing: str) -> dict[i
     return found
 
 
-def _check_one(label: str, other: str, named: Mapping[int, Mapping[str, str]]) -> None:
+def _check_one(place: str, named: Mapping[int, Mapping[str, str]]) -> None:
     """Raise DataError for a number with two names, in columns that have one for each number in most rows."""
     several = next(((number, [*names.values()]) for number, names in named.items() if len(names) > 1), None)
     if several is not None and len({next(iter(names)) for names in named.values()}) == len(named) > 1:
         number, (one, two, *_) = several
         raise DataError(
-            f"{label} and {other}: got {number} beside {one!r} and beside {two!r}; must be one name for each number; "
+            f"{place}: got {number} beside {one!r} and beside {two!r}; must be one name for each number; "
             "correct the rows, or remove the column that is wrong"
         )
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data.columns import columns_of, text_columns
 from distill.data.files import Table
+from distill.data.several_types import check_types
 from distill.data.task_types import TASK_TYPES, Columns
 from distill.data.task_types.task_type import is_number, is_text, one_array
 from distill.data.text_pairs import unused
@@ -54,6 +55,7 @@ def completed(
         if columns.kind.grouped and judged:
             return columns, tables, []
         names = _chosen(known, texts, columns, soft, key, train.files[0])
+        check_types(train.rows, names)
         count = len(rows) * len(names)
         remarks.append(f"train: {count:,} texts of {' and '.join(names)} taken in pairs, without labels")
         numbers = np.repeat(np.arange(len(rows)) if train.kept is None else train.kept, len(names))

@@ -145,10 +145,10 @@ def _table(batch: pa.RecordBatch, file: str, before: int) -> Table:
 
 
 def _check_types(table: Table, columns: Columns, kind: TaskType) -> None:
-    """Raise DataError for a text, a choice or a label with values of several types."""
-    labels = {columns.label, *LABELS_OF.get(kind.architecture, LABELS)}
-    usual = [name for name in table.rows.column_names if {name, name.lower()} & labels]
-    check_types(table.rows, (*columns.text, *columns.choices, *usual))
+    """Raise DataError for a text, a choice or a label with values of several types. One that is named is the label."""
+    labels = {*LABELS_OF.get(kind.architecture, LABELS)}
+    usual = [name for name in table.rows.column_names if name.lower() in labels]
+    check_types(table.rows, (*columns.text, *columns.choices, *([columns.label] if columns.label else usual)))
 
 
 def _check(table: Table, columns: Columns, kind: TaskType, file: str) -> None:

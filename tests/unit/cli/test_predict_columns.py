@@ -469,3 +469,12 @@ def test_texts_beside_numbers_or_words_stay_texts(rows: list[tuple[str, str]], c
     code, shown, told = call("--file", "texts.jsonl", kind="token_classification")
     assert code == 0, told
     assert [json.loads(line)["label"] for line in shown.splitlines()] == [repr(row[1]) for row in rows[1:]]
+
+
+def test_titles_of_a_file_with_the_models_own_columns_are_not_read(call: Call) -> None:
+    rows = [{"id": 7, "title": "Goats", "text": "Two of them.", "queue": "farm"}]
+    Path("in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for columns in (("text",), ("query",)):
+        _, output, errors = call("--file", "in.jsonl", kind="retrieval", columns=columns)
+        assert [row["label"] for row in lines(output)] == ["'Two of them.'"]
+        assert "title" not in errors

@@ -178,7 +178,7 @@ def test_names_beside_numbers_decide(form: str, tmp_path: Path) -> None:
 
 def test_names_that_contradict_numbers_are_refused(tmp_path: Path) -> None:
     rows = [{"text": t, "label": i % 4, "label_text": TOPICS[i % 4 if i != 6 else 0]} for i, t in enumerate(TEXTS)]
-    with pytest.raises(UserError, match="label and label_text: got 2 beside 'Sports' and beside 'Tech'"):
+    with pytest.raises(UserError, match=r"a\.jsonl, label and label_text: got 2 beside 'Sports' and beside 'Tech'"):
         load(lines(tmp_path / "a.jsonl", rows), OF_TEACHER)
     rows = [{"text": text, "label": i % 4, "class_name": TOPICS[i % 4]} for i, text in enumerate(TEXTS)]
     file = lines(tmp_path / "b.jsonl", rows)

@@ -407,6 +407,23 @@ def test_the_status_of_a_customer_is_said(values: tuple[str, ...], tmp_path: Pat
     assert "parcels train: 20 of 60 rows are used although their status is cancelled" in rows.notes
 
 
+@pytest.mark.parametrize(("column", "yes", "no"), [("cancelled", "Yes", "No"), ("Rejected", "y", "n")])
+def test_yes_of_the_subject_is_said(column: str, yes: str, no: str, tmp_path: Path) -> None:
+    rows = load(tmp_path, label=cycle("a", "b"), **{column: cycle(no, yes, no)})
+    assert sum(counts(rows).values()) == COUNT
+    assert f"parcels train: 20 of 60 rows are used although their {column} is {yes.lower()}" in rows.notes
+
+
+def test_a_row_that_one_annotator_of_toloka_approves_is_used(tmp_path: Path) -> None:
+    column, values = "ASSIGNMENT:status", cycle(["EXPIRED", "APPROVED"], ["APPROVED"], ["EXPIRED", "REJECTED"])
+    rows = load(tmp_path, None, "jsonl", label=cycle("a", "b"), **{column: values})
+    assert sum(counts(rows).values()) == COUNT * 2 // 3
+    assert f"parcels train: 20 of 60 rows are used although some annotators reject them by {column}" in rows.notes
+    signs = cycle(["+", "-"], ["+"], ["-"])
+    rows = load(tmp_path, None, "jsonl", label=cycle("a", "b"), **{"ACCEPT:verdict": signs})
+    assert sum(counts(rows).values()) == COUNT * 2 // 3
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_rows_that_all_annotators_reject_are_left_out(suffix: str, tmp_path: Path) -> None:
     """As in the records of Argilla 2."""

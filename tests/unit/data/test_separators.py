@@ -224,3 +224,14 @@ def test_names_of_a_single_column_may_contain_a_separator(tmp_path: Path) -> Non
     with pytest.raises(DataError, match=r"one column 'a list;of words', or columns 'a list' and 'of words'"):
         load(tmp_path / "f.csv")
     assert rows(load(tmp_path / "f.csv", "comma")) == [("without any",), ("other column",)]
+
+
+@pytest.mark.parametrize(
+    "values", [('"1","hello"', '"2","by post, or not"', '"3","ok"'), ("hello,", "by post,", "ok,")]
+)
+def test_values_of_no_column_are_below_a_name(values: tuple[str, ...], tmp_path: Path) -> None:
+    """As R writes the names of rows, and other programs a separator at the end of each."""
+    (tmp_path / "f.csv").write_text("\n".join(['"Customer message"', *values]) + "\n")
+    table = load(tmp_path / "f.csv")
+    assert table.rows.num_rows == 3
+    assert table.rows["Customer message"][2].as_py() == "ok"

@@ -273,3 +273,11 @@ def test_all_files_of_a_folder_that_was_begun_are_looked_up_in_one_pass(tmp_path
     assert engine._sources(names, COLUMNS, Options(rows=7), model, plan, str) == tuple(sources)
     assert isinstance(plan.sources, Counted)
     assert plan.sources.times == 1
+
+
+def test_a_column_of_several_types_beside_the_label_that_is_named_is_not_used(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps({"body": "x", "queue": "a", "label": n}) + "\n" for n in (1, "b", 2)))
+    assert sum(unit.rows for unit in units_of(scan(file))) == 3
+    with pytest.raises(DataError, match="label"):
+        reading.scan(str(file), Columns(("body",), "", "soft"), KIND, None, 7, [].append)
