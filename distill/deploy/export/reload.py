@@ -190,7 +190,8 @@ def logits(
     texts = [parted(tokenizer, row) for row in texts]
     rows = [run(dict(tokenizer(*row, **options)))[0] for row in texts]
     if extremes:
-        token = {name: value[:, :1] for name, value in tokenizer(texts[0][0], **options).items()}
+        # The last, because some models answer only where there is an end token.
+        token = {name: value[:, -1:] for name, value in tokenizer(texts[0][0], **options).items()}
         rows.append(run(token)[0])
         rows.append(run(dict(tokenizer(" ".join(texts[0]) * max_length, **options)))[0])
         columns = [[row[column] for row in texts[:MANY]] for column in range(len(texts[0]))]

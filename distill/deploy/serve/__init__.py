@@ -113,11 +113,11 @@ def load(
 
 def _head(folder: Path, record: Record, entry: Entry) -> Head:
     """The predictions of the head in a folder, by an artifact of all heads."""
-    own = unchanged.as_trained(folder, record, record.artifacts[0]).temperature
-    # Exports of earlier versions state the temperature of the float model alone.
-    known = None if entry.path == "." or entry.temperatures is None else entry.temperatures.get(folder.name, 1.0)
-    temperature = known or own or 1.0
-    return Head(record.kind, record.labels, record.threshold, temperature, _activation(folder, record, False))
+    if entry.path == ".":
+        temperature = unchanged.as_trained(folder, record, record.artifacts[0]).temperature
+    else:
+        temperature = (entry.temperatures or {}).get(folder.name)
+    return Head(record.kind, record.labels, record.threshold, temperature or 1.0, _activation(folder, record, False))
 
 
 def _of_head(folder: Path) -> Record:

@@ -77,9 +77,9 @@ def _check_words(path: Path, tokenizer: Any) -> None:
     """Raise DataError for a tokenizer without a token of text. transformers builds it without a word if its class reads
     other files than the vocabulary that is there."""
     backend, special = tokenizer.backend_tokenizer, {*tokenizer.all_special_tokens}
-    if backend.get_vocab_size(with_added_tokens=False) > _MOST_OF_THEM:
+    if backend.get_vocab_size() > _MOST_OF_THEM:
         return
-    if all(token in special or _NO_TEXT.fullmatch(token) for token in backend.get_vocab(with_added_tokens=False)):
+    if all(token in special or _NO_TEXT.fullmatch(token) for token in backend.get_vocab()):
         found = next(name for name in TOKENIZER_FILES if (path / name).is_file())
         raise DataError(
             f"{path}: got {found}, of which a {type(tokenizer).__name__} reads no token of text; must contain "

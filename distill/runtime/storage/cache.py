@@ -36,7 +36,7 @@ LOCKS = "locks"
 _OURS = re.compile("[0-9a-f]{16}")
 """Names of entries. Nothing with another name is removed."""
 _LEFT = re.compile(
-    r"\.[0-9a-f]{16}\.\d+\.distill-tmp|"
+    r"\.[0-9a-f]{16}(\.removed)?\.\d+\.distill-tmp|"
     rf"({'|'.join(PARTS)})-[0-9a-f]{{16}}({re.escape(locks.TAKEN)})?"
 )
 """Names of what killed runs left: temporary files and folders, and locks."""

@@ -25,7 +25,7 @@ Save = Callable[..., Path]
 def save(tiny_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Save]:
     """`save(name, family, head, ...)`: the folder of a tiny model, of one layer by default, because capturing takes a
     second or more for each. The cache is empty."""
-    monkeypatch.setattr(graphs, "_remembered", {})
+    monkeypatch.setattr(graphs, "remembered", {})
 
     def folder(
         name: str, family: str = "bert", head: str = "SequenceClassification", layers: int = 1, **settings: Any

@@ -15,6 +15,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from distill.deploy.export import reload
 from distill.deploy.export.onnx import check_reloads, export_heads, export_onnx, heads_parity, onnx_parity
 from distill.errors import UserError
 from distill.inference.latency import synthetic
@@ -163,6 +164,12 @@ def test_a_graph_reads_the_last_end_token_of_each_row(traced: list[Any], tmp_pat
         (found,) = traced[0](**batch)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     check_reloads(AutoModelForSequenceClassification.from_pretrained(folder).eval(), folder)
+
+
+def test_extreme_inputs_have_the_end_token_that_a_model_reads(tmp_path: Path) -> None:
+    folder = tiny.save(tmp_path / "m", "bart", "SequenceClassification", std=0.4, num_labels=3)
+    rows = reload.logits("torch", str(folder), tiny.tokenizer(), [["boat"], ["a small boat"]], 16, True)
+    assert [len(row) for row in rows] == [3] * 6  # two texts, one token, a long text, and both as a batch
 
 
 @pytest.mark.slow

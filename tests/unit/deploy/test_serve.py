@@ -122,8 +122,6 @@ def test_each_head_has_the_temperature_of_the_artifact(shared: Path, sentences: 
     assert of_trade is not None
     found = [serve._head(shared / "trade", of_trade, each).temperature for each in stored.artifacts]
     assert found == [2.0, 4.0]
-    earlier = replace(stored.artifacts[1], temperatures=None)
-    assert serve._head(shared / "trade", of_trade, earlier).temperature == 2.0
 
 
 def test_a_head_that_was_trained_on_is_not_that_of_the_artifacts_of_all(shared: Path, sentences: list[str]) -> None:

@@ -17,7 +17,10 @@ import pytest
 import torch
 import transformers
 from safetensors.numpy import load_file, save_file
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast, pipeline
 
 import distill
 from distill.data.task import task_of_model
@@ -149,6 +152,18 @@ def test_a_vocabulary_in_a_file_that_the_class_does_not_read_is_refused(family: 
     assert ids[0] == ids[1]
     with pytest.raises(DataError, match=rf"got {name}, of which a \w+Tokenizer reads no token of text; must contain"):
         teacher.load_tokenizer(folder)
+
+
+def test_a_tokenizer_whose_words_are_all_added_is_read(tmp_path: Path) -> None:
+    """As of k-mers, or codes of logs."""
+    words = Tokenizer(WordLevel({"[UNK]": 0, "[PAD]": 1}, unk_token="[UNK]"))  # type: ignore[call-arg]
+    words.pre_tokenizer = Whitespace()
+    made = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", pad_token="[PAD]")
+    made.add_tokens(["boat", "storm"])
+    folder = saved(tmp_path / "m")
+    (folder / "tokenizer.json").unlink()
+    made.save_pretrained(folder)
+    assert teacher.load_tokenizer(folder)("boat storm boat")["input_ids"] == [2, 3, 2]
 
 
 def test_chat_templates_are_left_behind(tmp_path: Path) -> None:

@@ -372,7 +372,7 @@ def test_what_would_fill_the_disk_is_not_kept(root: Path, tmp_path: Path, monkey
 
 
 def test_leftovers_of_killed_runs_are_removed_after_a_day(root: Path) -> None:
-    names = {f".{KEY}.1.distill-tmp": 2, f".{KEY}.2.distill-tmp": 0}
+    names = {f".{KEY}.1.distill-tmp": 2, f".{KEY}.removed.1.distill-tmp": 2, f".{KEY}.2.distill-tmp": 0}
     cache.folder("models")
     for name, days in names.items():
         filled(root / "models" / name)
