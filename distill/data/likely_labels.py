@@ -92,8 +92,13 @@ def _unknown(label: str, place: str, known: set[str], column: str, stated: Seque
 
 
 def _spelled(known: set[str], stated: Sequence[str]) -> dict[str, str]:
-    """A label as from `spelled_alike` -> the same as other files write it, who may have its number among those that are
-    stated. Stated labels that they lack are as stated, unless they lack all of them."""
+    """Label, as from `spelled_alike` -> the label as the files with labels write it.
+
+    Args:
+        known: the labels in these files. They may be the numbers of the stated labels.
+        stated: the labels of the settings or of the teacher. One that the files lack is written as here, if they have
+            another one of them.
+    """
     files = {spelled_alike(label): label for label in sorted(known)}
     others = {spelled_alike(label): label for label in stated}
     if others.keys() & files.keys():
@@ -139,7 +144,8 @@ def _decoded(value: pa.Scalar) -> Any:
 
 
 def _may_be_shares(numbers: Sequence[Any], counts: set[int]) -> bool:
-    """Whether a list has a number for each of so many labels, and a sum of 1."""
+    """Whether a list may have the probabilities of all labels: as many numbers as one of the `counts` of labels, whose
+    sum is 1."""
     plain = all(each is None or isinstance(each, int | float) for each in numbers)
     return plain and len(numbers) in counts and abs(sum(each or 0.0 for each in numbers) - 1) < SUM_TOLERANCE
 

@@ -76,10 +76,13 @@ def _guesses(labels: np.ndarray) -> np.ndarray:
 
 
 def _sums(metric: Metric, predictions: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
-    """[predictions, S] the sums of a metric over all rows."""
-    once = np.ones((1, len(labels)))
-    columns = (metric.columns(each, labels) for each in predictions)
-    return np.concatenate([metric.sums(once[:, : len(each)], [each])[0] for each in columns])
+    """[predictions, S] the sums of a metric over all rows, of predictors that output the same for each."""
+    rows, weights = labels, np.ones((1, len(labels)))
+    if labels.dtype.kind in "iu" and labels.ndim == 1:  # rows of one class are alike
+        rows, counts = np.unique(labels, return_counts=True)
+        weights = counts[None].astype(np.float64)
+    columns = (metric.columns(each[: len(rows)], rows) for each in predictions)
+    return np.concatenate([metric.sums(weights[:, : len(each)], [each])[0] for each in columns])
 
 
 def beatable(names: Sequence[str], labels: np.ndarray) -> float | None:

@@ -30,7 +30,7 @@ _HALVES = ("bf16", "fp16", "tf32")
 _AT_ONCE = 8192
 """Rows that are Python objects at the same time. Those of a batch are of similar length."""
 _TELLING = 32
-"""If the outputs for so many rows are not finite, and none is, it is the fault of the teacher and not of a few rows."""
+"""Rows without a finite output from which on the teacher is at fault, and not a few odd rows, if no row has one."""
 
 
 def loaded(folder: Path, options: Options, known: Plan | None, say: Callable[[str], None]) -> Model:
@@ -153,7 +153,7 @@ class _Missing:
         """Lines about the rows of a unit whose outputs are not finite, and about those without a token.
 
         Raises:
-            DataError: for so many outputs that are not finite, and no other, that it is the fault of the teacher.
+            DataError: if no row has a finite output, and at least `_TELLING` rows were tried.
         """
         every = bad + empty == unit.rows
         self.works, self.rows = self.works or not every, self.rows + bad

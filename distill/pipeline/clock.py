@@ -7,12 +7,12 @@ stage, and a killed run loses at most those since it was last written.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from distill.errors import UserError
+from distill.runtime.repeated import repeated
 from distill.runtime.storage import atomic
 
 TICK = 15.0
@@ -23,24 +23,14 @@ TICK = 15.0
 def kept(file: Path, label: str, seconds: Callable[[], float]) -> Iterator[None]:
     """Write the seconds of a label to a file, at once and every `TICK` seconds until the end of the block. The file
     stays: who counts the seconds elsewhere removes it."""
-    ended = threading.Event()
 
     def write() -> None:
         with suppress(OSError, UserError):  # of a disk that is full; what the block itself writes ends the run
             atomic.write_json(file, {label: seconds()})
 
-    def tick() -> None:
-        while not ended.wait(TICK):
-            write()
-
     write()
-    thread = threading.Thread(target=tick, daemon=True)
-    thread.start()
-    try:
+    with repeated(write, TICK):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def found(file: Path) -> dict[str, float]:

@@ -29,7 +29,7 @@ GOALS = {
 }
 """Number by which the best is chosen -> which end of it is the best, and the word for the best."""
 ALIKE = 1.0
-"""Points by which the scores of teachers may differ before a reader is told so."""
+"""Points. If the scores of the runs' teachers differ by as much, a sentence says so."""
 _WORDS = "conditions retained=97 or above_chance=97 (at least), ms=5, mib=20 (at most), load=single, and one goal"
 
 

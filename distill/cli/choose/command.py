@@ -93,7 +93,7 @@ def _next(answer: Answer, ask: Ask) -> Iterator[str]:
     """The command that makes a student of the first encoder."""
     first = answer.best[0].checkpoint
     given: dict[str, quoting.Value] = {"teacher.name": first.name, "tasks.train": "FILE"}
-    # Shorter texts are read whole with the setting as it is, which only cuts.
+    # The setting only cuts texts. Up to its default, texts are read whole without it.
     given |= {"tasks.max_length": ask.length} if ask.length > LENGTH else {}
     # Limits and times are of the CPU. A run takes a GPU that it finds.
     given |= {"device": "cpu"} if (has_gpu := bool(gpus.visible())) else {}

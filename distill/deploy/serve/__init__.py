@@ -286,9 +286,10 @@ def _tokenizer(folder: Path, stored: Record, entry: Entry) -> tuple[Any, int]:
     """The tokenizer of a folder, and the most tokens of its model. It is of transformers for models that transformers
     loads, for folders whose record does not state another, and for files that were changed since the export."""
     stated = stored.tokens
-    if stated is not None:
+    same = stated is not None and tokens.content(folder) == stated.files
+    if stated is not None and not same:
         unchanged.check_tokenizer(folder, stated)
-    if stated is None or BACKENDS[entry.backend].loads == "transformers" or tokens.content(folder) != stated.files:
+    if stated is None or not same or BACKENDS[entry.backend].loads == "transformers":
         found: tuple[Any, int] = _whole(folder).tokenizer_and_length(folder)
         return found
     return tokens.read(folder, stated), stated.longest

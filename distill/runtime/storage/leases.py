@@ -13,13 +13,14 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from distill.runtime.repeated import repeated
 
 _RENEWALS = 4
 """How often a lease is written within the time that it lasts."""
@@ -109,25 +110,20 @@ class Leases:
     @contextmanager
     def renewed(self, name: str) -> Iterator[None]:
         """Renew a lease until the end of the block, and give it back then."""
-        ended = threading.Event()
-        thread = threading.Thread(target=self._renew, args=(self.folder / name, ended), daemon=True)
-        thread.start()
         try:
-            yield
+            with repeated(lambda: self._renew(self.folder / name), self.seconds / _RENEWALS):
+                yield
         finally:
-            ended.set()
-            thread.join()
             self.release(name)
 
-    def _renew(self, path: Path, ended: threading.Event) -> None:
-        while not ended.wait(self.seconds / _RENEWALS):
-            # Of a folder that is away for a moment, what follows is as if this process had ended. The content is
-            # replaced by as many bytes, so that nobody sees a part of it; and in the file that was read, so that the
-            # lease of a process which took it over meanwhile does not change.
-            with suppress(OSError), path.open("r+b", buffering=0) as file:
-                if self._mine(file.read()):
-                    file.seek(0)
-                    file.write(self._content())
+    def _renew(self, path: Path) -> None:
+        # Of a folder that is away for a moment, what follows is as if this process had ended. The content is replaced
+        # by as many bytes, so that nobody sees a part of it; and in the file that was read, so that the lease of a
+        # process which took it over meanwhile does not change.
+        with suppress(OSError), path.open("r+b", buffering=0) as file:
+            if self._mine(file.read()):
+                file.seek(0)
+                file.write(self._content())
 
     def _created(self, path: Path) -> bool:
         try:

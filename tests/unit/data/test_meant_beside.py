@@ -23,16 +23,12 @@ from distill.data.splits import Split, targets_of
 from distill.errors import UserError
 from distill.models.families.head import Head
 from distill.models.families.record import TOKENS
+from tests.parcels import cycles, others, texts
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 COUNT = 48
-TEXTS = [f"Parcel {i} of sender {i * 13 % 89} was left at door {i % 7}." for i in range(COUNT)]
-OTHERS = [f"A neighbour of number {i} has taken it in on day {i * 5}." for i in range(COUNT)]
-
-
-def cycle(*values: Any) -> list[Any]:
-    return [values[i % len(values)] for i in range(COUNT)]
+TEXTS, OTHERS, cycle = texts(COUNT), others(COUNT), cycles(COUNT)
 
 
 def of_file(path: Path, head: Head | None = None, **settings: Any) -> Labelled:

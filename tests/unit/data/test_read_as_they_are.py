@@ -18,16 +18,12 @@ from distill.data.several_types import has_several
 from distill.data.splits import targets_of
 from distill.data.tasks import read_task
 from distill.errors import UserError
+from tests.parcels import cycles, others, texts
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 COUNT = 60
-TEXTS = [f"Parcel {i} of sender {i * 13 % 89} was left at door {i % 7}." for i in range(COUNT)]
-OTHERS = [f"A neighbour of number {i} has taken it in on day {i * 5}." for i in range(COUNT)]
-
-
-def cycle(*values: Any) -> list[Any]:
-    return [values[i % len(values)] for i in range(COUNT)]
+TEXTS, OTHERS, cycle = texts(COUNT), others(COUNT), cycles(COUNT)
 
 
 def written(path: Path, **columns: list[Any]) -> str:

@@ -47,15 +47,7 @@ def test_a_lease_that_was_not_renewed_is_taken_over_once(tmp_path: Path, later: 
 
 def renew(one: Leases, name: str) -> None:
     """Renew a lease once."""
-
-    class Twice(threading.Event):
-        calls = 0
-
-        def wait(self, timeout: float | None = None) -> bool:
-            self.calls += 1
-            return self.calls > 1
-
-    one._renew(one.folder / name, Twice())
+    one._renew(one.folder / name)
 
 
 def test_a_lease_that_looked_expired_and_was_renewed_is_not_taken(tmp_path: Path, later: list[float]) -> None:

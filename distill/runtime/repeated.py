@@ -1,0 +1,25 @@
+"""Work that a thread does again and again while a block runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def repeated(work: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call `work` every so many seconds until the end of the block, which waits for a call that is under way."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            work()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
