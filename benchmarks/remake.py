@@ -33,7 +33,7 @@ from benchmarks.tables.runs import OWN as OWN_RUNS
 from distill.config import load_config
 from distill.errors import ConfigError, DataError
 from distill.evaluation.results import Results
-from distill.report.headline import counted
+from distill.report.model_rows import counted
 from distill.runtime.storage.atomic import writing
 
 OWN = Path("outputs/own")

@@ -43,7 +43,7 @@ from benchmarks.tables.runs import (
     trained,
 )
 from distill.errors import DataError
-from distill.report import figure, headline, overview, pruning_table
+from distill.report import figure, model_rows, overview, pruning_table
 from distill.report.table import Table
 from distill.runtime.storage.atomic import read_json, write_bytes, write_text
 
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         write_text(root / path, text)
     for name, results in pictured(runs).items():
-        over, below = headline.reference(results), figure.second(results)
+        over, below = model_rows.reference(results), figure.second(results)
         png = figure.png(figure.points(results), bool(results.smoke), over, below)
         write_bytes(root / RESULTS / name / PICTURE, png)
     if points := pruning_table.points(pruned(runs), trained):

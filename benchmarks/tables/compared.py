@@ -25,7 +25,7 @@ from benchmarks.tables.runs import (
 from distill.config.baselines import BASELINE, SELF_TRAINED
 from distill.evaluation.detection import FALSE_POSITIVES
 from distill.evaluation.results import Model, Results, known
-from distill.report import gains, headline, overview, timed, verdict
+from distill.report import gains, model_rows, overview, timed, verdict
 from distill.report.seeds import shown as over_seeds
 from distill.report.table import Table
 
@@ -44,8 +44,8 @@ def own_part(runs: Runs) -> str:
     own = {name: results for name, results in runs.items() if name.startswith(OWN)}
     older = [name for name, results in own.items() if results.older_rules]
     for name, results in own.items():
-        for target in headline.targets(results) if name not in older else []:
-            student = headline.chosen(results, target)
+        for target in model_rows.targets(results) if name not in older else []:
+            student = model_rows.chosen(results, target)
             if student is None:
                 continue
             rows.append(
@@ -64,7 +64,7 @@ def own_part(runs: Runs) -> str:
         "Gain by distillation",
     )
     notes = [
-        f"The fastest variant of each target's student, one seed. Speedup: over {headline.REFERENCE}. Gain by "
+        f"The fastest variant of each target's student, one seed. Speedup: over {model_rows.REFERENCE}. Gain by "
         "distillation: retained percentage points over the same student trained without a teacher, if the run has it."
     ]
     if older:
@@ -75,13 +75,13 @@ def own_part(runs: Runs) -> str:
 def _gain(results: Results, target: str | None) -> str:
     """Retained percentage points of a student over its baseline, the form of both if the student's fastest one is
     another, and whether the report's test finds a difference."""
-    both = headline.pair(results, target)
+    both = model_rows.pair(results, target)
     if both is None:
         return "-"
-    student, baseline = ((headline.retained(model) or 0.0) for model in both)
+    student, baseline = ((model_rows.retained(model) or 0.0) for model in both)
     test = verdict.between(results, *both)
     unclear = f", {verdict.word(test)}" if test is not None and not test.distinguishable else ""
-    form = "" if both[0] is headline.chosen(results, target) else f" as {headline.variant(both[0])}"
+    form = "" if both[0] is model_rows.chosen(results, target) else f" as {model_rows.variant(both[0])}"
     return f"{student - baseline:+.1f}{form}{unclear}"
 
 
@@ -95,8 +95,8 @@ def controlled_part(runs: Runs, beginning: str, what: str) -> str:
     rows: list[tuple[str, ...]] = []
     for kind, made in kinds.items():
         for _, group in overview.grouped(made, trained):
-            whole = [model for run in group if (model := headline.reference_teacher(run)) is not None]
-            rows += [_kind_row(kind, target, group, whole) for target in headline.targets(group[0]) if whole]
+            whole = [model for run in group if (model := model_rows.reference_teacher(run)) is not None]
+            rows += [_kind_row(kind, target, group, whole) for target in model_rows.targets(group[0]) if whole]
     columns = (
         *(what, "Target", "Score", "Teacher", "Teacher, fastest form", "Student, fastest form"),
         *("Without a teacher", "Self-trained", "Seeds"),
@@ -115,8 +115,8 @@ def _detection(kinds: Mapping[str, Sequence[Results]], what: str) -> Iterator[st
     rows: list[tuple[str, ...]] = []
     for kind, made in kinds.items():
         for _, group in overview.grouped(made, trained):
-            for target in headline.targets(group[0]):
-                students = [headline.chosen(run, target) for run in group]
+            for target in model_rows.targets(group[0]):
+                students = [model_rows.chosen(run, target) for run in group]
                 rows += [
                     (kind, label, *(_recall(models, task, label) for models in _of_roles(group, target)))
                     for task, label in _rarer(students[0])
@@ -134,8 +134,8 @@ def _detection(kinds: Mapping[str, Sequence[Results]], what: str) -> Iterator[st
 
 def _of_roles(group: Sequence[Results], target: str | None) -> Iterator[list[Model | None]]:
     """The teachers in float32, the students and both controls of runs."""
-    yield [headline.reference_teacher(run) for run in group]
-    yield [headline.chosen(run, target) for run in group]
+    yield [model_rows.reference_teacher(run) for run in group]
+    yield [model_rows.chosen(run, target) for run in group]
     yield from _controls(group, target)
 
 
@@ -157,7 +157,7 @@ def _recall(models: Sequence[Model | None], task: str, label: str) -> str:
 
 def _kind_row(kind: str, target: str | None, group: Sequence[Results], whole: Sequence[Model]) -> tuple[str, ...]:
     """A row of `controlled_part`. whole: the teachers in float32."""
-    teachers = [headline.fastest(run, _measured(headline.of_role(run, "teacher"))) for run in group]
+    teachers = [model_rows.fastest(run, _measured(model_rows.of_role(run, "teacher"))) for run in group]
     speedup = asked(group[0], target)
     return (
         kind,
@@ -165,7 +165,7 @@ def _kind_row(kind: str, target: str | None, group: Sequence[Results], whole: Se
         ", ".join(metric for scores in (whole[0].scores or {}).values() for metric in scores),
         over_seeds([known(model.macro) for model in whole]),
         _both(teachers),
-        _both([headline.chosen(run, target) for run in group]),
+        _both([model_rows.chosen(run, target) for run in group]),
         *map(_retained, _controls(group, target)),
         seeds(group),
     )
@@ -174,13 +174,13 @@ def _kind_row(kind: str, target: str | None, group: Sequence[Results], whole: Se
 def _controls(group: Sequence[Results], target: str | None) -> Iterator[list[Model | None]]:
     """The baselines and the self-trained models of runs, in the form that is compared with the student's."""
     for role in (BASELINE, SELF_TRAINED):
-        pairs = (headline.pair(run, target, role) for run in group)
+        pairs = (model_rows.pair(run, target, role) for run in group)
         yield [both[1] if both is not None else None for both in pairs]
 
 
 def _measured(models: Sequence[Model]) -> list[Model]:
     """Those with a score that are compared with the teacher's float32."""
-    return [model for model in models if not model.failed and headline.retained(model) is not None]
+    return [model for model in models if not model.failed and model_rows.retained(model) is not None]
 
 
 def _both(models: Sequence[Model | None]) -> str:
@@ -192,7 +192,7 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
     """A row for each target: the student and its baseline over seeds, in the variant that the search timed."""
     rows: list[tuple[str, ...]] = []
     for _, group in overview.grouped(runs, trained):
-        targets = dict.fromkeys((asked(run, target), target) for run in group for target in headline.targets(run))
+        targets = dict.fromkeys((asked(run, target), target) for run in group for target in model_rows.targets(run))
         for speedup, target in targets:
             if speedup is None:
                 continue
@@ -202,7 +202,7 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
             rows.append(
                 (
                     f"{speedup:g}x",
-                    ", ".join(dict.fromkeys(map(headline.variant, students))),
+                    ", ".join(dict.fromkeys(map(model_rows.variant, students))),
                     overview.cell(students, "retained"),
                     overview.cell(students, "above_chance"),
                     worst(students),
@@ -223,8 +223,8 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
         "Variant: the one for which the shape was searched. Without a teacher: retained % of the same model, pruned in "
         "the same way and trained on the labelled rows alone, without the transfer set, in the seeds that have it. "
         "Worst task: of each seed, in percent of the teacher's score. Gain in score: points of the macro "
-        f"score over that model, paired by seed. Speedup: over {headline.REFERENCE} at the tasks' own lengths. Several "
-        f"seeds: mean{SEVERAL}. Shape: layers x hidden channels x FFN channels.",
+        f"score over that model, paired by seed. Speedup: over {model_rows.REFERENCE} at the tasks' own lengths. "
+        f"Several seeds: mean{SEVERAL}. Shape: layers x hidden channels x FFN channels.",
         *_seen(runs),
         *notes_on_rules,
     ]
@@ -243,10 +243,10 @@ def levers_part(runs: Runs, beginning: str) -> str:
     for name, results in runs.items():
         if name.startswith(beginning):
             groups.setdefault(name.split("/")[1], []).append(results)
-    rows, tasks = [], list(dict.fromkeys(task for group in groups.values() for task in headline.task_names(group[0])))
+    rows, tasks = [], list(dict.fromkeys(task for group in groups.values() for task in model_rows.task_names(group[0])))
     for lever, group in groups.items():
         students = [next(m for m in run.models if float32_student(m)) for run in group]
-        apart = [headline.development(student) for student in students]
+        apart = [model_rows.development(student) for student in students]
         scores = [[fmean((student.scores or {})[task].values()) for student in students] for task in tasks]
         rows.append(
             (
@@ -272,8 +272,8 @@ def chain_part(runs: Runs) -> str:
     found: dict[tuple[str, str], list[tuple[Results, Model]]] = {}
     for name, results in runs.items():
         for way, title in ((FROM_TEACHER, "the teacher"), (CHAIN, "the student before it")):
-            for target in headline.targets(results) if name.startswith(way) else ():
-                if target is not None and (student := headline.chosen(results, target)) is not None:
+            for target in model_rows.targets(results) if name.startswith(way) else ():
+                if target is not None and (student := model_rows.chosen(results, target)) is not None:
                     found.setdefault((target, title), []).append((results, student))
     both = [key for key in found if {title for target, title in found if target == key[0]} > {key[1]}]
     rows = []
@@ -284,7 +284,7 @@ def chain_part(runs: Runs) -> str:
                 target,
                 title,
                 *(overview.cell(students, key) for key in ("retained", "above_chance", "speedup")),
-                ", ".join(dict.fromkeys(map(headline.variant, students))),
+                ", ".join(dict.fromkeys(map(model_rows.variant, students))),
                 ", ".join(shape(results, target) for results in every),
                 seeds(every),
             )
@@ -292,7 +292,7 @@ def chain_part(runs: Runs) -> str:
     columns = ("Target", "Cut from", "Retained %", "Above chance %", "Speedup", "Variant", "Shape", "Seeds")
     notes = [
         "The student's fastest variant: retained % of the teacher's macro score on the reported rows, and speedup over "
-        f"{headline.REFERENCE} at the tasks' own lengths. Shape: layers x hidden channels x FFN channels. Several "
+        f"{model_rows.REFERENCE} at the tasks' own lengths. Shape: layers x hidden channels x FFN channels. Several "
         f"seeds: mean{SEVERAL}."
     ]
     return measured_part(Table("Chain", columns, rows, 2, notes)) if rows else "No run is committed yet."

@@ -14,7 +14,7 @@ from benchmarks.tables.markers import measured_part
 from benchmarks.tables.runs import RESULTS, Runs, above, page_of, processor, served, trained
 from distill.errors import DataError
 from distill.evaluation.results import Model, Results
-from distill.report import averages, headline, markdown, overview, page
+from distill.report import averages, markdown, model_rows, overview, page
 from distill.report.seeds import shown as over_seeds
 from distill.report.table import Table, number, times
 from distill.report.terminal import show
@@ -25,7 +25,7 @@ ENDING = "kinds/reranker/seed0"
 """The run whose end docs/report.md shows."""
 ACROSS = 110
 """Characters of a line there."""
-BOTH: tuple[headline.Key, ...] = ("retained", "above_chance")
+BOTH: tuple[model_rows.Key, ...] = ("retained", "above_chance")
 
 
 def of_seeds(name: str, runs: Runs) -> Sequence[Results]:
@@ -36,13 +36,13 @@ def of_seeds(name: str, runs: Runs) -> Sequence[Results]:
 
 def students_of(name: str, runs: Runs) -> dict[str | None, list[Model]]:
     """The slowest and the fastest target of a run -> the student of each seed, in the variant that serves."""
-    asked = headline.targets(runs[name]) or [None]
+    asked = model_rows.targets(runs[name]) or [None]
     return {target: [_student(run, target) for run in of_seeds(name, runs)] for target in (asked[0], asked[-1])}
 
 
 def teachers_of(seeds: Sequence[Results], variant: str) -> list[Model]:
     """The teacher of each seed in a variant."""
-    return [m for run in seeds for m in headline.of_role(run, "teacher") if headline.variant(m) == variant]
+    return [m for run in seeds for m in model_rows.of_role(run, "teacher") if model_rows.variant(m) == variant]
 
 
 def front_part(name: str, runs: Runs) -> str:
@@ -50,7 +50,7 @@ def front_part(name: str, runs: Runs) -> str:
     slowest and of the fastest target. Over the seeds of the run `name`, with its command."""
     seeds, students = of_seeds(name, runs), students_of(name, runs)
     ends = list(students)
-    variant = headline.variant(students[ends[0]][0])
+    variant = model_rows.variant(students[ends[0]][0])
     teachers = teachers_of(seeds, variant)
     # The reference of both ratios: what it retains, and its speedup, are 1 by definition.
     rows = [
@@ -58,7 +58,7 @@ def front_part(name: str, runs: Runs) -> str:
         _front_row(f"Teacher, {variant} only", teachers),
     ]
     rows += [
-        _front_row(f"Student{'' if target is None else f' for {target}'}, {headline.variant(models[0])}", models)
+        _front_row(f"Student{'' if target is None else f' for {target}'}, {model_rows.variant(models[0])}", models)
         for target, models in students.items()
     ]
     columns = ("Model", "Retained %", "Retained above chance %", "Speedup")
@@ -86,7 +86,7 @@ def ending_part(runs: Runs) -> str:
 
 def _student(results: Results, target: str | None) -> Model:
     """The student of a target in the variant that the search timed; in its fastest variant if none was searched."""
-    student = served(results, target)[0] or headline.chosen(results, target)
+    student = served(results, target)[0] or model_rows.chosen(results, target)
     if student is None:
         raise DataError(f"{RESULTS}: got a run without one; must have a student to be in {README}; name another run")
     return student
@@ -104,27 +104,27 @@ def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str
     numbers = [str(seed) for run in seeds for seed in run.seeds]
     spread = (
         f"Retained %: mean and 95% interval over rows and seeds {', '.join(numbers)}. Speedup: mean (slowest to "
-        f"fastest seed) over {headline.reference(shown)}"
+        f"fastest seed) over {model_rows.reference(shown)}"
         if len(numbers) > 1
-        else f"Speedup: over {headline.reference(shown)}. Seed {numbers[0]}"
+        else f"Speedup: over {model_rows.reference(shown)}. Seed {numbers[0]}"
     )
     controls = [
         f"{_brief(found, 'retained', '%')}{'' if target is None else f' for {target}'} "
-        f"({headline.counted(len(found), 'seed')}{above(found)})"
+        f"({model_rows.counted(len(found), 'seed')}{above(found)})"
         for target in targets
         if (found := [m for run in seeds if (m := served(run, target)[1]) is not None])
     ]
     near = list(dict.fromkeys(task for run in seeds for task in run.near_chance or []))
     return [
-        f"{averages.average_name(shown)}: {', '.join(headline.task_names(shown))}. Teacher: {shown.teacher_name}, "
+        f"{averages.average_name(shown)}: {', '.join(model_rows.task_names(shown))}. Teacher: {shown.teacher_name}, "
         f"fine-tuned. {spread}; {processor(shown)}, "
-        f"{headline.counted(shown.threads, 'thread')}.",
+        f"{model_rows.counted(shown.threads, 'thread')}.",
         *([f"Without a teacher the same students retain {' and '.join(controls)}."] if controls else []),
         *([f"Teacher near chance: {', '.join(near)}."] if near else []),
         *(["Made under older rules."] if any(run.older_rules for run in seeds) else []),
     ]
 
 
-def _brief(models: Sequence[Model], key: headline.Key, unit: str = "") -> str:
+def _brief(models: Sequence[Model], key: model_rows.Key, unit: str = "") -> str:
     """A number over seeds, without the value of each seed where the interval over rows and seeds is known."""
     return re.sub(r"\] \(.*\)$", "]", over_seeds(*overview.measured(models, key), unit=unit))

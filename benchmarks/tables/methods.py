@@ -11,7 +11,7 @@ from benchmarks.tables.markers import SEVERAL, measured_part
 from benchmarks.tables.runs import RECIPES, Runs, float32_student, seeds
 from distill.evaluation.record import Interval
 from distill.evaluation.results import Model, Results
-from distill.report import headline, markdown, overview, verdict
+from distill.report import markdown, model_rows, overview, verdict
 from distill.report.page import Picture
 from distill.report.seeds import over_seeds, shown
 from distill.report.table import Table
@@ -70,7 +70,7 @@ def page(runs: Runs) -> str:
     found = methods(runs)
     if not found:
         return "No run is committed yet."
-    tasks = headline.task_names(found[0].runs[0])
+    tasks = model_rows.task_names(found[0].runs[0])
     rows = [
         (
             method.name.replace("-", "_"),

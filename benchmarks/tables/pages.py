@@ -33,7 +33,7 @@ from benchmarks.tables.runs import (
     trained,
 )
 from distill.evaluation.results import Model, Results, known
-from distill.report import footnotes, headline, markdown, overview, page, pruning_table
+from distill.report import footnotes, markdown, model_rows, overview, page, pruning_table
 from distill.report.page import Block, Bullets, Code, Heading, Paragraph, Picture
 from distill.report.table import Table, models_table, number, times
 
@@ -190,29 +190,29 @@ def _older(runs: Runs) -> bool:
 def _row(name: str, runs: Sequence[Results]) -> tuple[str, ...]:
     """A row of the index: the student of each target, over the seeds of a page."""
     first = runs[0]
-    targets = dict.fromkeys(target for run in runs for target in headline.targets(run))
+    targets = dict.fromkeys(target for run in runs for target in model_rows.targets(run))
     # A speedup is compared with others of the same processor, so that it is no mean over several.
     machines = {name: [run for run in runs if processor(run) == name] for name in map(processor, runs)}
-    of_targets = [" or ".join(dict.fromkeys(map(headline.variant, _chosen(runs, target)))) for target in targets]
+    of_targets = [" or ".join(dict.fromkeys(map(model_rows.variant, _chosen(runs, target)))) for target in targets]
     forms = of_targets[0] if len({*of_targets}) == 1 else _listed(form or "-" for form in of_targets)
-    speedups = "; ".join(_means(of, targets, headline.speedup, times) for of in machines.values())
+    speedups = "; ".join(_means(of, targets, model_rows.speedup, times) for of in machines.values())
     return (
         f"[{name}]({name}/README.md)",
-        ", ".join(headline.task_names(first)),
+        ", ".join(model_rows.task_names(first)),
         (first.teacher_name or "-").partition(" (")[0],
         _listed(f"{speed:g}x" if (speed := asked(first, target)) else "-" for target in targets),
         "; ".join(machines),
         ", ".join(dict.fromkeys(map(_commit, runs))),
         "older" if any(run.older_rules for run in runs) else "current",
         seeds(runs),
-        _means(runs, targets, headline.retained, number),
+        _means(runs, targets, model_rows.retained, number),
         _means(runs, targets, _above_chance, number),
         f"{speedups} ({forms})" if forms not in ("", "-") else "-",
     )
 
 
 def _chosen(runs: Sequence[Results], target: str | None) -> list[Model]:
-    return [model for run in runs if (model := headline.chosen(run, target)) is not None]
+    return [model for run in runs if (model := model_rows.chosen(run, target)) is not None]
 
 
 def _above_chance(model: Model) -> float | None:

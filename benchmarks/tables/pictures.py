@@ -12,7 +12,7 @@ from benchmarks.tables.front import ENDING, of_seeds, students_of, teachers_of
 from benchmarks.tables.report_pictures import latency, screen
 from benchmarks.tables.runs import Runs, processor, served
 from distill.evaluation.results import Model, Results
-from distill.report import averages, headline, overview
+from distill.report import averages, model_rows, overview
 
 PICTURES = Path("docs/pictures")
 LEFT, RIGHT, TOP, BOTTOM = 70, 712, 84, 372
@@ -46,7 +46,7 @@ def pictures(shown: str | None, runs: Runs) -> dict[Path, str]:
 def curve(name: str, runs: Runs) -> Drawing:
     """Retained % against speedup of README's run: means over seeds, and each seed."""
     seeds, students = of_seeds(name, runs), students_of(name, runs)
-    variant = headline.variant(next(iter(students.values()))[0])
+    variant = model_rows.variant(next(iter(students.values()))[0])
     groups = {
         "teacher": {variant: teachers_of(seeds, variant)},
         "student": students,
@@ -65,7 +65,7 @@ def curve(name: str, runs: Runs) -> Drawing:
 
     drawing = Drawing(760, 456, "Score kept against speed, of a model, of its int8 form and of students of it")
     drawing.text(24, 34, "Score kept against speed", bold=True)
-    names = ", ".join(headline.task_names(seeds[0]))
+    names = ", ".join(model_rows.task_names(seeds[0]))
     drawing.text(
         24,
         54,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from benchmarks.tables.drawing import Drawing
 from benchmarks.tables.runs import processor
 from distill.evaluation.results import Model, Results
-from distill.report import figure, headline
+from distill.report import figure, model_rows
 from distill.report.decision import decided
 from distill.report.variants import Run
 
@@ -49,8 +49,8 @@ def screen(results: Results) -> Drawing:
     for number, model in enumerate(_shown(results)):
         y = 492 + 26 * number
         drawing.line([(48, y - 18), (484, y - 18)], "rule")
-        drawing.text(columns[0], y, f"{model.name}, {headline.variant(model)}")
-        cells = (f"{headline.retained(model):.1f}", f"{headline.speedup(model):.2f}x", f"{model.size_mib:.1f}")
+        drawing.text(columns[0], y, f"{model.name}, {model_rows.variant(model)}")
+        cells = (f"{model_rows.retained(model):.1f}", f"{model_rows.speedup(model):.2f}x", f"{model.size_mib:.1f}")
         for x, cell in zip(columns[1:], cells, strict=True):
             drawing.text(x, y, cell, anchor="end")
     for number, (y, text) in enumerate(zip((84, 192, 274, 472, 562), PARTS, strict=True), 1):
@@ -66,8 +66,8 @@ def _shown(results: Results) -> list[Model]:
     """The fastest student, and the teacher in its two fastest forms."""
     students, teachers = (
         sorted(
-            (m for m in headline.of_role(results, role) if headline.retained(m) and headline.speedup(m)),
-            key=lambda m: -(headline.speedup(m) or 0),
+            (m for m in model_rows.of_role(results, role) if model_rows.retained(m) and model_rows.speedup(m)),
+            key=lambda m: -(model_rows.speedup(m) or 0),
         )
         for role in ("student", "teacher")
     )
@@ -96,9 +96,9 @@ def _points(drawing: Drawing, results: Results) -> None:
 def latency(results: Results) -> Drawing:
     """Milliseconds for one text, of each form of the teacher and of the student: in batches, and alone."""
     rows = [
-        (f"{model.name}, {headline.variant(model)}", 1000 / model.throughput_per_second, model.requests)
+        (f"{model.name}, {model_rows.variant(model)}", 1000 / model.throughput_per_second, model.requests)
         for role in ("teacher", "student")
-        for model in headline.of_role(results, role)
+        for model in model_rows.of_role(results, role)
         if model.requests and model.throughput_per_second
     ]
     drawing = Drawing(760, 154 + 34 * len(rows), "Milliseconds for one text, in batches and alone, by form of a model")

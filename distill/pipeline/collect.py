@@ -27,7 +27,7 @@ from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.origin import origin
 from distill.pipeline.train_steps.loss_log import losses, thinned
 from distill.pipeline.train_steps.tries import tried_in
-from distill.report import headline
+from distill.report import model_rows
 
 
 def results(ctx: Context, step: Step | None = None) -> Results | None:
@@ -67,7 +67,7 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
         student = ctx.checkpoint(each.student, next(iter(ctx.tasks)))
         changed = _changed(given.teacher, student, _shape(each.student.pruner, folder))
         target = each.target or None
-        steps += waterfall(models, changed, target, headline.chosen(replace(measured, models=models), target))
+        steps += waterfall(models, changed, target, model_rows.chosen(replace(measured, models=models), target))
     return Results(
         schema=VERSION,
         **asdict(replace(began, version=measured.version)),
@@ -94,8 +94,8 @@ def tracked(models: Iterable[Model]) -> dict[str, float]:
         f"results/{model.name} {model.backend} {model.scheme}/{key}": value
         for model in models
         for key, value in {
-            "retained": headline.retained(model),
-            "speedup": headline.speedup(model),
+            "retained": model_rows.retained(model),
+            "speedup": model_rows.speedup(model),
             "mib": model.size_mib,
             "score": model.macro,
         }.items()

@@ -220,17 +220,17 @@ def objectives(results: Results | None, direction: str | Sequence[str] | None) -
     Raises UserError if no student was scored.
     """
     from distill.evaluation.results import known
-    from distill.report import headline
+    from distill.report import model_rows
 
     if direction is None:
         return None
-    students = [headline.chosen(results, target) for target in headline.targets(results)] if results else []
-    fastest = headline.fastest(results, [*filter(None, students)]) if results else None
+    students = [model_rows.chosen(results, target) for target in model_rows.targets(results)] if results else []
+    fastest = model_rows.fastest(results, [*filter(None, students)]) if results else None
     if results is None or fastest is None:
         raise UserError("pipeline: got no student with a score; must end with evaluate for Optuna; add evaluate")
     development = known(fastest.development_macro)
     if development is None:
-        own, outside = headline.task_scores(fastest.scores or {}), headline.outside(results)
+        own, outside = model_rows.task_scores(fastest.scores or {}), model_rows.outside(results)
         reported = [score for task, score in own.items() if task not in outside]
         development = sum(reported) / max(1, len(reported))
-    return development if isinstance(direction, str) else [development, headline.speedup(fastest) or 0.0]
+    return development if isinstance(direction, str) else [development, model_rows.speedup(fastest) or 0.0]

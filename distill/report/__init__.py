@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from distill.evaluation.results import Results
-from distill.report import figure, headline, markdown, page, web
+from distill.report import figure, markdown, model_rows, page, web
 from distill.report.card import embedder_card, heads_card, model_card, plain_card
 from distill.report.checked import validate
 from distill.report.read import read_one, read_paths, read_rows
@@ -50,7 +50,7 @@ def write_pages(results: Results, folder: Path, *, overwrite: bool = False) -> d
     Raises ConfigError, without `overwrite`, if a file of somebody else would be replaced.
     """
     points, smoke = figure.points(results), bool(results.smoke)
-    over, below = headline.reference(results), figure.second(results)
+    over, below = model_rows.reference(results), figure.second(results)
     svg, png = figure.both(points, smoke, over, below)
     run = Run(folder_name(folder), results, read_rows(folder))
     blocks = page.run_page(run, svg)

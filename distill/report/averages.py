@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distill.data.task import names_in
 from distill.evaluation.results import Coverage, Results
-from distill.report.headline import LEARNED, task_names
+from distill.report.model_rows import LEARNED, task_names
 
 GLUE = names_in("glue")
 

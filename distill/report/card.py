@@ -12,7 +12,7 @@ import yaml
 
 from distill.evaluation.results import Model, Origin, Results
 from distill.evaluation.similarity import Similarity
-from distill.report import averages, decision, footnotes, headline, markdown
+from distill.report import averages, decision, footnotes, headline, markdown, model_rows
 from distill.report.detail import gain_tables
 from distill.report.itself import is_teacher
 from distill.report.page import Block, Bullets, Code, Heading, Paragraph, banner, command, section
@@ -89,7 +89,7 @@ def model_card(
     Raises ValueError if all variants of the model failed.
     """
     role = "teacher" if made_by else "student"
-    forms = [m for m in headline.of_role(results, role) if m.target == target and not m.failed]
+    forms = [m for m in model_rows.of_role(results, role) if m.target == target and not m.failed]
     if not forms:
         raise ValueError(f"no {role} for the target {target!r} that did not fail in the results")
     scored = next((m for m in forms if m.scores), forms[0])
@@ -118,7 +118,7 @@ def _result(results: Results, role: str) -> list[Block]:
     models = "one encoder for all tasks" if results.heads and not whole else "one fine-tuned model for each task"
     text = None if whole else headline.headline(results, _MODEL)
     advised = decision.decided(Run("", results)).chosen if whole else None
-    if advised is not None and advised.role == role and headline.retained(advised) is not None:
+    if advised is not None and advised.role == role and model_rows.retained(advised) is not None:
         text = headline.quality_and_speed(results, advised, _MODEL)
     return [] if text is None else [Paragraph(f"Results over all tasks of the run, with {models}: {_public(text)}")]
 
@@ -130,7 +130,7 @@ def _name(results: Results, model: Model) -> str:
 
 def _with(results: Results, task: str) -> str:
     """The other tasks that a model with shared heads was trained on."""
-    others = [name for name in headline.task_names(results) if name != task]
+    others = [name for name in model_rows.task_names(results) if name != task]
     return f", by an encoder that was trained on {', '.join(others)} too" if results.heads else ""
 
 

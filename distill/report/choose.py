@@ -13,7 +13,7 @@ from msgspec import UNSET
 from distill.config.loads import LOADS, SINGLE, SINGLE_TEXTS
 from distill.errors import ConfigError
 from distill.evaluation.results import Results
-from distill.report import headline, verdict
+from distill.report import model_rows, verdict
 from distill.report.itself import is_teacher
 from distill.report.loading import loading
 from distill.report.timed import batches
@@ -164,8 +164,8 @@ def _teachers(runs: Sequence[Run], best: Variant, group: Group) -> list[str]:
 
 def _teachers_score(results: Results) -> float | None:
     """The macro score of a run's teacher over the tasks of the headline; None without one."""
-    teacher, apart = headline.reference_teacher(results), headline.outside(results)
-    scores = {} if teacher is None else headline.task_scores(teacher.scores or {})
+    teacher, apart = model_rows.reference_teacher(results), model_rows.outside(results)
+    scores = {} if teacher is None else model_rows.task_scores(teacher.scores or {})
     counted = [score for task, score in scores.items() if task not in apart]
     return fmean(counted) if counted else None
 
@@ -196,7 +196,7 @@ def _conditions(ask: Ask, all_of: str) -> str:
 
 def _chosen(runs: Sequence[Run], variant: Variant, group: Group, ask: Ask) -> str:
     best = f"{GOALS[ask.goal][1]}{_conditions(ask, ' of the variants')}"
-    over = headline.reference(runs[group.runs[0]].results)
+    over = model_rows.reference(runs[group.runs[0]].results)
     judged = variant.development_above if ask.above else variant.development
     apart = f" on the development rows ({judged.value:.1f}% there)" if judged and ask.least else ""
     # On the rows by which it was chosen, the best of many is too good for a test.
@@ -228,14 +228,14 @@ def _own(runs: Sequence[Run], variant: Variant) -> bool:
 
 
 def _called(runs: Sequence[Run], variant: Variant) -> str:
-    return f"teacher, {headline.variant(variant.first)}" if _own(runs, variant) else variant.name
+    return f"teacher, {model_rows.variant(variant.first)}" if _own(runs, variant) else variant.name
 
 
 def _where(runs: Sequence[Run], variant: Variant, group: Group) -> str:
     """The run that a variant is from, where there are several."""
     folder = runs[variant.best].folder
     if len(variant.runs) > 1:
-        scored = sum(headline.retained(model) is not None for model in variant.models)
+        scored = sum(model_rows.retained(model) is not None for model in variant.models)
         failed = "" if scored == len(variant.runs) else f" of {len(variant.runs)}, in the others it failed"
         mean = f"mean of {scored} seeds" if scored > 1 else "1 seed"
         return f" ({mean}{failed}; {folder} retains the most)"

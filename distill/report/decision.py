@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from distill.config.baselines import BASELINE
 from distill.config.plan import CONTROLS
 from distill.evaluation.results import Model, Results
-from distill.report import averages, headline, kept, verdict
+from distill.report import averages, headline, kept, model_rows, verdict
 from distill.report.choose import Ask, choice, least_of, numbers, offered
 from distill.report.itself import is_teacher
 from distill.report.loading import Loading, loading
@@ -35,7 +35,7 @@ def decided(run: Run) -> Decision:
     """The decision on a finished run, by the same rules as `distill report RUN --choose`."""
     results, (group,) = run.results, groups([run])
     # Where the teacher itself is exported as a student, its forms are those of the export.
-    exported = {_form(model) for model in headline.of_role(results, "student") if is_teacher(results, model)}
+    exported = {_form(model) for model in model_rows.of_role(results, "student") if is_teacher(results, model)}
     every = [each for each in variants([run]) if each.first.role != "teacher" or _form(each.first) not in exported]
     ask = Ask(least_of([results]))
     found = choice([run], every, group, ask)
@@ -67,14 +67,14 @@ def _form(model: Model) -> tuple[str, str]:
 
 def _ship(results: Results, chosen: Variant, group: Group, ask: Ask) -> str:
     first = chosen.first
-    name = f"your model in {headline.variant(first)}" if is_teacher(results, first) else chosen.name
+    name = f"your model in {model_rows.variant(first)}" if is_teacher(results, first) else chosen.name
     why = f"It is the fastest variant that retains at least {ask.least:g}%"
     if not is_teacher(results, first) and chosen.speedup[group.input or ""].value < 1:
         why = f"It is slower than your model, and the fastest student that retains at least {ask.least:g}%"
     judged = chosen.development
     where = f" on the development rows ({judged.value:.1f}% there)" if judged else ""
     selected = "" if judged else f" It was chosen {verdict.SAME_SCORES}."
-    over = headline.reference(results)
+    over = model_rows.reference(results)
     return f"Ship {name}: it retains {numbers(chosen, group, ask)} the speed of {over}. {why}{where}.{selected}"
 
 
@@ -105,7 +105,7 @@ def _beside_controls(results: Results, model: Model) -> str:
     """What the same student retains without a teacher and, in a run that has one, self-trained, and whether that
     differs: a gain over the labels alone may be one over fewer rows."""
     roles = [] if results.untaught is True else list(CONTROLS)
-    pairs = {role: both for role in roles if (both := headline.pair(results, model.target, role)) is not None}
+    pairs = {role: both for role in roles if (both := model_rows.pair(results, model.target, role)) is not None}
     missing = [] if BASELINE in pairs else [headline.missing_baseline(results)]
     return " ".join([*missing, *(_beside(results, model, role, *both) for role, both in pairs.items())])
 
@@ -113,9 +113,9 @@ def _beside_controls(results: Results, model: Model) -> str:
 def _beside(results: Results, model: Model, role: str, student: Model, control: Model) -> str:
     """What a student's control of a role retains, and whether that differs. `model`: the form that is chosen, which may
     be another one than the two are compared in."""
-    ours, theirs = (headline.retained(each) or 0.0 for each in (student, control))
-    same = headline.variant(student) == headline.variant(model)
-    forms = "" if same else f", as {headline.variant(student)}, in which the distilled student retains {ours:.1f}%"
+    ours, theirs = (model_rows.retained(each) or 0.0 for each in (student, control))
+    same = model_rows.variant(student) == model_rows.variant(model)
+    forms = "" if same else f", as {model_rows.variant(student)}, in which the distilled student retains {ours:.1f}%"
     trained = headline.trained(results, BASELINE) if role == BASELINE else ", self-trained,"
     differs = headline.difference(results, student, control)
     return f"The same student{trained} retains {theirs:.1f}%{forms}: {differs}."
@@ -123,18 +123,18 @@ def _beside(results: Results, model: Model, role: str, student: Model, control: 
 
 def _table(results: Results, chosen: Model | None) -> Table:
     """A row for each model that a user compares. The chosen one is that of its target."""
-    shape, whole = reported_input(results), headline.reference_teacher(results)
-    rows = list(_rows(results, chosen))[: max(MOST, 2 + len(headline.targets(results)))]
+    shape, whole = reported_input(results), model_rows.reference_teacher(results)
+    rows = list(_rows(results, chosen))[: max(MOST, 2 + len(model_rows.targets(results)))]
     cells = [
         (
             f"{name} (ship this)" if model is chosen else name,
-            headline.variant(model),
+            model_rows.variant(model),
             number(model.macro if model.macro is not None or model.role != "teacher" or whole is None else whole.macro),
             "100.0"
             if model.role == "teacher" and model.retained is None
-            else with_interval(number(headline.retained(model)), headline.interval(model, "retained"), 1),
+            else with_interval(number(model_rows.retained(model)), model_rows.interval(model, "retained"), 1),
             number(median(model, shape)),
-            with_interval(times(headline.speedup(model)), headline.interval(model, "speedup"), 2),
+            with_interval(times(model_rows.speedup(model)), model_rows.interval(model, "speedup"), 2),
             number(model.size_mib),
         )
         for name, model in rows
@@ -158,22 +158,22 @@ def _emphasis(model: Model, chosen: Model | None) -> str:
 
 def _rows(results: Results, chosen: Model | None) -> Iterator[tuple[str, Model]]:
     """(what a model is, the model), in the order of the table."""
-    teachers = [model for model in headline.of_role(results, "teacher") if not model.failed]
-    plain = [model for model in teachers if headline.float32(model)]
-    if (reference := headline.fastest(results, plain)) is not None:
+    teachers = [model for model in model_rows.of_role(results, "teacher") if not model.failed]
+    plain = [model for model in teachers if model_rows.float32(model)]
+    if (reference := model_rows.fastest(results, plain)) is not None:
         yield "your model (teacher)", reference
     over = next((found for model in results.models if (found := kept.kept(model)) is not None), None)
     shown = chosen if chosen is not None and chosen.role == "teacher" else None
     if shown is None and over is not None:
         shown = next((m for m in teachers if _form(m) == (over.scheme, over.backend)), None)
-    itself = any(is_teacher(results, model) for model in headline.of_role(results, "student"))
+    itself = any(is_teacher(results, model) for model in model_rows.of_role(results, "student"))
     if shown is not None and shown is not reference and not itself:
         yield f"your model in {shown.scheme}", shown
-    every = headline.targets(results)
+    every = model_rows.targets(results)
     for target in every:
         own = chosen is not None and chosen.role == "student" and chosen.target == target
-        if (student := chosen if own else headline.chosen(results, target)) is not None:
+        if (student := chosen if own else model_rows.chosen(results, target)) is not None:
             yield f"your model in {student.scheme}" if is_teacher(results, student) else student.name, student
     for role in CONTROLS if len(every) == 1 else ():
-        if (compared := headline.pair(results, every[0], role)) is not None:
+        if (compared := model_rows.pair(results, every[0], role)) is not None:
             yield {BASELINE: "the same without a teacher"}.get(role, "the same, self-trained"), compared[1]

@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from distill.config.baselines import BASELINE, SELF_TRAINED
 from distill.evaluation.results import Model, Results, known
-from distill.report import averages, footnotes, headline, kind_tables, statistics_tables
+from distill.report import averages, footnotes, headline, kind_tables, model_rows, statistics_tables
 from distill.report.loads_table import loads_table
 from distill.report.table import Row, Table, number, roles, times, with_interval, without_skill
 from distill.report.timed import latency, median, shapes
@@ -23,7 +23,7 @@ def _models(results: Results, title: str, columns: Row, cells: Callable[[Model],
 
 def scores_table(results: Results) -> Table:
     """Every metric of every task."""
-    tasks = headline.task_names(results)
+    tasks = model_rows.task_names(results)
     metrics = {
         task: list(dict.fromkeys(k for m in results.models for k in (m.scores or {}).get(task, ()))) for task in tasks
     }
@@ -60,7 +60,7 @@ def retained_table(results: Results) -> Table:
         *(["Above chance [95%]"] if above else []),
     )
     left_out = dict.fromkeys(task for m in results.models if m.retained for task in m.retained.left_out or ())
-    without = headline.exclusion(results)
+    without = model_rows.exclusion(results)
     notes = [
         f"Headline: ratio of the macro scores{without}. Macro: the same over all tasks. Mean of ratios: average of the "
         f"tasks' ratios{without}. Worst task: the smallest ratio of a task."
@@ -81,7 +81,7 @@ CONTROL = {BASELINE: ("the baseline", "Without a teacher"), SELF_TRAINED: ("self
 
 def gain_tables(results: Results) -> list[Table]:
     """The student against each of its controls, in the same variant."""
-    targets = headline.targets(results)
+    targets = model_rows.targets(results)
     several = len(targets) > 1
     return [
         _gains(results, targets, role) if several else _gain(results, targets[0], role)
@@ -90,17 +90,17 @@ def gain_tables(results: Results) -> list[Table]:
 
 
 def _gain(results: Results, target: str | None, role: str) -> Table:
-    compared = headline.pair(results, target, role)
+    compared = model_rows.pair(results, target, role)
     assert compared is not None
     student, control = compared
-    ours, theirs = (headline.task_scores(model.scores or {}) for model in compared)
-    lines = [(task, ours.get(task), theirs.get(task)) for task in headline.task_names(results)]
+    ours, theirs = (model_rows.task_scores(model.scores or {}) for model in compared)
+    lines = [(task, ours.get(task), theirs.get(task)) for task in model_rows.task_names(results)]
     lines.append((averages.average_name(results), known(student.macro), known(control.macro)))
-    lines.append(("retained %", headline.retained(student), headline.retained(control)))
+    lines.append(("retained %", model_rows.retained(student), model_rows.retained(control)))
     rows = [(name, number(a), number(b), "-" if a is None or b is None else f"{a - b:+.1f}") for name, a, b in lines]
     over, name = CONTROL[role]
     columns = ("Task", "Distilled", name, "Gain in points")
-    return Table(f"Gain over {over} ({headline.variant(student)})", columns, rows)
+    return Table(f"Gain over {over} ({model_rows.variant(student)})", columns, rows)
 
 
 def waterfall_table(results: Results) -> Table | None:
@@ -111,10 +111,10 @@ def waterfall_table(results: Results) -> Table | None:
     for before, row in zip([None, *every], every, strict=False):
         same = before is not None and before.target == row.target
         gain = row.speedup / before.speedup if same and before and before.speedup and row.speedup else None
-        name = (headline.target_name(row.target or None),) if several else ()
+        name = (model_rows.target_name(row.target or None),) if several else ()
         rows.append((*name, row.step, times(gain), times(row.speedup), number(row.retained)))
     columns = (*(("Target",) if several else ()), "Step", "Faster by", "Speedup", "Retained %")
-    over = headline.reference(results)
+    over = model_rows.reference(results)
     notes = [
         f"Each row adds its step to those above it. Speedup: over {over}, so that the teacher in torch float32 may be "
         "below 1. Runtime: the same float32 weights on the backend of the last row."
@@ -124,10 +124,10 @@ def waterfall_table(results: Results) -> Table | None:
 
 def _gains(results: Results, targets: list[str | None], role: str) -> Table:
     """Retained % of each of several students and of its control."""
-    pairs = {target: pair for target in targets if (pair := headline.pair(results, target, role)) is not None}
-    values = {target: tuple(headline.retained(model) or 0.0 for model in pair) for target, pair in pairs.items()}
+    pairs = {target: pair for target in targets if (pair := model_rows.pair(results, target, role)) is not None}
+    values = {target: tuple(model_rows.retained(model) or 0.0 for model in pair) for target, pair in pairs.items()}
     rows = [
-        (headline.target_name(target), headline.variant(pairs[target][0]), number(a), number(b), f"{a - b:+.1f}")
+        (model_rows.target_name(target), model_rows.variant(pairs[target][0]), number(a), number(b), f"{a - b:+.1f}")
         for target, (a, b) in values.items()
     ]
     over, name = CONTROL[role]
@@ -164,8 +164,8 @@ def recall_table(results: Results) -> Table | None:
     """Rows and recall of each label of own tasks, for the teacher and the student of the headline."""
     counts = {(row.task, row.split): row.labels for row in results.coverage if row.labels is not UNSET}
     tasks = list(dict.fromkeys(task for task, _ in counts))
-    student = headline.first_student(results)
-    teacher = headline.reference_teacher(results)
+    student = model_rows.first_student(results)
+    teacher = model_rows.reference_teacher(results)
     if not tasks or student is None or teacher is None or not teacher.recall:
         return None
     rows = []
@@ -175,7 +175,7 @@ def recall_table(results: Results) -> Table | None:
         for label in train:
             both = (number(model.recall.get(task, {}).get(label)) for model in (teacher, student))
             rows.append((task, label, number(train[label], 0), number(100 * train[label] / total), *both))
-    name = headline.named(student)
+    name = model_rows.named(student)
     columns = ("Task", "Label", "Training rows", "Share %", "Recall %, teacher", f"Recall %, {name}")
     note = "Recall: share of the label's reported rows for which the model outputs it; - for a label without such rows."
     notes = [note]
@@ -192,7 +192,7 @@ def latency_table(results: Results) -> Table:
         rows = [latency(model, name) for name in names]
         return tuple(f"{number(row.median)} ({number(row.p90)})" if row else "-" for row in rows)
 
-    notes = headline.on_the_cpu(results)
+    notes = model_rows.on_the_cpu(results)
     return _models(results, "Latency in ms: median (90th percentile)", tuple(names), cells, notes)
 
 
@@ -213,7 +213,7 @@ def by_shape_table(results: Results) -> Table:
         [
             "Ratios of the medians in the table above. The reference at each shape is the teacher's fastest float32 "
             "variant at that shape.",
-            *headline.on_the_cpu(results),
+            *model_rows.on_the_cpu(results),
         ],
     )
 

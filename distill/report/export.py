@@ -12,7 +12,7 @@ from msgspec import to_builtins
 
 from distill.evaluation.results import Model, known
 from distill.evaluation.time_results import Over
-from distill.report import headline, overview
+from distill.report import model_rows, overview
 from distill.report.loading import loading
 from distill.report.timed import milliseconds
 from distill.report.variants import Run, above_chance, speedups
@@ -55,7 +55,7 @@ def rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
                 **_retained(model),
                 "input": run.input,
                 **{f"speedup.{name}": value.value for name, value in speedups(model, run).items()},
-                **_ends("speedup", headline.interval(model, "speedup")),
+                **_ends("speedup", model_rows.interval(model, "speedup")),
                 "over_kept": None if (over := _over_kept(model)) is None else over.median,
                 **{f"ms.{name}": value for name, value in milliseconds(model).items()},
                 **{f"from_text.{name}": found.speedup.median for name, found in model.from_text.items()},
@@ -76,11 +76,11 @@ def _over_kept(model: Model) -> Over | None:
 def _retained(model: Model) -> dict[str, float | None]:
     above = above_chance(model)
     return {
-        "retained": headline.retained(model),
-        **_ends("retained", headline.interval(model, "retained")),
-        "development": headline.development(model),
+        "retained": model_rows.retained(model),
+        **_ends("retained", model_rows.interval(model, "retained")),
+        "development": model_rows.development(model),
         "at_least": known(model.retained.at_least) if model.retained else None,
-        "development_above_chance": headline.development(model, above=True),
+        "development_above_chance": model_rows.development(model, above=True),
         "above_chance": above.value if above else None,
         **_ends("above_chance", above.interval if above else None),
     }

@@ -21,7 +21,7 @@ from distill.config.backends import BACKENDS
 from distill.config.plan import CONTROLS
 from distill.errors import visible
 from distill.evaluation.results import Results
-from distill.report import headline, kept
+from distill.report import kept, model_rows
 from distill.report.timed import at, reported_input
 
 INK = "#24292f"
@@ -95,15 +95,15 @@ def points(results: Results) -> list[Point]:
     """
     shown = []
     for model in results.models:
-        x, y = headline.speedup(model), headline.retained(model)
-        reference = model.role == "teacher" and headline.float32(model)
+        x, y = model_rows.speedup(model), model_rows.retained(model)
+        reference = model.role == "teacher" and model_rows.float32(model)
         if x is None or y is None or reference or model.failed:
             continue
-        intervals = [headline.interval(model, key) for key in ("speedup", "retained")]
+        intervals = [model_rows.interval(model, key) for key in ("speedup", "retained")]
         across, along = [(ends[0], ends[1]) if ends else None for ends in intervals]
         name = model.name if model.role == "member" else model.target
-        label = (f"{name}, " if name else "") + headline.variant(model)
-        label += " (CPU)" if headline.where(results, model) else ""
+        label = (f"{name}, " if name else "") + model_rows.variant(model)
+        label += " (CPU)" if model_rows.where(results, model) else ""
         group = model.backend
         shown.append(Point(label, model.role, x, y, across, along, group, reported_input(results)))
     return in_front(shown)
@@ -158,12 +158,12 @@ def second(results: Results) -> Second | None:
     if found is None:
         return None
     same = [m for m in results.models if (m.role, m.scheme, m.backend) == ("teacher", found.scheme, found.backend)]
-    speed = headline.speedup(same[0]) if same else None
+    speed = model_rows.speedup(same[0]) if same else None
     return Second(kept.kept_name(results), speed) if speed else None
 
 
 def draw(
-    shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE, below: Second | None = None
+    shown: Sequence[Point], smoke: bool = False, over: str = model_rows.REFERENCE, below: Second | None = None
 ) -> Figure:
     """Axes, the teacher at (1, 100), the points with their intervals, and labels that do not overlap.
 
@@ -288,7 +288,7 @@ def _note(axes: Axes, point: Point, dx: int, dy: int) -> Annotation:
 
 
 def svg(
-    shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE, below: Second | None = None
+    shown: Sequence[Point], smoke: bool = False, over: str = model_rows.REFERENCE, below: Second | None = None
 ) -> str:
     """The picture as SVG on a transparent background."""
     with matplotlib.rc_context(_STYLE):
@@ -296,7 +296,7 @@ def svg(
 
 
 def png(
-    shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE, below: Second | None = None
+    shown: Sequence[Point], smoke: bool = False, over: str = model_rows.REFERENCE, below: Second | None = None
 ) -> bytes:
     """The picture as PNG on white."""
     with matplotlib.rc_context(_STYLE):
@@ -304,7 +304,7 @@ def png(
 
 
 def both(
-    shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE, below: Second | None = None
+    shown: Sequence[Point], smoke: bool = False, over: str = model_rows.REFERENCE, below: Second | None = None
 ) -> tuple[str, bytes]:
     """What `svg` and `png` return. It is drawn once, because placing the labels takes longest."""
     with matplotlib.rc_context(_STYLE):

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from distill.data.task import about
 from distill.evaluation.results import Coverage, Pruned, Results, known
 from distill.report.averages import GLUE, average_name, evaluated, glue_tasks, published
-from distill.report.headline import LEARNED, counted, task_names, variant
+from distill.report.model_rows import LEARNED, counted, task_names, variant
 
 
 def coverage(results: Results) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from distill.config.plan import CONTROLS
 from distill.evaluation.results import Model, Results
-from distill.report import headline, overview, verdict
+from distill.report import model_rows, overview, verdict
 from distill.report.seeds import shown
 from distill.report.table import Row, Table
 
@@ -28,12 +28,12 @@ def table(runs: Sequence[Results]) -> Table | None:
     rows: list[Row] = []
     short, _ = overview.names(overview.entries(runs))
     for title, group in overview.grouped(runs):
-        targets = dict.fromkeys(target for run in group for target in headline.targets(run))
+        targets = dict.fromkeys(target for run in group for target in model_rows.targets(run))
         for target, role in ((target, role) for target in targets for role in CONTROLS):
             pairs = _in_one_variant([(run, target, role) for run in group])
             if pairs:
                 _, student, control = pairs[0]
-                names = (short.get(title, group[0].recipe), headline.named(student), control.name)
+                names = (short.get(title, group[0].recipe), model_rows.named(student), control.name)
                 rows.append((*names, over_runs(pairs), ", ".join(str(seed) for run, *_ in pairs for seed in run.seeds)))
     notes = [
         "Gain: macro score of the student minus that of its control, in points, on the same rows, in the variant that "
@@ -48,7 +48,7 @@ def table(runs: Sequence[Results]) -> Table | None:
 def _in_one_variant(asked: Sequence[tuple[Results, str | None, str]]) -> list[Compared]:
     """Of each run that tested them, the student of a target and its control of a role, in the variant that most of
     these runs have them in."""
-    pairs = [(each[0], *both) for each in asked if (both := headline.pair(*each)) is not None]
+    pairs = [(each[0], *both) for each in asked if (both := model_rows.pair(*each)) is not None]
     tested = [each for each in pairs if verdict.between(*each) is not None]
-    most = Counter(headline.variant(student) for _, student, _ in tested).most_common(1)
-    return [each for each in tested if headline.variant(each[1]) == most[0][0]]
+    most = Counter(model_rows.variant(student) for _, student, _ in tested).most_common(1)
+    return [each for each in tested if model_rows.variant(each[1]) == most[0][0]]

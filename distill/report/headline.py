@@ -1,4 +1,4 @@
-"""The headline of a report, and functions by which its other parts read results.
+"""The headline of a report: what was reached, in sentences.
 
 No sentence claims more than the numbers support: a loss against the baseline, a slower student and a failed student
 are reported as such.
@@ -6,180 +6,45 @@ are reported as such.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Sequence
-from statistics import fmean
-from typing import Literal
+from collections.abc import Iterator
 
 from msgspec import UNSET
 
-from distill.config.backends import BACKENDS
 from distill.config.baselines import BASELINE
 from distill.config.plan import CONTROLS
 from distill.evaluation.record import Interval
-from distill.evaluation.results import Identity, Model, Results, Scores, known
+from distill.evaluation.results import Model, Results, known
 from distill.report import kept, verdict
 from distill.report.itself import is_teacher, without_student
-from distill.report.timed import Compared, at, elsewhere, median, reported_input
+from distill.report.model_rows import (
+    chosen,
+    counted,
+    development,
+    fastest,
+    interval,
+    macro_score,
+    of_role,
+    outside,
+    pair,
+    reference,
+    reference_teacher,
+    retained,
+    speedup,
+    target_name,
+    targets,
+    task_names,
+    variant,
+    where,
+    with_share,
+)
+from distill.report.timed import Compared, at, reported_input
 
 SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
 NO_STUDENT = "No student was scored, so there is no result."
 SELF_TRAINING = "trained on the labels and, in the teacher's place, on the outputs of the baseline (self-training)"
 NO_BASELINE = "There is no baseline in the same variant: the gain from distillation is unknown."
 UNTAUGHT = "No teacher taught a student, so there is no gain from distillation."
-LEARNED = ("train", "development")
-"""Splits of the training rows: rows that train, and rows on which choices are made."""
-Key = Literal["retained", "above_chance", "speedup"]
-
-
-def variant(model: Identity) -> str:
-    """Scheme and backend of a model, e.g. `int8 onnxruntime`."""
-    return f"{model.scheme} {model.backend}"
-
-
-def named(model: Identity) -> str:
-    """Name, scheme and backend of a model."""
-    return f"{model.name} {variant(model)}"
-
-
-REFERENCE = "the teacher's fastest float32 variant"
-
-
-def reference(results: Results) -> str:
-    """The reference of speedups. On a GPU the teacher may also compute in 16 bits."""
-    return "the teacher's fastest variant in 32 or 16 bits" if results.gpu else REFERENCE
-
-
-def float32(model: Model) -> bool:
-    """Whether a model is in float32: fp32, or fp32_medium."""
-    return model.scheme.startswith("fp32")
-
-
-def of_role(results: Compared, role: str) -> list[Model]:
-    return [model for model in results.models if model.role == role]
-
-
-def targets(results: Compared) -> list[str | None]:
-    """The targets of the students, in order; None for a student without a target."""
-    return list(dict.fromkeys(model.target for model in of_role(results, "student")))
-
-
-def kinds(results: Results) -> dict[str, str]:
-    """Stage -> its kind."""
-    return {stage.name: stage.kind for stage in results.stages}
-
-
-def task_names(results: Results) -> list[str]:
-    """The tasks on which at least one model was scored, in order."""
-    return list(dict.fromkeys(task for m in results.models for task in (m.scores or ())))
-
-
-def outside(results: Results) -> list[str]:
-    """The scored tasks that are not in the headline."""
-    apart = {row.task for row in results.coverage if not row.in_headline}
-    return [task for task in task_names(results) if task in apart]
-
-
-def macro_score(results: Results) -> str:
-    """The score that the headline is about: `macro score`, and the tasks that are not in it."""
-    return f"macro score{exclusion(results)}"
-
-
-def exclusion(results: Results) -> str:
-    """` without TASK`, for the tasks that are not in the headline; an empty text if all are."""
-    apart = outside(results)
-    return f" without {' and '.join(apart)}" if apart else ""
-
-
-def _host_only(results: Results, model: Model) -> bool:
-    """Whether the model ran on the CPU although the run had a GPU."""
-    return bool(results.gpu) and BACKENDS[model.backend].cpu_only
-
-
-def where(results: Results, model: Model) -> str:
-    """`, on the CPU` for a model that ran on the CPU although the run had a GPU; else an empty text."""
-    return ", on the CPU" if _host_only(results, model) else ""
-
-
-def on_the_cpu(results: Results) -> list[str]:
-    """The note on models that ran on the CPU although the run had a GPU; empty without such models."""
-    backends = dict.fromkeys(model.backend for model in results.models if _host_only(results, model))
-    return [f"Rows with backend {' or '.join(backends)} ran on the CPU, not on the {results.gpu}."] if backends else []
-
-
-def task_scores(scores: Scores) -> dict[str, float]:
-    """Task -> mean of its metrics, in percent."""
-    return {task: fmean(metrics.values()) for task, metrics in scores.items() if metrics}
-
-
-def retained(model: Model) -> float | None:
-    """The retained % of the headline: of the macro score over its tasks."""
-    return model.retained.headline if model.retained else None
-
-
-def above_chance(model: Model) -> float | None:
-    """As `retained`, of the scores minus those of the best constant predictors."""
-    return known(model.retained.above_chance) if model.retained else None
-
-
-def development(model: Model, above: bool = False) -> float | None:
-    """The retained % on the rows on which the student is chosen; with `above`, of the score above chance."""
-    return known(on.development_above_chance if above else on.development) if (on := model.retained) else None
-
-
-def speedup(model: Model) -> float | None:
-    """Against the teacher's fastest float32 variant over all backends, with the run's load."""
-    return model.speedup.best_teacher if model.speedup else None
-
-
-def interval(model: Model, key: Key) -> Interval | None:
-    """The 95% interval of `retained`, `above_chance` or `speedup`."""
-    if key == "speedup":
-        return kept.of_rounds(model.speedup.ci95) if model.speedup else None
-    ways = model.retained
-    return (ways.ci95 if key == "retained" else known(ways.above_chance_ci95)) if ways else None
-
-
-def chosen(results: Compared, target: str | None = None) -> Model | None:
-    """The student of the headline: its fastest variant, by the median time that exported folders have. Scores play no
-    part in the choice."""
-    return fastest(results, [m for m in _scored(results, target) if m.role == "student"])
-
-
-def fastest(results: Compared, models: Sequence[Model]) -> Model | None:
-    """The model that takes the least median time under the run's load; without times, that of the largest speedup."""
-    inputs = reported_input(results)
-    return min(models, key=lambda m: (median(m, inputs) or math.inf, -(speedup(m) or 0.0)), default=None)
-
-
-def reference_teacher(results: Results) -> Model | None:
-    """The teacher that all models are compared with: the one that was scored and has no retained %."""
-    scored = [m for m in of_role(results, "teacher") if m.scores and not m.failed]
-    return next((m for m in scored if m.retained is None), next(iter(scored), None))
-
-
-def first_student(results: Results) -> Model | None:
-    """The student of the headline, of several targets that of the first."""
-    return chosen(results, next(iter(targets(results)), None))
-
-
-def _scored(results: Compared, target: str | None) -> list[Model]:
-    models = [m for m in results.models if not m.failed and m.target == target]
-    return [m for m in models if retained(m) is not None]
-
-
-def pair(results: Compared, target: str | None = None, role: str = BASELINE) -> tuple[Model, Model] | None:
-    """(student, its control of a role) in one variant: the headline's if both have it, else the first that both have,
-    else None."""
-    scored = _scored(results, target)
-    students = {variant(m): m for m in scored if m.role == "student"}
-    controls = {variant(m): m for m in scored if m.role == role}
-    shared = [key for key in students if key in controls]
-    head = chosen(results, target)
-    if head is not None and variant(head) in shared:
-        return students[variant(head)], controls[variant(head)]
-    return (students[shared[0]], controls[shared[0]]) if shared else None
 
 
 def headline(results: Results, yours: str = "Your model") -> str:
@@ -285,15 +150,6 @@ def _ends(ends: Interval | None, digits: int) -> str:
     return f" [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if ends else ""
 
 
-def target_name(target: str | None) -> str:
-    return "no target" if target is None else target
-
-
-def counted(count: int, name: str) -> str:
-    """`1 student`, `2 students`."""
-    return f"{count:,} {name}{'' if count == 1 else 's'}"
-
-
 def _at_shape(results: Results) -> str:
     """The shape that speedups were measured at, explained; nothing where no shape is known.
 
@@ -318,7 +174,7 @@ def _fastest(results: Results, least: float, yours: str) -> str:
 
     Chosen on the development rows, unless a student has no score on them.
     """
-    students = [m for target in targets(results) for m in _scored(results, target) if m.role == "student"]
+    students = [m for target in targets(results) for m in with_share(results, target) if m.role == "student"]
     apart = all(development(m) is not None for m in students)
     enough = [m for m in students if ((development(m) if apart else retained(m)) or 0) >= least]
     best = fastest(results, enough)
@@ -348,10 +204,29 @@ def quality_and_speed(results: Results, model: Model, yours: str) -> str:
         return f"{text}; its speed was not measured."
     ends = interval(model, "speedup")
     speed = f"{times:.2f}x{kept.between(ends, 2)} the speed of {over}{_at_shape(results)}"
-    others = kept.sentence(model) + elsewhere(results, model)
+    others = kept.sentence(model) + _elsewhere(results, model)
     if ends and ends[0] <= 1 <= ends[1]:
         return f"{text} at {speed}. This is no measurable speedup: the interval includes 1.{others}"
     return f"{text} but is slower: {speed}.{others}" if times < 1 else f"{text} at {speed}.{others}"
+
+
+def _elsewhere(results: Compared, model: Model) -> str:
+    """Sentences on the speedups from texts, with the other load, and with inputs of a fixed batch and length; empty if
+    the speedup of the headline is one of the latter."""
+    measured = model.speedup.by_input if model.speedup else {}
+    fixed = {name: row for name, row in measured.items() if re.fullmatch(r"\d+x\d+", name)}
+    own = reported_input(results)
+    if not fixed or own in fixed:
+        return ""
+    listed = ", ".join(f"{row.median:.2f}x at {name}" for name, row in fixed.items())
+    text = model.from_text.get(own or "")
+    tokenizer = f" From texts, with the tokenizer, it is {text.speedup.median:.2f}x." if text else ""
+    loads = [
+        f" It is {row.median:.2f}x{kept.between(kept.of_rounds(row.ci95), 2)}{at([name])}."
+        for name, row in measured.items()
+        if name not in fixed and name != own
+    ]
+    return f"{tokenizer}{''.join(loads)} With texts of a fixed length (batch x length) it is {listed}."
 
 
 def _against(results: Results, model: Model, role: str) -> str:

@@ -11,8 +11,8 @@ from distill.evaluation.detection import FALSE_POSITIVES
 from distill.evaluation.entities import together
 from distill.evaluation.kind_results import Entities
 from distill.evaluation.results import Model, Results
-from distill.report import headline
-from distill.report.headline import named
+from distill.report import model_rows
+from distill.report.model_rows import named
 from distill.report.table import Row, Table, number, with_interval
 
 
@@ -151,7 +151,7 @@ def _table(
     rows: Callable[[Model], Iterator[Row]],
 ) -> Table | None:
     """The rows of the teacher and of the student of the headline beside each other, `ALL` last; None without rows."""
-    models = filter(None, (headline.reference_teacher(results), headline.first_student(results)))
+    models = filter(None, (model_rows.reference_teacher(results), model_rows.first_student(results)))
     found = [row for model in models for row in rows(model)]
     tasks, names = ([*dict.fromkeys(row[column] for row in found)] for column in (0, 1))
     found.sort(key=lambda row: (tasks.index(row[0]), row[1] == ALL, names.index(row[1])))

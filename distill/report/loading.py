@@ -9,7 +9,7 @@ from distill.config.backends import BACKENDS
 from distill.config.plan import OF_TEACHER
 from distill.config.schemes import COMPILED, ONNX, SCHEMES, file_of
 from distill.evaluation.results import Model, Results, known
-from distill.report.headline import task_names, variant
+from distill.report.model_rows import task_names, variant
 from distill.report.variants import Run
 from distill.runtime import quoting
 

@@ -21,8 +21,8 @@ from distill.config.free import FREE
 from distill.config.schemes import packages
 from distill.evaluation.record import Interval
 from distill.evaluation.results import Model, Results, known
-from distill.report import averages, figure, headline, same_tasks
-from distill.report.headline import Key
+from distill.report import averages, figure, headline, model_rows, same_tasks
+from distill.report.model_rows import Key
 from distill.report.seeds import FEW, over_seeds
 from distill.report.seeds import shown as shown_over
 from distill.report.table import Row, Table
@@ -157,9 +157,9 @@ def variants(runs: Sequence[Results]) -> list[tuple[list[Model], list[Results]]]
 
 
 _VALUES: dict[Key, Callable[[Model], float | None]] = {
-    "retained": headline.retained,
-    "above_chance": headline.above_chance,
-    "speedup": headline.speedup,
+    "retained": model_rows.retained,
+    "above_chance": model_rows.above_chance,
+    "speedup": model_rows.speedup,
 }
 
 
@@ -172,7 +172,7 @@ def measured(models: Iterable[Model], key: Key) -> tuple[list[float], list[Inter
     """The values of the models that have one, and their 95% intervals. Those of speedups are over rounds: of several
     runs they are left out, because their values differ for the same reason."""
     have = [model for model in models if _VALUES[key](model) is not None]
-    ends = [headline.interval(model, key) for model in have]
+    ends = [model_rows.interval(model, key) for model in have]
     return values(map(_VALUES[key], have)), ends if key != "speedup" or len(have) == 1 else []
 
 
@@ -191,7 +191,7 @@ def around(numbers: Sequence[float], ends: Sequence[Interval | None]) -> tuple[f
 
 
 def _failed(entry: Entry) -> bool:
-    return any(m.failed for m in entry.models) and all(headline.retained(m) is None for m in entry.models)
+    return any(m.failed for m in entry.models) and all(model_rows.retained(m) is None for m in entry.models)
 
 
 def _parameters(entry: Entry) -> str:
@@ -224,7 +224,7 @@ def common_settings(shown: Sequence[Entry]) -> list[str]:
 
 def table(shown: Sequence[Entry]) -> Table:
     """A row for each entry."""
-    above = any(headline.above_chance(m) is not None for entry in shown for m in entry.models)
+    above = any(model_rows.above_chance(m) is not None for entry in shown for m in entry.models)
     columns = (
         "#",
         "Run",
@@ -261,7 +261,7 @@ def table(shown: Sequence[Entry]) -> Table:
             )
         )
         remarks += [f"#{index} failed: {m.failed}" for m in entry.models if m.failed]
-        if headline.where(entry.runs[0], first):
+        if model_rows.where(entry.runs[0], first):
             remarks.append(f"#{index} ran on the CPU, not on the {entry.runs[0].gpu}.")
     notes = [
         *common_settings(shown),
@@ -334,7 +334,7 @@ def _legend(runs: Sequence[str]) -> dict[str, str]:
 def label(entry: Entry) -> str:
     """Target and variant of its models."""
     model = entry.models[0]
-    return (f"{model.target}, " if model.target else "") + headline.variant(model)
+    return (f"{model.target}, " if model.target else "") + model_rows.variant(model)
 
 
 def headlines(runs: Sequence[Results]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from distill.evaluation.results import Results
-from distill.report import figure, footnotes, gains, headline, overview, pruning_table
+from distill.report import figure, footnotes, gains, headline, model_rows, overview, pruning_table
 from distill.report.decision import Decision, decided
 from distill.report.detail import tables
 from distill.report.table import Table, models_table
@@ -125,7 +125,7 @@ def run_page(run: Run, drawn: str) -> list[Block]:
 def summary(results: Results, made: Decision) -> list[Block]:
     """The end of a run on the terminal, but for how the choice is used: what to ship, the short table, what the average
     covers, and what failed."""
-    notes = [*footnotes.coverage(results), *headline.on_the_cpu(results), *footnotes.failed(results)]
+    notes = [*footnotes.coverage(results), *model_rows.on_the_cpu(results), *footnotes.failed(results)]
     return [*banner(bool(results.smoke)), Headline(" ".join(made.sentences)), made.table, Bullets(notes)]
 
 
@@ -144,7 +144,7 @@ def real(runs: Sequence[Results]) -> tuple[list[Results], str]:
     """The runs that a page on many shows, smoke runs only if there is no other, and a sentence on the others."""
     shown = [run for run in runs if not run.smoke] or list(runs)
     hidden = len(runs) - len(shown)
-    text = f"Not shown: {headline.counted(hidden, 'run')} with limit=smoke, whose numbers mean nothing."
+    text = f"Not shown: {model_rows.counted(hidden, 'run')} with limit=smoke, whose numbers mean nothing."
     return shown, text if hidden else ""
 
 
@@ -152,7 +152,7 @@ def overview_page(runs: Sequence[Results]) -> tuple[list[Block], dict[str, str]]
     """The page over many runs, with a section for each group of comparable runs; and file name -> picture as SVG."""
     shown, hidden = real(runs)
     smoke = any(run.smoke for run in shown)
-    text = f"{headline.counted(len(shown), 'run')}: {len(overview.entries(shown))} variants of students and controls."
+    text = f"{model_rows.counted(len(shown), 'run')}: {len(overview.entries(shown))} variants of students and controls."
     text += f" {hidden}" if hidden else ""
     blocks: list[Block] = [Heading(ALL_RUNS, 1), *banner(smoke), Headline(text)]
     pictures = {}
@@ -161,7 +161,7 @@ def overview_page(runs: Sequence[Results]) -> tuple[list[Block], dict[str, str]]
         of_group = [shown[i] for i in group.runs]
         entries = overview.entries(of_group)
         file = "frontier.svg" if number == 1 else f"frontier-{number}.svg"
-        pictures[file] = figure.svg(overview.points(entries), smoke, headline.reference(of_group[0]))
+        pictures[file] = figure.svg(overview.points(entries), smoke, model_rows.reference(of_group[0]))
         blocks += [
             *([Heading(group.title)] if len(named) > 1 else []),
             Bullets(overview.headlines(of_group)),

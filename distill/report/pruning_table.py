@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import UNSET
 
 from distill.evaluation.results import Model, Pruned, Results, known
-from distill.report import figure, headline, same_tasks
+from distill.report import figure, model_rows, same_tasks
 from distill.report.footnotes import speed_of
 from distill.report.overview import (
     around,
@@ -76,7 +76,7 @@ def _add(cut: Cut, run: Results, row: Pruned, apart: Sequence[str]) -> None:
     cut.shapes.append(f"{row.layers} x {row.hidden} x {row.ffn}")
     cut.predicted.append(known(row.predicted_speedup))
     cut.measured.append(known(row.measured_speedup))
-    kinds = headline.kinds(run)
+    kinds = model_rows.kinds(run)
     for model in (same_tasks.without(model, run, apart) for model in run.models):
         as_cut = model.role == "student" and kinds.get(model.step) in ("prune", "vocabulary")
         role = "pruned" if as_cut else model.role
@@ -85,7 +85,7 @@ def _add(cut: Cut, run: Results, row: Pruned, apart: Sequence[str]) -> None:
             variant = "torch", "fp32"
         if role not in ("student", "pruned", "baseline") or _variant(model) != (row.target, *variant):
             continue
-        if headline.retained(model) is not None:
+        if model_rows.retained(model) is not None:
             cut.models.setdefault(role, {})[len(cut.shapes) - 1] = model
 
 
@@ -93,7 +93,7 @@ def _variant(model: Model) -> tuple[str | None, str, str]:
     return model.target, model.backend, model.scheme
 
 
-def _of_seeds(cut: Cut, role: str, key: headline.Key = "retained") -> str:
+def _of_seeds(cut: Cut, role: str, key: model_rows.Key = "retained") -> str:
     """A number of each run's model of a role."""
     return cell([cut.models.get(role, {}).get(place) for place in range(len(cut.shapes))], key)
 
@@ -103,7 +103,7 @@ def table(runs: Sequence[Results], name: Callable[[Results], str] = trained) -> 
     every = cuts(runs, name)
     if not every:
         return None
-    above = any(headline.above_chance(m) is not None for cut in every for m in cut.models.get("student", {}).values())
+    above = any(model_rows.above_chance(m) is not None for cut in every for m in cut.models.get("student", {}).values())
     rows: list[Row] = [
         (
             cut.target,
@@ -189,7 +189,7 @@ def _retained_at(speed: float, of_run: Sequence[Cut], role: str) -> float | None
     points: dict[int, list[tuple[float, float]]] = {}
     for cut in of_run:
         for place, model in cut.models.get(role, {}).items():
-            measured_speed, kept = cut.measured[place], headline.retained(model)
+            measured_speed, kept = cut.measured[place], model_rows.retained(model)
             if measured_speed is not None and kept is not None:
                 points.setdefault(_seed(cut, place), []).append((measured_speed, kept))
     found = [_between(speed, sorted(of_seed)) for of_seed in points.values()]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from distill.evaluation.results import Model, Results, known
-from distill.report import headline
+from distill.report import model_rows
 
 
 def left_out(runs: Sequence[Results]) -> list[str]:
@@ -23,17 +23,17 @@ def left_out(runs: Sequence[Results]) -> list[str]:
 
 def _of_run(run: Results) -> set[str]:
     found = {task for model in run.models if model.retained for task in known(model.retained.left_out) or ()}
-    return found - {*headline.outside(run)}
+    return found - {*model_rows.outside(run)}
 
 
 def without(model: Model, run: Results, tasks: Collection[str]) -> Model:
     """A model whose retained % leaves out these tasks. The interval of that is not known, and neither is the share on
     development rows, of which results have no scores of single tasks."""
-    teacher = headline.reference_teacher(run)
+    teacher = model_rows.reference_teacher(run)
     if not tasks or teacher is None or not model.retained or model.retained.headline is None:
         return model
-    ours, theirs = (headline.task_scores(each.scores or {}) for each in (model, teacher))
-    apart = {*tasks, *headline.outside(run)}
+    ours, theirs = (model_rows.task_scores(each.scores or {}) for each in (model, teacher))
+    apart = {*tasks, *model_rows.outside(run)}
     over = [task for task in theirs if task in ours and task not in apart]
     whole = sum(theirs[task] for task in over)
     share = 100 * sum(ours[task] for task in over) / whole if whole > 0 else None

@@ -8,8 +8,8 @@ from statistics import fmean
 from msgspec import UNSET, UnsetType
 
 from distill.evaluation.results import Model, Results
-from distill.report import headline
-from distill.report.headline import named
+from distill.report import model_rows
+from distill.report.model_rows import named
 from distill.report.table import Row, Table, number, with_interval
 from distill.report.verdict import identity, word
 
@@ -19,7 +19,7 @@ def chance_table(results: Results) -> Table | None:
     floor, least = results.chance, results.detectable or {}
     if not floor:
         return None
-    teacher, near = headline.reference_teacher(results), results.near_chance or []
+    teacher, near = model_rows.reference_teacher(results), results.near_chance or []
     rows = []
     for task, scores in floor.items():
         own = {} if teacher is None else (teacher.scores or {}).get(task, {})
@@ -46,14 +46,14 @@ def chance_table(results: Results) -> Table | None:
 
 def tests_table(results: Results) -> Table | None:
     """Every test of macro scores, and the tests on each task of the student of the headline."""
-    student = headline.first_student(results)
+    student = model_rows.first_student(results)
     chosen = None if student is None else identity(student)
     shown = [test for test in results.tests or () if test.scope is None or identity(test.a) == chosen]
     if not shown:
         return None
     rows: list[Row] = [
         (
-            headline.macro_score(results) if test.scope is None else test.scope,
+            model_rows.macro_score(results) if test.scope is None else test.scope,
             named(test.a),
             named(test.b),
             word(test),
@@ -86,7 +86,7 @@ def tests_table(results: Results) -> Table | None:
 
 def calibration_table(results: Results) -> Table | None:
     """Expected calibration error of teacher and student on each task, before and after temperature scaling."""
-    both = (headline.reference_teacher(results), headline.first_student(results))
+    both = (model_rows.reference_teacher(results), model_rows.first_student(results))
     rows = [
         (
             task,
@@ -110,7 +110,7 @@ def calibration_table(results: Results) -> Table | None:
 
 def lengths_table(results: Results) -> Table | None:
     """Scores of teacher and student on short, middling and long texts."""
-    teacher, student = headline.reference_teacher(results), headline.first_student(results)
+    teacher, student = model_rows.reference_teacher(results), model_rows.first_student(results)
     rows = [] if teacher is None or student is None else list(_by_length(teacher, student))
     if student is None or not rows:
         return None

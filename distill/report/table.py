@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msgspec import UNSET, UnsetType
 
 from distill.evaluation.results import Model, Results
-from distill.report import averages, footnotes, headline, itself, kept
+from distill.report import averages, footnotes, itself, kept, model_rows
 from distill.report.timed import at, median, reported_input
 
 Row = tuple[str, ...]
@@ -55,7 +55,7 @@ def roles(results: Results) -> list[str]:
 def models_table(results: Results) -> Table:
     """The main table: size, latency, score, retained % and speedup of every model."""
     shape, over = reported_input(results), kept.kept_name(results)
-    above = any(headline.above_chance(m) is not None for m in results.models)
+    above = any(model_rows.above_chance(m) is not None for m in results.models)
     rows = [
         (
             m.name,
@@ -68,7 +68,7 @@ def models_table(results: Results) -> Table:
             number(m.macro),
             _retained(m),
             *([_above(m)] if above else []),
-            with_interval(times(headline.speedup(m)), headline.interval(m, "speedup"), 2),
+            with_interval(times(model_rows.speedup(m)), model_rows.interval(m, "speedup"), 2),
             *([_over_kept(m)] if over else []),
             times(m.speedup.same_backend if m.speedup else None),
         )
@@ -95,11 +95,11 @@ def models_table(results: Results) -> Table:
 def _retained(model: Model) -> str:
     if model.failed:
         return "failed"
-    return with_interval(number(headline.retained(model)), headline.interval(model, "retained"), 1)
+    return with_interval(number(model_rows.retained(model)), model_rows.interval(model, "retained"), 1)
 
 
 def _above(model: Model) -> str:
-    return with_interval(number(headline.above_chance(model)), headline.interval(model, "above_chance"), 1)
+    return with_interval(number(model_rows.above_chance(model)), model_rows.interval(model, "above_chance"), 1)
 
 
 def _over_kept(model: Model) -> str:
@@ -117,12 +117,12 @@ def _model_notes(results: Results, above: bool) -> list[str]:
         f"Above chance: the same, with what {without_skill(results)} score subtracted from both. " if above else ""
     )
     return [
-        f"Retained %: the model's {headline.macro_score(results)} as a percentage of the teacher's. "
-        f"{subtracted}Speedup: over {headline.reference(results)} on any backend, or on the same backend. "
+        f"Retained %: the model's {model_rows.macro_score(results)} as a percentage of the teacher's. "
+        f"{subtracted}Speedup: over {model_rows.reference(results)} on any backend, or on the same backend. "
         "Shapes such as 8x128 are batch x length.",
         *itself.note(results),
         *kept.note(results),
-        *headline.on_the_cpu(results),
+        *model_rows.on_the_cpu(results),
         *footnotes.failed(results),
         *(results.notes or ()),
         *footnotes.pruned(results),

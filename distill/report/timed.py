@@ -9,7 +9,6 @@ from typing import Protocol
 from distill.config.loads import SINGLE, SINGLE_TEXTS
 from distill.evaluation.results import Model
 from distill.evaluation.time_results import Latency
-from distill.report import kept
 
 
 class Compared(Protocol):
@@ -70,25 +69,6 @@ def latency(model: Model, shape: str | None) -> Latency | None:
 def median(model: Model, shape: str | None) -> float | None:
     """Milliseconds with a timed input."""
     return milliseconds(model).get(shape or "")
-
-
-def elsewhere(results: Compared, model: Model) -> str:
-    """Sentences on the speedups from texts, with the other load, and with inputs of a fixed batch and length; empty if
-    the speedup of the headline is one of the latter."""
-    measured = model.speedup.by_input if model.speedup else {}
-    fixed = {name: row for name, row in measured.items() if re.fullmatch(r"\d+x\d+", name)}
-    own = reported_input(results)
-    if not fixed or own in fixed:
-        return ""
-    listed = ", ".join(f"{row.median:.2f}x at {name}" for name, row in fixed.items())
-    text = model.from_text.get(own or "")
-    tokenizer = f" From texts, with the tokenizer, it is {text.speedup.median:.2f}x." if text else ""
-    loads = [
-        f" It is {row.median:.2f}x{kept.between(kept.of_rounds(row.ci95), 2)}{at([name])}."
-        for name, row in measured.items()
-        if name not in fixed and name != own
-    ]
-    return f"{tokenizer}{''.join(loads)} With texts of a fixed length (batch x length) it is {listed}."
 
 
 def milliseconds(model: Model) -> dict[str, float]:

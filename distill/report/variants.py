@@ -21,7 +21,7 @@ from msgspec import UnsetType
 from distill.config.loads import SINGLE_TEXTS
 from distill.evaluation.record import Interval
 from distill.evaluation.results import Disagreement, Model, Results, known
-from distill.report import headline, kept, overview
+from distill.report import kept, model_rows, overview
 from distill.report.timed import median, milliseconds, reported_input, shapes
 
 CHOSEN = ("student", "teacher")
@@ -86,7 +86,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        return f"{self.first.name}, {headline.variant(self.first)}"
+        return f"{self.first.name}, {model_rows.variant(self.first)}"
 
     def kept(self, above: bool) -> Value | None:
         """Retained percent: of the teacher's score or, with `above`, of its score minus chance."""
@@ -100,7 +100,9 @@ class Variant:
     def best(self) -> int:
         """The run of which a user takes the model: the first of those that retain the most, by the rows on which
         choices are made."""
-        kept = [headline.development(model) if self.development else headline.retained(model) for model in self.models]
+        kept = [
+            model_rows.development(model) if self.development else model_rows.retained(model) for model in self.models
+        ]
         return self.runs[max(range(len(kept)), key=lambda place: (kept[place] or 0.0, -place))]
 
 
@@ -117,7 +119,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        count = headline.counted(len(self.runs), "run")
+        count = model_rows.counted(len(self.runs), "run")
         return f"{', '.join(self.tasks) or 'no task'}; teacher {self.teacher}; {self.machine}; {count}"
 
 
@@ -158,8 +160,8 @@ def _comparable(results: Results) -> list[Any]:
     machine = [facts.get(key) for key in ("cpu", "gpu", "threads")]
     # Keys sort the tasks: runs that list the same tasks in another order are compared.
     return [
-        sorted(headline.task_names(results)),
-        sorted(headline.outside(results)),
+        sorted(model_rows.task_names(results)),
+        sorted(model_rows.outside(results)),
         rows,
         results.teacher_name,
         machine,
@@ -170,10 +172,10 @@ def _comparable(results: Results) -> list[Any]:
 
 def _group(runs: Sequence[Run], members: Sequence[int]) -> Group:
     first = runs[0].results
-    machine = f"{first.gpu or first.environment['cpu']}, {headline.counted(first.threads, 'thread')}"
+    machine = f"{first.gpu or first.environment['cpu']}, {model_rows.counted(first.threads, 'thread')}"
     inputs = Counter(run.input for run in runs if run.input)
     return Group(
-        tuple(headline.task_names(first)),
+        tuple(model_rows.task_names(first)),
         first.teacher_name or "-",
         machine,
         tuple(members),
@@ -204,7 +206,7 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
 
 def fastest_teacher(results: Results) -> dict[str, float]:
     """Input -> milliseconds of the teacher's fastest float32 variant."""
-    teachers = [m for m in headline.of_role(results, "teacher") if headline.float32(m)]
+    teachers = [m for m in model_rows.of_role(results, "teacher") if model_rows.float32(m)]
     inputs = [*shapes(results), *([] if results.gpu else [SINGLE_TEXTS])]  # on a GPU 16 bits count too
     times = {name: [t for m in teachers if (t := median(m, name))] for name in inputs}
     return {shape: min(found) for shape, found in times.items() if found}
@@ -270,18 +272,18 @@ def over_seeds(values: Sequence[Value | None], of_rows: bool = True) -> Value | 
 
 
 def _retained(model: Model) -> Value | None:
-    value = headline.retained(model)
-    return None if value is None else Value(value, headline.interval(model, "retained"))
+    value = model_rows.retained(model)
+    return None if value is None else Value(value, model_rows.interval(model, "retained"))
 
 
 def _on_development(model: Model, above: bool = False) -> Value | None:
-    value = headline.development(model, above)
+    value = model_rows.development(model, above)
     return None if value is None else Value(value)
 
 
 def above_chance(model: Model) -> Value | None:
-    value = headline.above_chance(model)
-    return None if value is None else Value(value, headline.interval(model, "above_chance"))
+    value = model_rows.above_chance(model)
+    return None if value is None else Value(value, model_rows.interval(model, "above_chance"))
 
 
 def folder_name(folder: Path) -> str:

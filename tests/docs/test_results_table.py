@@ -15,7 +15,7 @@ import pytest
 from benchmarks import results_table
 from benchmarks.tables import methods
 from benchmarks.tables.runs import EXAMPLE, ROOT, float32_student, read
-from distill.report import figure, headline
+from distill.report import figure, model_rows
 from distill.report.seeds import shown
 from tests.decoded import decoded, decoded_all, model_of
 
@@ -76,7 +76,7 @@ def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def png(
         shown: list[figure.Point],
         smoke: bool = False,
-        over: str = headline.REFERENCE,
+        over: str = model_rows.REFERENCE,
         below: figure.Second | None = None,
     ) -> bytes:
         return drawn(tuple(shown), smoke, over, below)
@@ -150,7 +150,7 @@ def test_runs_with_controls_are_shown_over_seeds(root: Path, group: str) -> None
     kind, target, _, teacher, int8, ours, baseline, control, seeds = (
         cell.strip() for cell in row.strip("|").split("|")
     )
-    reference = headline.reference_teacher(decoded(complete()))
+    reference = model_rows.reference_teacher(decoded(complete()))
     assert reference is not None
     assert teacher == f"{reference.macro:.1f} ({reference.macro:.1f}, {reference.macro:.1f})"
     assert (kind, target, seeds) == ("names", "-", "0, 1")
@@ -170,8 +170,8 @@ def test_how_well_a_rare_label_is_found_is_shown_with_both_controls(root: Path) 
     assert results_table.main([], root) == 0
     lines = (root / "docs/explain/results.md").read_text().splitlines()
     (row,) = (line for line in lines if line.startswith("| guard | alarm |"))
-    whole, results = headline.reference_teacher(decoded(run)), decoded(run)
-    student, (_, baseline) = headline.chosen(results, None), headline.pair(results, None) or (None, None)
+    whole, results = model_rows.reference_teacher(decoded(run)), decoded(run)
+    student, (_, baseline) = model_rows.chosen(results, None), model_rows.pair(results, None) or (None, None)
     assert whole is not None
     assert student is not None
     assert baseline is not None
@@ -538,7 +538,7 @@ def test_check_finds_every_difference_and_writes_nothing(root: Path, capsys: pyt
     assert results_table.main([], root) == 0
     assert results_table.main(["--check"], root) == 0
     changed = complete()
-    best = headline.chosen(decoded(changed))
+    best = model_rows.chosen(decoded(changed))
     next(m for m in changed["models"] if model_of(m) == best)["retained"]["headline"] = 99.9
     write(root / "docs/results/big/results.json", changed)
     (root / "docs/results/small/frontier.png").unlink()

@@ -9,7 +9,7 @@ from distill.cli.compare.comparison import answered
 from distill.cli.compare.result import probability
 from distill.data.task_types import TASK_TYPES
 from distill.evaluation.disagreements import short
-from distill.report.headline import counted
+from distill.report.model_rows import counted
 from distill.report.page import Block, Bullets, Heading, Headline, Paragraph, section, sections
 from distill.report.table import Row, Table, number, times, with_interval
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distill.data.task_types import TASK_TYPES
-from distill.report.headline import counted
+from distill.report.model_rows import counted
 
 LEVEL = 0.05
 """A difference with a smaller p is called detected."""

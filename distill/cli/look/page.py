@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from distill.cli.look.seen import Floats, Seen, similarity
 from distill.evaluation.cka import LEAST
-from distill.report.headline import counted
 from distill.report.html import TEMPLATES, rendered
+from distill.report.model_rows import counted
 from distill.report.web import policy
 
 COLOUR = (74, 144, 217)

@@ -33,7 +33,7 @@ from distill.pipeline.runtime import Runtime
 from distill.pipeline.stages import cold_start
 from distill.pipeline.stages.load_variants import Loader, Models, models, variants_of
 from distill.pipeline.stages.predictions import Scoring, failing, predictions, score_share, scoring
-from distill.report import headline
+from distill.report import model_rows
 from distill.runtime.storage import atomic, run_folder, structs
 from distill.runtime.versions import environment, installed, source_hash
 
@@ -174,7 +174,7 @@ def _seen(models: Models, compared: list[Variant], runtime: Runtime) -> frozense
 
 def _disagreements(measured: Measured, evaluated: Evaluated) -> Iterator[Disagreement]:
     """The rows on which the student of each target, in the headline's variant, and the teacher disagree."""
-    every = [headline.chosen(evaluated, target) for target in headline.targets(evaluated)]
+    every = [model_rows.chosen(evaluated, target) for target in model_rows.targets(evaluated)]
     for model in filter(None, every):
         name = " ".join((model.name, model.backend, model.scheme))
         for task, data in measured.tasks.items():

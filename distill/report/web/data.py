@@ -15,7 +15,7 @@ from msgspec import to_builtins
 from distill.config.backends import BACKENDS
 from distill.errors import visible
 from distill.evaluation.results import Results
-from distill.report import figure, headline, kept, overview, verdict
+from distill.report import figure, kept, model_rows, overview, verdict
 from distill.report.choose import Ask, choice, least_of, ranked
 from distill.report.itself import is_teacher
 from distill.report.loading import loading
@@ -102,7 +102,7 @@ def _group(runs: Sequence[Run], number: int, group: Group, every: Sequence[Varia
         "title": group.title,
         "tasks": list(group.tasks),
         "input": group.input,
-        "reference": headline.reference(results[0]),
+        "reference": model_rows.reference(results[0]),
         "inputs": names,
         # what is retained -> input -> the variants to draw and to choose from, the best first
         "ranked": {
@@ -118,15 +118,15 @@ def _group(runs: Sequence[Run], number: int, group: Group, every: Sequence[Varia
         "near_chance": list(dict.fromkeys(task for one in results for task in one.near_chance or ())),
         "teacher": means([_teacher(one) for one in results]),
         "detectable": next((one.detectable for one in results if one.detectable), None),
-        "without": headline.exclusion(results[0]),
+        "without": model_rows.exclusion(results[0]),
         "older_rules": sum(bool(one.older_rules) for one in results),
     }
 
 
 def _teacher(results: Results) -> dict[str, float]:
     """Task -> the teacher's score."""
-    teacher = headline.reference_teacher(results)
-    return {} if teacher is None else headline.task_scores(teacher.scores or {})
+    teacher = model_rows.reference_teacher(results)
+    return {} if teacher is None else model_rows.task_scores(teacher.scores or {})
 
 
 def chance_retained(results: Results) -> float | None:
@@ -134,8 +134,8 @@ def chance_retained(results: Results) -> float | None:
 
     The same ratio of macro scores as a model's retained %, over the tasks of the headline of which it is known.
     """
-    chance, teacher = headline.task_scores(results.chance or {}), _teacher(results)
-    apart = headline.outside(results)
+    chance, teacher = model_rows.task_scores(results.chance or {}), _teacher(results)
+    apart = model_rows.outside(results)
     tasks = [task for task in chance if task in teacher and task not in apart]
     if not tasks or not (whole := sum(teacher[task] for task in tasks)):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distill.report import footnotes, headline
+from distill.report import footnotes, headline, model_rows
 from distill.report.detail import coverage_table, environment_table, stages_table, tables
 from distill.report.page import Block, Bullets, Heading, Paragraph, origin
 from distill.report.page import sections as of_tables
@@ -26,7 +26,7 @@ def _title(run: Run) -> str:
 def _blocks(run: Run, whole: bool) -> list[Block]:
     results = run.results
     shown = tables(results) if whole else [coverage_table(results), stages_table(results), environment_table(results)]
-    notes = [*headline.on_the_cpu(results), *(results.notes or ()), *footnotes.pruned(results)]
+    notes = [*model_rows.on_the_cpu(results), *(results.notes or ()), *footnotes.pruned(results)]
     noted: list[Block] = [Heading("Notes", 3), Bullets(notes)] if notes else []
     return [
         Paragraph(headline.headline(results)),

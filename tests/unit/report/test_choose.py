@@ -17,7 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from distill.config.loads import SINGLE_TEXTS
 from distill.errors import ConfigError
-from distill.report import export, figure, headline
+from distill.report import export, figure, headline, model_rows
 from distill.report.__main__ import main
 from distill.report.choose import Ask, choice, compared, least_of, offered, parsed
 from distill.report.loading import loading
@@ -373,13 +373,13 @@ def test_a_run_for_single_texts_names_the_same_variant_everywhere(results: Resul
     runs = only(results)
     (group,) = groups(runs)
     found = choice(runs, variants(runs), group, Ask(90.0))["variant"].first
-    first = headline.first_student(runs[0].results)
+    first = model_rows.first_student(runs[0].results)
     assert group.input == SINGLE_TEXTS
     teachers = [m for m in runs[0].results.models if m.role == "teacher" and m.retained]
-    assert found == max([first, *teachers], key=headline.speedup)
+    assert found == max([first, *teachers], key=model_rows.speedup)
     assert "with single texts" in headline.headline(runs[0].results)
     point = max((p for p in figure.points(runs[0].results) if p.role == "student"), key=lambda p: p.speedup)
-    assert (point.label, point.speedup) == (headline.variant(first), headline.speedup(first))
+    assert (point.label, point.speedup) == (model_rows.variant(first), model_rows.speedup(first))
 
 
 def test_a_choice_by_score_is_made_on_the_development_rows(results: Results) -> None:

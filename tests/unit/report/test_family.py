@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from distill.report import figure, footnotes, headline, markdown, model_card, overview, page, pruning_table, validate
+from distill.report import (
+    figure,
+    footnotes,
+    headline,
+    markdown,
+    model_card,
+    model_rows,
+    overview,
+    page,
+    pruning_table,
+    validate,
+)
 from distill.report.detail import gain_tables
 from distill.report.seeds import shown as shown_over
 from distill.report.variants import Run
@@ -171,7 +182,7 @@ def test_every_student_is_in_the_headline_with_its_gain(family: Results) -> None
         "Gain over the same students trained without a teacher, in percentage points, as fp32 torch: +6.5 (2x), "
         "+0.5 (4x)." in text
     )
-    assert headline.targets(decoded(family)) == ["2x", "4x"]
+    assert model_rows.targets(decoded(family)) == ["2x", "4x"]
 
 
 def test_names_of_models_are_labels_only(family: Results) -> None:

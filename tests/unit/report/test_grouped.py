@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distill.report import footnotes, gains, headline, overview, pruning_table
+from distill.report import footnotes, gains, headline, model_rows, overview, pruning_table
 from distill.report.seeds import over_seeds
 from distill.report.table import models_table
 from distill.report.variants import Run, variants
@@ -143,7 +143,7 @@ def test_gains_are_of_the_seeds_that_have_tested_them(results: Results) -> None:
     assert made is not None
     assert [row[3:] for row in made.rows] == [("+4.0 [+3.0, +5.0]", "1")]
     first, second = decoded_all(with_tests([run_of(results, seed) for seed in (0, 1)]))
-    pairs = [(run, *headline.pair(run)) for run in (first, second)]
+    pairs = [(run, *model_rows.pair(run)) for run in (first, second)]
     assert gains.over_runs([pairs[0], None, pairs[1]]).endswith("] (+3.0, -, +4.0)")
 
 
@@ -164,8 +164,8 @@ def test_a_single_round_has_no_interval(results: Results) -> None:
         if model["speedup"]:
             model["speedup"]["ci95"] = [model["speedup"]["best_teacher"]] * 2
     run = decoded(results)
-    assert headline.interval(run.models[INT8], "speedup") is None
-    assert headline.interval(run.models[INT8], "retained") is not None
+    assert model_rows.interval(run.models[INT8], "speedup") is None
+    assert model_rows.interval(run.models[INT8], "retained") is not None
     assert "5.20x" in [cell for row in models_table(run).rows for cell in row]
     assert "at 5.20x the speed of" in headline.headline(run)
     text = footnotes.timing(run)

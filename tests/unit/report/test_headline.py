@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distill.config.loads import SINGLE_TEXTS
-from distill.report import averages, detail, figure, footnotes, headline, model_card, table, verdict
+from distill.report import averages, detail, figure, footnotes, headline, model_card, model_rows, table, verdict
 from distill.report.checked import validate
 from distill.report.decision import decided
 from distill.report.loads_table import loads_table
@@ -40,7 +40,7 @@ def test_a_single_student_may_be_asked_to_retain_a_share(least: float, said: str
 
 
 def test_costs_of_shared_heads_are_those_of_all_tasks(results: Results) -> None:
-    count = len(headline.task_names(decoded(results)))
+    count = len(model_rows.task_names(decoded(results)))
     assert "together" not in " ".join([headline.headline(decoded(results)), *footnotes.coverage(decoded(results))])
     results["heads"] = "shared"
     assert validate(results) == []
@@ -59,11 +59,11 @@ def test_loss_against_the_baseline(results: Results) -> None:
 
 def test_a_task_without_a_ratio_is_named_and_the_sign_is_that_of_the_test(results: Results) -> None:
     """The shares leave out a task in which the teacher has no skill; the test of the macro scores has all tasks."""
-    task = headline.task_names(decoded(results))[0]
+    task = model_rows.task_names(decoded(results))[0]
     for model in results["models"]:
         if model.get("retained"):
             model["retained"]["left_out"] = [task]
-    compared = headline.pair(decoded(results))
+    compared = model_rows.pair(decoded(results))
     assert compared is not None
     ends = {
         side: {"name": each.name, "scheme": each.scheme, "backend": each.backend}
@@ -87,7 +87,7 @@ def test_scores_without_a_share_are_still_a_result(results: Results) -> None:
 
 
 def test_the_splits_of_all_tasks_are_named(results: Results) -> None:
-    first = headline.task_names(decoded(results))[0]
+    first = model_rows.task_names(decoded(results))[0]
     for row in results["coverage"]:
         if row["task"] == first and row["split"].startswith("validation"):
             row["split"] = "test"
@@ -188,14 +188,14 @@ def test_the_card_of_your_own_model_calls_it_no_student(itself: Results) -> None
 def test_choice_ignores_scores(results: Results) -> None:
     slow, fast = models(results, "student", "int8")
     slow["retained"]["headline"] = 99.9
-    assert headline.chosen(decoded(results)) == model_of(fast)
+    assert model_rows.chosen(decoded(results)) == model_of(fast)
     fast["scheme"] = "int8_static"
-    assert headline.chosen(decoded(results)) == model_of(fast)
+    assert model_rows.chosen(decoded(results)) == model_of(fast)
     for model in (slow, fast):
         model["failed"] = "no such kernel"
-    chosen = headline.chosen(decoded(results))
+    chosen = model_rows.chosen(decoded(results))
     assert chosen is not None
-    assert headline.variant(chosen) == "bf16 torch"
+    assert model_rows.variant(chosen) == "bf16 torch"
 
 
 def test_name_of_the_average(results: Results) -> None:
@@ -239,12 +239,12 @@ def test_only_tasks_outside_the_headline_are_said_to_be(results: Results) -> Non
     assert "of the teacher's macro score without wnli at" in headline.headline(decoded(results))
     for row in results["coverage"]:
         row["in_headline"] = row["task"] not in ("cola", "rte")
-    assert headline.macro_score(decoded(results)) == "macro score without cola and rte"
+    assert model_rows.macro_score(decoded(results)) == "macro score without cola and rte"
     for row in results["coverage"]:
         row["in_headline"] = True
     notes = [*table.models_table(decoded(results)).notes, *detail.retained_table(decoded(results)).notes]
     assert "without" not in " ".join([headline.headline(decoded(results)).partition("The same")[0], *notes])
-    assert headline.macro_score(decoded(results)) == "macro score"
+    assert model_rows.macro_score(decoded(results)) == "macro score"
 
 
 def test_capped_training_is_named(results: Results) -> None:
@@ -304,7 +304,7 @@ def test_a_row_on_the_cpu_of_a_run_with_a_gpu(results: Results) -> None:
                     row["median"] /= times
         assert headline.headline(decoded(results)).startswith(f"The {expected} retains")
     results["models"] = [m for m in results["models"] if m["backend"] != "onnxruntime"]
-    assert headline.on_the_cpu(decoded(results)) == []
+    assert model_rows.on_the_cpu(decoded(results)) == []
 
 
 def test_timing_describes_the_protocol(results: Results) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distill.errors import DataError
-from distill.report import headline, html, markdown, overview, page, write, write_overview
+from distill.report import html, markdown, model_rows, overview, page, write, write_overview
 from distill.report.__main__ import main
 from distill.report.seeds import over_seeds
 from distill.runtime.storage.atomic import write_json
@@ -38,9 +38,9 @@ def test_seeds_that_leave_out_other_tasks_are_averaged_over_the_same_ones(result
         if model["retained"]:
             model["retained"]["left_out"] = ["cola"]
     first, second = decoded_all(runs)
-    teacher = headline.reference_teacher(first)
+    teacher = model_rows.reference_teacher(first)
     assert teacher is not None
-    ours, theirs = (headline.task_scores(model.scores or {}) for model in (first.models[8], teacher))
+    ours, theirs = (model_rows.task_scores(model.scores or {}) for model in (first.models[8], teacher))
     counted = theirs.keys() - {"cola", "wnli"}
     share = 100 * sum(ours[task] for task in counted) / sum(theirs[task] for task in counted)
     table = overview.table(overview.entries([first, second]))
