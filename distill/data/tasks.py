@@ -1,38 +1,36 @@
-"""Loads labelled tasks: from files, from the hub, or generated from docstrings."""
+"""Labelled tasks: their rows, as models read them."""
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import cycle, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from distill import config
-from distill.data import docstrings, folders
-from distill.data.about import About
 from distill.data.asked import Asked
-from distill.data.class_names import classes_of, named
 from distill.data.encode import Encoded, alternating, encode_task
 from distill.data.encode_words import encode_words
-from distill.data.files import Table
 from distill.data.held_out import Apart, apart
-from distill.data.hub import newest, parted
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.several_types import check_types
 from distill.data.soft_labels import of_column
-from distill.data.split_names import of_data_set
 from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, ignorable, is_own, renamed
-from distill.data.task_types import TASK_TYPES, WORDS, flat, labelled, targets_in
+from distill.data.task_tables import (
+    SMOKE_TRAIN,
+    SMOKE_VALIDATION,
+    is_on_hub,
+    patterns,
+    pinned_revision,
+    tables_of,
+)
+from distill.data.task_types import WORDS, flat, labelled, targets_in
 from distill.data.task_types.layout import Parts
-from distill.data.task_types.task_type import SOFT, as_list
+from distill.data.task_types.task_type import SOFT
 from distill.data.transfer_files import read_unlabelled
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
@@ -40,9 +38,6 @@ from distill.models.families.head import Head
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
-
-SMOKE_TRAIN, SMOKE_VALIDATION = 48, 24
-"""Maximum number of rows of a split under `limit.smoke`."""
 
 _VALIDATION_SEED = 0
 """A limited validation split has the same rows for every seed, so that runs can be compared."""
@@ -158,7 +153,7 @@ def load_tasks(
     coverage: list[dict[str, Any]] = []
     notes = list(filter(None, [renamed(tasks)]))
     for name, settings in wanted(tasks).items():
-        stand_in = limit.smoke and (settings.train is None or _is_on_hub(settings, tasks))
+        stand_in = limit.smoke and (settings.train is None or is_on_hub(settings, tasks))
         rows = read_task(name, settings, tasks, head, stand_in=stand_in)
         parts = {} if rows is None else _parts(rows)
         kept = {split: _limited(part, split, limit, seed) for split, part in parts.items()}
@@ -176,13 +171,13 @@ def load_tasks(
         if rows is not None and rows.train is not None and rows.reported:
             development, reported = ({s: kept[s] for s in named} for named in (rows.development, rows.reported))
             loaded[name] = TaskData(rows.task, kept["train"], development, reported)
-            if _is_on_hub(settings, tasks) and not stand_in and (revision := pinned_revision(settings)):
+            if is_on_hub(settings, tasks) and not stand_in and (revision := pinned_revision(settings)):
                 notes.append(f"{name}: {settings.hub} on the hub, revision {revision}")
             notes += rows.notes
         elif tasks.names:
             raise DataError(
                 f"{tasks.path}/{name}: got {sorted({*kept} - {DEVELOPMENT})}; must hold train-*.parquet and "
-                f"{next(iter(_patterns(settings, 'validation')))}-*.parquet; add them or take {name} out of tasks.names"
+                f"{next(iter(patterns(settings, 'validation')))}-*.parquet; add them or take {name} out of tasks.names"
             )
     if not loaded:
         raise ConfigError(
@@ -191,10 +186,6 @@ def load_tasks(
         )
     splits = {name: (d.task, [*d.development.values(), *d.reported.values()]) for name, d in loaded.items()}
     return Loaded(loaded, coverage, notes, apart(splits) if transfer else Apart())
-
-
-def _is_on_hub(settings: config.Task, tasks: config.Tasks) -> bool:
-    return settings.hub is not None and (settings.train is None or tasks.path is None)
 
 
 def wanted(tasks: config.Tasks) -> dict[str, config.Task]:
@@ -216,7 +207,7 @@ def check_files(settings: config.Config, head: Head | None) -> None:
     """
     tasks = settings.tasks
     every = wanted(tasks)
-    own = {n: task for n, task in every.items() if task.train is not None and not _is_on_hub(task, tasks)}
+    own = {n: task for n, task in every.items() if task.train is not None and not is_on_hub(task, tasks)}
     read = [read_task(name, settings, tasks, head, stand_in=False) for name, settings in own.items()]
     check_head(head, [rows.task for rows in read if rows is not None], "teacher.name")
     per_token = any(rows.task.kind.per_token for rows in read if rows is not None)
@@ -247,123 +238,12 @@ def read_task(
 ) -> Labelled | None:
     """The rows of a task; None if a published data set has no file at `tasks.path`."""
     key = "tasks" if is_own(tasks) else f"tasks.each.{name}"
-    if stand_in:
-        settings, tables = _stand_in(name, settings)
-    elif settings.docstrings:
-        settings = replace(settings, labels=settings.labels or docstrings.labels(name))
-        tables = {
-            split: _generated(docstrings.rows(name, split, count), f"{name} {split}")
-            for split, count in settings.rows.items()
-        }
-    elif settings.train is not None and not _is_on_hub(settings, tasks):
-        tables = _from_files(settings, tasks.path, key)
-    else:
-        tables = _from_hub(settings, key)
+    settings, tables = tables_of(name, settings, tasks, key, stand_in=stand_in)
     if not tables:
         return None
     rows = labelled_rows(name, settings, tables, head, key, ignorable(tasks, name))
     read = (note for table in tables.values() for note in table.notes)
     return replace(rows, notes=(*dict.fromkeys(read), *rows.notes))
-
-
-def _generated(columns: Mapping[str, Any], name: str) -> Table:
-    return Table(pa.table(dict(columns)), (name,), (0,))
-
-
-def _patterns(settings: config.Task, role: str) -> dict[str, Any]:
-    """Split -> its files. `role`: train, development, validation or test."""
-    value = getattr(settings, role)
-    if value is None:
-        return {}
-    return dict(value) if isinstance(value, dict) else {role: value}
-
-
-def _from_files(settings: config.Task, folder: str | None, key: str) -> dict[str, Table]:
-    """The tables of the files of each split. A published data set may lack splits, and only parquet files are its."""
-    tables: dict[str, Table] = {}
-    for role in ("train", "development", "validation", "test"):
-        for split, patterns in _patterns(settings, role).items():
-            paths = [_below(folder, str(path)) for path in as_list(patterns)]
-            if settings.rows and not any(glob.glob(path) for path in paths):
-                continue
-            tables |= folders.read(paths, split, f"{key}.{role}", settings)
-    return tables
-
-
-def _below(folder: str | None, path: str) -> str:
-    return path if folder is None else str(Path(folder) / path)
-
-
-def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
-    """The tables of a data set on the hub; names in place of class numbers."""
-    from datasets import load_dataset
-
-    assert settings.hub is not None
-    owner_and_name, subset = parted(settings.hub)
-    try:
-        splits = load_dataset(owner_and_name, subset or None, revision=pinned_revision(settings))
-    # The libraries that `datasets` uses raise many unrelated errors when a host is unreachable.
-    except Exception as error:
-        action = "set tasks.path=DIR" if settings.train is not None else "set tasks.train=FILE"
-        raise ConfigError(
-            f"{key}.hub: got {settings.hub}; must be a data set on the Hugging Face hub (it is unreachable, or has no "
-            f"such data set); {action}"
-        ) from error
-    names = {each: each for each in settings.rows} or of_data_set(splits)
-    tables = {}
-    for split, given in names.items():
-        if given in splits:
-            rows, place = splits[given], f"{settings.hub} {given}"
-            features = rows.features.to_dict()
-            told = (About(classes=classes_of(features)),)
-            tables[split] = Table(named(rows.data.table, features, place), (place,), (0,), told)
-    return tables
-
-
-def pinned_revision(settings: config.Task) -> str | None:
-    """The revision of a data set on the hub that is loaded: the given one, or the newest commit, by its hash."""
-    assert settings.hub is not None
-    return settings.revision or newest(parted(settings.hub)[0])
-
-
-def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, Table]]:
-    """Rows with the task's columns and meaningless labels."""
-    sentences: Iterator[str] = cycle(docstrings.sample(200))
-    task_type = TASK_TYPES[settings.kind or "classification"]
-    labels = settings.labels or [str(number) for number in range(docstrings.CLASSES)]
-    settings = replace(
-        settings,
-        kind=task_type.name,
-        text=settings.text or "text",
-        label=settings.label or "label",
-        labels=labels if task_type.named else None,
-        text_pair=settings.text_pair or (None if 1 in task_type.layout.columns else "text_pair"),
-        choices="choices" if task_type.choices else None,
-        soft_label=None,
-        class_weight=None,
-    )
-    columns = [column for column in (settings.text, settings.text_pair) if column is not None]
-    tables = {}
-    for split in settings.rows or ("train", "validation"):
-        count = SMOKE_TRAIN if split == "train" else SMOKE_VALIDATION
-        data: dict[str, Any] = {column: list(islice(sentences, count)) for column in columns}
-        values = np.arange(count) % (len(labels) if task_type.named else 6)
-        data[str(settings.label)] = [labels[value] for value in values] if task_type.named else values
-        if task_type.per_token:
-            data |= _in_words(data, columns[0], str(settings.label), labels)
-        if task_type.choices:
-            data |= {"choices": [list(islice(sentences, 3)) for _ in range(count)], settings.label: values % 3}
-        if task_type.extractive:
-            data[str(settings.label)] = [context.split()[:1] for context in data[columns[-1]]]
-        tables[split] = _generated(data, f"{name} {split}")
-    return settings, tables
-
-
-def _in_words(data: Mapping[str, Any], text: str, label: str, labels: Sequence[str]) -> dict[str, Any]:
-    """The texts as lists of words, of which the first has the label of the text, and the others the first label."""
-    words = [value.split() for value in data[text]]
-    tags = [[tag, *[labels[0]] * (len(part) - 1)] for tag, part in zip(data[label], words, strict=True)]
-    return {text: words, label: tags}
 
 
 def _parts(rows: Labelled) -> dict[str, Split]:

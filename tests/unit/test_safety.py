@@ -22,7 +22,7 @@ OURS = {
     ): "distill.pipeline.validation.pipeline: it checks stages"
 }
 WITHOUT_PARAMETER = {
-    ("data/tasks.py", "_from_hub", "load_dataset"): "datasets runs no scripts since version 4, which is required",
+    ("data/task_tables.py", "_from_hub", "load_dataset"): "datasets runs no scripts since version 4, which is required",
     ("data/corpus.py", "_from_hub", "load_dataset"): "as above",
 }
 """(file, function, what it calls) -> why `trust_remote_code=False` is not passed."""
