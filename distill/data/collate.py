@@ -179,8 +179,9 @@ def draws(chosen: NDArray[np.bool_], samples: NDArray[Any], *, seed: int, epoch:
         samples: [B], number of each sequence within the corpus.
     """
     row, column = np.nonzero(chosen)
-    state = _sample_state(seed, epoch, np.asarray(samples))[row]
-    return _uniform(state, column.astype(np.uint64), 4).astype(np.float32)
+    # The four streams of `_uniform` decide the masks; a fifth would be the first one of the next position.
+    state = _mix(_sample_state(seed, epoch, np.asarray(samples))[row])
+    return _uniform(state, column.astype(np.uint64), 0).astype(np.float32)
 
 
 def token_weights(
@@ -216,6 +217,9 @@ def _sample_state(seed: int, epoch: int, samples: NDArray[Any]) -> NDArray[np.ui
 
 
 def _uniform(state: NDArray[np.uint64], position: NDArray[np.uint64], stream: int) -> NDArray[np.float64]:
-    """Numbers in the open interval (0, 1), with 52 random bits so that rounding reaches neither end."""
+    """Numbers in the open interval (0, 1), with 52 random bits so that rounding reaches neither end.
+
+    stream: 0 to 3; others are those of other positions.
+    """
     bits = _mix(state ^ _mix(position * np.uint64(4) + np.uint64(stream)))
     return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, kl_divergence
 
 from distill import losses
-from distill.data.collate import draws
+from distill.data.collate import draws, mask_tokens
 from distill.losses.objective import Objective
 from distill.losses.replaced import drawn, replaced
 from distill.losses.terms import Term
@@ -172,3 +172,16 @@ def test_numbers_are_uniform() -> None:
     counts = np.histogram(many, bins=16, range=(0, 1))[0]
     expected = many.size / 16
     assert ((counts - expected) ** 2 / expected).sum() < 38  # chi-squared of 15 degrees of freedom: p = 0.001
+
+
+def test_a_drawn_token_does_not_tell_whether_the_next_one_is_masked() -> None:
+    ids = np.full((400, 128), 5)
+    _, chosen = mask_tokens(
+        ids, ids > 0, np.arange(400), seed=3, epoch=1, probability=0.15, mask_id=MASK, random_ids=[5], weights=None
+    )
+    numbers = draws(chosen, np.arange(400), seed=3, epoch=1)
+    following = np.pad(chosen[:, 1:], ((0, 0), (0, 1)))[chosen]
+    assert following.sum() > 800
+    # The mean of 800 uniform numbers has a standard deviation of 0.01.
+    assert abs(numbers[following].mean() - 0.5) < 0.05
+    assert numbers[~following].max() > 0.99
