@@ -96,6 +96,12 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
         "compare_with: got labels; must be teacher with ",
     ),
     ({"positions": "masked"}, "corpus", OWN, "positions: got masked; must be all where the student has a "),
+    (
+        {"positions": "masked"},
+        "corpus",
+        PLAIN,
+        "positions: got masked; must be all in a stage that masks no tokens, because ",
+    ),
     ({"features": "relations"}, "corpus", OWN, "features: got relations; must be hidden or first or pooled where the "),
     ({"features": "logits"}, "corpus", OWN, "features: got logits; must be hidden or first or pooled where the "),
     ({"features": "scores"}, "tasks", OWN, "features: got scores; must be logits on tasks where the student has a "),
@@ -167,6 +173,14 @@ def test_invalid_terms_are_refused(changes: dict[str, Any], data: str, facts: Te
 )
 def test_valid_terms_are_accepted(changes: dict[str, Any], data: str, facts: TermFacts) -> None:
     assert problems(replace(FITS, **changes), data, facts) == []
+
+
+def test_a_term_on_logits_masks_tokens_for_the_others() -> None:
+    both = {"x": replace(FITS, positions="masked"), "y": Term(compare_with="labels")}
+    assert [*terms("stages.s", Train(data="corpus", teacher="t", terms=both), PLAIN)] == []
+    both["y"] = replace(both["y"], weight=0.0)
+    (line,) = map(str, terms("stages.s", Train(data="corpus", teacher="t", terms=both), PLAIN))
+    assert line.startswith("stages.s.terms.x.positions: got masked; must be all in a stage that masks no tokens")
 
 
 def test_texts_become_pairs_for_one_term_alone() -> None:
