@@ -270,7 +270,8 @@ class Objective(nn.Module):
         batch: dict[str, Tensor],
     ) -> Tensor:
         """Sum of a term over its rows, for one pair of layers."""
-        rows, heads = _rows(term, batch), term.heads or families.heads(self.student)
+        rows, own = _rows(term, batch), families.heads(self.student)
+        heads = term.heads or own if term.kind.splits_heads else own
         positions = batch[rows], batch.get(f"teacher_{rows}", batch[rows])
         sides = zip((student, teacher), pair, positions, self.poolings, strict=True)
         valid = batch.get(f"{rows}_valid")

@@ -49,6 +49,7 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
         yield from _compared(where, key, term, kind, stage, facts)
         yield from _positions(where, term, kind, stage, facts)
         yield from _layers(where, term, kind)
+        yield from _unused(where, term, kind)
         yield from _of_batch(where, key, term, kind, stage)
         if facts.static and kind.layers:
             others = "pooled" if stage.data == "corpus" else "logits or vectors"
@@ -121,7 +122,7 @@ def _of_pairs(where: str, term: Term, kind: FeatureKind, stage: Train, facts: Te
     if stage.data != "corpus":
         yield Problem(f"{where}.features", name, "be of a stage on a corpus", drop)
         return
-    wanted = {"compare_with": "labels", "positions": "all", "layers": "last", "teacher_layer": None}
+    wanted = {"compare_with": "labels", "positions": "all", "layers": "last", "teacher_layer": None, "heads": None}
     for setting, value in wanted.items():
         if (got := getattr(term, setting)) != value:
             shown = "left out" if value is None else value
@@ -195,6 +196,13 @@ def _layers(where: str, term: Term, kind: FeatureKind) -> Iterator[Line]:
             f"be left out with layers {term.layers}, which set the teacher's layers",
             "leave it out",
         )
+
+
+def _unused(where: str, term: Term, kind: FeatureKind) -> Iterator[Line]:
+    """Settings without an effect on terms of a kind."""
+    for setting, used in (("teacher_layer", kind.inside), ("heads", kind.splits_heads)):
+        if (got := getattr(term, setting)) is not None and not used:
+            yield Problem(f"{where}.{setting}", got, f"be left out with features {kind.name}", "leave it out")
 
 
 def _are_pairs(layers: Any, lowest: int) -> bool:

@@ -266,6 +266,12 @@ def test_scores_are_compared_in_every_layer_without_padding(tiny_model, batch: A
     torch.testing.assert_close(module(batch)[0].double(), reference, rtol=1e-5, atol=1e-6)
 
 
+def test_relation_heads_do_not_weigh_attention_scores(tiny_model, batch: Any) -> None:
+    student, teacher = tiny_model("bert"), tiny_model("bert", seed=1)
+    plain, split = (Objective(student, single("scores", losses.mse, heads=n), [teacher]) for n in (None, 8))
+    assert torch.equal(plain(batch), split(batch))
+
+
 def test_softmax_of_scores_excludes_padding(tiny_model, batch: Any) -> None:
     student, teacher = tiny_model("bert").double(), tiny_model("bert", seed=1).double()
     module = Objective(student, single("scores", SOFT), [teacher])

@@ -123,6 +123,10 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
     (PAIRS | {"positions": "masked"}, "corpus", PLAIN, "positions: got masked; must be all with features next_sen"),
     (PAIRS | {"layers": "uniform"}, "corpus", PLAIN, "layers: got uniform; must be last with features next_sen"),
     (PAIRS | {"teacher_layer": 1}, "corpus", PLAIN, "teacher_layer: got 1; must be left out with features next_sen"),
+    (PAIRS | {"heads": 4}, "corpus", PLAIN, "heads: got 4; must be left out with features next_sentence; "),
+    ({"heads": 4}, "corpus", PLAIN, "heads: got 4; must be left out with features hidden; leave it out"),
+    ({"features": "scores", "heads": 4}, "tasks", PLAIN, "heads: got 4; must be left out with features scores; "),
+    ({"features": "logits", "teacher_layer": 1}, "tasks", PLAIN, "teacher_layer: got 1; must be left out with fea"),
     ({"layers": "uniform", "features": "pooled"}, "tasks", PLAIN, "layers: got uniform; must be last with feat"),
     ({"layers": [[0, 1]], "features": "logits"}, "tasks", PLAIN, "layers: got [[0, 1]]; must be last with feat"),
     (
