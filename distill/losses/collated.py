@@ -85,7 +85,8 @@ def batch_of(kind: TaskType | None, outputs: int, batch: Mapping[str, Tensor]) -
     - `labels` with -100 where there is no label: class numbers [B], numbers [B], 0 and 1 [B, labels], or class numbers
       of tokens [B, L]. Of question answering, `start_positions` and `end_positions` [B]; an answer at another position
       than those of the batch does not count. Without labels, terms against labels are 0.
-    - `teacher_logits`, in place of a teacher: outputs of the shape of the model's own, but not of question answering.
+    - `teacher_logits`, in place of a teacher: outputs of the shape of the model's own, but not of question answering
+      and masked language modelling.
 
     Args:
         kind: as from `kind_of` or `kind_named`. Its `problem` tells what the labels of texts are, and its
@@ -119,6 +120,7 @@ def batch_of(kind: TaskType | None, outputs: int, batch: Mapping[str, Tensor]) -
 
 def _masked(batch: Mapping[str, Tensor]) -> Batch:
     """The masked tokens of a language model, which are the tokens with a label."""
+    _without_stored(batch, "masked language modelling")
     labels = _labels(batch, batch["input_ids"].shape, MISSING).flatten()
     masked = (labels != MISSING).nonzero().squeeze(1)
     return {"masked": masked, "labels": labels[masked]}
@@ -181,8 +183,7 @@ def _choices(kind: TaskType, batch: Mapping[str, Tensor], real: Tensor, outputs:
 
 def _answers(kind: TaskType, batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
     """Rows are the starts and the ends of the answers, in turn. Every token may be one."""
-    if "teacher_logits" in batch:
-        raise DataError("batch: got teacher_logits; must be left out of question answering; pass the teacher itself")
+    _without_stored(batch, "question answering")
     ids = batch["input_ids"]
     mask = batch.get("attention_mask", torch.ones_like(ids))
     none = torch.full((len(ids),), MISSING, device=ids.device)
@@ -215,6 +216,11 @@ def _learned(batch: Mapping[str, Tensor], shape: tuple[int, ...]) -> Batch:
     if "teacher_logits" not in batch:
         return {}
     return {"teacher_logits": _shaped("teacher_logits", batch["teacher_logits"], shape)}
+
+
+def _without_stored(batch: Mapping[str, Tensor], work: str) -> None:
+    if "teacher_logits" in batch:
+        raise DataError(f"batch: got teacher_logits; must be left out of {work}; pass the teacher itself")
 
 
 def _shaped(name: str, values: Tensor, shape: tuple[int, ...]) -> Tensor:

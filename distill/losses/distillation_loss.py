@@ -85,6 +85,11 @@ class DistillationLoss(nn.Module):
                 f"terms: got {of_texts[0]}, which compares the vectors that embedders make of texts; must compare what "
                 "a model with a head computes; leave it out, or use distill.EmbeddingLoss"
             )
+        if not teachers and (inside := [name for name, term in by_name.items() if term.kind.inside]):
+            raise ConfigError(
+                f"teacher: got None; must be a model for the term {inside[0]}, which compares its layers; pass one, or "
+                "leave the term out"
+            )
         kept = _copied(student, teachers) if layer_map is None else [int(number) for number in layer_map]
         self.objective = Objective(
             student, by_name, teachers, pooling, [1.0] * max(len(teachers), 1), kept=kept, **rows

@@ -277,6 +277,7 @@ def test_what_does_not_fit_is_refused_with_one_line() -> None:
     other_words = tiny.model("bert", "SequenceClassification", num_labels=3, vocab_size=500)
     swapped = tiny.model("bert", "SequenceClassification", num_labels=3, id2label={0: "b", 1: "a", 2: "c"})
     named = tiny.model("bert", "SequenceClassification", num_labels=3, id2label={0: "a", 1: "b", 2: "c"})
+    language, masked = tiny.model("bert", "MaskedLM"), BATCHES["masked_lm"][2]
     batch = BATCHES["classification"][2]
     soft = [terms.SoftTargets()]
     lines = {
@@ -298,6 +299,12 @@ def test_what_does_not_fit_is_refused_with_one_line() -> None:
         ): "terms: got vectors_cosine, which compares the vectors that embedders make",
         refused(ConfigError, lambda: DistillationLoss(student, [teacher] * 2, soft)): "teacher: got 2 models; must be",
         refused(ConfigError, lambda: DistillationLoss(student, None, soft)(batch)): "teacher: got None; must be a mod",
+        refused(
+            ConfigError, lambda: DistillationLoss(student, None, [*soft, terms.Hidden()])
+        ): "teacher: got None; must be a model for the term hidden_mse, which compares its layers",
+        refused(
+            DataError, lambda: DistillationLoss(language, None, soft)(masked | {"teacher_logits": torch.ones(4, 9, 60)})
+        ): "batch: got teacher_logits; must be left out of masked language modelling; pass the",
         refused(DataError, lambda: DistillationLoss(student, teacher, soft)({})): "batch: got no input_ids; must have",
         refused(
             DataError, lambda: DistillationLoss(student, teacher, soft)(batch | {"labels": batch["labels"][:2]})
