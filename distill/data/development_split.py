@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from distill.data.splits import of_queries
+from distill.data.task_types.task_type import group_numbers
 from distill.data.tasks import TaskData
 
 if TYPE_CHECKING:
@@ -23,8 +25,17 @@ def aside(data: TaskData) -> dict[str, Dataset]:
     """
     splits = {split: rows for split, rows in data.development.items() if split not in data.reported}
     most = CHOICE_ROWS // max(1, len(splits))
-    spaced = {s: np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int) for s, rows in splits.items()}
-    return {split: rows.select(spaced[split]) for split, rows in splits.items()}
+    return {split: rows.select(_spaced(data, rows, most)) for split, rows in splits.items()}
+
+
+def _spaced(data: TaskData, rows: Dataset, most: int) -> np.ndarray:
+    """Numbers of at most `most` rows at even distances; of rankings, those of queries at even distances."""
+    if len(rows) <= most or (queries := data.task.queries) is None:
+        return np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)
+    numbers = group_numbers(rows[queries][:])
+    count = int(numbers.max()) + 1
+    fitting = max(1, most * count // len(rows))
+    return of_queries(numbers, np.linspace(0, count - 1, fitting).astype(int), most)
 
 
 def deciding(data: TaskData) -> dict[str, Dataset]:

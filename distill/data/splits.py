@@ -146,6 +146,19 @@ def _apart(train: Split, part: np.ndarray, columns: Columns) -> tuple[Split, Spl
     return rest, chosen, counted, f"; {copies.sum():,} copies of them are left out" if copies.any() else ""
 
 
+def of_queries(numbers: np.ndarray, order: np.ndarray, most: int) -> np.ndarray:
+    """Numbers of at most `most` rows, with all rows of a query, because a part of them would be another ranking. Of a
+    first query that alone has more, some.
+
+    Args:
+        numbers: [rows] number of the query of each row, from 0.
+        order: different queries, of which as many count as fit.
+    """
+    sizes = np.bincount(numbers)[order].cumsum()
+    chosen = order[: max(1, int(np.searchsorted(sizes, most, side="right")))]
+    return np.flatnonzero(np.isin(numbers, chosen))[:most]
+
+
 def hashes(split: Split, columns: Sequence[str], salt: str = "") -> np.ndarray:
     """[rows] 64-bit hash of each row's text, without surrounding spaces; another one for each `salt`."""
     return np.fromiter(_hashes(split, columns, salt, str.strip), np.uint64, len(split.rows))

@@ -55,6 +55,14 @@ class Task:
         return len(self.columns) == 2
 
     @property
+    def queries(self) -> str | None:
+        """The text column with the queries of rankings, whose rows are scored together; None for other kinds.
+
+        For retrieval, the documents of all rows are ranked, so that rows may be left out.
+        """
+        return self.columns[0] if self.kind.grouped and not self.kind.separate else None
+
+    @property
     def outputs(self) -> int:
         """Number of the model's outputs."""
         return len(self.labels) or self.kind.outputs

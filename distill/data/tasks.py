@@ -18,7 +18,7 @@ from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.several_types import check_types
 from distill.data.soft_labels import of_column
-from distill.data.splits import DEVELOPMENT, Split
+from distill.data.splits import DEVELOPMENT, Split, of_queries
 from distill.data.task import Task, chosen, ignorable, is_own, renamed
 from distill.data.task_tables import (
     SMOKE_TRAIN,
@@ -30,7 +30,7 @@ from distill.data.task_tables import (
 )
 from distill.data.task_types import WORDS, flat, labelled, targets_in
 from distill.data.task_types.layout import Parts
-from distill.data.task_types.task_type import SOFT
+from distill.data.task_types.task_type import SOFT, group_numbers
 from distill.data.transfer_files import read_unlabelled
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
@@ -156,7 +156,7 @@ def load_tasks(
         stand_in = limit.smoke and (settings.train is None or is_on_hub(settings, tasks))
         rows = read_task(name, settings, tasks, head, stand_in=stand_in)
         parts = {} if rows is None else _parts(rows)
-        kept = {split: _limited(part, split, limit, seed) for split, part in parts.items()}
+        kept = {} if rows is None else {s: _limited(rows.task, part, s, limit, seed) for s, part in parts.items()}
         for split in dict.fromkeys([*settings.rows, *parts]):
             row = {"task": name, "split": split, "rows": len(kept.get(split, ()))}
             row |= {"official_rows": settings.rows.get(split), "in_headline": settings.in_headline}
@@ -263,8 +263,9 @@ def _counts(task: Task, rows: Dataset) -> dict[str, int]:
     return {label: int((targets[:, number] == 1).sum()) for number, label in enumerate(task.labels)}
 
 
-def _limited(part: Split, split: str, limit: config.Limit, seed: int) -> Dataset:
-    """The rows of a split, or a random sample of them if there are more than the limit."""
+def _limited(task: Task, part: Split, split: str, limit: config.Limit, seed: int) -> Dataset:
+    """The rows of a split, or a random sample of them if there are more than the limit; of rankings that are scored, of
+    queries with all of their rows."""
     from datasets import Dataset
 
     train, count = split == "train", len(part.rows)
@@ -274,7 +275,16 @@ def _limited(part: Split, split: str, limit: config.Limit, seed: int) -> Dataset
     most = min((bound for bound in bounds if bound is not None), default=count)
     rows = part.rows
     if count > most:
-        rows = rows[np.random.default_rng(seed if train else _VALIDATION_SEED).permutation(count)[:most]]
+        random = np.random.default_rng(seed if train else _VALIDATION_SEED)
+        rows = rows[_drawn(part, None if train else task.queries, most, random)]
     # By default `datasets` makes a fingerprint of a copy of the whole table in memory. Nothing here uses it.
     whole = Dataset(part.table, fingerprint=split)
     return whole if len(rows) == whole.num_rows and (rows == np.arange(len(rows))).all() else whole.select(rows)
+
+
+def _drawn(part: Split, queries: str | None, most: int, random: np.random.Generator) -> np.ndarray:
+    """Numbers of at most `most` rows of a split; with a column of `queries`, of all rows of some of them."""
+    if queries is None:
+        return random.permutation(len(part.rows))[:most]
+    _, numbers = np.unique(group_numbers(part.table[queries].to_pylist())[part.rows], return_inverse=True)
+    return of_queries(numbers, random.permutation(int(numbers.max()) + 1), most)

@@ -154,7 +154,8 @@ def near_chance(teacher: retained.Scores, floor: retained.Scores) -> list[str]:
 def near_constant(predictions: retained.Predictions, without: Collection[str] = ()) -> list[str]:
     """Tasks on which at least `SHARE` of the predictions `[N]` or `[N, K]` are the same, on every split.
 
-    without: tasks that are left out because a good model predicts the same for most rows: most words are in no span.
+    without: tasks that are left out because good predictions are the same: most words are in no span, and all values of
+        `TaskType.grade` are 1 for answers that are right.
     """
     by_task: dict[str, bool] = {}
     for (task, _), (predicted, _) in predictions.items():

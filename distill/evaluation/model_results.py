@@ -96,7 +96,7 @@ def row(
         development_macro=development_macro(variant.name, measured),
         calibration_error=_calibration_error(described := _calibration(variant.name, measured)),
         calibration=described,
-        **(_statistics(variant.name, measured) if scores else {}),
+        **(of_predictions(variant.name, measured) if scores else {}),
         recall=_recall(own, measured.tasks),
         **of_kinds(variant.name, measured),
         teachers_index=teachers_index(variant.name, measured),
@@ -188,7 +188,7 @@ def _calibration_error(described: Mapping[str, Calibration]) -> float | None:
     return float(np.mean(errors)) if errors else None
 
 
-def _statistics(name: str, measured: Measured) -> dict[str, Any]:
+def of_predictions(name: str, measured: Measured) -> dict[str, Any]:
     """The fields of a scored variant that depend on its predictions alone."""
     own, kinds = measured.predictions[name], {task: data.task.kind for task, data in measured.tasks.items()}
     drawn = measured.drawn[name]
@@ -201,9 +201,9 @@ def _statistics(name: str, measured: Measured) -> dict[str, Any]:
         # A part of the rows of a query would be another ranking.
         if task not in thirds and (task, split) in measured.lengths and not kinds[task].grouped:
             thirds[task] = by_length(measured.names[task], predicted, labels, measured.lengths[task, split])
-    constant = chance.near_constant(own, without=[task for task, kind in kinds.items() if kind.per_token])
+    alike = [task for task, kind in kinds.items() if kind.per_token or kind.grade is not None]
     return {
-        "near_constant": constant,
+        "near_constant": chance.near_constant(own, without=alike),
         "score_ci95": {task: {key: both for key, both in each.items() if both} for task, each in ends.items()},
         "by_length": thirds,
     }

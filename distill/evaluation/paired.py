@@ -30,7 +30,8 @@ def compared(
     """Agreement and scores of two models, A and B, in all and by length, McNemar's test, and counts of each label.
 
     There is no McNemar test of words, because those of a text are not independent, and none of rows that share texts.
-    Intervals of words resample texts, and intervals of rows that share texts resample their parts.
+    Intervals of words resample texts, and intervals of rows that share texts resample their parts. Rankings have no
+    scores by length, because a part of the rows of a query would be another ranking.
 
     Args:
         predictions: of A and B, [R] or [R, labels] as metrics take them. R is the number of rows or of their words.
@@ -49,7 +50,7 @@ def compared(
         inside = np.isin(owners, rows)
         agreed = agreement(kind, a[inside], b[inside], owners[inside], _of(parts, inside))
         groups.append({"from": low, "to": high, "rows": len(rows), "agreement": agreed})
-        if truth is not None:
+        if truth is not None and not kind.grouped:
             part = inside & chosen
             scored = [metrics.score(wanted, each[part], truth[part]) if part.any() else None for each in judged]
             groups[-1]["labelled_rows"] = len(np.unique(owners[part]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from distill.config.baselines import BASELINE
 from distill.config.plan import CONTROLS
+from distill.config.schemes import COMPILED
 from distill.evaluation.results import Model, Results
 from distill.report import averages, headline, kept, model_rows, verdict
 from distill.report.choose import Ask, choice, least_of, numbers, offered
@@ -123,21 +124,21 @@ def _beside(results: Results, model: Model, role: str, student: Model, control: 
 
 def _table(results: Results, chosen: Model | None) -> Table:
     """A row for each model that a user compares. The chosen one is that of its target."""
-    shape, whole = reported_input(results), model_rows.reference_teacher(results)
+    shape = reported_input(results)
     rows = list(_rows(results, chosen))[: max(MOST, 2 + len(model_rows.targets(results)))]
     cells = [
         (
             f"{name} (ship this)" if model is chosen else name,
             model_rows.variant(model),
-            number(model.macro if model.macro is not None or model.role != "teacher" or whole is None else whole.macro),
+            number(scored.macro),
             "100.0"
-            if model.role == "teacher" and model.retained is None
-            else with_interval(number(model_rows.retained(model)), model_rows.interval(model, "retained"), 1),
+            if scored.role == "teacher" and scored.retained is None
+            else with_interval(number(model_rows.retained(scored)), model_rows.interval(scored, "retained"), 1),
             number(median(model, shape)),
             with_interval(times(model_rows.speedup(model)), model_rows.interval(model, "speedup"), 2),
             number(model.size_mib),
         )
-        for name, model in rows
+        for name, model, scored in ((name, model, _scored(results, model)) for name, model in rows)
     ]
     columns = (
         "Model",
@@ -149,6 +150,15 @@ def _table(results: Results, chosen: Model | None) -> Table:
         "MiB",
     )
     return Table("What to ship", columns, cells, 2, roles=[_emphasis(model, chosen) for _, model in rows])
+
+
+def _scored(results: Results, model: Model) -> Model:
+    """The row with the scores of a model: of a form of the teacher that was only timed, that of the same arithmetic."""
+    if model.role != "teacher" or model.scores:
+        return model
+    form = (model.scheme.removesuffix(COMPILED), model.backend)
+    every = [each for each in model_rows.of_role(results, "teacher") if _form(each) == form and each.scores]
+    return next(iter(every), None) or model_rows.reference_teacher(results) or model
 
 
 def _emphasis(model: Model, chosen: Model | None) -> str:

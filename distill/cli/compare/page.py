@@ -118,15 +118,15 @@ def classes(comparison: Comparison, whole: bool) -> Table | None:
 
 
 def lengths(comparison: Comparison) -> Table:
-    """Agreement, and with labels scores, by number of tokens."""
-    metrics = list(comparison["scores"] or ())
+    """Agreement by number of tokens and, with labels, scores but for rankings."""
+    kind = TASK_TYPES[comparison["kind"]]
+    metrics = [] if kind.grouped else list(comparison["scores"] or ())
     rows: list[Row] = []
     for group in comparison["lengths"]:
         own, same = group.get("scores") or {}, group["agreement"]
         agreed = number(same["percent"]) if "percent" in same else number(same["pearson"], 3)
         quality = [number((own[model] or {}).get(metric)) for metric in metrics for model in "ab"]
         rows.append((f"{group['from']} to {group['to']}", f"{group['rows']:,}", agreed, *quality))
-    kind = TASK_TYPES[comparison["kind"]]
     compared = "Same prediction %" if answered(kind).same else "Pearson of A and B"
     agreed = "Same tag %" if kind.per_token else compared
     columns = ("Tokens", "Rows", agreed, *(f"{metric} {model}" for metric in metrics for model in "AB"))

@@ -15,7 +15,7 @@ from distill.data.task_types.spans import TAGGED
 from distill.data.task_types.task_type import GROUPED
 from distill.data.tasks import TaskData
 from distill.evaluation.measured import Measured, Outputs, development_macro, on_development
-from distill.evaluation.model_results import compared, of_kinds, vectors
+from distill.evaluation.model_results import compared, of_kinds, of_predictions, vectors
 from distill.evaluation.model_times import from_text, speedup
 from distill.inference.timing import SINGLE_TEXTS, TASK_LENGTHS, Timed
 from distill.inference.variants import Variant
@@ -172,6 +172,30 @@ def test_each_kind_has_its_numbers() -> None:
     assert alone["detection"]["guard"]["bad"].threshold is None
     timed_only = of_kinds(variant, Measured(tasks, [STUDENT], {variant: {}}, timed, {}, False, "batch", {}))
     assert timed_only == {"beside": {}, "detection": {}, "entities": {}}
+
+
+def test_right_answers_are_not_one_and_the_same_output() -> None:
+    """Their values, which are graded, are all 1."""
+    sizes = np.arange(1, 41)
+    texts = {"question": [f"who {n}" for n in sizes], "context": [f"{'x' * n} was here" for n in sizes]}
+    answers = np.empty(len(sizes), object)
+    for row, context in enumerate(texts["context"]):
+        answers[row] = (context, ((0, row + 1),))
+    right = np.stack([np.zeros(40), sizes, np.full(40, 5.0), np.zeros(40), np.ones(40)], axis=1).astype(np.float32)
+    classes = np.tile([0.0, 1.0], (40, 1)), np.arange(40) % 2
+    outputs: Outputs = {("read", "test"): (right, answers), ("one", "test"): classes}
+    tasks = {}
+    for name, kind, columns in (
+        ("read", "question_answering", ("question", "context")),
+        ("one", "classification", ("question",)),
+    ):
+        of = TASK_TYPES[kind]
+        labels = ("no", "yes") if of.named else ()
+        rows = Dataset.from_dict(texts)
+        tasks[name] = TaskData(Task(name, of, columns, labels, of.metrics), rows, {}, {"test": rows})
+    whole = Variant("teacher", "torch", "fp32", STEP)
+    made = Measured(tasks, [whole], {whole.name: outputs}, Timed({}, {}, 5, {}, "none"), {}, False, "batch")
+    assert of_predictions(whole.name, made)["near_constant"] == ["one"]
 
 
 def test_vectors_are_of_one_float_form_of_each_model() -> None:

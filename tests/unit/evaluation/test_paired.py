@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, recall_score
 
+from distill.cli.compare import page
 from distill.data.task_types import TASK_TYPES
 from distill.evaluation.paired import agreement, classes, compared, scores
 
@@ -126,3 +127,22 @@ def test_rows_without_a_label_count_for_agreement_alone() -> None:
     without = compared(KIND, (a, b), (a, b), None, chosen, np.arange(60), lengths, "xyz")
     assert without["scores"] is without["mcnemar"] is None
     assert without["agreement"] == whole["agreement"]
+
+
+@pytest.mark.parametrize("name", ["reranking", "retrieval"])
+def test_rankings_have_no_scores_by_length(name: str) -> None:
+    """Of three documents of a query, a third of the rows has one: a ranking of it is perfect, whatever the model."""
+    kind, random = TASK_TYPES[name], np.random.default_rng(6)
+    texts = [[f"query {row // 3}" for row in range(30)], [f"document {row}" for row in range(30)]]
+    truth = kind.truth((np.arange(30) % 3 == 0).astype(np.float32), texts, ())
+    outputs = [random.normal(size=(30, 8)).astype(np.float32) for _ in "ab"]
+    cosines = [each[:, 0] for each in outputs]
+    judged = cosines if kind.grade is None else [kind.grade(each, truth) for each in outputs]
+    every, rows = np.ones(30, np.bool_), np.arange(30)
+    found = compared(kind, cosines, judged, truth, every, rows, rows % 3, ())
+    assert found["scores"].keys() == {*kind.metrics}
+    assert [group["rows"] for group in found["lengths"]] == [10, 10, 10]
+    assert [{*group} for group in found["lengths"]] == [{"from", "to", "rows", "agreement"}] * 3
+    table = page.lengths({"kind": name, **found})
+    assert table.columns == ("Tokens", "Rows", "Pearson of A and B")
+    assert [len(row) for row in table.rows] == [3, 3, 3]

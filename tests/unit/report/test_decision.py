@@ -135,6 +135,15 @@ def test_the_short_table_has_what_a_user_compares(results: Document) -> None:
     assert table.roles == ["", "student", ""]
 
 
+def test_a_form_that_was_only_timed_has_the_scores_of_the_same_arithmetic(results: Document) -> None:
+    compiled = copy.deepcopy(results["models"][2]) | {"scheme": "bf16_compiled", "scores": {}, "macro": None}
+    results["models"].append(compiled | {"retained": None})
+    over = {"scheme": "bf16_compiled", "backend": "torch", "median": 2.5, "ci95": [2.4, 2.6]}
+    results["models"][8]["speedup"]["over_kept"] = over
+    _, row, *_ = of(exported(results, 93)).table.rows
+    assert row[:4] == ("your model in bf16_compiled", "bf16_compiled torch", "80.0", "99.9 [98.8, 100.8]")
+
+
 def test_each_target_has_a_row_and_the_nearest_student_is_offered(results: Document) -> None:
     """With several targets the slower student retains more, and is the nearer one although it is not the fastest."""
     slower = copy.deepcopy(next(m for m in results["models"] if m["role"] == "student" and m["scheme"] == "int8"))
