@@ -20,7 +20,7 @@ import numpy as np
 from distill.data.edits import Predicted, edited, replaced
 from distill.data.near import NearCopies, normalized
 from distill.data.similar import Index
-from distill.data.task_types.words import MARKS, UNSPACED
+from distill.data.task_types.words import LETTER, LETTERS
 
 Row = tuple[Any, ...]
 """Parts of a row, as in `Making`: one text, the words of one, two texts, or one text or two and their choices."""
@@ -44,7 +44,7 @@ CHANGED = 0.5
 MOST_CHOICES = 50_000
 """Choices that others are exchanged for, drawn at random from more."""
 
-VOCABULARY = re.compile(rf"[{UNSPACED}][{MARKS}]*|[^\W{UNSPACED}]+")
+VOCABULARY = re.compile(rf"{LETTER}|{LETTERS}")
 """A word that may replace another: letters and digits, or a letter of a script without spaces between words."""
 
 _AT_ONCE = 512

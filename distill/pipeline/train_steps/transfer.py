@@ -22,7 +22,7 @@ from distill.data.task_model import load_for
 from distill.data.task_types import MISSING, TaskType
 from distill.data.task_types.layout import Making
 from distill.data.task_types.task_type import SOFT
-from distill.data.task_types.words import UNSPACED
+from distill.data.task_types.words import LETTER, MARKS, UNSPACED
 from distill.data.tasks import TaskData, targets_of
 from distill.data.transfer import HeldOut, Pool, Row, made, pieces, texts_of
 from distill.inference.masked_lm import MaskedLm
@@ -50,7 +50,7 @@ MOST_WORDS = 20_000
 SIMILAR = 8
 """Number of similar words for each word."""
 
-_SIMILAR = re.compile(rf"[{UNSPACED}]|[^\W\d_{UNSPACED}]{{2,}}")
+_SIMILAR = re.compile(rf"{LETTER}|(?:[^\W\d_{UNSPACED}][{MARKS}]*){{2,}}")
 """A word that has similar ones: letters, or one letter of a script without spaces between words."""
 
 ROWS = "rows.json"
