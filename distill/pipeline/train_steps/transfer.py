@@ -44,6 +44,9 @@ MOST_SENTENCES = 100_000
 SENTENCE = (20, 300)
 """Least and most characters of a sentence of the corpus."""
 
+_ENDS = re.compile(r"(?<=[.!?؟।…])\s+|(?<=[。！？｡])(?![。！？｡”’」』）])|(?<=[。！？｡][”’」』）])")
+"""Where a sentence of the corpus ends. Scripts without spaces between words have none between sentences."""
+
 MOST_WORDS = 20_000
 """Words, the most frequent first, for which similar ones are found."""
 
@@ -279,7 +282,7 @@ def _sentences(texts: Iterable[str]) -> list[str]:
     least, most = SENTENCE
     found: dict[str, None] = {}
     for text in texts:
-        parts = (part.strip() for part in re.split(r"(?<=[.!?])\s+", text))
+        parts = (part.strip() for part in _ENDS.split(text))
         found |= dict.fromkeys(part for part in parts if least <= len(part) <= most)
         if len(found) >= MOST_SENTENCES:
             break
