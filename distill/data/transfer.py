@@ -87,7 +87,8 @@ class HeldOut:
     texts: NearCopies
     """Texts of development and reported splits of all tasks."""
     rows: Set[Row] = frozenset()
-    """Keys, as from `key`, of the development and reported rows of the task, if its rows have several texts."""
+    """Keys, as from `key`, of the development and reported rows of the task, if its rows have several texts. A row with
+    the texts of a pair in the other order has them too."""
     known: Set[str] = frozenset()
     """Normalized texts of all training rows of the task, if its rows have several texts."""
 
@@ -154,7 +155,7 @@ def made(
             verdicts |= zip(new, held_out.texts.find(new).tolist(), strict=True)
             before = counts[source]
             for each, row in fresh.items():
-                held = each in held_out.rows or any(verdicts[text] for text in texts[each])
+                held = not held_out.rows.isdisjoint((each, each[::-1])) or any(verdicts[text] for text in texts[each])
                 if counts[source] < wanted:
                     seen.add(each)
                     dropped += held

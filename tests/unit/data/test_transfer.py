@@ -111,6 +111,14 @@ def test_texts_that_the_training_rows_share_with_held_out_rows_stay() -> None:
     assert made(single, {"files": 1.0}, 9, alone, np.random.default_rng(0)).rows == []
 
 
+def test_a_held_out_pair_in_the_other_order_is_left_out() -> None:
+    texts = ["The ferry is late today.", "A ferry came too late.", "Nobody reads the letter."]
+    held_out = HeldOut(NearCopies(texts[:2]), {key((texts[0], texts[1]))}, {*map(normalized, texts)})
+    pairs = Pool([("something", "else")], [(texts[1], texts[0]), (texts[1], texts[2])])
+    result = made(pairs, {"files": 1.0}, 9, held_out, np.random.default_rng(0))
+    assert (result.rows, result.held_out) == ([(texts[1], texts[2])], 1)
+
+
 def test_each_text_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     copies = NearCopies(["something"])
