@@ -293,6 +293,8 @@ def _words(given: str, tokenizer: Any, data: TaskData, own: list[Row]) -> dict[s
     """Word of the task -> words of the task with similar embeddings in the teacher; only words of a single token."""
     counted = Counter(word for row in own for text in pieces(row) for word in _SIMILAR.findall(text))
     words = [word for word, _ in counted.most_common(MOST_WORDS)]
+    if not words:  # of texts in digits alone; transformers fails on a list without texts
+        return {}
     # With the space before a word, byte-level tokenizers encode it as inside a text.
     ids = tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]
     single = {word: tokens[0] for word, tokens in zip(words, ids, strict=True) if len(tokens) == 1}
