@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from distill.data.task_types.words import MARKS, UNSPACED
+from distill.data.task_types.words import LETTER, MARKS, UNSPACED
 
 EDITED, REPLACED, DROPPED = 0.15, 0.6, 0.2
 """Share of the words of a text that are edited; of these, shares that are replaced and dropped. The rest are swapped
@@ -19,10 +19,10 @@ Predicted = Callable[[Sequence[tuple[str, Sequence[int]]]], Sequence[Mapping[int
 """(texts, each with the numbers of the words to replace among its words, as in `places`) -> for each text, number of a
 word -> the words that a masked language model predicts in its place. Words without predictions are left out."""
 
-_DIVIDED = re.compile(rf"[{UNSPACED}][{MARKS}]*|[^\s{UNSPACED}]+")
+_DIVIDED = re.compile(rf"{LETTER}|[^\s{UNSPACED}]+")
 """A word of a text between spaces, or a letter of a script without spaces between words."""
 
-_WORD = re.compile(r"(\W*)(.*?)(\W*)")
+_WORD = re.compile(rf"(\W*)(.*?)([^\w{MARKS}]*)")
 """A word between spaces, between the punctuation around it."""
 
 

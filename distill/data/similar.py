@@ -8,11 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
+from distill.data.task_types.words import LETTER, LETTERS, UNSPACED
+
 COMMON = 0.1
 """Words of more than this share of the texts are not compared: they make nearly all texts alike."""
 
 _AT_ONCE = 512
 """Rows of a matrix of similarities that are in memory at once."""
+
+_LETTERS, _PAIRS = re.compile(LETTERS), re.compile(rf"(?=({LETTER}(?:{LETTER})?))[{UNSPACED}]")
+"""Words, and each two letters of scripts without spaces between words: one alone is in too many texts."""
 
 
 class Index:
@@ -25,6 +30,7 @@ class Index:
         self._weights = np.log(max(1, len(texts)) / np.maximum(documents, 1))
         self._weights[documents > max(1, COMMON * len(texts))] = 0
         self._texts = _unit(counts, self._weights).T.tocsc()
+        self._random = np.random.default_rng(0)
 
     def nearest(self, queries: Sequence[str], count: int) -> np.ndarray:
         """[queries, count] numbers of the texts that are most similar to each query, in any order; fewer columns if
@@ -34,6 +40,10 @@ class Index:
         best = np.empty((len(queries), count), np.int64)
         for start in range(0, len(queries), _AT_ONCE):
             similarity = (left[start : start + _AT_ONCE] @ self._texts).toarray()
+            few = np.flatnonzero(np.count_nonzero(similarity > 0, axis=1) < count)
+            # Of texts that share no word with a query, the same ones would be chosen for every such query.
+            drawn = self._random.random((len(few), similarity.shape[1]), np.float32)
+            similarity[few] = np.where(similarity[few] > 0, 2, drawn)
             best[start : start + _AT_ONCE] = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
         return best
 
@@ -42,12 +52,16 @@ def _counted(texts: Sequence[str], numbers: dict[str, int], *, grow: bool) -> sp
     """[texts, words] whether a text has a word. `grow`: number unknown words too; they are left out otherwise."""
     indices, ends = [], [0]
     for text in texts:
-        words = dict.fromkeys(re.findall(r"\w+", text.casefold()))
+        words = dict.fromkeys(_words(text.casefold()))
         found = (numbers.setdefault(w, len(numbers)) for w in words) if grow else map(numbers.get, words)
         indices += [number for number in found if number is not None]
         ends.append(len(indices))
     shape = (len(texts), len(numbers))
     return sparse.csr_matrix((np.ones(len(indices), np.float32), indices, ends), shape)
+
+
+def _words(text: str) -> list[str]:
+    return [*_LETTERS.findall(text), *_PAIRS.findall(text)]
 
 
 def _unit(rows: sparse.csr_matrix, weights: np.ndarray) -> sparse.csr_matrix:

@@ -20,7 +20,7 @@ import numpy as np
 from distill.data.edits import Predicted, edited, replaced
 from distill.data.near import NearCopies, normalized
 from distill.data.similar import Index
-from distill.data.task_types.words import MARKS, UNSPACED
+from distill.data.task_types.words import LETTER, LETTERS
 
 Row = tuple[Any, ...]
 """Parts of a row, as in `Making`: one text, the words of one, two texts, or one text or two and their choices."""
@@ -44,7 +44,7 @@ CHANGED = 0.5
 MOST_CHOICES = 50_000
 """Choices that others are exchanged for, drawn at random from more."""
 
-VOCABULARY = re.compile(rf"[{UNSPACED}][{MARKS}]*|[^\W{UNSPACED}]+")
+VOCABULARY = re.compile(rf"{LETTER}|{LETTERS}")
 """A word that may replace another: letters and digits, or a letter of a script without spaces between words."""
 
 _AT_ONCE = 512
@@ -87,7 +87,8 @@ class HeldOut:
     texts: NearCopies
     """Texts of development and reported splits of all tasks."""
     rows: Set[Row] = frozenset()
-    """Keys, as from `key`, of the development and reported rows of the task, if its rows have several texts."""
+    """Keys, as from `key`, of the development and reported rows of the task, if its rows have several texts. A row with
+    the texts of a pair in the other order has them too."""
     known: Set[str] = frozenset()
     """Normalized texts of all training rows of the task, if its rows have several texts."""
 
@@ -154,7 +155,7 @@ def made(
             verdicts |= zip(new, held_out.texts.find(new).tolist(), strict=True)
             before = counts[source]
             for each, row in fresh.items():
-                held = each in held_out.rows or any(verdicts[text] for text in texts[each])
+                held = not held_out.rows.isdisjoint((each, each[::-1])) or any(verdicts[text] for text in texts[each])
                 if counts[source] < wanted:
                     seen.add(each)
                     dropped += held

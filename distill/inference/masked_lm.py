@@ -16,6 +16,7 @@ import torch
 from distill.data.collate import pad
 from distill.data.edits import places
 from distill.data.encode import Encoded
+from distill.data.task_types.words import MARKS
 from distill.data.tokens import cutting
 from distill.inference.predict import SCORED, batches
 from distill.models import families
@@ -31,6 +32,9 @@ _SAME = 4
 
 _AT_ONCE = 128
 """Masked words whose logits of the whole vocabulary are in memory at once."""
+
+_WHOLE = re.compile(rf"\w[\w{MARKS}]*")
+"""A word: letters and digits, with their marks."""
 
 Place = tuple[int, int, int]
 """Number of a text, number of a word in it, and position of its token in a sequence."""
@@ -133,7 +137,7 @@ def _whole_words(tokenizer: Any, size: int) -> tuple[list[str], np.ndarray, np.n
     """
     words = [text.strip() for text in tokenizer.batch_decode([[number] for number in range(len(tokenizer))])]
     kinds = np.zeros((2, size), np.bool_)
-    numbers = [number for number, word in enumerate(words) if re.fullmatch(r"\w+", word)]
+    numbers = [number for number, word in enumerate(words) if _WHOLE.fullmatch(word)]
     after, alone = (
         tokenizer([space + words[n] for n in numbers], add_special_tokens=False)["input_ids"] if numbers else []
         for space in (" ", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,13 +17,18 @@ UNSPACED = (
 )
 """Letters of scripts that have no spaces between words: Chinese, Japanese, Thai, Lao, Tibetan, Burmese and Khmer."""
 
-MARKS = (
-    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u0f71-\u0f84\u102b-\u103e\u1056-\u1059\u17b4-\u17d3"
-    "\u17dd\u3099\u309a\uff9e\uff9f"
-)
-"""Vowels and tones of these scripts that belong to the letter before them."""
+MARKS = "".join(mark for mark in map(chr, range(0x300, 0xAC00)) if unicodedata.category(mark)[0] == "M")
+MARKS += "\ufb1e\ufe00-\ufe0f\ufe20-\ufe2f\uff9e\uff9f"
+"""Characters that belong to the letter before them: vowels of Hindi and Tamil, tones of Thai, points of Arabic and
+Hebrew, and accents that are characters of their own. `\\w` has none of them."""
 
-WORD = re.compile(rf"[{UNSPACED}][{MARKS}]*|[^\W{UNSPACED}]+|[^\w\s]")
+LETTER = rf"[{UNSPACED}][{MARKS}]*"
+"""A letter of a script without spaces between words."""
+
+LETTERS = rf"[^\W{UNSPACED}]+(?:[{MARKS}]+[^\W{UNSPACED}]*)*"
+"""Letters and digits of other scripts."""
+
+WORD = re.compile(rf"{LETTER}|{LETTERS}|[^\w\s]")
 """A word of a text that is not divided into words by the file: letters and digits, a letter of a script without spaces
 between words, or one other character."""
 

@@ -37,14 +37,18 @@ def pieces(new: Any, old: Any) -> list[list[int]]:
     texts = []
     for token in tokens:
         text = token.removeprefix("##") if wordpiece[0] else new.convert_tokens_to_string([token])
-        begins = not token.startswith("##") if wordpiece[0] else text != text.lstrip()
+        # Decoders of SentencePiece drop the space before the first token.
+        spaced = token.startswith("\u2581") or text != text.lstrip()
+        begins = not token.startswith("##") if wordpiece[0] else spaced
         texts.append(f" {text.strip()}" if begins else text.strip())
     encoded = old(texts, add_special_tokens=False)["input_ids"]
     unknown = old.unk_token_id if old.unk_token_id is not None else old.pad_token_id
     rows = []
     for token, text, ids in zip(tokens, texts, encoded, strict=True):
-        continuation = f"##{text}" if wordpiece[1] and not text.startswith(" ") else None
-        exact = token if same else continuation
+        part = None if text.startswith(" ") else f"##{text}" if wordpiece[1] else text
+        if not same and part == text and old.convert_tokens_to_string([part]) != text:  # bytes of another text
+            part = None
+        exact = token if same else part
         rows.append([vocabulary[exact]] if exact in vocabulary else ids or [unknown])
     for name in reversed(_SPECIAL):
         if (new_id := getattr(new, name)) is not None:

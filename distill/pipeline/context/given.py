@@ -159,4 +159,7 @@ class GivenModels:
             return student.mean_tokenizer(self.tokenizer) if static else self.tokenizer
         loaded = teacher.load_tokenizer(self.tokenizer_folder)
         loaded.padding_side = "right"
+        # As of a teacher without a head: what is trained here tells the texts of a pair apart.
+        if not separates(loaded) and (not self.student_given or stored_head(self.student) is None):
+            loaded.init_kwargs[PAIR_SEPARATOR] = "\n"
         return student.mean_tokenizer(loaded) if static else loaded

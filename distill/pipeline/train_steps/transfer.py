@@ -22,7 +22,7 @@ from distill.data.task_model import load_for
 from distill.data.task_types import MISSING, TaskType
 from distill.data.task_types.layout import Making
 from distill.data.task_types.task_type import SOFT
-from distill.data.task_types.words import UNSPACED
+from distill.data.task_types.words import LETTER, MARKS, UNSPACED
 from distill.data.tasks import TaskData, targets_of
 from distill.data.transfer import HeldOut, Pool, Row, made, pieces, texts_of
 from distill.inference.masked_lm import MaskedLm
@@ -44,13 +44,16 @@ MOST_SENTENCES = 100_000
 SENTENCE = (20, 300)
 """Least and most characters of a sentence of the corpus."""
 
+_ENDS = re.compile(r"(?<=[.!?؟।…])\s+|(?<=[。！？｡])(?![。！？｡”’」』）])|(?<=[。！？｡][”’」』）])")
+"""Where a sentence of the corpus ends. Scripts without spaces between words have none between sentences."""
+
 MOST_WORDS = 20_000
 """Words, the most frequent first, for which similar ones are found."""
 
 SIMILAR = 8
 """Number of similar words for each word."""
 
-_SIMILAR = re.compile(rf"[{UNSPACED}]|[^\W\d_{UNSPACED}]{{2,}}")
+_SIMILAR = re.compile(rf"{LETTER}|(?:[^\W\d_{UNSPACED}][{MARKS}]*){{2,}}")
 """A word that has similar ones: letters, or one letter of a script without spaces between words."""
 
 ROWS = "rows.json"
@@ -279,7 +282,7 @@ def _sentences(texts: Iterable[str]) -> list[str]:
     least, most = SENTENCE
     found: dict[str, None] = {}
     for text in texts:
-        parts = (part.strip() for part in re.split(r"(?<=[.!?])\s+", text))
+        parts = (part.strip() for part in _ENDS.split(text))
         found |= dict.fromkeys(part for part in parts if least <= len(part) <= most)
         if len(found) >= MOST_SENTENCES:
             break
@@ -290,6 +293,8 @@ def _words(given: str, tokenizer: Any, data: TaskData, own: list[Row]) -> dict[s
     """Word of the task -> words of the task with similar embeddings in the teacher; only words of a single token."""
     counted = Counter(word for row in own for text in pieces(row) for word in _SIMILAR.findall(text))
     words = [word for word, _ in counted.most_common(MOST_WORDS)]
+    if not words:  # of texts in digits alone; transformers fails on a list without texts
+        return {}
     # With the space before a word, byte-level tokenizers encode it as inside a text.
     ids = tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]
     single = {word: tokens[0] for word, tokens in zip(words, ids, strict=True) if len(tokens) == 1}

@@ -144,6 +144,14 @@ def test_a_replaced_word_keeps_the_punctuation_around_it() -> None:
     assert replaced('"snow",', (), {}, ["rain"], np.random.default_rng(0)) == '"rain",'
 
 
+def test_marks_are_parts_of_words() -> None:
+    hindi, other = "\u0939\u093f\u0928\u094d\u0926\u0940", "\u092d\u093e\u0937\u093e"
+    assert VOCABULARY.findall(f"{hindi}, {other} 42") == [hindi, other, "42"]
+    assert replaced(f"({hindi}),", (), {hindi: [other]}, ["none"], np.random.default_rng(0)) == f"({other}),"
+    assert replaced("cafe\u0301.", (), {}, ["rain"], np.random.default_rng(0)) == "rain."
+    assert places(f"\u201c{hindi}\u201d") == [(1, 1 + len(hindi))]
+
+
 def test_only_the_word_train_marks_training_files(tmp_path: Path) -> None:
     names = ["file.txt", "constraints.txt", "training-manual.txt"]
     for name in names:

@@ -10,6 +10,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from distill import config
 from distill.data.files import Table
@@ -219,6 +220,26 @@ def test_a_span_with_two_labels_is_refused() -> None:
 )
 def test_letters_of_scripts_without_spaces_are_words(text: str, expected: list[str]) -> None:
     assert words(text) == expected
+
+
+MARKED = (
+    "\u0939\u093f\u0928\u094d\u0926\u0940 \u092d\u093e\u0937\u093e, \u0b9a\u0bc6\u0ba9\u0bcd\u0ba9\u0bc8; "
+    "\u0639\u064e\u0631\u064e\u0628\u0650\u064a\u0651! \u05e9\u05b8\u05c1\u05dc\u05d5\u05b9\u05dd"
+    " Jose\u0301 re\u0301sume\u0301s."
+)
+"""Hindi, Tamil, pointed Arabic and Hebrew, and accents that are characters of their own."""
+
+
+def test_marks_are_of_the_word_of_their_letters() -> None:
+    """As where BERT's tokenizers divide texts: at spaces and punctuation."""
+    assert words(MARKED) == [word for word, _ in BertPreTokenizer().pre_tokenize_str(MARKED)]
+
+
+def test_a_span_of_one_word_has_one_tag_whatever_marks_it_has() -> None:
+    delhi = "\u0926\u093f\u0932\u094d\u0932\u0940"
+    texts = [f"{delhi} \u092e\u0947\u0902 {number}" for number in range(COUNT)]
+    rows = load(text=texts, spans=[[{"start": 0, "end": len(delhi), "label": "LOC"}]] * COUNT)
+    assert tagged(rows) == {("B-LOC", "O", "O")}
 
 
 def test_spans_in_scripts_without_spaces() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,6 +109,14 @@ def test_texts_that_the_training_rows_share_with_held_out_rows_stay() -> None:
     single = Pool([(text,) for _, text in train], files=[(reported[0][1],)])
     alone = HeldOut(held_out.texts, known=held_out.known)
     assert made(single, {"files": 1.0}, 9, alone, np.random.default_rng(0)).rows == []
+
+
+def test_a_held_out_pair_in_the_other_order_is_left_out() -> None:
+    texts = ["The ferry is late today.", "A ferry came too late.", "Nobody reads the letter."]
+    held_out = HeldOut(NearCopies(texts[:2]), {key((texts[0], texts[1]))}, {*map(normalized, texts)})
+    pairs = Pool([("something", "else")], [(texts[1], texts[0]), (texts[1], texts[2])])
+    result = made(pairs, {"files": 1.0}, 9, held_out, np.random.default_rng(0))
+    assert (result.rows, result.held_out) == ([(texts[1], texts[2])], 1)
 
 
 def test_each_text_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,11 +230,11 @@ def test_an_edited_text_keeps_most_words_and_their_punctuation(seed: int) -> Non
     assert edited("one", new, random) in ("one", "other")  # the only word is not dropped
 
 
-def test_nearest_texts_are_those_of_scikit_learn() -> None:
-    texts, queries = [text for row in OWN for text in row][:60], [row[0] for row in OTHER][:40]
+def agrees_with_scikit_learn(texts: list[str], queries: list[str], **how: Any) -> bool:
+    """Whether the nearest texts have the largest similarities, and some of these are above 0."""
     found = Index(texts).nearest(queries, 5)
     # The same weights: no smoothing, and no words that are in more than a tenth of the texts.
-    oracle = TfidfVectorizer(token_pattern=r"\w+", smooth_idf=False, binary=True, max_df=6, norm=None)
+    oracle = TfidfVectorizer(smooth_idf=False, binary=True, max_df=6, norm=None, **how)
     left = oracle.fit(texts).transform(queries).toarray()
     oracle.idf_ -= 1  # scikit-learn adds 1
     right, left = oracle.transform(texts).toarray(), oracle.transform(queries).toarray()
@@ -233,6 +242,26 @@ def test_nearest_texts_are_those_of_scikit_learn() -> None:
     similarity = unit[0] @ unit[1].T
     best = -np.sort(-similarity, axis=1)[:, :5]
     np.testing.assert_allclose(-np.sort(-np.take_along_axis(similarity, found, 1), axis=1), best, atol=1e-5)
+    return bool(best.any())
+
+
+def test_nearest_texts_are_those_of_scikit_learn() -> None:
+    texts, queries = [text for row in OWN for text in row][:60], [row[0] for row in OTHER][:40]
+    assert agrees_with_scikit_learn(texts, queries, token_pattern=r"\w+")
+
+
+def test_texts_without_spaces_are_compared_by_two_letters() -> None:
+    random, letters = np.random.default_rng(0), [chr(0x4E00 + number) for number in range(25)]
+    texts = ["".join(random.choice(letters, 9)) for _ in range(100)]
+    assert agrees_with_scikit_learn(
+        texts[:60], texts[60:], analyzer=lambda text: [text[n : n + 2] for n in range(len(text))]
+    )
+
+
+def test_texts_that_share_no_word_with_any_are_not_all_near_to_the_same() -> None:
+    index = Index([f"word{number}" for number in range(50)])
+    assert len(np.unique(index.nearest(["other"] * 40, 2))) > 20
+    assert all(7 in row for row in index.nearest(["word7"] * 9, 2).tolist())
 
 
 def test_fewer_texts_than_are_wanted() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from distill.data.edits import places
 from distill.errors import ConfigError, DataError
-from distill.inference.masked_lm import CANDIDATES, MaskedLm
+from distill.inference.masked_lm import CANDIDATES, MaskedLm, _whole_words
 from distill.models import families, teacher
 from tests import tiny
 
@@ -175,3 +175,14 @@ def test_a_model_whose_head_or_mask_token_is_missing_is_refused(bert: Path, tmp_
     save_file(kept, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(DataError, match=r"got no cls\.predictions"):
         teacher.check_masked_lm(tmp_path, "transfer.masked_lm")
+
+
+def test_a_word_with_marks_may_be_whole() -> None:
+    from transformers import BertTokenizer
+
+    word = "\u0939\u093f\u0928\u094d\u0926\u0940"
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", word, "##\u0940", "a"]
+    tokenizer = BertTokenizer(vocab={name: number for number, name in enumerate(names)}, do_lower_case=False)
+    _, spaced, unspaced = _whole_words(tokenizer, len(names))
+    for found in (spaced, unspaced):
+        assert [name for name, whole in zip(names, found.tolist(), strict=True) if whole] == [word, "a"]

@@ -54,3 +54,20 @@ def test_pieces_are_the_other_tokenizers_tokens_of_the_text() -> None:
     assert back[bpe.convert_tokens_to_ids("\u0120the")] == [words.convert_tokens_to_ids("the")]
     assert back[bpe.convert_tokens_to_ids("g")] == [words.convert_tokens_to_ids("##g")]
     assert all(ids for ids in back)
+
+
+def test_a_part_of_a_word_stays_one_where_spaces_begin_tokens() -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    names = ["<unk>", "<pad>", "\u2581", "\u2581g", "g", "\u2581the"]
+    backend = Tokenizer(models.Unigram([(name, -float(n)) for n, name in enumerate(names)], unk_id=0))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    pieces = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", pad_token="<pad>")
+    words = tiny.tokenizer()
+    found = student.pieces(words, pieces)
+    parts = {name: [names[n] for n in found[words.convert_tokens_to_ids(name)]] for name in ("##g", "g", "the")}
+    assert parts == {"##g": ["g"], "g": ["\u2581g"], "the": ["\u2581the"]}
+    back = student.pieces(pieces, words)
+    for name, part in (("g", "##g"), ("\u2581g", "g"), ("\u2581the", "the")):
+        assert back[names.index(name)] == [words.convert_tokens_to_ids(part)]
