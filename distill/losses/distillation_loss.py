@@ -34,8 +34,8 @@ class DistillationLoss(nn.Module):
     Args:
         student: an `AutoModelFor...` of transformers with a head, of a family that distill knows: MaskedLM,
             SequenceClassification, TokenClassification, MultipleChoice or QuestionAnswering.
-        teacher: a model with the same head and the same tokenizer. None if every batch has `teacher_logits`, or if no
-            term needs a teacher. Several language models are averaged.
+        teacher: a model with the same head and the same tokenizer. None if no term needs a teacher, or if every batch
+            has `teacher_logits` and no term compares layers. Several language models are averaged.
         terms: terms of `distill.terms`, or plain functions of the logits [rows, C] of student and teacher; in a
             mapping, by the names that they have in the result.
         layer_map: the teacher's layer that each layer of the student was copied from, for `layers="uniform"`. If it is
@@ -92,7 +92,10 @@ class DistillationLoss(nn.Module):
         self._on_labels = all(term.compare_with == "labels" for term in by_name.values()) and found is not None
         masked = [name for name, term in by_name.items() if "masked" in term.kind.rows and term.positions == "masked"]
         self._on_masked = masked if found is None else []
-        self._learns = [name for name, term in by_name.items() if term.compare_with == "teacher"]
+        taught = {name: term.kind for name, term in by_name.items() if term.compare_with == "teacher"}
+        self._learns = [*taught]
+        # Stored outputs are those of the head of a task.
+        self._learns_inside = [name for name, kind in taught.items() if kind.inside or found is None]
         self.register_buffer("_weights", torch.tensor([term.weight for term in by_name.values()]), persistent=False)
 
     def forward(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -102,7 +105,8 @@ class DistillationLoss(nn.Module):
             batch: as a collator returns it; see `distill.losses.collated.batch_of`. It must be on the models' device.
 
         Raises:
-            ConfigError: a term compares with a teacher, and there is neither a teacher nor `teacher_logits`.
+            ConfigError: a term compares with a teacher, and there is neither a teacher nor `teacher_logits`, which can
+                only stand in for outputs on a task.
             DataError: for tensors of other shapes than the model's task has, and for no labels where every term
                 compares with labels.
         """
@@ -115,11 +119,10 @@ class DistillationLoss(nn.Module):
                 f"batch: got {', '.join(batch)}; must have labels, which tell the masked tokens, for the term "
                 f"{self._on_masked[0]}; use DataCollatorForLanguageModeling, or positions='all'"
             )
-        if self._learns and not self.objective.teachers and "teacher_logits" not in batch:
-            raise ConfigError(
-                f"teacher: got None; must be a model for the term {self._learns[0]}; pass one, or put teacher_logits "
-                "into the batch"
-            )
+        stored = "teacher_logits" in batch
+        if not self.objective.teachers and (missing := self._learns_inside if stored else self._learns):
+            other = "leave the term out" if missing[0] in self._learns_inside else "put teacher_logits into the batch"
+            raise ConfigError(f"teacher: got None; must be a model for the term {missing[0]}; pass one, or {other}")
         for teacher in self.objective.teachers:
             if teacher.training:  # since it was given
                 teacher.eval()

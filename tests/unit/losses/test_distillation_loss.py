@@ -156,6 +156,22 @@ def test_stored_outputs_stand_in_for_a_teacher(kind: str) -> None:
     assert loss.equal(expected)
 
 
+@pytest.mark.parametrize("term", [terms.Hidden(), terms.Pooled(), terms.Relations(), terms.Attention()])
+def test_stored_outputs_do_not_stand_in_for_the_layers_of_a_teacher(term: terms.Term) -> None:
+    student, _ = pair("classification")
+    batch = BATCHES["classification"][2] | {"teacher_logits": torch.zeros(BATCH, 3)}
+    loss_fn = DistillationLoss(student, None, {"soft": terms.SoftTargets(), "inside": term})
+    with pytest.raises(ConfigError, match=r"^teacher: got None; must be a model for the term inside; .*, or leave the"):
+        loss_fn(batch)
+
+
+def test_stored_outputs_do_not_stand_in_for_a_language_model() -> None:
+    student, _ = pair("masked_lm")
+    batch = BATCHES["masked_lm"][2] | {"teacher_logits": torch.zeros(BATCH, LENGTH, student.config.vocab_size)}
+    with pytest.raises(ConfigError, match=r"^teacher: got None; must be a model for the term soft_targets; .*leave"):
+        DistillationLoss(student, None, [terms.SoftTargets()])(batch)
+
+
 def test_rows_without_a_label_count_for_the_teacher_alone() -> None:
     student, teacher = pair("classification")
     batch = BATCHES["classification"][2] | {"labels": torch.tensor([0, -100, 1, -100])}
