@@ -32,6 +32,7 @@ from distill.inference.artifact import (
     batches_for,
     batches_of,
     by_length,
+    check_models,
     check_timed,
     check_tokens,
     config_of,
@@ -301,7 +302,7 @@ def benchmark(
     Raises:
         ConfigError: for no model, for nothing to time, for texts without a tokenizer, and for numbers below 1.
     """
-    check_timed(texts, repeats, threads, shapes)
+    check_timed(models, texts, repeats, threads, shapes)
     texts = list(texts)
     if not models or not (shapes or texts):
         raise ConfigError("benchmark: got nothing to time; must be at least one model and one of shapes and texts")
@@ -364,8 +365,7 @@ def evaluate(
         ConfigError: for a model without a head of such a task, and for metrics of another kind of task.
         DataError: for a data set without labels, or with labels that the model does not have.
     """
-    if not models:
-        raise ConfigError("models: got none; must be at least one; pass {name: model}")
+    check_models(models)
     first = next(iter(models.values()))
     metrics = None if metrics is None else listed("metrics", metrics)
     task = task_of(first, metrics)

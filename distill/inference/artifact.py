@@ -50,12 +50,20 @@ def config_of(model: Model) -> Any:
     """The config of a model.
 
     Raises:
-        ConfigError: for a folder with a model of an unknown family.
+        ConfigError: for what is no model, and for a folder with a model of an unknown family.
         DataError: for a folder that cannot be read.
     """
     if isinstance(model, Artifact):
         return read_config(model.folder, "model")
-    return read_config(model, "model") if isinstance(model, str | Path) else unwrapped(model).config
+    if isinstance(model, str | Path):
+        return read_config(model, "model")
+    config = getattr(unwrapped(model), "config", None)
+    if not hasattr(config, "model_type"):
+        raise ConfigError(
+            f"models: got a {type(model).__name__}; must be a model of transformers, its folder, or what "
+            "distill.quantize returned; load it with from_pretrained"
+        )
+    return config
 
 
 def class_names_of(model: Model) -> list[str]:
@@ -261,8 +269,22 @@ def check_tokens(config: Any, batches: Iterable[Batch]) -> None:
             )
 
 
-def check_timed(texts: Any, repeats: int, threads: int | None, shapes: Sequence[Any]) -> None:
-    """ConfigError for a text in place of a list of them, for one shape in place of a list, and for numbers below 1."""
+def check_models(models: Any) -> None:
+    """ConfigError for models without names, and for none."""
+    _check_named(models)
+    if not models:
+        raise ConfigError("models: got none; must be at least one; pass {name: model}")
+
+
+def _check_named(models: Any) -> None:
+    if not hasattr(models, "items"):
+        raise ConfigError(f"models: got a {type(models).__name__}; must be models by their names; pass {{name: model}}")
+
+
+def check_timed(models: Any, texts: Any, repeats: int, threads: int | None, shapes: Sequence[Any]) -> None:
+    """ConfigError for models without names, for a text in place of a list of them, for one shape in place of a list,
+    and for numbers below 1."""
+    _check_named(models)
     if any(not hasattr(shape, "__len__") or len(shape) != 2 for shape in shapes):
         raise ConfigError(f"shapes: got {shapes!r}; must be pairs of batch size and tokens; write [(8, 128)]")
     if isinstance(texts, str):
