@@ -147,7 +147,7 @@ def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8,
         left: whether rows are padded before their texts.
 
     Raises:
-        DataError: for a data set without rows, or without `input_ids`.
+        DataError: for a data set without rows, or without `input_ids`, and for batches that are not padded.
     """
     batches: list[Batch] = []
     rows: list[dict[str, np.ndarray]] = []
@@ -161,7 +161,10 @@ def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8,
             raise DataError(
                 f"dataset: got a {type(entry).__name__} as a row; must be a mapping with input_ids; tokenize the texts"
             )
-        arrays = _with_labels({name: _array(entry[name]) for name in (*INPUTS, *LABELS) if entry.get(name) is not None})
+        given = {name: entry[name] for name in (*INPUTS, *LABELS) if entry.get(name) is not None}
+        if _has_choices(given):
+            given = _of_choices(given, pad_id, left)
+        arrays = _with_labels({name: _array(values) for name, values in given.items()})
         if "input_ids" not in arrays:
             raise DataError(
                 f"dataset: got a row or batch with {sorted(entry)}; must have input_ids; tokenize it first, with "
@@ -191,10 +194,31 @@ def _with_labels(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return arrays | {"labels": np.where(labels == MISSING, np.nan, labels) if number else labels}
 
 
+def _has_choices(given: Mapping[str, Any]) -> bool:
+    """Whether an entry is one row of several sequences, with one label, such as a question with each of its choices."""
+    ids, label = given.get("input_ids", ()), given.get("labels", given.get("label", ()))
+    single = getattr(label, "ndim", int(isinstance(label, list | tuple))) == 0
+    return single and len(ids) > 0 and np.ndim(ids[0]) == 1
+
+
+def _of_choices(given: Mapping[str, Any], pad_id: int, left: bool) -> dict[str, Any]:
+    """A row of several sequences as a batch of this row: `input_ids` [1, sequences, L], and so on."""
+    inputs = [name for name in INPUTS if name in given]
+    sequences = [{name: _array(given[name][number]) for name in inputs} for number in range(len(given["input_ids"]))]
+    batch = {name: values[None] for name, values in _padded(sequences, pad_id, left).items()}
+    return batch | {name: _array(given[name])[None] for name in LABELS if name in given}
+
+
 def _array(value: Any) -> np.ndarray:
     if hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # lists of different lengths
+        raise DataError(
+            "dataset: got a batch with texts of different lengths; must be padded; pass its rows one by one, or use "
+            "the collator of the task"
+        ) from error
 
 
 def _padded(rows: Sequence[Mapping[str, np.ndarray]], pad_id: int, left: bool) -> Batch:
