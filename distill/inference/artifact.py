@@ -15,6 +15,7 @@ import numpy as np
 from distill.config.schemes import SCHEMES
 from distill.data.task_types import MISSING
 from distill.errors import ConfigError, DataError
+from distill.inference import latency
 from distill.inference.runners import Batch, Runner, load, torch_run
 from distill.models import families
 from distill.models.families.head import names_of_class
@@ -291,6 +292,21 @@ def check_tokens(config: Any, batches: Iterable[Batch]) -> None:
                 f"dataset: got a text of {length} tokens; must be at most {most}; truncate it, with "
                 f"tokenizer(text, truncation=True, max_length={most})"
             )
+
+
+def random_inputs(configs: Sequence[Any], shapes: Sequence[tuple[int, int]]) -> dict[str, list[Batch]]:
+    """`8x128` and so on, for each shape -> a batch of random tokens that all models with these configs read.
+
+    Raises:
+        ConfigError: for a shape without tokens, or of more than a model reads.
+    """
+    vocabulary, most = min(config.vocab_size for config in configs), min(map(families.max_length, configs))
+    last = next((end for each in configs if (end := families.end_token(each)) is not None), None)
+    if wrong := [(rows, length) for rows, length in shapes if rows < 1 or not 1 <= length <= most]:
+        raise ConfigError(
+            f"shapes: got {wrong[0]}; must be a batch size and 1 to {most} tokens, the models' limit; correct it"
+        )
+    return {f"{rows}x{length}": [latency.synthetic((rows, length), vocabulary, last)] for rows, length in shapes}
 
 
 def check_models(models: Any) -> None:

@@ -275,6 +275,27 @@ def test_a_batch_that_is_not_padded_is_refused() -> None:
         distill.evaluate({"model": classifier(num_labels=3)}, Dataset.from_list(ROWS).iter(4))
 
 
+def test_pairs_of_texts_are_timed_as_pairs() -> None:
+    model, pairs = classifier(num_labels=3), [(SENTENCES[0], SENTENCES[1]), [SENTENCES[2], SENTENCES[3]]]
+    seen: set[tuple[int, ...]] = set()
+
+    def note(module: Any, given: Any, named: dict[str, Any]) -> None:
+        for ids, mask in zip(named["input_ids"], named["attention_mask"], strict=True):
+            seen.add(tuple(ids[mask == 1].tolist()))
+
+    hook = model.register_forward_pre_hook(note, with_kwargs=True)
+    rows = distill.benchmark({"a": model}, shapes=[], texts=pairs, tokenizer=TOKENIZER, repeats=1)  # type: ignore[arg-type]
+    hook.remove()
+    assert [row["input"] for row in rows] == ["texts"]
+    assert seen == {tuple(TOKENIZER(*pair).input_ids) for pair in pairs}
+
+
+@pytest.mark.parametrize("shape", [(1, 10_000), (0, 8), (1, 0)])
+def test_shapes_that_no_model_reads_are_refused(shape: tuple[int, int]) -> None:
+    with pytest.raises(ConfigError, match=r"^shapes: got \(\d+, \d+\); must be a batch size and 1 to \d+ tokens, the"):
+        distill.benchmark({"a": classifier(num_labels=3)}, shapes=[shape], repeats=1)
+
+
 def test_what_is_no_student_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^model: got None; must be the student; load it, and leave model_init out"):
         distill.DistillationTrainer(None, classifier(), [terms.SoftTargets()], model_init=classifier)  # type: ignore[arg-type]
