@@ -296,6 +296,13 @@ def test_shapes_that_no_model_reads_are_refused(shape: tuple[int, int]) -> None:
         distill.benchmark({"a": classifier(num_labels=3)}, shapes=[shape], repeats=1)
 
 
+def test_what_is_no_list_of_batches_is_refused() -> None:
+    (batch,) = [dict(DataCollatorWithPadding(TOKENIZER)(ROWS))]
+    for given in (batch, {"train": ROWS}, pd.DataFrame(ROWS), [tuple(batch.values())]):
+        with pytest.raises(DataError, match=r"^calibration: got a .* as a batch; must be a mapping with input_ids"):
+            distill.prune(classifier(num_labels=3), given, layers=1)  # type: ignore[arg-type]
+
+
 def test_what_is_no_student_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^model: got None; must be the student; load it, and leave model_init out"):
         distill.DistillationTrainer(None, classifier(), [terms.SoftTargets()], model_init=classifier)  # type: ignore[arg-type]
