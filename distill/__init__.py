@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the types of what `__getattr__` finds, for editors and mypy
+    from distill import losses
+    from distill.api import benchmark, evaluate, prune, quantize, student
+    from distill.config import Config, load_config
+    from distill.deploy.serve import load
+    from distill.losses import terms
+    from distill.losses.distillation_loss import DistillationLoss
+    from distill.losses.embedding_loss import EmbeddingLoss
+    from distill.pipeline.run import run
+    from distill.training.trainer import DistillationTrainer
 
 __version__ = "0.1.0"
 

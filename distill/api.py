@@ -32,11 +32,13 @@ from distill.inference.artifact import (
     batches_for,
     batches_of,
     by_length,
+    check_models,
     check_timed,
     check_tokens,
     config_of,
     in_eval_mode,
     listed,
+    random_inputs,
     rows_in,
     runner_of,
     scheme_named,
@@ -271,7 +273,7 @@ def benchmark(
     models: Mapping[str, Model],
     *,
     shapes: Sequence[tuple[int, int]] = ((1, 128), (8, 128)),
-    texts: Sequence[str] = (),
+    texts: Sequence[str | tuple[str, str]] = (),
     tokenizer: Any = None,
     repeats: int = 10,
     device: str = "cpu",
@@ -288,7 +290,7 @@ def benchmark(
         models: name -> a model of transformers, its folder, or what `quantize` returned. A model object runs on its
             own device.
         shapes: (batch size, tokens) of random tokens without padding.
-        texts: are timed too, in batches of up to eight of similar length.
+        texts: texts, or pairs of them, are timed too, in batches of up to eight of similar length.
         tokenizer: of the texts. All models must have the same.
         repeats: number of rounds.
         device: of folders in torch.
@@ -299,22 +301,21 @@ def benchmark(
         and its 95% interval `ci95`, which one round does not have.
 
     Raises:
-        ConfigError: for no model, for nothing to time, for texts without a tokenizer, and for numbers below 1.
+        ConfigError: for no model, for nothing to time, for texts without a tokenizer, for numbers below 1, and
+            for more tokens than a model reads.
     """
-    check_timed(texts, repeats, threads, shapes)
-    texts = list(texts)
-    if not models or not (shapes or texts):
+    check_timed(models, texts, repeats, threads, shapes)
+    asked = [text if isinstance(text, tuple | list) else (text,) for text in texts]
+    if not models or not (shapes or asked):
         raise ConfigError("benchmark: got nothing to time; must be at least one model and one of shapes and texts")
-    if texts and tokenizer is None:
+    if asked and tokenizer is None:
         raise ConfigError("tokenizer: got None; must be the tokenizer of the models, which makes tokens of the texts")
     configs = [config_of(model) for model in models.values()]
     runners = [runner_of(name, m, device=device, threads=threads or cores()) for name, m in models.items()]
-    vocabulary = min(config.vocab_size for config in configs)
-    last = next((end for each in configs if (end := families.end_token(each)) is not None), None)
-    inputs = {f"{rows}x{length}": [latency.synthetic((rows, length), vocabulary, last)] for rows, length in shapes}
-    if texts:
+    inputs = random_inputs(configs, shapes)
+    if asked:
         longest = min(tokenizer.model_max_length, *map(families.max_length, configs))
-        tokens = [dict(tokenizer(text, truncation=True, max_length=longest)) for text in texts]
+        tokens = [dict(tokenizer(*parts, truncation=True, max_length=longest)) for parts in asked]
         inputs["texts"] = by_length(batches_of(tokens, tokenizer.pad_token_id), tokenizer.pad_token_id, TASK_BATCH)
     named: dict[latency.Key, Any] = {key: {r.name: batches for r in runners} for key, batches in inputs.items()}
     with in_eval_mode(models.values()):
@@ -364,8 +365,7 @@ def evaluate(
         ConfigError: for a model without a head of such a task, and for metrics of another kind of task.
         DataError: for a data set without labels, or with labels that the model does not have.
     """
-    if not models:
-        raise ConfigError("models: got none; must be at least one; pass {name: model}")
+    check_models(models)
     first = next(iter(models.values()))
     metrics = None if metrics is None else listed("metrics", metrics)
     task = task_of(first, metrics)

@@ -15,6 +15,7 @@ import numpy as np
 from distill.config.schemes import SCHEMES
 from distill.data.task_types import MISSING
 from distill.errors import ConfigError, DataError
+from distill.inference import latency
 from distill.inference.runners import Batch, Runner, load, torch_run
 from distill.models import families
 from distill.models.families.head import names_of_class
@@ -50,12 +51,20 @@ def config_of(model: Model) -> Any:
     """The config of a model.
 
     Raises:
-        ConfigError: for a folder with a model of an unknown family.
+        ConfigError: for what is no model, and for a folder with a model of an unknown family.
         DataError: for a folder that cannot be read.
     """
     if isinstance(model, Artifact):
         return read_config(model.folder, "model")
-    return read_config(model, "model") if isinstance(model, str | Path) else unwrapped(model).config
+    if isinstance(model, str | Path):
+        return read_config(model, "model")
+    config = getattr(unwrapped(model), "config", None)
+    if not hasattr(config, "model_type"):
+        raise ConfigError(
+            f"models: got a {type(model).__name__}; must be a model of transformers, its folder, or what "
+            "distill.quantize returned; load it with from_pretrained"
+        )
+    return config
 
 
 def class_names_of(model: Model) -> list[str]:
@@ -139,7 +148,7 @@ def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8,
         left: whether rows are padded before their texts.
 
     Raises:
-        DataError: for a data set without rows, or without `input_ids`.
+        DataError: for a data set without rows, or without `input_ids`, and for batches that are not padded.
     """
     batches: list[Batch] = []
     rows: list[dict[str, np.ndarray]] = []
@@ -153,7 +162,10 @@ def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8,
             raise DataError(
                 f"dataset: got a {type(entry).__name__} as a row; must be a mapping with input_ids; tokenize the texts"
             )
-        arrays = _with_labels({name: _array(entry[name]) for name in (*INPUTS, *LABELS) if entry.get(name) is not None})
+        given = {name: entry[name] for name in (*INPUTS, *LABELS) if entry.get(name) is not None}
+        if _has_choices(given):
+            given = _of_choices(given, pad_id, left)
+        arrays = _with_labels({name: _array(values) for name, values in given.items()})
         if "input_ids" not in arrays:
             raise DataError(
                 f"dataset: got a row or batch with {sorted(entry)}; must have input_ids; tokenize it first, with "
@@ -183,10 +195,31 @@ def _with_labels(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return arrays | {"labels": np.where(labels == MISSING, np.nan, labels) if number else labels}
 
 
+def _has_choices(given: Mapping[str, Any]) -> bool:
+    """Whether an entry is one row of several sequences, with one label, such as a question with each of its choices."""
+    ids, label = given.get("input_ids", ()), given.get("labels", given.get("label", ()))
+    single = getattr(label, "ndim", int(isinstance(label, list | tuple))) == 0
+    return single and len(ids) > 0 and np.ndim(ids[0]) == 1
+
+
+def _of_choices(given: Mapping[str, Any], pad_id: int, left: bool) -> dict[str, Any]:
+    """A row of several sequences as a batch of this row: `input_ids` [1, sequences, L], and so on."""
+    inputs = [name for name in INPUTS if name in given]
+    sequences = [{name: _array(given[name][number]) for name in inputs} for number in range(len(given["input_ids"]))]
+    batch = {name: values[None] for name, values in _padded(sequences, pad_id, left).items()}
+    return batch | {name: _array(given[name])[None] for name in LABELS if name in given}
+
+
 def _array(value: Any) -> np.ndarray:
     if hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # lists of different lengths
+        raise DataError(
+            "dataset: got a batch with texts of different lengths; must be padded; pass its rows one by one, or use "
+            "the collator of the task"
+        ) from error
 
 
 def _padded(rows: Sequence[Mapping[str, np.ndarray]], pad_id: int, left: bool) -> Batch:
@@ -261,8 +294,37 @@ def check_tokens(config: Any, batches: Iterable[Batch]) -> None:
             )
 
 
-def check_timed(texts: Any, repeats: int, threads: int | None, shapes: Sequence[Any]) -> None:
-    """ConfigError for a text in place of a list of them, for one shape in place of a list, and for numbers below 1."""
+def random_inputs(configs: Sequence[Any], shapes: Sequence[tuple[int, int]]) -> dict[str, list[Batch]]:
+    """`8x128` and so on, for each shape -> a batch of random tokens that all models with these configs read.
+
+    Raises:
+        ConfigError: for a shape without tokens, or of more than a model reads.
+    """
+    vocabulary, most = min(config.vocab_size for config in configs), min(map(families.max_length, configs))
+    last = next((end for each in configs if (end := families.end_token(each)) is not None), None)
+    if wrong := [(rows, length) for rows, length in shapes if rows < 1 or not 1 <= length <= most]:
+        raise ConfigError(
+            f"shapes: got {wrong[0]}; must be a batch size and 1 to {most} tokens, the models' limit; correct it"
+        )
+    return {f"{rows}x{length}": [latency.synthetic((rows, length), vocabulary, last)] for rows, length in shapes}
+
+
+def check_models(models: Any) -> None:
+    """ConfigError for models without names, and for none."""
+    _check_named(models)
+    if not models:
+        raise ConfigError("models: got none; must be at least one; pass {name: model}")
+
+
+def _check_named(models: Any) -> None:
+    if not hasattr(models, "items"):
+        raise ConfigError(f"models: got a {type(models).__name__}; must be models by their names; pass {{name: model}}")
+
+
+def check_timed(models: Any, texts: Any, repeats: int, threads: int | None, shapes: Sequence[Any]) -> None:
+    """ConfigError for models without names, for a text in place of a list of them, for one shape in place of a list,
+    and for numbers below 1."""
+    _check_named(models)
     if any(not hasattr(shape, "__len__") or len(shape) != 2 for shape in shapes):
         raise ConfigError(f"shapes: got {shapes!r}; must be pairs of batch size and tokens; write [(8, 128)]")
     if isinstance(texts, str):

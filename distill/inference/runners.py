@@ -115,7 +115,13 @@ def one_pass(name: str, folders: Sequence[Path], *, scheme: str, device: str, th
 
     plain = scheme.removesuffix(COMPILED)
     model = OnePass([_loaded(folder, plain, device) for folder in folders])
-    return _in_torch(name, model, scheme, device, threads)
+    runner, one_at_a_time = _in_torch(name, model, scheme, device, threads), threading.Lock()
+
+    def run(batch: Batch) -> np.ndarray:
+        with one_at_a_time:  # the heads read what the encoder computed last
+            return runner.run(batch)
+
+    return replace(runner, run=run)
 
 
 def in_turn(name: str, runners: Sequence[Runner]) -> Runner:

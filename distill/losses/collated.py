@@ -43,10 +43,11 @@ def kind_of(model: nn.Module, name: str = "student") -> TaskType | None:
         ConfigError: for a model with another head, or without one.
     """
     architecture = architecture_of(names_of_class(model))
-    if architecture in _DIMENSIONS:
-        config: Any = model.config
+    config: Any = getattr(model, "config", None)
+    known = hasattr(config, "model_type")  # else it is no model of transformers
+    if known and architecture in _DIMENSIONS:
         return kind_of_model(config.problem_type, config.num_labels, architecture)
-    if families.has_mlm_head(model):
+    if known and families.has_mlm_head(model):
         return None
     raise ConfigError(
         f"{name}: got a {type(model).__name__}; must be a model with a head: AutoModelForMaskedLM, or AutoModelFor "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,8 +35,8 @@ class DistillationLoss(nn.Module):
     Args:
         student: an `AutoModelFor...` of transformers with a head, of a family that distill knows: MaskedLM,
             SequenceClassification, TokenClassification, MultipleChoice or QuestionAnswering.
-        teacher: a model with the same head and the same tokenizer. None if every batch has `teacher_logits`, or if no
-            term needs a teacher. Several language models are averaged.
+        teacher: a model with the same head and the same tokenizer. None if no term needs a teacher, or if every batch
+            has `teacher_logits` and no term compares layers. Several language models are averaged.
         terms: terms of `distill.terms`, or plain functions of the logits [rows, C] of student and teacher; in a
             mapping, by the names that they have in the result.
         layer_map: the teacher's layer that each layer of the student was copied from, for `layers="uniform"`. If it is
@@ -69,7 +70,7 @@ class DistillationLoss(nn.Module):
                 "the loss, which has the model as a part"
             )
         student = unwrapped(student)
-        teachers = list(map(unwrapped, [teacher] if isinstance(teacher, nn.Module) else teacher or ()))
+        teachers = list(map(unwrapped, [teacher] if isinstance(teacher, nn.Module | str | Path) else teacher or ()))
         found = kind_of(student)
         _check(student, teachers, found)
         outputs = getattr(student.config, "num_labels", 0)
@@ -155,15 +156,15 @@ def _copied(student: nn.Module, teachers: Sequence[nn.Module]) -> list[int] | No
 def _check(student: nn.Module, teachers: Sequence[nn.Module], kind: Any) -> None:
     """ConfigError unless the teachers have the student's head and outputs."""
     for teacher in teachers:
-        if not {*teacher.modules()}.isdisjoint(student.modules()):
-            raise ConfigError(
-                "teacher: got the student, or a model that shares modules with it; must be another, which training "
-                "does not change; copy it with copy.deepcopy"
-            )
         if (theirs := kind_of(teacher, "teacher")) is not kind:
             raise ConfigError(
                 f"teacher: got a {type(teacher).__name__} for a student of class {type(student).__name__}; must have "
                 "the same kind of head; load both for the same task"
+            )
+        if not {*teacher.modules()}.isdisjoint(student.modules()):
+            raise ConfigError(
+                "teacher: got the student, or a model that shares modules with it; must be another, which training "
+                "does not change; copy it with copy.deepcopy"
             )
         ours: Any = student.config
         config: Any = teacher.config

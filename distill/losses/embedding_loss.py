@@ -31,11 +31,18 @@ class EmbeddingLoss(nn.Module):
         terms: `terms.Vectors`, `terms.SoftTargets` and `terms.Logits`, or plain functions of the logits.
 
     Raises:
-        ConfigError: for other terms, and for embedders of other widths than each other where vectors are compared.
+        ConfigError: for other models, for other terms, and for embedders of other widths than each other where vectors
+            are compared.
     """
 
     def __init__(self, student: Any, teacher: Any, terms: Mapping[str, Term | Loss] | Sequence[Term | Loss]) -> None:
         super().__init__()
+        for name, model in (("student", student), ("teacher", teacher)):
+            if not hasattr(model, "get_embedding_dimension"):
+                raise ConfigError(
+                    f"{name}: got a {type(model).__name__}; must be a SentenceTransformer; load it with "
+                    "sentence_transformers.SentenceTransformer"
+                )
         self.terms = named(terms)
         self.model = student  # by this name a trainer finds it, to put the model of all processes into its place
         wrong = [n for n, t in self.terms.items() if t.kind not in (LOGITS, VECTORS) or t.compare_with != "teacher"]

@@ -247,8 +247,11 @@ def _by_function(terms: Sequence[Term | Loss]) -> dict[str, Term | Loss]:
         function = getattr(function, "func", function)
         name = getattr(function, "__name__", type(function).__name__)
         name = name if term.features == "logits" else f"{term.features}_{name}"
-        count = sum(other == name or other.startswith(f"{name}_") for other in by_name)
-        by_name[name if name not in by_name else f"{name}_{count + 1}"] = term
+        unique, number = name, 1
+        while unique in by_name:
+            number += 1
+            unique = f"{name}_{number}"
+        by_name[unique] = term
     return by_name
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -39,12 +40,15 @@ FORMAT = 4
 
 
 _COMPILED = "TORCHINDUCTOR_CACHE_DIR"
+_alone = RLock()
+"""Held while a run goes on: the runs of a process share the state of torch, of accelerate and of Hydra."""
 
 
 def run(*settings: str) -> dict[str, Any] | None:
     """Run a recipe as `python -m distill` does with the same settings: `run("recipe=distilbert", "seed=1")`.
 
     Returns the content of results.json, or None if the pipeline evaluates nothing. A finished run is not repeated.
+    Calls from several threads run one after the other.
 
     Raises:
         UserError: for every error that the user can correct, a ConfigError for wrong settings. `messages` has one line
@@ -55,6 +59,11 @@ def run(*settings: str) -> dict[str, Any] | None:
             f"run: got a {type(wrong[0]).__name__}; must be texts such as 'seed=1', one for each setting; write "
             "run(*settings) for a list of them"
         )
+    with _alone:
+        return _run(settings)
+
+
+def _run(settings: tuple[str, ...]) -> dict[str, Any] | None:
     named = [word.partition("=")[2] for word in settings if word.startswith("recipe=")]
     recipe = named[-1] if named else None  # as Hydra chooses
     refuse(command_line.problems(settings))

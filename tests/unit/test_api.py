@@ -3,6 +3,8 @@ is right."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -361,3 +363,16 @@ def test_what_cannot_be_measured_is_refused(
 def test_every_public_name_is_found_late() -> None:
     assert {name: hasattr(distill, name) for name in distill.__all__} == dict.fromkeys(distill.__all__, True)
     assert set(distill.__all__) <= set(dir(distill))
+
+
+def test_every_public_name_has_a_type() -> None:
+    """What an editor and mypy import is what is found late."""
+    tree = ast.parse(Path(str(distill.__file__)).read_text(encoding="utf-8"))
+    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
+    typed = {
+        alias.name: getattr(importlib.import_module(str(node.module)), alias.name)
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert typed == {name: getattr(distill, name) for name in distill.__all__ if name != "__version__"}

@@ -308,3 +308,29 @@ def test_a_run_leaves_the_state_of_accelerate_and_the_random_numbers() -> None:
         torch.manual_seed(5)
     assert AcceleratorState._shared_state == before
     assert torch.equal(torch.get_rng_state(), drawn)
+
+
+class Own(torch.nn.Module):
+    """A model of one's own, which is none of transformers."""
+
+
+def test_what_is_no_model_of_transformers_is_named_by_its_type(model: Any, tmp_path: Path) -> None:
+    terms = [distill.terms.SoftTargets()]
+    for student, other, wrong in (
+        (Own(), model, "student: got a Own"),
+        (str(tmp_path), model, "student: got a str"),
+        (model, Own(), "teacher: got a Own"),
+        (model, str(tmp_path), "teacher: got a str"),
+        (model, tmp_path, "teacher: got a PosixPath"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{wrong}; must be a model with a head"):
+            distill.DistillationLoss(student, other, terms)  # type: ignore[arg-type]
+    for given, wrong in (((model, Own()), "student: got a Bert"), ((Own(), model), "student: got a Own")):
+        with pytest.raises(ConfigError, match=f"^{wrong}.*; must be a SentenceTransformer"):
+            distill.EmbeddingLoss(*given, terms)
+    for act in (lambda models: distill.evaluate(models, ROWS), lambda models: distill.benchmark(models, repeats=1)):
+        with pytest.raises(ConfigError, match=r"^models: got a Own; must be a model of transformers, its folder, or"):
+            act({"a": Own()})
+        for models in (model, [model], "my-bert"):
+            with pytest.raises(ConfigError, match=r"^models: got a .*; must be models by their names; pass \{name"):
+                act(models)

@@ -15,7 +15,13 @@ import torch
 import torch.nn.functional as F
 from datasets import Dataset
 from torch import Tensor
-from transformers import BertForSequenceClassification, DataCollatorWithPadding, Trainer, TrainingArguments
+from transformers import (
+    BertForSequenceClassification,
+    DataCollatorForMultipleChoice,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainingArguments,
+)
 
 import distill
 from distill import terms
@@ -238,6 +244,63 @@ def test_rows_are_padded_for_pruning_and_labels_by_name_are_refused() -> None:
         assert all(values.shape == small[0][name].shape for name, values in each.items())
     with pytest.raises(DataError, match="got the label 'LABEL_1'; must be a whole number from 0 to 2"):
         distill.evaluate({"model": model}, [row | {"labels": "LABEL_1"} for row in ROWS])
+
+
+def test_a_row_of_several_sequences_is_a_row() -> None:
+    """Questions with choices of different lengths score as the batches of transformers' own collator."""
+    model = classifier(head="MultipleChoice")
+    asked = [
+        [TOKENIZER(text, choice) for choice in ("a boat", SENTENCES[n], "snow")] for n, text in enumerate(SENTENCES)
+    ]
+    rows = [
+        {name: [choice[name] for choice in choices] for name in choices[0]} | {"labels": n % 3}
+        for n, choices in enumerate(asked)
+    ]
+    batches = [DataCollatorForMultipleChoice(TOKENIZER)([dict(row) for row in rows[n : n + 4]]) for n in (0, 4)]
+    expected = distill.evaluate({"model": model}, batches, metrics=["accuracy"])
+    for form in (list, Dataset.from_list):
+        assert distill.evaluate({"model": model}, form(rows), metrics=["accuracy"]) == expected
+    assert distill.prune(model, rows, ffn=16).config.intermediate_size == 16
+
+
+def test_a_text_that_was_tokenized_into_tensors_is_a_row() -> None:
+    model = classifier(num_labels=3)
+    tensors = [{**TOKENIZER(text, return_tensors="pt"), "labels": n % 3} for n, text in enumerate(SENTENCES)]
+    found, expected = (distill.evaluate({"model": model}, rows) for rows in (tensors, ROWS))
+    assert found[0]["scores"] == expected[0]["scores"]
+
+
+def test_a_batch_that_is_not_padded_is_refused() -> None:
+    with pytest.raises(DataError, match=r"^dataset: got a batch with texts of different lengths; must be padded; pass"):
+        distill.evaluate({"model": classifier(num_labels=3)}, Dataset.from_list(ROWS).iter(4))
+
+
+def test_pairs_of_texts_are_timed_as_pairs() -> None:
+    model, pairs = classifier(num_labels=3), [(SENTENCES[0], SENTENCES[1]), [SENTENCES[2], SENTENCES[3]]]
+    seen: set[tuple[int, ...]] = set()
+
+    def note(module: Any, given: Any, named: dict[str, Any]) -> None:
+        for ids, mask in zip(named["input_ids"], named["attention_mask"], strict=True):
+            seen.add(tuple(ids[mask == 1].tolist()))
+
+    hook = model.register_forward_pre_hook(note, with_kwargs=True)
+    rows = distill.benchmark({"a": model}, shapes=[], texts=pairs, tokenizer=TOKENIZER, repeats=1)  # type: ignore[arg-type]
+    hook.remove()
+    assert [row["input"] for row in rows] == ["texts"]
+    assert seen == {tuple(TOKENIZER(*pair).input_ids) for pair in pairs}
+
+
+@pytest.mark.parametrize("shape", [(1, 10_000), (0, 8), (1, 0)])
+def test_shapes_that_no_model_reads_are_refused(shape: tuple[int, int]) -> None:
+    with pytest.raises(ConfigError, match=r"^shapes: got \(\d+, \d+\); must be a batch size and 1 to \d+ tokens, the"):
+        distill.benchmark({"a": classifier(num_labels=3)}, shapes=[shape], repeats=1)
+
+
+def test_what_is_no_list_of_batches_is_refused() -> None:
+    (batch,) = [dict(DataCollatorWithPadding(TOKENIZER)(ROWS))]
+    for given in (batch, {"train": ROWS}, pd.DataFrame(ROWS), [tuple(batch.values())]):
+        with pytest.raises(DataError, match=r"^calibration: got a .* as a batch; must be a mapping with input_ids"):
+            distill.prune(classifier(num_labels=3), given, layers=1)  # type: ignore[arg-type]
 
 
 def test_what_is_no_student_is_refused_in_one_line(tmp_path: Path) -> None:

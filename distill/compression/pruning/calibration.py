@@ -23,9 +23,14 @@ def with_loss(model: Any, collated: Sequence[Mapping[str, Tensor]]) -> tuple[lis
 
     Raises:
         ConfigError: for a model without a head of a task or of a masked language model.
-        DataError: without a batch, and for a batch with a row that has no label.
+        DataError: without a batch, for what is no batch, and for a batch with a row that has no label.
     """
     kind = kind_of(model, "model")
+    if wrong := [each for each in collated if not isinstance(each, Mapping)]:
+        raise DataError(
+            f"calibration: got a {type(wrong[0]).__name__} as a batch; must be a mapping with input_ids; put a single "
+            "batch into a list, and name a split of several"
+        )
     if any(getattr(each.get("input_ids"), "ndim", 1) == 1 for each in collated):  # rows, which are padded here
         padded = batches_for(model.config, collated)
         device = next(model.parameters()).device

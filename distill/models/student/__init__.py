@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -90,8 +91,7 @@ def from_teacher(
     config = student_config(model.config, layers, family, sizes or {})
     if init == "teacher_layers":
         check_transfer(model.config, config)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with _seeded(seed):
         student = _class(model, config)(config)
     if init == "teacher_layers":
         transfer(model, student, layers)
@@ -124,12 +124,23 @@ def static(
         seed: of the new head.
     """
     config = static_config(model.config, tokenizer, sizes)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with _seeded(seed):
         made = _class(model, config)(config).float()
     vectors = token_vectors(model, pieces(tokenizer, given), around, given.pad_token_id, pooling)
     made.get_input_embeddings().weight.copy_(before_norm(weighted(vectors, counted(tokenizer), config.hidden_size)))
     return made.to(model.device)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Within the block, new weights are made on the CPU, with random numbers of a seed.
+
+    `torch.manual_seed` would also seed the GPUs, on which a user trains: trainings of several seeds would have the same
+    dropout.
+    """
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(int(seed))
+        yield
 
 
 def with_rtd_head(model: Any, seed: int) -> Any:
@@ -143,8 +154,7 @@ def with_rtd_head(model: Any, seed: int) -> Any:
 
     if families.has_rtd_head(model):
         return model
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with _seeded(seed):
         made = modeling_auto.MODEL_FOR_PRETRAINING_MAPPING[type(model.config)](model.config)
     families.encoder(made).load_state_dict(families.encoder(model).state_dict())
     return made.to(model.device)

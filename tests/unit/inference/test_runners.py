@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from distill.config.backends import BACKENDS
 from distill.inference import cost
 from distill.inference.latency import synthetic
 from distill.inference.runners import by_row, in_turn, one_pass, openvino_runner, runs_here, torch_runner
+from distill.losses.shared_encoder import _Passed
 from distill.models import families
 from tests import tiny
 
@@ -113,6 +116,29 @@ def test_one_pass_equals_separate_runs(scheme: str, heads: list[Path]) -> None:
     np.testing.assert_allclose(one.run(batch), expected, rtol=0, atol=1e-6)
     assert expected.shape == (4, 5)
     assert np.ptp(expected, axis=0).min() > 0.1
+
+
+def test_threads_do_not_get_the_outputs_of_each_other(heads: list[Path]) -> None:
+    """Two threads meet where a head reads what the encoder computed, unless one waits for the other."""
+    runner = one_pass("x", heads, scheme="fp32", device="cpu", threads=1)
+    batches = [synthetic((2, 16), 100, seed=seed) for seed in (0, 1)]
+    expected = [runner.run(batch) for batch in batches]
+    assert np.abs(expected[0] - expected[1]).max() > 0.01
+    met = threading.Barrier(2, timeout=2)
+
+    def meet(module: torch.nn.Module, inputs: object) -> None:
+        if isinstance(module, _Passed):
+            with contextlib.suppress(threading.BrokenBarrierError):
+                met.wait()
+
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(meet)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            found = [*pool.map(runner.run, batches)]
+    finally:
+        hook.remove()
+    for ours, alone in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, alone, rtol=0, atol=1e-6)
 
 
 def test_an_encoder_counts_once(heads: list[Path]) -> None:

@@ -218,6 +218,19 @@ def test_the_same_function_twice_has_two_names() -> None:
     ]
 
 
+def test_a_name_that_another_function_has_is_not_given_again() -> None:
+    """No term takes the place of another one."""
+
+    def gap(student: Tensor, teacher: Tensor) -> Tensor:
+        return (student - teacher).abs().mean(-1)
+
+    def gap_3(student: Tensor, teacher: Tensor) -> Tensor:
+        return gap(student, teacher)
+
+    assert [*terms.named([gap, gap_3, gap])] == ["gap", "gap_3", "gap_2"]
+    assert [*terms.named([gap, gap_3, gap, gap])] == ["gap", "gap_3", "gap_2", "gap_4"]
+
+
 @pytest.mark.parametrize(
     ("term", "file"),
     [

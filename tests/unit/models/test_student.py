@@ -134,6 +134,18 @@ def test_random_is_a_function_of_the_seed(tiny_model) -> None:
     assert not torch.equal(first[word], teacher.state_dict()[word])
 
 
+def test_random_numbers_of_the_user_stay_as_they_are(tiny_model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of GPUs, which `torch.manual_seed` seeds."""
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    teacher, before = tiny_model("bert"), torch.get_rng_state()
+    seeded.clear()
+    for init in ("teacher_layers", "random"):
+        student.from_teacher(teacher, [0], init=init, seed=5)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not seeded
+
+
 def test_a_bf16_teacher_gives_a_float32_student(tiny_model) -> None:
     built = student.from_teacher(tiny_model("bert").bfloat16(), [0], init="teacher_layers", seed=0)
     assert {parameter.dtype for parameter in built.parameters()} == {torch.float32}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import re
 import shlex
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -249,6 +252,21 @@ def test_a_full_disk_is_an_error_that_the_user_can_correct(
     monkeypatch.setattr(pipeline, "run_pipeline", failing)
     with pytest.raises(kind, match=re.escape(os.strerror(number))):
         pipeline.run("recipe=distilbert", "limit=smoke")
+
+
+def test_runs_of_several_threads_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share the random numbers of torch, the state of accelerate and Hydra's."""
+    met, together = threading.Barrier(2, timeout=1), list[int]()
+
+    def at_work(*_: object) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.append(met.wait())
+
+    monkeypatch.setattr(pipeline, "run_pipeline", at_work)
+    with ThreadPoolExecutor(2) as pool:
+        done = [*pool.map(lambda seed: pipeline.run("recipe=distilbert", "limit=smoke", f"seed={seed}"), range(2))]
+    assert done == [None, None]
+    assert not together
 
 
 @pytest.mark.parametrize("form", [None, pipeline.FORMAT + 1])
