@@ -51,6 +51,14 @@ class Words:
         """[texts] number of words of each text, in all of its windows."""
         return np.bincount(self.owners, weights=np.diff(self.offsets)).astype(np.int64)
 
+    @property
+    def shares_with_next(self) -> NDArray[np.bool_]:
+        """[W] whether a word and the word after it have the same first token, as a SentencePiece tokenizer makes of two
+        Chinese letters."""
+        rows = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+        same = (np.diff(self.positions) == 0) & (np.diff(rows) == 0) & (self.positions[1:] >= 0)
+        return np.r_[same, np.zeros(min(1, len(rows)), np.bool_)]
+
     def only(self, flags: NDArray[np.bool_]) -> Words:
         """The same words, of which words without a flag [W] have no token."""
         return replace(self, positions=np.where(flags, self.positions, -1))

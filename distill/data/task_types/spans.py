@@ -135,6 +135,15 @@ def codes(labels: Sequence[str]) -> np.ndarray:
     return np.array([4 * types.index(kind) + CODES[prefix] if kind else -1 for prefix, kind in pairs], np.int64)
 
 
+def continues(numbers: np.ndarray, labels: Sequence[str]) -> np.ndarray:
+    """[words] whether the word after each word continues its span, of tags [words] by their number in `labels`; words
+    without a tag have a negative number."""
+    tags = np.where(numbers < 0, -1, codes(labels)[np.maximum(numbers, 0)])
+    after = np.r_[tags[1:], np.full(min(1, len(tags)), -1)]
+    inside = (tags >= 0) & (after >= 0) & (tags // 4 == after // 4)
+    return inside & np.isin(after % 4, (CODES["I"], CODES["E"]))
+
+
 def spans(tags: np.ndarray, group: np.ndarray) -> np.ndarray:
     """[S, 3] first word, last word and type of each span, of codes [words] whose texts are numbered by `group`.
 

@@ -28,6 +28,7 @@ from distill.data.encode import Encoded
 from distill.data.task_model import load_for
 from distill.data.task_types.answers import narrowed
 from distill.data.task_types.retrieval import no_negatives
+from distill.data.task_types.spans import continues
 from distill.data.task_types.task_type import SOFT, group_numbers
 from distill.data.tasks import TaskData
 from distill.data.windows import split, windows
@@ -270,9 +271,12 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
     texts = [group_numbers(rows.rows[column]) for column in data.task.columns] if in_batch else None
     # Numbers of documents that only rows of the transfer set have come after those of the task's own documents.
     own_documents = 0 if texts is None else int(texts[1][:own_rows].max()) + 1
-    if learned is not None and encoded.words is not None:
+    if encoded.words is not None and encoded.labels is not None:
+        # Of the words of one token, the last of a span counts: the token would else begin a span at each of them.
+        counted = ~(encoded.words.shares_with_next & continues(encoded.labels, data.task.labels))
         # A teacher with another tokenizer may have no token for words that the student has.
-        encoded = replace(encoded, words=encoded.words.only(np.asarray(learned.any(axis=1))))
+        counted &= True if learned is None else np.asarray(learned.any(axis=1))
+        encoded = replace(encoded, words=encoded.words.only(counted))
         rows = replace(rows, encoded=encoded)
     assert encoded.labels is not None
     weights = _weights(inputs.name, data, encoded.labels, on_labels, runtime)
