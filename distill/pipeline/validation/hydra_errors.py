@@ -22,7 +22,7 @@ from distill.errors import UserError, discreet, printable
 from distill.pipeline.validation import likely, settings
 from distill.pipeline.validation.rules import flatten, nearest, of_student
 from distill.pipeline.validation.words import several
-from distill.runtime.quoting import command
+from distill.runtime.quoting import command, hydra
 from distill.runtime.storage import disk_errors
 
 USUAL = "distilbert"
@@ -96,7 +96,8 @@ def _overrides(arguments: list[str]) -> list[str]:
     words = [word for a in arguments for word in (a.split("=", 1) if a.startswith("--") else [a])]
     for flag, value in pairwise(words):
         if flag in ("--config-dir", "-cd"):
-            overrides.append(f"hydra.searchpath=['{Path(value).resolve().as_uri()}']")
+            # Hydra takes what follows file:// for a path as it is, with spaces and letters of any script.
+            overrides.append(f"hydra.searchpath={hydra([f'file://{Path(value).resolve()}'])}")
     return overrides
 
 
