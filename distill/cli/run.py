@@ -151,7 +151,7 @@ def main() -> None:
     _typed[:] = sys.argv[1:]
     if problems := list(command_line.problems(_typed)):
         sys.exit(_print_errors([errors.printable(errors.discreet(line)) for line in problems], 2))
-    sys.argv[1:] = typed.options_first(config.words(_typed))
+    sys.argv[1:] = typed.options_last(config.words(_typed))
     failed: list[sweep.Failure] = []
     try:
         with _raising(), _checked(), sweep.failures(sys.argv) as failed:
