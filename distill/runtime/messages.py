@@ -44,7 +44,9 @@ def console_for(log: str) -> Console:
     from rich.console import Console
 
     if log == JSON:
-        return Console(file=cast(IO[str], JsonLines(sys.stdout)), width=LONGEST, color_system=None)
+        to = cast(IO[str], JsonLines(sys.stdout))
+        # It is no terminal, and no cell of a notebook, whatever the environment says, such as FORCE_COLOR.
+        return Console(file=to, width=LONGEST, color_system=None, force_terminal=False, force_jupyter=False)
     return Console(width=None if sys.stdout.isatty() else 120, quiet=log == QUIET)
 
 

@@ -21,7 +21,12 @@ def printed(log: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("variable", ["NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"])
+def test_json_is_one_object_a_line(
+    variable: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the environment asks for colours and live bars, as many servers for tests do."""
+    monkeypatch.setenv(variable, "1")
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
     lines: list[dict[str, Any]] = [json.loads(line) for line in printed("json", capsys).splitlines()]
     text, step = ({key: value for key, value in line.items() if key != "time"} for line in lines)
