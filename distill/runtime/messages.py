@@ -30,9 +30,10 @@ class JsonLines(io.TextIOBase):
         return len(text)
 
     def event(self, **values: Any) -> None:
-        """Write an object of these values, which JSON can express, with the time in UTC."""
+        """Write an object of these values, which JSON can express, with the time in UTC. As ASCII it is JSON in every
+        encoding of standard output."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        self._to.write(json.dumps({"time": now, **values}, ensure_ascii=False) + "\n")
+        self._to.write(json.dumps({"time": now, **values}) + "\n")
         self._to.flush()
 
     def flush(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -44,3 +45,13 @@ def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: p
 def test_a_run_has_one_folder_whatever_it_prints() -> None:
     assert Config().log == "text"
     assert run_folder("prune", ["recipe=prune", "log=json"], None) == run_folder("prune", ["recipe=prune"], None)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_json_is_json_in_the_encoding_of_any_terminal(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    # As `streams.opened` lets standard output write what its encoding does not have.
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding, errors="backslashreplace"))
+    text = "Größe: текст 😀"
+    console_for("json").print(text, markup=False)
+    assert json.loads(written.getvalue().decode("utf-8"))["text"] == text
