@@ -47,8 +47,9 @@ def console_for(log: str) -> Console:
     if log == JSON:
         to = cast(IO[str], JsonLines(sys.stdout))
         # It is no terminal, and no cell of a notebook, whatever the environment says, such as FORCE_COLOR.
-        return Console(file=to, width=LONGEST, color_system=None, force_terminal=False, force_jupyter=False)
-    return Console(width=None if sys.stdout.isatty() else 120, quiet=log == QUIET)
+        plain: dict[str, Any] = {"color_system": None, "force_terminal": False, "force_jupyter": False}
+        return Console(file=to, width=LONGEST, emoji=False, **plain)
+    return Console(width=None if sys.stdout.isatty() else 120, emoji=False, quiet=log == QUIET)
 
 
 def events(console: Console) -> JsonLines | None:

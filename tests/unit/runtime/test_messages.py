@@ -52,6 +52,11 @@ def test_json_is_json_in_the_encoding_of_any_terminal(encoding: str, monkeypatch
     written = io.BytesIO()
     # As `streams.opened` lets standard output write what its encoding does not have.
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding, errors="backslashreplace"))
-    text = "Größe: текст 😀"
+    text = "Größe: текст 😀 :heart:"
     console_for("json").print(text, markup=False)
     assert json.loads(written.getvalue().decode("utf-8"))["text"] == text
+
+
+def test_names_that_stand_for_emoji_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    console_for("text").print("labels: :heart:, :x:", markup=False)
+    assert capsys.readouterr().out == "labels: :heart:, :x:\n"
