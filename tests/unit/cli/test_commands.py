@@ -130,8 +130,8 @@ def test_settings_and_options_of_hydra_go_to_a_run(
         ("advice", "did you mean {} advise?"),
         ("rnu", "did you mean {} run?"),
         ("tickets.csv", "see {} --help"),
-        ("auto", "did you mean {} recipe=auto?"),
-        ("my-bert", "did you mean {} recipe=auto teacher.name=my-bert?"),
+        ("auto", "did you mean {} recipe=auto seed=1?"),
+        ("my-bert", "did you mean {} recipe=auto teacher.name=my-bert seed=1?"),
         ("\x1b[2J", "see {} --help"),
     ],
 )
@@ -146,13 +146,43 @@ def test_another_word_is_one_line_that_names_the_commands(
     monkeypatch.setattr(run, "main", lambda: pytest.fail("it is no run"))
     monkeypatch.chdir(tmp_path)
     Path("my-bert").mkdir()
-    typed(monkeypatch, word, "recipe=task", start=start)
+    typed(monkeypatch, word, "seed=1", start=start)
     assert main() == 2
     shown = word.replace("\x1b", "\\x1b")
     assert capsys.readouterr().err == (
         f"command line: got {shown}; must be run, predict, label, compare, look, report, example, recipes, choose, "
         f"advise, or a setting KEY=VALUE of a run; {advice.format(STARTS[start])}\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["my-bert", "recipe=prune", "-m", "seed=0,1"], "distill teacher.name=my-bert recipe=prune -m seed=0,1?"),
+        (
+            ["my-bert", "tasks.train=my tickets.csv"],
+            "distill recipe=auto teacher.name=my-bert 'tasks.train=my tickets.csv'?",
+        ),
+        (
+            ["my-bert", "new.csv", "budget.minutes=5"],
+            "distill recipe=auto teacher.name=my-bert tasks.train=new.csv budget.minutes=5?",
+        ),
+        (["bert-base-uncased", "new.csv"], "see distill --help"),
+    ],
+)
+def test_what_was_typed_beside_a_mistyped_word_is_kept(
+    words: list[str],
+    advice: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my-bert").mkdir()
+    Path("new.csv").touch()
+    typed(monkeypatch, *words)
+    assert main() == 2
+    assert capsys.readouterr().err.endswith(f"; {'did you mean ' * advice.endswith('?')}{advice}\n")
 
 
 def test_help_has_a_line_for_each_command_and_recipe() -> None:
