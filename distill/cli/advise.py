@@ -266,7 +266,7 @@ def show_beside(advices: Mapping[str, Advice]) -> None:
         name = f"{teacher} (estimates)" if advice.estimated else teacher
         for place, row in enumerate(advice.rows):
             table.add_row("" if place else name, *_cells(row))
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Console(width=None if sys.stdout.isatty() else 150, markup=False, emoji=False)  # of names of folders
     console.print(table)
     for teacher, advice in advices.items():
         for line in _missed(advice):
@@ -288,7 +288,7 @@ def show(advice: Advice, again: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = Console(width=None if sys.stdout.isatty() else 120, markup=False, emoji=False)
     table = Table(*headers(advice.unit), box=None)
     for row in advice.rows:
         table.add_row(*_cells(row))
@@ -308,7 +308,7 @@ def show(advice: Advice, again: str) -> None:
         "models up to this speedup, as long as they retain enough:",
         highlight=False,
     )
-    console.print(f"{again} target.speedup={max(advice.found):g}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{again} target.speedup={max(advice.found):g}", highlight=False, soft_wrap=True)
 
 
 def _speedup(text: str) -> float:

@@ -102,6 +102,16 @@ def test_a_table_says_what_its_milliseconds_are_of(
     assert any(row.model in line and row.form in line for line in alone), "which is not broken"
 
 
+def test_a_name_with_brackets_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    row = advise.Row("the teacher", "torch fp32", 8.0, 1.0, 1.0, 90.0)
+    names = ["bert[v2]", "a[/b]", "c:x:d"]
+    advise.show_beside({name: advise.Advice([row], False, {8.0: 5.5}) for name in names})
+    out = capsys.readouterr().out
+    for name in names:
+        assert out.count(name) == 2
+        assert f"\n{name}: 8x is out of reach" in out
+
+
 def test_what_no_size_of_a_teacher_reaches_is_said_of_each(capsys: pytest.CaptureFixture[str]) -> None:
     row = advise.Row("the teacher", "torch fp32", 8.0, 1.0, 1.0, 90.0)
     advise.show_beside({"one": advise.Advice([row], False, {}), "two": advise.Advice([row], True, {8.0: 5.5})})
