@@ -8,6 +8,7 @@ boolean or null of it. A value that could still be two things stays, and Hydra r
 from __future__ import annotations
 
 import functools
+import os
 import re
 import types
 from collections.abc import Sequence
@@ -178,7 +179,9 @@ def _meant(value: str, kind: Any, in_list: bool) -> str:
         return value
     read = parsed(f"a={value}")
     if read is None:
-        return value if _ESCAPE.search(value) else quoting.quoted(value)
+        # Hydra's grammar has no ~. bash expands it after the `=` of a variable alone, whose name has no dot.
+        home = os.path.expanduser(value) if value.startswith("~/") else value
+        return value if _ESCAPE.search(value) else quoting.quoted(home)
     unset = read.value() is None and not in_list
     if holds_text(kind) and not unset and not isinstance(read.value(), str) and not _CALL.fullmatch(value):
         return quoting.quoted(value)
