@@ -50,8 +50,8 @@ DIRECTIONS = ("maximize", ["maximize"] * 2)
 LOGGING = ("job_logging", "hydra_logging")
 """Keys below `hydra` from which Python's logging module creates objects. Only configs that Hydra ships are allowed."""
 
-FOLDERS = ("run.dir", "sweep.dir", "sweep.subdir", "launcher.submitit_folder", "launcher.temp_folder")
-"""Keys below `hydra` of folders that Hydra makes, and in which it replaces files."""
+FOLDERS = ("sweep.dir", "sweep.subdir", "launcher.submitit_folder", "launcher.temp_folder")
+"""Keys below `hydra` of folders that Hydra makes, and in which it replaces files. `run.dir` must stay as it is."""
 
 _FOREIGN = re.compile(r"\$\{(?!hydra[.:]|now:)")
 """An interpolation of other settings than Hydra's own, which are all checked here."""
@@ -89,6 +89,9 @@ def hydra_settings(settings: DictConfig) -> Iterator[str]:
 
 
 def _folders(plain: Mapping[Any, Any]) -> Iterator[str]:
+    if PurePosixPath(run := str(_select(plain, "run.dir"))) != PurePosixPath("."):
+        mend = "leave it out" if "${" in run else f"set {quoting.setting('output', run)}"
+        yield f"hydra.run.dir: got {run}; must be left out, as a run writes to its folder `output` alone; {mend}"
     for key in FOLDERS:
         if _select(plain, key) is not None and not _below_here(str(_select(plain, key))):
             yield f"hydra.{key}: got {_select(plain, key)}; must be a folder below the current one; leave it out"
