@@ -77,6 +77,7 @@ def hydra_settings(settings: DictConfig) -> Iterator[str]:
         target = node.get("_target_") if isinstance(node, Mapping) else node
         if target not in classes and not (node is None and "." in key):
             yield f"hydra.{key}._target_: got {target}; must be one of {', '.join(classes)}; choose one"
+    yield from _alone(plain)
     direction = _select(plain, "sweeper.direction")
     direction = getattr(direction, "name", direction)
     if direction not in (None, *DIRECTIONS):
@@ -86,6 +87,15 @@ def hydra_settings(settings: DictConfig) -> Iterator[str]:
         )
     rest = {key: value for key, value in plain.items() if key not in (*LOGGING, "callbacks")}
     yield from _reserved(rest, "hydra")
+
+
+def _alone(plain: Mapping[Any, Any]) -> Iterator[str]:
+    """A line for a launcher or a sweeper of a command without -m: Hydra would make the only run here, without it."""
+    mode = plain.get("mode")
+    for key in ("launcher", "sweeper") if getattr(mode, "name", mode) == "RUN" else ():
+        if _select(plain, f"{key}._target_") in CALLED[key][1:]:
+            name = _select(plain, f"runtime.choices.hydra/{key}")
+            yield f"hydra/{key}: got {name} for a single run; must be used with -m, also for one job; add -m"
 
 
 def _folders(plain: Mapping[Any, Any]) -> Iterator[str]:

@@ -651,6 +651,18 @@ def test_functions_in_hydras_settings_are_refused(key: str, value: Any, expected
     assert line.startswith(expected)
 
 
+@pytest.mark.parametrize("key", ["launcher", "sweeper"])
+def test_a_launcher_and_a_sweeper_need_a_sweep(key: str, shipped: DictConfig) -> None:
+    """Hydra does not use them for a single run, such as one that should be a job of a cluster."""
+    for target in hydra.CALLED[key][1:]:
+        changes = {key: {"_target_": target}, "runtime__choices": {f"hydra/{key}": "theirs"}}
+        assert called(shipped, mode="RUN", **changes) == [
+            f"hydra/{key}: got theirs for a single run; must be used with -m, also for one job; add -m"
+        ]
+        assert called(shipped, mode="MULTIRUN", **changes) == called(shipped, mode=None, **changes) == []
+    assert called(shipped, mode="RUN") == []
+
+
 def test_the_folder_of_a_run_is_set_as_output(shipped: DictConfig) -> None:
     assert [called(shipped, run__dir=name)[0].rpartition("; ")[2] for name in ("my runs/x", "${now:%Y}")] == [
         "set 'output=\"my runs/x\"'",
