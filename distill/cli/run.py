@@ -161,10 +161,10 @@ def main() -> None:
         code = 128 + getattr(error, "number", signal.SIGINT)
         sys.exit(_print_errors([_stopped()], code))
     except Exception as error:
-        lines = hydra_errors.messages(error, sys.argv[1:])
+        lines = hydra_errors.messages(error, sys.argv[1:]) or sweep.ended(error, failed)
         if _tracebacks or lines is None:
             raise
-        sys.exit(_print_errors(lines, 2))
+        sys.exit(_print_errors(lines, min((failure.code for failure in failed), default=2)))
     finally:  # also of a sweep that was stopped
         if failed:
             shown = [each.traceback for each in failed if each.traceback and (_tracebacks or each.code != 2)]

@@ -15,6 +15,7 @@ import pytest
 from distill.cli import commands, help_text, run
 from distill.cli.commands import COMMANDS, main
 from distill.config import recipes
+from distill.pipeline import sweep
 
 ROOT = Path(__file__).resolve().parents[3]
 OTHERS = sorted({*COMMANDS} - {"run"})
@@ -208,6 +209,30 @@ def test_a_sweep_after_the_word_run(tmp_path: Path) -> None:
     assert done.stderr.splitlines() == [
         f"job {job} (temperature={value}): temperature: got {value}.0; must be > 0; 2 is usual"
         for job, value in enumerate((-1, -2))
+    ]
+
+
+@pytest.mark.parametrize(("code", "lines"), [(2, ["seed: got -1"]), (1, ["process: got SIGKILL"])])
+def test_a_search_of_which_every_run_failed_is_no_traceback(
+    code: int,
+    lines: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def search() -> None:
+        sweep._leave(sweep.Failure(0, ["seed=-1"], lines, code, ""))
+        raise ValueError("No trials are completed yet.")  # as Optuna does
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "_job", search)
+    typed(monkeypatch, "-m", "recipe=task", "hydra/sweeper=optuna", "seed=range(-3,-1)")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code
+    assert capsys.readouterr().err.splitlines() == [
+        "the sweep ended (ValueError: No trials are completed yet.); these of its runs failed:",
+        f"job 0 (seed=-1): {lines[0]}",
     ]
 
 
