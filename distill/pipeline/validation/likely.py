@@ -100,6 +100,7 @@ def name(key: str, given: str) -> str | None:
         return f"set {setting('precision', key)}"
     meant = _OTHER_NAMES.get(key)
     meant = "tasks.hub" if meant == "tasks.train" and _on_hub(given) else meant
+    given = given.removesuffix("x") if meant == "target.speedup" else given
     return None if meant is None else f"set {command([f'{meant}={given}'])}"
 
 

@@ -56,6 +56,7 @@ def advised(line: str) -> Config:
         ("model=my-bert", "teacher.name", "my-bert"),
         ("data=tickets.csv", "tasks.train", "tickets.csv"),
         ("speedup=4", "target.speedup", 4.0),
+        ("speedup=4x", "target.speedup", 4.0),
     ],
 )
 def test_what_is_advised_composes_to_what_was_meant(given: str, key: str, meant: Any) -> None:
