@@ -90,6 +90,14 @@ def test_one_wrong_value_has_one_line() -> None:
     ]
 
 
+@pytest.mark.parametrize("word", ["target.latency_ms=5ms", "target.size_mib=20MB", "target.speedup=[4,8x]"])
+def test_a_target_of_a_chain_that_is_no_number_is_refused(word: str) -> None:
+    """The plan, which has the slowest target first, is made before it is refused."""
+    key = word.partition("=")[0]
+    found = settings(config.load_config(["recipe=frontier", "target.speedup=null", word]), "frontier")
+    assert [line.partition(":")[0] for line in found] == [key]
+
+
 def test_the_last_checkpoint_of_a_training_is_named(tmp_path: Path) -> None:
     for number in (9, 272, 30):
         (tmp_path / f"checkpoint-{number}").mkdir()
