@@ -84,7 +84,7 @@ class Advice:
     """What the milliseconds are of."""
 
 
-def settings(teacher: str, file: Path | None, speedups: Sequence[float], load: str, given: dict[str, Any]) -> Config:
+def settings(teacher: str, file: str | None, speedups: Sequence[float], load: str, given: dict[str, Any]) -> Config:
     """The settings of a run of RECIPE with these arguments. Raises ConfigError if they are wrong.
 
     Args:
@@ -96,7 +96,7 @@ def settings(teacher: str, file: Path | None, speedups: Sequence[float], load: s
     wanted = list(dict.fromkeys(speedups))
     target = replace(config.target, speedup=wanted if len(wanted) > 1 else wanted[0], **timed)
     hub = replace(config.teacher, kind="hub", name=teacher)
-    tasks = replace(config.tasks, **given | ({} if file is None else {"train": str(file)}))
+    tasks = replace(config.tasks, **given | ({} if file is None else {"train": file}))
     config = implied(replace(config, teacher=hub, target=target, tasks=tasks), [])
     refuse(validation.settings(config, RECIPE))
     return config
@@ -266,7 +266,7 @@ def show_beside(advices: Mapping[str, Advice]) -> None:
         name = f"{teacher} (estimates)" if advice.estimated else teacher
         for place, row in enumerate(advice.rows):
             table.add_row("" if place else name, *_cells(row))
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Console(width=None if sys.stdout.isatty() else 150, markup=False, emoji=False)  # of names of folders
     console.print(table)
     for teacher, advice in advices.items():
         for line in _missed(advice):
@@ -288,7 +288,7 @@ def show(advice: Advice, again: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = Console(width=None if sys.stdout.isatty() else 120, markup=False, emoji=False)
     table = Table(*headers(advice.unit), box=None)
     for row in advice.rows:
         table.add_row(*_cells(row))
@@ -308,7 +308,7 @@ def show(advice: Advice, again: str) -> None:
         "models up to this speedup, as long as they retain enough:",
         highlight=False,
     )
-    console.print(f"{again} target.speedup={max(advice.found):g}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{again} target.speedup={max(advice.found):g}", highlight=False, soft_wrap=True)
 
 
 def _speedup(text: str) -> float:
@@ -360,7 +360,7 @@ def _shown(message: str) -> str:
     return as_options(re.sub(r"^tasks\.train(?=:)", "FILE", message), ["tasks"], OPTIONS)
 
 
-def _divided(words: Sequence[str]) -> tuple[Sequence[str], Path | None]:
+def _divided(words: Sequence[str]) -> tuple[Sequence[str], str | None]:
     """The teachers, and the file, which is the last of several words: it is one, or is written as one."""
     from distill.data import folders, formats
     from distill.data.inside import extension
@@ -368,7 +368,7 @@ def _divided(words: Sequence[str]) -> tuple[Sequence[str], Path | None]:
     last = words[-1]
     written = "://" in last or "*" in last or extension(last)[0] in {*formats.TEXT, *formats.BINARY}
     is_file = folders.is_known(last) or (not Path(last).is_dir() and (written or Path(last).is_file()))
-    teachers, file = (words[:-1], Path(last)) if len(words) > 1 and is_file else (words, None)
+    teachers, file = (words[:-1], last) if len(words) > 1 and is_file else (words, None)
     for word in teachers[: len(words) - 1]:
         if Path(word).is_file():
             raise ConfigError(f"TEACHER: got the file {word}; must be a model; quote a pattern of files, e.g. '*.csv'")
@@ -389,7 +389,7 @@ def _run(options: argparse.Namespace) -> None:
             if found:
                 show_beside(found)
         return
-    given: dict[str, Any] = {"teacher.name": teachers[0], "tasks.train": str(file or "FILE")}
+    given: dict[str, Any] = {"teacher.name": teachers[0], "tasks.train": file or "FILE"}
     given |= {} if options.load == BATCH else {"target.load": options.load}
     given |= {f"tasks.{name}": value for name, value in of_task.items()}
     again = " ".join(typed.setting(name, value) for name, value in given.items())

@@ -87,13 +87,16 @@ def _of_a_run(word: str) -> bool:
 def _unknown(word: str) -> int:
     from distill.pipeline.validation import likely  # not to start a command that exists
 
-    near = get_close_matches(word, COMMANDS, n=1)
-    meant = {"recipe": "auto"} | likely.words(each for each in sys.argv[1:] if "=" not in each)
+    near, words = get_close_matches(word, COMMANDS, n=1), sys.argv[1:]
+    meant = likely.words(each for each in words if "=" not in each)
     advice = f"see {program()} --help"
     if near:
         advice = f"did you mean {program()} {near[0]}?"
-    elif len(meant) > 1 or meant["recipe"] == word:
-        advice = f"did you mean {program()} {' '.join(quoting.setting(key, value) for key, value in meant.items())}?"
+    elif word in meant.values():
+        others = [each for each in words if each not in meant.values()]
+        recipe = {} if any(each.startswith("recipe=") for each in others) else {"recipe": "auto"}
+        settings = (quoting.setting(key, value) for key, value in (recipe | meant).items())
+        advice = f"did you mean {' '.join([program(), *settings, quoting.command(others)]).strip()}?"
     line = f"command line: got {word}; must be {', '.join(COMMANDS)}, or a setting KEY=VALUE of a run; {advice}"
     sys.stderr.write(f"{printable(discreet(line))}\n")
     return 2

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from distill import config
 from distill.cli.commands import COMMANDS
+from distill.config.instantiate import PLACES
 
 ABOUT = "Makes encoders smaller and faster by distillation, pruning and quantization, and measures the result."
 EXAMPLES = {
@@ -60,11 +61,12 @@ def purpose(recipe: Path) -> str:
 
 
 def choices() -> dict[str, list[str]]:
-    """Group -> its options, if there are several. Stages are left out, because recipes alone choose among them, and so
-    are terms, which `distill recipes` explains."""
+    """Group, as it is typed -> its options, if there are several. Stages are left out, because recipes alone choose
+    among them, and so are terms, which `distill recipes` explains."""
     folders = [f for f in config.folder("conf").iterdir() if f.is_dir() and f.name not in ("stage", "term")]
     found = {folder.name: sorted(file.stem for file in folder.glob("*.yaml")) for folder in folders}
-    return {group: options for group, options in found.items() if len(options) > 1}
+    placed = {name: f"{name}@stages.STAGE.{name}" for name in PLACES}
+    return {placed.get(group, group): options for group, options in found.items() if len(options) > 1}
 
 
 def _columns(rows: Mapping[str, str]) -> Iterator[str]:

@@ -151,7 +151,7 @@ def main() -> None:
     _typed[:] = sys.argv[1:]
     if problems := list(command_line.problems(_typed)):
         sys.exit(_print_errors([errors.printable(errors.discreet(line)) for line in problems], 2))
-    sys.argv[1:] = typed.options_first(config.words(_typed))
+    sys.argv[1:] = typed.options_last(config.words(_typed))
     failed: list[sweep.Failure] = []
     try:
         with _raising(), _checked(), sweep.failures(sys.argv) as failed:
@@ -161,10 +161,10 @@ def main() -> None:
         code = 128 + getattr(error, "number", signal.SIGINT)
         sys.exit(_print_errors([_stopped()], code))
     except Exception as error:
-        lines = hydra_errors.messages(error, sys.argv[1:])
+        lines = hydra_errors.messages(error, sys.argv[1:]) or sweep.ended(error, failed)
         if _tracebacks or lines is None:
             raise
-        sys.exit(_print_errors(lines, 2))
+        sys.exit(_print_errors(lines, min((failure.code for failure in failed), default=2)))
     finally:  # also of a sweep that was stopped
         if failed:
             shown = [each.traceback for each in failed if each.traceback and (_tracebacks or each.code != 2)]

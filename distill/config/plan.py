@@ -253,8 +253,8 @@ class Plan:
         Each target prunes the model that recovered for the target before it. The models of each baseline stage form a
         chain of their own: each starts from the one of the target before it, cut to the shape of the student.
         """
-        # Only one of these differs between targets.
-        speed = {n: (t.speedup or 0, -(t.latency_ms or 0), -(t.size_mib or 0)) for n, t in self.targets.items()}
+        ways = (("speedup", 1), ("latency_ms", -1), ("size_mib", -1))  # of which one differs; texts are refused later
+        speed = {n: [s * v for k, s in ways if type(v := vars(t)[k]) in (int, float)] for n, t in self.targets.items()}
         place = {label: number for number, label in enumerate(["", *sorted(speed, key=speed.__getitem__)])}
         after, last = self.of(Evaluate, Export), dict[str, Step]()  # by stage for baselines; "" is the student
         made: dict[Source, Source] = {source: source for source in GIVEN.values()}

@@ -8,6 +8,7 @@ boolean or null of it. A value that could still be two things stays, and Hydra r
 from __future__ import annotations
 
 import functools
+import os
 import re
 import types
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ FLAGS_WITH_VALUE = frozenset(
     "--config-dir -cd --config-path -cp --config-name -cn --package -p --cfg -c --info -i --experimental-rerun".split()
 )
 """Hydra's options that are followed by a value."""
+_INFO = frozenset({"--info", "-i"})
+"""Of these, those whose value may be left out."""
 _GROUPS = {"stage": stages.Stage, "term": stages.Term}
 """Group whose options may be put anywhere in the settings -> the type of its options."""
 _ESCAPE = re.compile(r"\\[\\()\[\]{}:=, \t]")
@@ -39,12 +42,18 @@ _CALL = re.compile(r"[A-Za-z_]\w*\s*\(.*\)", re.ASCII | re.DOTALL)
 """A function of Hydra's grammar, such as `range(3)` or `glob(*)`."""
 
 
-def options_first(words: Sequence[str]) -> list[str]:
-    """The words of a command line with Hydra's options before the settings: it takes none between them."""
+def options_last(words: Sequence[str]) -> list[str]:
+    """The words of a command line with Hydra's options after the settings: it takes none between them, and would read a
+    setting after `--info` as its value."""
     options, settings = list[str](), list[str]()
     for before, word in zip(["", *words], words, strict=False):
-        (options if word.startswith("-") or before in FLAGS_WITH_VALUE else settings).append(word)
-    return [*options, *settings]
+        (options if word.startswith("-") or is_value(before, word) else settings).append(word)
+    return [*settings, *options]
+
+
+def is_value(before: str, word: str) -> bool:
+    """Whether a word is the value of the option before it, and no setting."""
+    return before in FLAGS_WITH_VALUE and not (before in _INFO and ("=" in word or word.startswith("~")))
 
 
 def words(typed: Sequence[str], schema: type) -> list[str]:
@@ -53,7 +62,7 @@ def words(typed: Sequence[str], schema: type) -> list[str]:
     sweep = bool({"-m", "--multirun"} & {*typed})
     before = ["", *typed]
     return [
-        word if word.startswith("-") or last in FLAGS_WITH_VALUE else _word(word, schema, sweep)
+        word if word.startswith("-") or is_value(last, word) else _word(word, schema, sweep)
         for last, word in zip(before, typed, strict=False)
     ]
 
@@ -170,7 +179,9 @@ def _meant(value: str, kind: Any, in_list: bool) -> str:
         return value
     read = parsed(f"a={value}")
     if read is None:
-        return value if _ESCAPE.search(value) else quoting.quoted(value)
+        # Hydra's grammar has no ~. bash expands it after the `=` of a variable alone, whose name has no dot.
+        home = os.path.expanduser(value) if value.startswith("~/") else value
+        return value if _ESCAPE.search(value) else quoting.quoted(home)
     unset = read.value() is None and not in_list
     if holds_text(kind) and not unset and not isinstance(read.value(), str) and not _CALL.fullmatch(value):
         return quoting.quoted(value)

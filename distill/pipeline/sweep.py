@@ -75,6 +75,13 @@ def failures(arguments: Sequence[str]) -> Iterator[list[Failure]]:
             folder.rmdir()
 
 
+def ended(error: Exception, failed: Sequence[Failure]) -> list[str] | None:
+    """A line on an error that ended a sweep with failed jobs, such as Optuna's where none has a score; None without
+    such jobs."""
+    line = f"the sweep ended ({errors.reason(error)}); these of its runs failed:"
+    return [printable(discreet(line))] if failed else None
+
+
 def failed(job: int, overrides: list[str], error: Exception) -> None:
     """Leave the error of a job to the process that began the sweep."""
     lines = hydra_errors.messages(error, overrides)

@@ -30,9 +30,10 @@ class JsonLines(io.TextIOBase):
         return len(text)
 
     def event(self, **values: Any) -> None:
-        """Write an object of these values, which JSON can express, with the time in UTC."""
+        """Write an object of these values, which JSON can express, with the time in UTC. As ASCII it is JSON in every
+        encoding of standard output."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        self._to.write(json.dumps({"time": now, **values}, ensure_ascii=False) + "\n")
+        self._to.write(json.dumps({"time": now, **values}) + "\n")
         self._to.flush()
 
     def flush(self) -> None:
@@ -44,8 +45,11 @@ def console_for(log: str) -> Console:
     from rich.console import Console
 
     if log == JSON:
-        return Console(file=cast(IO[str], JsonLines(sys.stdout)), width=LONGEST, color_system=None)
-    return Console(width=None if sys.stdout.isatty() else 120, quiet=log == QUIET)
+        to = cast(IO[str], JsonLines(sys.stdout))
+        # It is no terminal, and no cell of a notebook, whatever the environment says, such as FORCE_COLOR.
+        plain: dict[str, Any] = {"color_system": None, "force_terminal": False, "force_jupyter": False}
+        return Console(file=to, width=LONGEST, emoji=False, **plain)
+    return Console(width=None if sys.stdout.isatty() else 120, emoji=False, quiet=log == QUIET)
 
 
 def events(console: Console) -> JsonLines | None:

@@ -49,13 +49,15 @@ def test_the_last_of_several_words_is_a_file_if_it_is_written_as_one(tmp_path: P
     texts.write_text("a")
     model.mkdir()
     assert advise._divided(["a", "b"]) == (["a", "b"], None)
-    assert advise._divided(["a", "b", "c.jsonl"]) == (["a", "b"], Path("c.jsonl"))
+    assert advise._divided(["a", "b", "c.jsonl"]) == (["a", "b"], "c.jsonl")
     assert advise._divided(["a.csv"]) == (["a.csv"], None)
-    assert advise._divided(["a", str(texts)]) == (["a"], texts)
+    url = "https://example.org/tickets.csv"
+    assert advise._divided(["a", url]) == (["a"], url)
+    assert advise._divided(["a", str(texts)]) == (["a"], str(texts))
     assert advise._divided(["a", str(model)]) == (["a", str(model)], None)
     saved = tmp_path / "saved-by-datasets"
     datasets.Dataset.from_dict({"text": ["a"], "label": [0]}).save_to_disk(saved)
-    assert advise._divided(["a", str(saved)]) == (["a"], saved)
+    assert advise._divided(["a", str(saved)]) == (["a"], str(saved))
     with pytest.raises(ConfigError, match=r"TEACHER: got the file .*texts; must be a model; quote a pattern"):
         advise._divided(["a", str(texts), "b.csv"])
 
@@ -89,7 +91,7 @@ def test_a_table_says_what_its_milliseconds_are_of(
     file: bool, load: str, unit: list[str], classifier: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "texts.csv").write_text("text,label\na,b\n")
-    config = advise.settings(str(classifier()), tmp_path / "texts.csv" if file else None, [4.0], load, {})
+    config = advise.settings(str(classifier()), str(tmp_path / "texts.csv") if file else None, [4.0], load, {})
     row = advise.Row("12 layers, 1024 wide, FFN 4096", "onnxruntime int8_bf16", 8.0, 1.0, 1.0, 90.0)
     advice = advise.Advice([row], True, {}, unit=advise.unit_of(config.target))
     advise.show(advice, "")
@@ -98,6 +100,16 @@ def test_a_table_says_what_its_milliseconds_are_of(
     beside = capsys.readouterr().out.splitlines()
     assert all(any(part in line for line in shown[:3]) for shown in (alone, beside) for part in unit)
     assert any(row.model in line and row.form in line for line in alone), "which is not broken"
+
+
+def test_a_name_with_brackets_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    row = advise.Row("the teacher", "torch fp32", 8.0, 1.0, 1.0, 90.0)
+    names = ["bert[v2]", "a[/b]", "c:x:d"]
+    advise.show_beside({name: advise.Advice([row], False, {8.0: 5.5}) for name in names})
+    out = capsys.readouterr().out
+    for name in names:
+        assert out.count(name) == 2
+        assert f"\n{name}: 8x is out of reach" in out
 
 
 def test_what_no_size_of_a_teacher_reaches_is_said_of_each(capsys: pytest.CaptureFixture[str]) -> None:

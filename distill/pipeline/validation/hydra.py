@@ -50,8 +50,8 @@ DIRECTIONS = ("maximize", ["maximize"] * 2)
 LOGGING = ("job_logging", "hydra_logging")
 """Keys below `hydra` from which Python's logging module creates objects. Only configs that Hydra ships are allowed."""
 
-FOLDERS = ("run.dir", "sweep.dir", "sweep.subdir", "launcher.submitit_folder", "launcher.temp_folder")
-"""Keys below `hydra` of folders that Hydra makes, and in which it replaces files."""
+FOLDERS = ("sweep.dir", "sweep.subdir", "launcher.submitit_folder", "launcher.temp_folder")
+"""Keys below `hydra` of folders that Hydra makes, and in which it replaces files. `run.dir` must stay as it is."""
 
 _FOREIGN = re.compile(r"\$\{(?!hydra[.:]|now:)")
 """An interpolation of other settings than Hydra's own, which are all checked here."""
@@ -77,6 +77,7 @@ def hydra_settings(settings: DictConfig) -> Iterator[str]:
         target = node.get("_target_") if isinstance(node, Mapping) else node
         if target not in classes and not (node is None and "." in key):
             yield f"hydra.{key}._target_: got {target}; must be one of {', '.join(classes)}; choose one"
+    yield from _alone(plain)
     direction = _select(plain, "sweeper.direction")
     direction = getattr(direction, "name", direction)
     if direction not in (None, *DIRECTIONS):
@@ -88,7 +89,19 @@ def hydra_settings(settings: DictConfig) -> Iterator[str]:
     yield from _reserved(rest, "hydra")
 
 
+def _alone(plain: Mapping[Any, Any]) -> Iterator[str]:
+    """A line for a launcher or a sweeper of a command without -m: Hydra would make the only run here, without it."""
+    mode = plain.get("mode")
+    for key in ("launcher", "sweeper") if getattr(mode, "name", mode) == "RUN" else ():
+        if _select(plain, f"{key}._target_") in CALLED[key][1:]:
+            name = _select(plain, f"runtime.choices.hydra/{key}")
+            yield f"hydra/{key}: got {name} for a single run; must be used with -m, also for one job; add -m"
+
+
 def _folders(plain: Mapping[Any, Any]) -> Iterator[str]:
+    if PurePosixPath(run := str(_select(plain, "run.dir"))) != PurePosixPath("."):
+        mend = "leave it out" if "${" in run else f"set {quoting.setting('output', run)}"
+        yield f"hydra.run.dir: got {run}; must be left out, as a run writes to its folder `output` alone; {mend}"
     for key in FOLDERS:
         if _select(plain, key) is not None and not _below_here(str(_select(plain, key))):
             yield f"hydra.{key}: got {_select(plain, key)}; must be a folder below the current one; leave it out"

@@ -18,11 +18,12 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
 from distill.config import Config, Train, folder, load_config, recipes, words
+from distill.config.instantiate import PLACES
 from distill.errors import UserError, discreet, printable
 from distill.pipeline.validation import likely, settings
 from distill.pipeline.validation.rules import flatten, nearest, of_student
 from distill.pipeline.validation.words import several
-from distill.runtime.quoting import command
+from distill.runtime.quoting import command, hydra
 from distill.runtime.storage import disk_errors
 
 USUAL = "distilbert"
@@ -96,7 +97,8 @@ def _overrides(arguments: list[str]) -> list[str]:
     words = [word for a in arguments for word in (a.split("=", 1) if a.startswith("--") else [a])]
     for flag, value in pairwise(words):
         if flag in ("--config-dir", "-cd"):
-            overrides.append(f"hydra.searchpath=['{Path(value).resolve().as_uri()}']")
+            # Hydra takes what follows file:// for a path as it is, with spaces and letters of any script.
+            overrides.append(f"hydra.searchpath={hydra([f'file://{Path(value).resolve()}'])}")
     return overrides
 
 
@@ -204,11 +206,14 @@ def _name(text: str, cause: str, others: list[str]) -> str:
     if "Config group override" in text:
         options = sorted(file.stem for file in (folder("conf") / key).glob("*.yaml"))
         return f"{key}: got {value}; must be a choice that exists; {nearest(value, options)}"
+    if key in PLACES and (places := re.search(r"Did you mean to override (?:one of )?(.+)\?", text)):
+        meant = (command([f"{place}={value}"]) for place in places[1].split(", "))
+        return f"{key}: got {value}; must be chosen for a stage; set {' or '.join(meant)}"
     if (advice := likely.value(key, value)) is not None:  # a list, which OmegaConf merges as if it were a group
         return f"{key}: got {value}; must be {_RULES['Cannot assign ']}; {advice}"
     given = cause.partition("=")[2]
-    meant = likely.name(key, given) if given else None
-    return f"{key}: got {value}; must be a setting that exists; {meant or _near(key, given, others)}"
+    advice = likely.name(key, given) if given else None
+    return f"{key}: got {value}; must be a setting that exists; {advice or _near(key, given, others)}"
 
 
 def _chain(error: BaseException | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -41,6 +42,8 @@ _OF_STAGES = {
 }
 OF_STAGES = {name: key for key, names in _OF_STAGES.items() for name in names.split()}
 """Name that other programs have for a setting of each stage that trains -> the setting."""
+_OWNED = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+"""Names on the hub, OWNER/NAME."""
 _PRECISIONS = ("bf16", "fp16", "tf32")
 """Names of flags of the `Trainer` that are values of `precision` here."""
 
@@ -67,6 +70,8 @@ def _own(group: str, name: str) -> str | None:
     if group == "tasks":
         if name in yaml.safe_load((folder("conf") / "tasks" / "glue.yaml").read_text(encoding="utf-8"))["each"]:
             return f"set tasks=glue {command([f'tasks.names=[{name}]'])}"
+        if _on_hub(name):
+            return f"for a data set on the hub set {setting('tasks.hub', name)}"
         return f"for rows of your own set {setting('tasks.train', name if _is_path(name) else 'FILE')}"
     if group == "recipe" and name.endswith((".yaml", ".yml")):
         words = command(["--config-dir", "FOLDER", f"recipe={Path(name).stem}"])
@@ -76,6 +81,11 @@ def _own(group: str, name: str) -> str | None:
 
 def _is_path(name: str) -> bool:
     return "." in name or "/" in name or os.path.exists(name)
+
+
+def _on_hub(name: str) -> bool:
+    """Whether rows under a name are likely to be a data set on the hub: OWNER/NAME, and no file is called so."""
+    return _OWNED.fullmatch(name) is not None and not (Path(name).suffix or os.path.exists(name))
 
 
 def value(group: str, given: str) -> str | None:
@@ -88,7 +98,10 @@ def name(key: str, given: str) -> str | None:
     """Advice for a setting under the name that other programs have for it; None for other names."""
     if key in _PRECISIONS and given.lower() == "true":
         return f"set {setting('precision', key)}"
-    return f"set {command([f'{_OTHER_NAMES[key]}={given}'])}" if key in _OTHER_NAMES else None
+    meant = _OTHER_NAMES.get(key)
+    meant = "tasks.hub" if meant == "tasks.train" and _on_hub(given) else meant
+    given = given.removesuffix("x") if meant == "target.speedup" else given
+    return None if meant is None else f"set {command([f'{meant}={given}'])}"
 
 
 def of_stages(key: str, given: str, stages: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ def problems(command: Sequence[str]) -> Iterator[str]:
     yield from _one_folder(command)
     before = ""
     for number, (word, meant) in enumerate(zip(command, words(command), strict=True)):
-        if before not in typed.FLAGS_WITH_VALUE and not word.startswith("-"):
+        if not (word.startswith("-") or typed.is_value(before, word)):
             if "=" not in word and not word.startswith("~"):
                 # Of several such words, one line with all of them.
                 if number + 1 == len(command) or "=" in command[number + 1] or command[number + 1].startswith("-"):

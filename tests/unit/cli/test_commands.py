@@ -15,6 +15,7 @@ import pytest
 from distill.cli import commands, help_text, run
 from distill.cli.commands import COMMANDS, main
 from distill.config import recipes
+from distill.pipeline import sweep
 
 ROOT = Path(__file__).resolve().parents[3]
 OTHERS = sorted({*COMMANDS} - {"run"})
@@ -130,8 +131,8 @@ def test_settings_and_options_of_hydra_go_to_a_run(
         ("advice", "did you mean {} advise?"),
         ("rnu", "did you mean {} run?"),
         ("tickets.csv", "see {} --help"),
-        ("auto", "did you mean {} recipe=auto?"),
-        ("my-bert", "did you mean {} recipe=auto teacher.name=my-bert?"),
+        ("auto", "did you mean {} recipe=auto seed=1?"),
+        ("my-bert", "did you mean {} recipe=auto teacher.name=my-bert seed=1?"),
         ("\x1b[2J", "see {} --help"),
     ],
 )
@@ -146,13 +147,43 @@ def test_another_word_is_one_line_that_names_the_commands(
     monkeypatch.setattr(run, "main", lambda: pytest.fail("it is no run"))
     monkeypatch.chdir(tmp_path)
     Path("my-bert").mkdir()
-    typed(monkeypatch, word, "recipe=task", start=start)
+    typed(monkeypatch, word, "seed=1", start=start)
     assert main() == 2
     shown = word.replace("\x1b", "\\x1b")
     assert capsys.readouterr().err == (
         f"command line: got {shown}; must be run, predict, label, compare, look, report, example, recipes, choose, "
         f"advise, or a setting KEY=VALUE of a run; {advice.format(STARTS[start])}\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["my-bert", "recipe=prune", "-m", "seed=0,1"], "distill teacher.name=my-bert recipe=prune -m seed=0,1?"),
+        (
+            ["my-bert", "tasks.train=my tickets.csv"],
+            "distill recipe=auto teacher.name=my-bert 'tasks.train=my tickets.csv'?",
+        ),
+        (
+            ["my-bert", "new.csv", "budget.minutes=5"],
+            "distill recipe=auto teacher.name=my-bert tasks.train=new.csv budget.minutes=5?",
+        ),
+        (["bert-base-uncased", "new.csv"], "see distill --help"),
+    ],
+)
+def test_what_was_typed_beside_a_mistyped_word_is_kept(
+    words: list[str],
+    advice: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my-bert").mkdir()
+    Path("new.csv").touch()
+    typed(monkeypatch, *words)
+    assert main() == 2
+    assert capsys.readouterr().err.endswith(f"; {'did you mean ' * advice.endswith('?')}{advice}\n")
 
 
 def test_help_has_a_line_for_each_command_and_recipe() -> None:
@@ -178,6 +209,30 @@ def test_a_sweep_after_the_word_run(tmp_path: Path) -> None:
     assert done.stderr.splitlines() == [
         f"job {job} (temperature={value}): temperature: got {value}.0; must be > 0; 2 is usual"
         for job, value in enumerate((-1, -2))
+    ]
+
+
+@pytest.mark.parametrize(("code", "lines"), [(2, ["seed: got -1"]), (1, ["process: got SIGKILL"])])
+def test_a_search_of_which_every_run_failed_is_no_traceback(
+    code: int,
+    lines: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def search() -> None:
+        sweep._leave(sweep.Failure(0, ["seed=-1"], lines, code, ""))
+        raise ValueError("No trials are completed yet.")  # as Optuna does
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "_job", search)
+    typed(monkeypatch, "-m", "recipe=task", "hydra/sweeper=optuna", "seed=range(-3,-1)")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code
+    assert capsys.readouterr().err.splitlines() == [
+        "the sweep ended (ValueError: No trials are completed yet.); these of its runs failed:",
+        f"job 0 (seed=-1): {lines[0]}",
     ]
 
 

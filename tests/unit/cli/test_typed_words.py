@@ -10,7 +10,7 @@ import pytest
 import distill
 from distill import config
 from distill.cli import predict
-from distill.config.typed import options_first
+from distill.config.typed import options_last
 from distill.data.tasks import load_tasks
 from distill.deploy.serve import load
 from distill.errors import UserError
@@ -25,14 +25,17 @@ from tests import tiny
 @pytest.mark.parametrize(
     ("typed", "wanted"),
     [
-        (["recipe=auto", "-m", "seed=0,1"], ["-m", "recipe=auto", "seed=0,1"]),
-        (["recipe=auto", "--cfg", "job", "seed=0"], ["--cfg", "job", "recipe=auto", "seed=0"]),
-        (["a=1", "--config-dir", ".", "b=2", "-m"], ["--config-dir", ".", "-m", "a=1", "b=2"]),
+        (["recipe=auto", "-m", "seed=0,1"], ["recipe=auto", "seed=0,1", "-m"]),
+        (["recipe=auto", "--cfg", "job", "seed=0"], ["recipe=auto", "seed=0", "--cfg", "job"]),
+        (["a=1", "--config-dir", ".", "b=2", "-m"], ["a=1", "b=2", "--config-dir", ".", "-m"]),
         (["a=1", "b=2"], ["a=1", "b=2"]),
+        (["a=1", "--info"], ["a=1", "--info"]),
+        (["--info", "a=1", "~b"], ["a=1", "~b", "--info"]),
+        (["-i", "defaults", "a=1"], ["a=1", "-i", "defaults"]),
     ],
 )
 def test_options_may_stand_anywhere(typed: list[str], wanted: list[str]) -> None:
-    assert options_first(typed) == wanted
+    assert options_last(typed) == wanted
 
 
 @pytest.mark.parametrize(
@@ -71,6 +74,7 @@ def test_words_that_do_not_do_what_they_say(typed: list[str], line: str) -> None
         ["-m", "seed=range(0,3)", "output=o/${seed}"],
         ["-m", "seed=0", "output=o"],
         ["--config-dir=.", "seed=0"],
+        ["--info", "seed=0"],
         ["-m", "tasks.names=[a,b]", "output=o"],
         ["seed=0", "output=o"],
     ],
@@ -84,6 +88,14 @@ def test_one_wrong_value_has_one_line() -> None:
     assert [line for line in found if "speedup" in line] == [
         "target.speedup: got 0.5; must be > 1; 2 is twice as fast as the teacher"
     ]
+
+
+@pytest.mark.parametrize("word", ["target.latency_ms=5ms", "target.size_mib=20MB", "target.speedup=[4,8x]"])
+def test_a_target_of_a_chain_that_is_no_number_is_refused(word: str) -> None:
+    """The plan, which has the slowest target first, is made before it is refused."""
+    key = word.partition("=")[0]
+    found = settings(config.load_config(["recipe=frontier", "target.speedup=null", word]), "frontier")
+    assert [line.partition(":")[0] for line in found] == [key]
 
 
 def test_the_last_checkpoint_of_a_training_is_named(tmp_path: Path) -> None:

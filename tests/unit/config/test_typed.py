@@ -118,6 +118,15 @@ def test_values_of_a_sweep_are_divided_at_commas() -> None:
     assert got == expected
 
 
+def test_a_path_in_the_home_folder_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """bash leaves the ~ in `teacher.name=~/x`, because a variable's name has no dot."""
+    monkeypatch.setenv("HOME", "/home/me")
+    typed = ["teacher.name=~/my bert", "tasks.train=[~/a.csv,b.csv]", "tasks.separator=~", 'tasks.text="~/x"']
+    home = ['teacher.name="/home/me/my bert"', 'tasks.train=["/home/me/a.csv",b.csv]', 'tasks.separator="~"', typed[3]]
+    assert words(typed) == home == words(home)
+    assert words(["-m", "tasks.train=~/a.csv,b.csv"])[1] == 'tasks.train="/home/me/a.csv",b.csv'
+
+
 def test_values_of_options_are_no_settings() -> None:
     typed = ["--config-dir", "a=ü", "-cd", "б=1", "--cfg", "job", "--config-dir=ü", "tasks.text=ü"]
     assert words(typed) == [*typed[:-1], 'tasks.text="ü"']

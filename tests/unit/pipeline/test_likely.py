@@ -44,6 +44,9 @@ def advised(line: str) -> Config:
         ("tasks=tickets.csv", "tasks.train", "tickets.csv"),
         ("tasks=data/my tickets.csv", "tasks.train", "data/my tickets.csv"),
         ("tasks=imdb", "tasks.train", "FILE"),
+        ("tasks=stanfordnlp/imdb", "tasks.hub", "stanfordnlp/imdb"),
+        ("dataset=stanfordnlp/imdb", "tasks.hub", "stanfordnlp/imdb"),
+        ("tasks=./imdb", "tasks.train", "./imdb"),
         ("corpus=texts.txt", "corpus.path", "texts.txt"),
         ("corpus=parts/a.parquet", "corpus.kind", "parquet"),
         ("student=my-small", "student.name", "my-small"),
@@ -53,6 +56,7 @@ def advised(line: str) -> Config:
         ("model=my-bert", "teacher.name", "my-bert"),
         ("data=tickets.csv", "tasks.train", "tickets.csv"),
         ("speedup=4", "target.speedup", 4.0),
+        ("speedup=4x", "target.speedup", 4.0),
     ],
 )
 def test_what_is_advised_composes_to_what_was_meant(given: str, key: str, meant: Any) -> None:

@@ -599,8 +599,9 @@ PRINT = {"_target_": "builtins.print"}
         ("callbacks", {"x": PRINT}, "hydra.callbacks: got {'x': {'_target_': 'builtins.print'}}; must be empty"),
         ("callbacks", "${hydra.help}", "hydra.callbacks: got ${hydra.help}; must be empty"),
         ("output_subdir", ".", "hydra.output_subdir: got .; must be left out: Hydra replaces config.yaml there"),
-        ("run__dir", "/tmp/x", "hydra.run.dir: got /tmp/x; must be a folder below the current one; leave it out"),
-        ("run__dir", "a/../../x", "hydra.run.dir: got a/../../x; must be a folder below the current one"),
+        ("run__dir", "/tmp/x", "hydra.run.dir: got /tmp/x; must be left out, as a run writes to its folder `output`"),
+        ("run__dir", "runs/x", "hydra.run.dir: got runs/x; must be left out, as a run writes to its folder `output`"),
+        ("run__dir", "a/${now:%Y}", "hydra.run.dir: got a/${now:%Y}; must be left out, as a run writes to its folder"),
         ("sweep__dir", "${oc.env:HOME}", "hydra.sweep.dir: got ${oc.env:HOME}; must be a folder below the current"),
         ("sweep__dir", "a/${now:..}/${now:..}/x", "hydra.sweep.dir: got a/${now:..}/${now:..}/x; must be a folder"),
         (
@@ -648,6 +649,26 @@ PRINT = {"_target_": "builtins.print"}
 def test_functions_in_hydras_settings_are_refused(key: str, value: Any, expected: str, shipped: DictConfig) -> None:
     (line,) = called(shipped, **{key: value})
     assert line.startswith(expected)
+
+
+@pytest.mark.parametrize("key", ["launcher", "sweeper"])
+def test_a_launcher_and_a_sweeper_need_a_sweep(key: str, shipped: DictConfig) -> None:
+    """Hydra does not use them for a single run, such as one that should be a job of a cluster."""
+    for target in hydra.CALLED[key][1:]:
+        changes = {key: {"_target_": target}, "runtime__choices": {f"hydra/{key}": "theirs"}}
+        assert called(shipped, mode="RUN", **changes) == [
+            f"hydra/{key}: got theirs for a single run; must be used with -m, also for one job; add -m"
+        ]
+        assert called(shipped, mode="MULTIRUN", **changes) == called(shipped, mode=None, **changes) == []
+    assert called(shipped, mode="RUN") == []
+
+
+def test_the_folder_of_a_run_is_set_as_output(shipped: DictConfig) -> None:
+    assert [called(shipped, run__dir=name)[0].rpartition("; ")[2] for name in ("my runs/x", "${now:%Y}")] == [
+        "set 'output=\"my runs/x\"'",
+        "leave it out",
+    ]
+    assert called(shipped, run__dir="./") == []
 
 
 def test_a_folder_of_a_sweep_may_have_the_time_in_its_name(shipped: DictConfig) -> None:
