@@ -1,7 +1,8 @@
-"""Random models of a run are made anew for another corpus, whose words are their vocabulary."""
+"""Random models of a run are made anew for another corpus, whose words are their vocabulary, and for other sizes."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from distill.pipeline.context.given import GivenModels
 from distill.runtime.storage import run_folder
 
 
-def test_a_random_teacher_has_the_words_of_the_corpus_of_today(tmp_path: Path) -> None:
+def given(tmp_path: Path, *settings: str) -> GivenModels:
+    """Those of a smoke run on the corpus `corpus.txt`, in the same folder each time."""
     from accelerate import Accelerator
     from rich.console import Console
 
@@ -18,17 +20,32 @@ def test_a_random_teacher_has_the_words_of_the_corpus_of_today(tmp_path: Path) -
 
     machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
     text = tmp_path / "corpus.txt"
-    loaded = config.load_config(["recipe=distilbert", "limit=smoke", "corpus=text", f"corpus.path={text}"])
+    own = ["recipe=distilbert", "limit=smoke", "corpus=text", f"corpus.path={text}"]
     run_folder.claim(tmp_path / "run")
+    return GivenModels(
+        config.load_config([*own, *settings]), machine, tmp_path / "run", lambda: [text.read_text()], False
+    )
 
+
+def test_a_random_teacher_has_the_words_of_the_corpus_of_today(tmp_path: Path) -> None:
     def made() -> tuple[Any, int]:
-        given = GivenModels(loaded, machine, tmp_path / "run", lambda: [text.read_text()], False)
-        return given.tokenizer.get_vocab(), (Path(given.teacher) / "model.safetensors").stat().st_mtime_ns
+        models = given(tmp_path)
+        return models.tokenizer.get_vocab(), (Path(models.teacher) / "model.safetensors").stat().st_mtime_ns
 
-    text.write_text("one harbour")
+    (tmp_path / "corpus.txt").write_text("one harbour")
     first = made()
     assert made() == first, "it is kept"
-    text.write_text("two harbour")
+    (tmp_path / "corpus.txt").write_text("two harbour")
     words, _ = made()
     assert {"one", "two"} & {*first[0]} == {"one"}
     assert {"one", "two"} & {*words} == {"two"}
+
+
+def test_a_random_teacher_is_wider_than_the_student_of_the_settings_of_today(tmp_path: Path) -> None:
+    """A refused run leaves one in its folder, in which the user tries other settings."""
+    (tmp_path / "corpus.txt").write_text("one harbour")
+    widths = []
+    for width in (32, 64):
+        folder = Path(given(tmp_path, f"student.hidden_size={width}").teacher)
+        widths.append(json.loads((folder / "config.json").read_text())["hidden_size"])
+    assert widths == [64, 128]
