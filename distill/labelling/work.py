@@ -25,9 +25,9 @@ POISON = "poison.json"
 _ENDED = "the process that labelled it ended without a word, for example because memory was full"
 _GONE = "its file was removed after it was labelled"
 _LONGEST_WAIT = 5.0
+"""Seconds after which leases of other processes are looked at again."""
 _BROKEN = "AcceleratorError"
 """Name of torch's error after which a process cannot use its GPU any more. That of full memory is another one."""
-"""Seconds after which leases of other processes are looked at again."""
 _IN_A_ROW = 5
 """Units that fail one after the other before a process finds out whether the fault is its own."""
 

@@ -104,7 +104,7 @@ class Logits(Stored, frozen=True, kw_only=True):
     """Outputs of teachers for the training rows of a task."""
 
     teachers: str
-    """Hash of the teachers and of what they read."""
+    """Hash of the teachers, of what they read, and of the code and the arithmetic that ran them."""
 
 
 class TaskModel(Stored, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from distill.models.families.head import stored_head
 from distill.pipeline import pushes, validation
 from distill.pipeline.validation import hydra_errors
 from distill.pipeline.validation import words as command_line
-from distill.pipeline.validation.launch import launch
+from distill.pipeline.validation.launch import alone, launch
 from distill.pipeline.validation.place import place
 from distill.pipeline.validation.rules import binding, flatten
 from distill.runtime import progress, quoting
@@ -377,6 +377,7 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path, co
 
     command = quoting.command(["python", "-m", "distill", *map(discreet, overrides)])
     machine = start(config.device, config.precision, config.threads, config.tracker, folder, console)
+    refuse(alone(os.environ, machine.accelerator.num_processes))
     machine.check_shared(folder)
     inside = RunFolder(folder)
     inside.check_links()

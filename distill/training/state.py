@@ -64,5 +64,6 @@ def _restore(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) 
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in load_file(folder / OPTIMIZER).items():
         index, _, name = key.partition(".")
-        state.setdefault(int(index), {})[name] = value
+        # A copy, because what is loaded stays a part of the file, which is removed while the training goes on.
+        state.setdefault(int(index), {})[name] = value.clone()
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

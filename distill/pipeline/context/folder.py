@@ -158,8 +158,8 @@ class RunFolder:
             structs.write(self.path / BEGUN, now)
 
     def _goes_on_otherwise(self, step: Step, known: Mapping[str, Key], keys: Mapping[str, Key]) -> bool:
-        """Whether a pending step has files that other code, or another arithmetic, made."""
-        if (key := keys.get(step.folder)) is None or not self.has_parts(step):
+        """Whether a pending step has files, or would read some, that other code, or another arithmetic, made."""
+        if (key := keys.get(step.folder)) is None or not self._goes_on(step):
             return False
         before = known.get(step.folder, key)
         computed = before.arithmetic in (None, key.arithmetic)
@@ -167,7 +167,13 @@ class RunFolder:
 
     def mixed(self, step: Step) -> bool:
         """Whether a step was begun by other code or in another arithmetic. Its models are not kept for other runs."""
-        return step.folder in self._begun.mixed and self.has_parts(step)
+        return step.folder in self._begun.mixed and self._goes_on(step)
+
+    def _goes_on(self, step: Step) -> bool:
+        """Whether there are files of a step besides measurements or, where it reads them, an encoded corpus or transfer
+        sets."""
+        reads = {CORPUS: step.on_corpus, TRANSFER: getattr(step.settings, "transfer", False)}
+        return self.has_parts(step) or any(used and (self.path / name).exists() for name, used in reads.items())
 
     def teacher_logits(self, name: str) -> Path:
         """Folder of teacher logits. `name`: the teacher step's folder, or the name of the given model."""

@@ -103,11 +103,12 @@ class GivenModels:
         heads = student.num_attention_heads
         heads = None if heads is None or hidden % heads else heads
         with self.machine.main_first():
-            # The words of the corpus are its vocabulary.
-            content, file = of_corpus(self.config.corpus), folder / run_folder.MANIFEST
-            if not (file.is_file() and atomic.read_json(file) == {"corpus": content}):
+            # The words of the corpus are its vocabulary. A refused run with other settings may have made others.
+            made_from = {"corpus": of_corpus(self.config.corpus), "sizes": [hidden, ffn, heads]}
+            file = folder / run_folder.MANIFEST
+            if not (file.is_file() and atomic.read_json(file) == made_from):
                 teacher.random_teacher(folder, layers, self.texts(), hidden, ffn, heads)
-                atomic.write_json(file, {"corpus": content})
+                atomic.write_json(file, made_from)
         return str(folder)
 
     def is_random(self, folder: str) -> bool:

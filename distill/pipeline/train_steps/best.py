@@ -35,20 +35,22 @@ class Best:
     """Tokens of the rows on which the model is scored."""
     main: bool = True
     """Whether this process scores the model; one does."""
-    last: float = 0.0
-    """Score of the newest moment, in percent; NaN for one whose outputs are not finite, which is not stored."""
+    last: float | None = None
+    """Score of the newest moment, in percent; NaN for one whose outputs are not finite, which is not stored. None
+    before the first one."""
 
     def after_step(self, step: int) -> None:
         """Score the model if this is one of the moments. Of equal scores the later counts."""
         if step not in self.moments or not self.main:
             return
-        self.last, before = self.score(), self.stored()
-        if math.isnan(self.last) or (before is not None and before.step != step and self.last < before.score):
+        score, before = self.score(), self.stored()
+        self.last = score
+        if math.isnan(score) or (before is not None and before.step != step and score < before.score):
             return
         with atomic.writing(self.folder) as temporary:
             weights = {name: value.detach().contiguous() for name, value in self.model.named_parameters()}
             save_file(weights, temporary / WEIGHTS)
-            structs.write(temporary / run_folder.MANIFEST, Moment(step=step, score=self.last))
+            structs.write(temporary / run_folder.MANIFEST, Moment(step=step, score=score))
 
     def stored(self) -> Moment | None:
         """The best moment so far; None before the first."""
@@ -64,6 +66,8 @@ class Best:
         if self.stored() is None:
             log("at no moment were all outputs on the development rows finite; the model at the end is kept")
             return None
+        # Of a training that was stopped after its last step, and goes on at its end.
+        last = self.score() if self.last is None else self.last
         weights = load_file(self.folder / WEIGHTS)
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
@@ -71,9 +75,9 @@ class Best:
         found = structs.read(self.folder / run_folder.MANIFEST, Moment)
         log(
             f"the model after {found.step} of {max(self.moments)} steps is kept, which scores "
-            f"{found.score:.1f} on the development rows; {self.last:.1f} at the end"
+            f"{found.score:.1f} on the development rows; {last:.1f} at the end"
         )
-        return Moment(step=found.step, score=found.score, score_at_end=None if math.isnan(self.last) else self.last)
+        return Moment(step=found.step, score=found.score, score_at_end=None if math.isnan(last) else last)
 
 
 def moments(total: int, count: int) -> frozenset[int]:

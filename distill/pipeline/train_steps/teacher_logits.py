@@ -84,6 +84,8 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
     # Logits of words by an older version have zeros behind the first `longest` tokens of a text.
     read: list[Any] = ["windows of words"] if data.task.kind.per_token else []
     read += [data.task.prompts, data.task.member_prompts] if data.task.prompts or data.task.member_prompts else []
+    # A run may go on with other code, or in another arithmetic, and is to keep nothing of before as made by these.
+    read += [[identity(tokenizer) for tokenizer in models.tokenizers], arithmetic(machine)]
     fingerprint = checksums.fingerprint(
         [models.identity, weights, teacher.window, task, data.task.labels, runtime.longest, *read]
     )
@@ -111,7 +113,7 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
             structs.write(temporary / run_folder.MANIFEST, Logits(teachers=fingerprint))
         teacher.check()
 
-    key = None if runtime.limit.smoke else _key(fingerprint, models.tokenizers, data, machine)
+    key = None if runtime.limit.smoke else _key(fingerprint, data)
     with machine.main_first():
         stored = _stored(folder, fingerprint, hashes)
         if machine.main and (stored is None or stored < count):
@@ -131,15 +133,14 @@ def _finite(task: str, logits: np.ndarray) -> np.ndarray:
     return logits
 
 
-def _key(teachers: str, tokenizers: list[Any], data: TaskData, machine: Machine) -> str:
+def _key(teachers: str, data: TaskData) -> str:
     """Name in the cache of what teachers output for a task's training rows: a hash of all that changes an output.
 
     Args:
-        teachers: fingerprint of the teachers, their windows and lengths.
+        teachers: fingerprint of the teachers, their tokenizers, windows and lengths, and of how they compute.
     """
-    tokens = [identity(tokenizer) for tokenizer in tokenizers]
     # With the name of a file that entries of older versions lack.
-    return checksums.fingerprint([teachers, of_inputs(data), tokens, arithmetic(machine), ROWS])
+    return checksums.fingerprint([teachers, of_inputs(data), ROWS])
 
 
 def row_hashes(data: TaskData) -> np.ndarray:

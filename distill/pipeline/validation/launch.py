@@ -39,3 +39,18 @@ def launch(environment: Mapping[str, str], *, sweep: bool = False) -> Iterator[s
             f"-m: got a sweep in each of {processes} processes; must be one run for all of them; start torchrun for "
             "one run after the other, without -m"
         )
+
+
+def alone(environment: Mapping[str, str], processes: int) -> Iterator[str]:
+    """The problem of a process that runs by itself although it was started as one of several: with GPUs, accelerate
+    needs `LOCAL_RANK`, which schedulers do not set. Each would write to the folder of the same run.
+
+    Args:
+        processes: number of processes that were found.
+    """
+    announced = environment.get("WORLD_SIZE", "1")
+    if processes == 1 and announced != "1":
+        yield (
+            f"WORLD_SIZE: got {announced} processes, each of which would train by itself; must have LOCAL_RANK, the "
+            "number of each process on its machine; set it, or start them by torchrun -m distill"
+        )

@@ -6,6 +6,7 @@ A file or folder is written under a temporary name, flushed to disk and renamed.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -29,6 +30,8 @@ active: set[Path] = set()
 """Run folders that this process has locked, or whose lock its main process has."""
 TEMPORARY = re.compile(r"\..+\.\d+\.distill-tmp")
 """Temporary names: `.NAME.NUMBER.distill-tmp`."""
+_IN_USE = (errno.ENOTEMPTY, errno.EBUSY)
+"""Errors of removing a folder with a file that a process uses: NFS keeps such a file under another name until then."""
 _WINDOWS = os.name == "nt"
 _CLONE = 0x40049409
 """Number of the request FICLONE in Linux; other systems refuse it."""
@@ -68,12 +71,20 @@ def remove(path: Path, run: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove a folder. It gets a temporary name first, so that no part of it is taken for the whole."""
+    """Remove a folder. It gets a temporary name first, so that no part of it is taken for the whole.
+
+    What a process still uses may stay under this name until a later run sweeps its folder.
+    """
     gone = folder
     if not TEMPORARY.fullmatch(folder.name):
         gone = _temporary(folder.with_name(f"{folder.name}.removed"))
         folder.rename(gone)
-    shutil.rmtree(gone)
+    try:
+        shutil.rmtree(gone)
+    except OSError as error:
+        if error.errno not in _IN_USE:
+            raise
+        shutil.rmtree(gone, ignore_errors=True)  # all that nobody uses
 
 
 def _temporary(path: Path) -> Path:

@@ -89,16 +89,14 @@ def found(part: str, key: str | None) -> Path | None:
 
 
 def _is_whole(entry: Path) -> bool:
-    """Whether an entry is there with all its files, as they were written. Notes that it is used then."""
+    """Whether an entry is there with all its files, as they were written. Notes that it is used."""
     if not os.path.isfile(entry / cache.FILES):
         return False
+    cache.used(entry)  # first, so that no other process removes it as unused while it is read
     try:
-        whole = checksums.unchanged(entry / cache.CONTENT, entry / cache.FILES)
+        return checksums.unchanged(entry / cache.CONTENT, entry / cache.FILES)
     except OSError:
         return False
-    if whole:
-        cache.used(entry)
-    return whole
 
 
 def _kept(entry: Path, make: Callable[[Path], object]) -> bool:
@@ -147,6 +145,7 @@ def take(part: str, key: str | None, target: Path) -> bool:
     """
     if key is None or not cache.most() or not os.path.isfile((entry := cache.root() / part / key) / cache.FILES):
         return False
+    cache.used(entry)  # first, so that no other process removes it as unused while it is copied
     try:
         with atomic.writing(target) as temporary:
             _copy(entry / cache.CONTENT, temporary)
@@ -159,7 +158,6 @@ def take(part: str, key: str | None, target: Path) -> bool:
         if error.errno in disk_errors.FULL:
             raise
         return False
-    cache.used(entry)
     return True
 
 

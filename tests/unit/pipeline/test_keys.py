@@ -15,7 +15,7 @@ from distill import config
 from distill.config.plan import resolve
 from distill.pipeline.artefacts import Artefact, Cost, Key, Record, Trained
 from distill.pipeline.context import keys
-from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.context.folder import CORPUS, TRANSFER, RunFolder
 from distill.pipeline.context.keys import Keys
 from distill.runtime import outside
 from distill.runtime.storage import atomic, run_folder, structs
@@ -172,10 +172,14 @@ def test_steps_are_known_by_their_files_and_what_they_were_made_from(tmp_path: P
     assert identity("1", Trained(tokens=3, seconds=1.0), replace(KEY, settings="0f")) != before
 
 
+def a_step(folder: str, *, on_corpus: bool = False, transfer: bool = False) -> Any:
+    settings = SimpleNamespace(transfer=transfer)
+    return SimpleNamespace(folder=folder, inputs=[], kind="train", on_corpus=on_corpus, settings=settings)
+
+
 def test_models_that_other_code_began_are_not_kept_for_other_runs(tmp_path: Path) -> None:
     run_folder.claim(tmp_path)
-    folder, step = RunFolder(tmp_path), SimpleNamespace(folder="finetune", inputs=[], kind="train")
-    own: Any = step
+    folder, own = RunFolder(tmp_path), a_step("finetune")
     began, now = replace(KEY, packages="before"), replace(KEY, packages="now")
     for key, parts, mixed in ((began, False, False), (now, False, False), (now, True, False), (began, True, True)):
         if parts:
@@ -186,6 +190,20 @@ def test_models_that_other_code_began_are_not_kept_for_other_runs(tmp_path: Path
     assert folder.mixed(own), "in a later start too"
     (tmp_path / "finetune.state").rmdir()  # it starts again
     assert not folder.mixed(own)
+
+
+def test_models_of_a_corpus_or_transfer_set_that_other_code_made_are_not_kept_for_other_runs(tmp_path: Path) -> None:
+    """They are made before the first checkpoint of a training."""
+    run_folder.claim(tmp_path)
+    folder = RunFolder(tmp_path)
+    reads = {"none": a_step("none"), CORPUS: a_step("one", on_corpus=True), TRANSFER: a_step("two", transfer=True)}
+    folder.begin({step.folder: replace(KEY, packages="before") for step in reads.values()}, [*reads.values()])
+    (tmp_path / CORPUS / "teacher").mkdir(parents=True)
+    (tmp_path / TRANSFER / "task").mkdir(parents=True)
+    folder.begin({step.folder: replace(KEY, packages="now") for step in reads.values()}, [*reads.values()])
+    assert {name: folder.mixed(step) for name, step in reads.items()} == {"none": False, CORPUS: True, TRANSFER: True}
+    folder.forget_given()
+    assert not any(map(folder.mixed, reads.values()))
 
 
 def test_the_scores_that_a_prune_step_measured_are_a_part_of_it(tmp_path: Path) -> None:

@@ -142,6 +142,26 @@ def test_outputs_in_a_run_folder_are_used_for_the_same_order_of_labels_alone(hom
     assert (before[:, 0] != before[:, 1]).all()
 
 
+def test_outputs_in_a_run_folder_are_used_by_the_same_code_and_arithmetic_alone(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may go on with another version. What it made before is then not kept for other runs as made by this one."""
+    label, times = teacher_logits._logits, list[int]()
+
+    def counted(*arguments: Any) -> np.ndarray:
+        times.append(1)
+        return label(*arguments)
+
+    monkeypatch.setattr(teacher_logits, "_logits", counted)
+    with cache.using("none"):
+        labelled(context(home, "first"))
+        assert not times
+        monkeypatch.setattr(teacher_logits, "arithmetic", lambda machine: "another version")
+        labelled(context(home, "first"))
+        labelled(context(home, "first"))
+    assert len(times) == 1
+
+
 def test_outputs_that_are_not_finite_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     label = teacher_logits._logits
     monkeypatch.setattr(teacher_logits, "_logits", lambda *given: label(*given) * np.array([1, np.inf], np.float32))

@@ -85,6 +85,18 @@ def test_a_training_that_resumes_keeps_the_same_moment(folder: Path, resume: int
     assert found.step == int(model.step) == 9
 
 
+def test_a_training_that_goes_on_at_its_end_has_the_score_at_the_end(folder: Path) -> None:
+    """It was stopped while the last moment was scored: after that, its state is written before it ends."""
+    trained(Scripted(SCORES), folder, range(1, 11))
+    model = Scripted(SCORES)
+    with torch.no_grad():
+        model.step.fill_(10)  # as the state has it
+    lines: list[str] = []
+    assert trained(model, folder, range(0)).restore(lines.append) == Moment(step=9, score=70.0, score_at_end=50.0)
+    assert int(model.step) == 9
+    assert lines[0].endswith("; 50.0 at the end")
+
+
 def test_one_process_scores_and_the_others_keep_what_they_have(folder: Path) -> None:
     model = Scripted({})
     best = trained(model, folder, range(1, 11), main=False)

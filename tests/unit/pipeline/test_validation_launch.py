@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distill.pipeline.validation.launch import launch
+from distill.pipeline.validation.launch import alone, launch
 
 TORCHRUN = {"WORLD_SIZE": "8", "RANK": "0", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 
@@ -29,6 +29,14 @@ def test_divided_models_are_refused(way: str) -> None:
     (problem,) = launch(TORCHRUN | {variable: "true"})
     assert problem.startswith(f"accelerate launch: got {way}; must be data parallel")
     assert list(launch(TORCHRUN | {variable: "false"})) == []
+
+
+def test_processes_of_which_each_runs_by_itself_are_refused() -> None:
+    """As in a PyTorchJob of Kubeflow with GPUs: `WORLD_SIZE` and `RANK` are set, and `LOCAL_RANK` is not."""
+    (problem,) = alone(TORCHRUN, 1)
+    assert problem.startswith("WORLD_SIZE: got 8 processes, each of which would train by itself; must have LOCAL_RANK")
+    assert list(alone(TORCHRUN, 8)) == []
+    assert list(alone({}, 1)) == list(alone({"WORLD_SIZE": "1"}, 1)) == []
 
 
 def distill(folder: Path, *command: str, **environment: str) -> str:

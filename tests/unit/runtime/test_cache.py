@@ -118,6 +118,25 @@ def test_what_was_not_used_for_longest_is_removed(root: Path, tmp_path: Path) ->
     assert store.take("logits", KEY, tmp_path / "taken-d")
 
 
+@pytest.mark.parametrize("how", ["take", "found"])
+def test_what_is_being_copied_or_read_is_not_removed_as_unused(
+    how: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for age, name in enumerate(NAMES[:2]):
+        store.keep("models", name, filled(tmp_path / name, bytes(3 * MIB)))
+        os.utime(root / "models" / name, (1000 + age,) * 2)
+    unchanged = store.checksums.unchanged
+
+    def later(folder: Path, at: Path) -> bool:
+        with cache.using(str(root), max_gib=4 * MIB / 2**30):
+            pass  # of another process, which trims the cache at its end
+        return unchanged(folder, at)
+
+    monkeypatch.setattr(store.checksums, "unchanged", later)
+    assert store.take("models", NAMES[0], tmp_path / "taken") if how == "take" else store.found("models", NAMES[0])
+    assert [(root / "models" / name).exists() for name in NAMES[:2]] == [True, False]
+
+
 def test_what_another_process_begins_to_use_stays(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, name in enumerate(NAMES):
         folder = store.get_or_make("tables", name, functools.partial(filled, content=bytes(4 * MIB)))

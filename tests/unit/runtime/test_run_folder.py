@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -140,6 +141,31 @@ def test_a_folder_that_cannot_be_created_is_refused_in_one_line(run: Path, tmp_p
     (run / run_folder.LOCK).mkdir()
     with pytest.raises(ConfigError, match="must be a folder that can be made and written"), run_folder.locked(run):
         pass
+
+
+def test_a_file_in_use_that_nfs_keeps_ends_no_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS renames a removed file that a process has mapped into memory, so that its folder is not empty."""
+    remove = shutil.rmtree
+
+    def of_nfs(path: Path, ignore_errors: bool = False) -> None:
+        if not (used := [*path.glob("*.npy"), *path.glob(".nfs*")]):
+            return remove(path, ignore_errors)
+        used[0].rename(path / ".nfs0001")
+        if not ignore_errors:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+
+    folder = run / "teacher.targets"
+    with atomic.writing(folder) as temporary:
+        (temporary / "logits.npy").write_bytes(b"of some rows")
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic.shutil, "rmtree", of_nfs)
+        with atomic.writing(folder) as temporary:
+            (temporary / "new.bin").write_bytes(b"of more rows")
+        run_folder.sweep(run)  # by a run that starts while the file is still in use
+        assert [path.name for path in folder.iterdir()] == ["new.bin"]
+        assert list(run.rglob(".nfs*"))
+    run_folder.sweep(run)
+    assert [path.name for path in run.iterdir() if path.is_dir()] == [folder.name]
 
 
 def test_sweep_removes_only_temporary_files_of_runs(run: Path) -> None:

@@ -13,6 +13,9 @@ from torch import nn
 from distill.runtime.storage import atomic
 from distill.training import state
 
+MAPPED = Path("/proc/self/maps")
+"""Lists the files that are mapped into the memory of this process, on Linux."""
+
 
 def trained(model: nn.Module, steps: int) -> torch.optim.Optimizer:
     """A fused AdamW over two groups, with moments, after some steps on random gradients."""
@@ -64,6 +67,17 @@ def test_a_fresh_optimizer_takes_the_state_too(tmp_path: Path) -> None:
     step(model, optimizer, range(9, 10))
     step(other, again, range(9, 10))
     assert torch.equal(model.weight, other.weight)
+
+
+@pytest.mark.skipif(not MAPPED.is_file(), reason="the system does not list what is mapped into memory")
+def test_a_training_that_goes_on_uses_no_file_of_its_state(tmp_path: Path) -> None:
+    """It removes them: some file systems keep a removed file that is in use, and with it the folder."""
+    model, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    state.save(tmp_path, 2, model, trained(model, 2), {})
+    again = trained(other, 0)
+    assert state.load(tmp_path, other, again) == {"step": 2}
+    assert again.state[other.weight]["exp_avg"].any()
+    assert str(tmp_path.resolve()) not in MAPPED.read_text()
 
 
 def test_there_may_be_no_state(tmp_path: Path) -> None:
