@@ -53,7 +53,7 @@ from distill.models.student import from_teacher
 from distill.models.student.shape import check_type, is_count, numbers_of
 from distill.models.teacher.load import load_tokenizer
 from distill.models.unwrapped import plain
-from distill.models.write import with_names
+from distill.models.write import keep_labels, with_names
 from distill.report.rows import Rows
 from distill.runtime.machine import cores
 from distill.runtime.storage import atomic
@@ -251,6 +251,7 @@ def quantize(
         if unknown := [name for name in keep if name not in dict(own.named_modules())]:
             raise ConfigError(f"keep: got {unknown[0]}; must be the name of a module of the model; correct it")
         own.cpu().eval().save_pretrained(folder)
+        keep_labels(folder, own.config)
         if not isinstance(model, str | Path):
             check_reloads(own, folder)
         if tokenizer is None and isinstance(model, str | Path):

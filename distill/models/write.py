@@ -61,8 +61,7 @@ def write_model(
             model.save_pretrained(temporary, state_dict=_state(model, more or {}, headless))
         if not any(temporary.glob("*.safetensors")):
             raise RuntimeError(f"{folder}: save_pretrained wrote no weights")
-        if families.family_of(model).layer is None:
-            _keep_labels(temporary / "config.json", model.config)
+        keep_labels(temporary, model.config)
         if headless:
             encoder, file = type(families.encoder(model)).__name__, temporary / "config.json"
             atomic.write_json(file, atomic.read_json(file) | {"architectures": [encoder]})
@@ -98,8 +97,12 @@ def _in_any_process(model: Any) -> Iterator[None]:
             delattr(part, _ASKED)
 
 
-def _keep_labels(file: Path, config: Any) -> None:
-    """Store the labels of a binary classifier, which transformers omits although BART's default is three labels."""
+def keep_labels(folder: Path, config: Any) -> None:
+    """Store the labels of a binary classifier in the config of its folder, where transformers omits them although
+    BART's default is three labels."""
+    if families.family_of(config).layer is not None:
+        return
+    file = folder / "config.json"
     stored = atomic.read_json(file)
     if "id2label" not in stored and config.num_labels == 2:
         names = {"id2label": config.id2label, "label2id": config.label2id}

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import TrainingArguments
+from transformers import AutoModelForSequenceClassification, TrainingArguments
 
 import distill
+from distill.compression.quantization.quantize import MAKE
 from distill.deploy import serve
 from distill.errors import ConfigError, DataError
 from distill.inference.artifact import in_eval_mode
@@ -171,3 +172,12 @@ def test_they_have_students_of_another_family(name: str) -> None:
     if name == "bart":
         with pytest.raises(ConfigError, match=r"^ffn: got none; must be a number for a teacher of type bart"):
             distill.student(model, layers=1, family="bert", init="random")
+
+
+def test_a_bart_of_two_labels_is_quantized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers leaves two default names out of a config, and gives a BART without names three labels."""
+    monkeypatch.setitem(MAKE, "bitsandbytes", lambda source, out, keep, rows: None)
+    model = tiny.model("bart", "SequenceClassification", num_labels=2)
+    distill.quantize(model, "bitsandbytes", out=tmp_path / "q")
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "q")
+    assert again.config.id2label == model.config.id2label

@@ -143,6 +143,7 @@ def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
     from transformers import AutoConfig
 
     from distill.models.teacher.whole import load_whole
+    from distill.models.write import keep_labels
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     auto = families.auto_class(config)
@@ -156,6 +157,7 @@ def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
         if path.is_file() and not excluded and path.suffix != ".safetensors":
             shutil.copy2(path, out)
     model.save_pretrained(out, save_original_format=not record.translated)
+    keep_labels(out, model.config)
 
 
 @_with_logging_kept

@@ -110,9 +110,11 @@ def _settings(folder: Path) -> Iterator[Any]:
 
 
 def limit_length(folder: Path, longest: int) -> None:
-    """Write the maximum number of tokens of a pair of texts to the tokenizer's file, where a CrossEncoder reads it."""
-    file = folder / "tokenizer_config.json"
-    write_json(file, settings_of(file) | {"model_max_length": longest})
+    """Write the maximum number of tokens of a pair of texts where a CrossEncoder reads it: in the tokenizer's file of
+    an exported folder, and of each quantized model in it."""
+    name = "tokenizer_config.json"
+    for file in sorted({folder / name, *folder.rglob(name)}):
+        write_json(file, settings_of(file) | {"model_max_length": longest})
 
 
 def configure(folder: Path, name: str) -> None:

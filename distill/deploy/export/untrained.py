@@ -33,6 +33,7 @@ from distill.inference.runners import Batch, Run, Runner, ensemble, in_turn, loa
 from distill.inference.timing import TASK_BATCH, TASK_ROWS
 from distill.models import families
 from distill.models.teacher.whole import without_memories
+from distill.models.write import keep_labels
 from distill.runtime import outside
 from distill.runtime.machine import cores
 from distill.runtime.versions import PACKAGES, installed, source_hash
@@ -210,6 +211,7 @@ class _Files:
     @functools.cached_property
     def checkpoint(self) -> Path:
         self.model.save_pretrained(self.out / "model")
+        keep_labels(self.out / "model", self.model.config)
         return self.out / "model"
 
     @functools.cached_property

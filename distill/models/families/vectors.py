@@ -342,9 +342,11 @@ def with_prompts(student: Vectors, given: Vectors, pair: Sequence[str], grouped:
 
 
 def finish(folder: Path, longest: int, vectors: Vectors) -> None:
-    """State the maximum number of tokens of a text, and the prompts, in the files of an embedder."""
-    write_json(folder / LENGTHS, read_json(folder / LENGTHS) | {"max_seq_length": longest})
-    write_json(folder / MODEL, stated(vectors))
+    """State the maximum number of tokens of a text, and the prompts, in the files of an embedder, and of each quantized
+    form of it in its folder."""
+    for file in sorted(folder.rglob(LENGTHS)):
+        write_json(file, read_json(file) | {"max_seq_length": longest})
+        write_json(file.with_name(MODEL), stated(vectors))
 
 
 def stored(folder: Path) -> list[Path]:

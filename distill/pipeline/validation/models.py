@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distill.compression.pruning.ragged import STEP
-from distill.config import Config, Evaluate, Prune, Student, Train, Vocabulary
+from distill.config import UNITS, Config, Evaluate, Prune, Student, Train, Vocabulary
 from distill.config.plan import STATIC, STUDENT, TEACHER, Plan, Step
 from distill.data.encode import separates
 from distill.data.whole_words import can_mask
@@ -296,9 +296,8 @@ def _unprunable(models: Models, target: Student, step: Step, loaded: Any) -> lis
         return [_no_student(key, loaded)]
     if student.is_static(loaded):
         return [_without_layers(key)]
-    if (found := families.unprunable(loaded)) is not None:
-        name, got, required = found
-        return [Problem(key, f"a model with {name} {got}", f"be {required} to be pruned", "choose another")]
+    if lines := list(_of_fixed_width(key, target, step, loaded)):
+        return lines
     if step.builder is not None:
         return []  # a target decides: sizes are of the student before it is pruned
     if (target.num_hidden_layers or 1) > loaded.num_hidden_layers:
@@ -323,6 +322,25 @@ def _unprunable(models: Models, target: Student, step: Step, loaded: Any) -> lis
     except ConfigError as error:
         return [line.removesuffix("; or set student.init=random") for line in error.messages]
     return []
+
+
+def _of_fixed_width(key: str, target: Student, step: Step, loaded: Any) -> Iterator[Line]:
+    """The problem of a model whose width cannot be pruned, in a step that may prune it. Of ALBERT's layers in groups
+    nothing can be pruned."""
+    if (found := families.unprunable(loaded)) is None:
+        return
+    (name, got, required), whole = found, families.family_of(loaded).shared_layers
+    if any(getattr(step.goal, unit) is not None for unit in UNITS):
+        cut = "hidden" in step.settings.dimensions
+        stage = (step.pruner or step).stage  # and not that of a baseline
+        instead = f", or set {quoting.setting(f'stages.{stage}.dimensions', ['layers', 'ffn'])}"
+    else:
+        sizes = [each for each in ("hidden_size", "num_attention_heads") if getattr(target, each) is not None]
+        cut = any(getattr(target, each) != setting(loaded, each) for each in sizes)
+        instead = f", or leave out {' and '.join(f'student.{each}' for each in sizes)}"
+    if whole or cut:
+        must = f"be {required} {'' if whole else 'for its width '}to be pruned"
+        yield Problem(key, f"a model with {name} {got}", must, f"choose another{'' if whole else instead}")
 
 
 def _too_many(target: Student, loaded: Any) -> Iterator[Line]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers import AutoModelForSequenceClassification
 
 from distill.compression.pruning.search import Shape
 from distill.compression.pruning.target import Search, config_of
@@ -83,6 +84,12 @@ def test_speedups_may_be_over_a_static_model(tmp_path: Path) -> None:
         tmp_path, [tiny.config("eurobert", num_hidden_layers=0)], [untrained.TORCH], shared=True
     ).references()
     assert runner.run(padded()).shape == (3, 3)
+
+
+def test_a_timed_bart_of_two_labels_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    """transformers leaves two default names out of its config, and would read three labels."""
+    folder = untrained._Files(tiny.model("bart", "SequenceClassification", num_labels=2), tmp_path).checkpoint
+    assert AutoModelForSequenceClassification.from_pretrained(folder).config.num_labels == 2
 
 
 def test_a_reference_has_a_small_vocabulary() -> None:

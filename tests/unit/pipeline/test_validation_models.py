@@ -12,11 +12,14 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from distill.config import Config, Teacher, Term, Train
+from distill.config import Config, Prune, Teacher, Term, Train, load_config
+from distill.config.plan import resolve
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
 from distill.models.student.training import only_used_embeddings
 from distill.pipeline.validation import data, memory, models
+from tests.tiny import config as config_of
+from tests.tiny import tokenizer as words
 
 
 def tasks(kind: str) -> Any:
@@ -107,3 +110,42 @@ def test_a_training_for_which_memory_cannot_be_enough_is_refused(
     assert len(found) == refused
     for line in found:
         assert re.match(r"stages.s: got a training that needs 0.\d GiB of memory .*that this machine", line)
+
+
+GROUPED = {"num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes", "settings", "do"),
+    [
+        ("eurobert", GROUPED, ["target.speedup=2"], "choose another, or set 'stages.prune.dimensions=[layers,ffn]'"),
+        ("eurobert", GROUPED, ["recipe=frontier"], "choose another, or set 'stages.prune.dimensions=[layers,ffn]'"),
+        ("eurobert", GROUPED, ["recipe=prune_layers"], None),
+        ("eurobert", GROUPED, ["recipe=prune_ffn"], None),
+        ("deberta-v2", {"conv_kernel_size": 3}, ["recipe=prune_layers"], None),
+        ("eurobert", GROUPED, ["target.speedup=null", "student.num_hidden_layers=2"], None),
+        (
+            "eurobert",
+            GROUPED,
+            ["target.speedup=null", "student.hidden_size=8"],
+            "choose another, or leave out student.hidden_size",
+        ),
+        (
+            "eurobert",
+            GROUPED,
+            ["target.speedup=null", "student.num_attention_heads=2", "stages.prune.uniform=false"],
+            "choose another, or leave out student.num_attention_heads",
+        ),
+        ("albert", {"num_hidden_groups": 3}, ["recipe=prune_layers"], "choose another"),
+    ],
+)
+def test_only_the_width_of_some_models_is_not_pruned(
+    family: str, sizes: dict[str, int], settings: list[str], do: str | None
+) -> None:
+    given = models.Models("teacher.name", [models.Model("", config_of(family, **sizes), words())], None, None)
+    config = load_config(settings if settings[0].startswith("recipe=") else ["recipe=prune", *settings])
+    plan = resolve(config)
+    every = dict.fromkeys(map(str, models.problems(given, config, plan, plan.of(Prune), None)))
+    found = [line for line in every if "to be pruned" in line]
+    assert [line.rpartition("; ")[2] for line in found] == ([] if do is None else [do])
+    assert not any(line.startswith("student.") for line in every)
