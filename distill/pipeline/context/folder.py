@@ -29,7 +29,7 @@ TRANSFER = "transfer.rows"
 """Folder of the transfer set of every task."""
 BEGUN = ".begun.json"
 """File with what each step is made from, from when a run last started with it pending."""
-COSTS = frozenset(("cost", "reused", "seconds", "tokens_per_second", "speed"))
+COSTS = frozenset(("cost", "reused", "seconds", "tokens_per_second", "speed", "log"))
 """Fields with what a step cost and what was measured, which are other numbers when it is made again."""
 _VERSIONS = frozenset(("versions", "packages", "arithmetic"))
 """Fields with the code and the arithmetic that ran a step. What they change of its models is in its files."""

@@ -35,8 +35,8 @@ _OF_NO_STAGE = (
 )
 """Settings that are left out of the key of a trained stage. Training does not read them, or the key already includes
 them as settings of the stage or as `arithmetic`."""
-_OF_STUDENTS = ("student", "target", "transfer")
-"""Settings that the training of a teacher does not read."""
+_IF_READ = ("corpus", "target", "transfer")
+"""Settings that only some train stages read."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Keys:
             {
                 "folder": step.folder,
                 "settings": _own(step),
-                "config": _outside_of_stages(config, settings),
+                "config": _outside_of_stages(config, settings) | _only_if_read(step, config),
                 "revisions": corpus.revisions(config.corpus) if reads_corpus else None,
                 "corpus_tokens": self.corpus_tokens if step.on_corpus else None,
                 "epochs": self.epochs.get(step.target),
@@ -117,7 +117,7 @@ def needed(step: Step, config: Config) -> list[str]:
     """
     direct = [source for sources in step.sources.values() for source in sources]
     texts = step.settings.texts if isinstance(step.settings, Vocabulary) else ()
-    transfer = getattr(step.settings, "transfer", False) and config.transfer.times > 0
+    transfer = _has_transfer_set(step, config)
     reads = {
         "teacher": True,
         "student": STUDENT in direct,
@@ -129,6 +129,10 @@ def needed(step: Step, config: Config) -> list[str]:
         "code": outside.code() != "",
     }
     return [name for name, reads_it in reads.items() if reads_it]
+
+
+def _has_transfer_set(step: Step, config: Config) -> bool:
+    return getattr(step.settings, "transfer", False) and config.transfer.times > 0
 
 
 def _own(step: Step) -> dict[str, Any]:
@@ -147,12 +151,22 @@ def _is_of_teacher(settings: Train) -> bool:
 
 
 def _outside_of_stages(config: Config, settings: Train) -> dict[str, Any]:
-    """The settings outside of its own that a train stage may read."""
-    of_teacher = _is_of_teacher(settings)
-    left_out = {*_OF_NO_STAGE, *(_OF_STUDENTS if of_teacher else ())}
-    left_out |= {"corpus"} if of_teacher and settings.data == "tasks" else set()
+    """The settings outside of its own that any train stage may read."""
+    left_out = {*_OF_NO_STAGE, *_IF_READ, *(("student",) if _is_of_teacher(settings) else ())}
     left_out |= {"seed"} if has_own_seed(config, settings) else set()
     return {name: value for name, value in asdict(config).items() if name not in left_out}
+
+
+def _only_if_read(step: Step, config: Config) -> dict[str, Any]:
+    """Those of `_IF_READ` that a train stage reads. Of the target, an earlier step has made the shape of the student,
+    and the share of its epochs is a part of its own; gates are trained for the speed itself."""
+    of_corpus, gates = "corpus" in needed(step, config), getattr(step.settings, "gates", None)
+    read = {
+        "corpus": asdict(config.corpus) if of_corpus else None,
+        "target": asdict(config.target) if gates is not None and gates.trained else None,
+        "transfer": asdict(config.transfer) if _has_transfer_set(step, config) else None,
+    }
+    return {name: read[name] for name in _IF_READ}
 
 
 def arithmetic(machine: Machine) -> dict[str, Any]:

@@ -124,6 +124,26 @@ def test_the_revision_of_a_corpus_is_a_part_where_it_is_read(tmp_path: Path, mon
     assert found["", "a"] == found["", "b"]
 
 
+@pytest.mark.parametrize(
+    ("reads", "changed"),
+    [
+        ("stages.finetune.gates.kind=movement", "target.retained=90"),
+        ("transfer.times=1", "transfer.sources.pairs=2"),
+        ("transfer.sources={corpus: 1}", "corpus.max_length=64"),
+    ],
+)
+def test_settings_are_a_part_of_the_stages_that_read_them(reads: str, changed: str, tmp_path: Path) -> None:
+    """A control is then shared by runs whose students differ."""
+
+    def name(*settings: str) -> str | None:
+        run, step = stage(tmp_path, "finetune", *settings)
+        return run.of(step).name
+
+    without = () if "gates" in reads else ("stages.finetune.transfer=false",)
+    assert name(*without) == name(*without, changed)
+    assert name(reads) != name(reads, changed)
+
+
 @pytest.mark.parametrize("gates", ["none", "movement"])
 def test_the_processor_is_a_part_where_gates_are_trained_to_reach_a_time(
     gates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
