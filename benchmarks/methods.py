@@ -88,7 +88,7 @@ DROPPED = (
 )
 """The student of recipe=layer_drop as the baseline of others: it is trained once for each seed."""
 COMMON = (
-    f"tasks=glue tasks.names=[{TASKS}] transfer=none stages.finetune_teacher.epochs=3 "
+    f"tasks=glue tasks.names=[{TASKS}] transfer=none student.num_hidden_layers=3 stages.finetune_teacher.epochs=3 "
     "stages.finetune_teacher.min_steps=0 stages.evaluate.quantized=null stages.evaluate.repeats=1"
 )
 
@@ -96,7 +96,7 @@ COMMON = (
 def _pruned(recipe: str, epochs: float, settings: str = "") -> str:
     """Layers of the fine-tuned teacher, chosen by the loss without them, that recover."""
     return (
-        f"recipe={recipe} target.speedup=null student.num_hidden_layers=3 stages.recover.epochs={epochs} "
+        f"recipe={recipe} target.speedup=null stages.recover.epochs={epochs} "
         f"stages.recover.scale_with_compression.epochs=0 stages.recover.min_steps=0 {settings} {DROPPED} "
         "pipeline=[finetune_teacher,prune,recover,drop,evaluate]"
     )
