@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,22 @@ def save(folder: Path, name: str, head: str, **settings: Any) -> Path:
     words.padding_side = "left" if name == "xlnet" else "right"
     words.save_pretrained(folder)
     return folder
+
+
+def change(file: Path, /, **values: Any) -> None:
+    """Set keys of a JSON file, which may be absent; a value of ... removes the key."""
+    content = (json.loads(file.read_text()) if file.is_file() else {}) | values
+    file.write_text(json.dumps({key: value for key, value in content.items() if value is not ...}))
+
+
+@contextmanager
+def weights(folder: Path) -> Iterator[dict[str, Any]]:
+    """The tensors of a folder, which are saved as the block leaves them."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    yield tensors
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
 @pytest.fixture(scope="session")

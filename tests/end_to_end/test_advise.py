@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,8 +124,7 @@ def test_all_teachers_are_checked_before_the_first_is_timed(
 ) -> None:
     good, bad = classifier(), tmp_path / "bad"
     shutil.copytree(good, bad)
-    config = json.loads((bad / "config.json").read_text())
-    (bad / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "gptq"}}))
+    tiny.change(bad / "config.json", quantization_config={"quant_method": "gptq"})
     timed: list[str] = []
     monkeypatch.setattr(advise, "_advise", lambda ctx, tasks, shown: timed.append(ctx.config.teacher.name))
     assert advise.main([str(good), str(bad)]) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -41,8 +40,7 @@ def poison(folder: Path, **more: Any) -> None:
         "tokenizer_config.json": {"auto_map": {"AutoTokenizer": ["theirs.Words", "theirs.Words"]}},
     }
     for name, settings in named.items():
-        stored = json.loads((folder / name).read_text())
-        (folder / name).write_text(json.dumps(stored | settings | (more if name == "config.json" else {})))
+        tiny.change(folder / name, **settings | (more if name == "config.json" else {}))
 
 
 @pytest.fixture(autouse=True)
@@ -101,8 +99,7 @@ def test_a_chat_template_is_not_rendered(folders: dict[str, Path], tmp_path: Pat
     folder = tmp_path / "model"
     shutil.copytree(folders["SequenceClassification"], folder)
     (folder / "chat_template.jinja").write_text("{{ 1 // 0 }}")
-    stored = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(stored | {"chat_template": "{{ 1 // 0 }}"}))
+    tiny.change(folder / "tokenizer_config.json", chat_template="{{ 1 // 0 }}")
     with pytest.warns(UserWarning, match="the folder's own code"):
         assert len(distill.load(folder).predict(["the small boat"])) == 1
     used = [

@@ -159,8 +159,7 @@ def test_readers_share_the_threshold_of_no_answer(exported: float | None, tmp_pa
     rows = [{"question": passage(n)[0], "context": passage(n)[1], "answers": []} for n in range(COUNT)]
     if exported is not None:
         export(b, "question_answering", ["question", "context"])
-        file = b / "distill.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"threshold": exported}))
+        tiny.change(b / "distill.json", threshold=exported)
     said: list[str] = []
     comparison = compare(a, b, write(tmp_path, rows), log=said.append)
     for name, folder in (("a", a), ("b", b)):

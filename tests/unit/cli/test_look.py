@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-import json
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -249,12 +248,11 @@ def _folder_of(kind: str, root: Path) -> Path:
         (folder / "model.onnx").write_bytes(b"\x08")
         return folder
     tiny.save(folder, "bert", "SequenceClassification")
-    config = json.loads((folder / "config.json").read_text())
     changed = {
         "code": {"model_type": "theirs", "auto_map": {"AutoModel": "theirs.Model"}},
         "quantized": {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}},
     }
-    (folder / "config.json").write_text(json.dumps(config | changed[kind]))
+    tiny.change(folder / "config.json", **changed[kind])
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from distill.data.files import read
 from distill.data.inside import inside
 from distill.data.tasks import load_tasks
 from distill.errors import DataError, UserError
+from tests import tiny
 
 TEXTS = [f"A grey heron counted {n} frogs." for n in range(60)]
 FEATURES = Features({"text": Value("string"), "label": ClassLabel(names=["calm", "loud", "odd"])})
@@ -135,10 +135,6 @@ def test_words_and_tags(tmp_path: Path) -> None:
     assert data.task.labels == ("O", "B-BIRD", "I-BIRD")
 
 
-def change(file: Path, **values: Any) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -151,7 +147,7 @@ def change(file: Path, **values: Any) -> None:
 )
 def test_broken_folders_are_refused(values: dict[str, Any], expected: str, tmp_path: Path) -> None:
     rows().save_to_disk(str(tmp_path / "herons"))
-    change(tmp_path / "herons" / "state.json", **values)
+    tiny.change(tmp_path / "herons" / "state.json", **values)
     with pytest.raises(UserError, match=expected):
         folders.tables(str(tmp_path / "herons"), "tasks.train")
 

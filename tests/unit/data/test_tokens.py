@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -35,8 +34,7 @@ def changed(folder: Path, **settings: Any) -> Any:
     other = folder.with_name("other")
     shutil.rmtree(other, ignore_errors=True)
     shutil.copytree(folder, other)
-    file = other / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    tiny.change(other / "tokenizer_config.json", **settings)
     return teacher.load_tokenizer(other)
 
 

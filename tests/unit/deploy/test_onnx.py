@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,9 +114,7 @@ def test_heads_of_a_tokenizer_without_token_types_have_no_such_input(tmp_path: P
     """As a file of one head: a user of the tokenizer has none to give."""
     folders = {name: tiny.save(tmp_path / name, "bert", "SequenceClassification") for name in ("a", "b")}
     for folder in folders.values():
-        file = folder / "tokenizer_config.json"
-        settings = json.loads(file.read_text())
-        file.write_text(json.dumps(settings | {"model_input_names": ["input_ids", "attention_mask"]}))
+        tiny.change(folder / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
     export_heads(folders, tmp_path / "model.onnx")
     assert _inputs(tmp_path / "model.onnx") == ["input_ids", "attention_mask"]
     assert heads_parity(folders, tmp_path / "model.onnx") < 1e-5
@@ -186,8 +183,7 @@ def test_a_file_that_reads_end_tokens_is_right_for_texts_and_pairs_in_one_batch(
 def test_a_graph_finds_the_last_token_by_that_with_which_the_tokenizer_pads(traced: list[Any], tmp_path: Path) -> None:
     """A decoder's config may name another one. The batches that a user makes have the tokenizer's."""
     folder = tiny.save(tmp_path / "m", "qwen3", "SequenceClassification", std=0.4, num_labels=3)
-    file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"pad_token_id": 0}))
+    tiny.change(folder / "config.json", pad_token_id=0)
     expected, batch = alone(folder)
     assert batch["input_ids"][0, -1] == tiny.PADDING
     export_onnx(folder, tmp_path / "model.onnx")

@@ -26,10 +26,6 @@ def classifier(folder: Path, labels: list[str] | None = None, family: str = "ber
     return folder
 
 
-def change(file: Path, **values: Any) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
-
-
 @pytest.mark.parametrize("labels", [["toxic"], ["LABEL_0"], ["a", "b", "c"]])
 def test_probabilities_of_labels_are_those_of_the_pipeline(labels: list[str], tmp_path: Path) -> None:
     from transformers import pipeline
@@ -52,7 +48,7 @@ def test_a_number_is_that_of_the_pipeline_and_one_without_a_problem_is_noted(tmp
     (oracle,) = pipeline("text-classification", str(folder))([TEXT])
     assert serve.load(folder, say=said.append).predict([TEXT]) == [{"score": pytest.approx(oracle["score"], abs=1e-5)}]
     assert said == []
-    change(folder / "config.json", problem_type=None)
+    tiny.change(folder / "config.json", problem_type=None)
     with pytest.warns(UserWarning, match="one output and no problem_type; it is used as a number"):
         serve.load(folder)
 
@@ -68,7 +64,7 @@ def test_problems_that_outputs_cannot_have_are_refused(
     labels: list[str], problem: str, message: str, tmp_path: Path
 ) -> None:
     folder = classifier(tmp_path / "model", labels)
-    change(folder / "config.json", problem_type=problem)
+    tiny.change(folder / "config.json", problem_type=problem)
     with pytest.raises(DataError, match=message):
         serve.load(folder)
 
@@ -79,14 +75,14 @@ def test_texts_are_cut_where_neither_tokenizer_nor_model_states_a_length(
 ) -> None:
     settings = {"position_biased_input": False} if family == "deberta-v2" else {}
     folder, said = classifier(tmp_path / "model", family=family, **settings), list[str]()
-    change(folder / "tokenizer_config.json", model_max_length=int(1e30))
+    tiny.change(folder / "tokenizer_config.json", model_max_length=int(1e30))
     assert serve.load(folder, say=said.append).max_length == most
     (line,) = (line for line in said if "maximum length" in line)
     assert f"texts are cut after {most} tokens" in line
     said.clear()
     assert serve.load(folder, say=said.append, max_length=600).max_length == 600
     assert not [line for line in said if "maximum length" in line]
-    change(folder / "tokenizer_config.json", model_max_length=700)
+    tiny.change(folder / "tokenizer_config.json", model_max_length=700)
     assert serve.load(folder, say=said.append).max_length == 700
     assert not [line for line in said if "maximum length" in line]
 
@@ -110,7 +106,7 @@ def test_a_model_of_bitsandbytes_is_loaded_by_it(tmp_path: Path) -> None:
 
 def test_other_quantizers_are_refused(tmp_path: Path) -> None:
     folder = classifier(tmp_path / "model", ["a", "b", "c"])
-    change(folder / "config.json", quantization_config={"quant_method": "gptq", "bits": 4})
+    tiny.change(folder / "config.json", quantization_config={"quant_method": "gptq", "bits": 4})
     with pytest.raises(UserError, match="quantized by gptq in another scheme than int8 or nf4; must be float"):
         serve.load(folder)
 

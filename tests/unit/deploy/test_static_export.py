@@ -105,8 +105,7 @@ def test_left_out_where_the_files_would_give_other_vectors(
     stated = read(copy)
     assert stated is not None
     if why == "left":
-        file = copy / "tokenizer_config.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"truncation_side": "left"}))
+        tiny.change(copy / "tokenizer_config.json", truncation_side="left")
     else:
         if why == "bias" and stated.width is None:
             pytest.skip("without a linear layer")

@@ -23,6 +23,7 @@ from distill.deploy.export.record import FILE, Entry, Record, read, write
 from distill.deploy.serve import tokens
 from distill.errors import ConfigError, DataError
 from distill.models.families import vectors
+from tests import tiny
 
 TEXTS = ["the small boat", "", "[CLS] storm [SEP]", "Zo\u00eb \U0001f600 \u4e2d\u6587", "harbour " * 40]
 
@@ -43,11 +44,7 @@ def byte_level(folder: Path) -> None:
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True)
     names = dict(zip(("cls_token", "pad_token", "sep_token", "unk_token", "mask_token"), special, strict=True))
     PreTrainedTokenizerFast(tokenizer_object=backend, truncation_side="left", **names).save_pretrained(folder)
-    change(folder / "config.json", vocab_size=backend.get_vocab_size())
-
-
-def change(file: Path, **values: Any) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text() if file.is_file() else "{}") | values))
+    tiny.change(folder / "config.json", vocab_size=backend.get_vocab_size())
 
 
 def unchanged(folder: Path) -> None:
@@ -85,12 +82,12 @@ def test_every_output_is_that_of_transformers(made: Callable[[Path], None], copy
 
 
 DIFFERENT: dict[str, Callable[[Path], None]] = {
-    "transformers splits special tokens": lambda f: change(f / "tokenizer_config.json", split_special_tokens=True),
+    "transformers splits special tokens": lambda f: tiny.change(f / "tokenizer_config.json", split_special_tokens=True),
     "sentence-transformers lower-cases": lambda f: (
-        change(f / "tokenizer.json", normalizer=None),
+        tiny.change(f / "tokenizer.json", normalizer=None),
         vectors.write(f, vectors.Vectors(), 16, {}),
-        change(f / "config_sentence_transformers.json", model_type="CrossEncoder"),
-        change(f / "sentence_bert_config.json", do_lower_case=True),
+        tiny.change(f / "config_sentence_transformers.json", model_type="CrossEncoder"),
+        tiny.change(f / "sentence_bert_config.json", do_lower_case=True),
     )[-1],
 }
 
@@ -120,7 +117,7 @@ def test_special_tokens_of_its_own_are_compared(copy: Path) -> None:
     own.add_special_tokens({"additional_special_tokens": ["<boat>"]})
     own.save_pretrained(copy)
     assert tokenizer.proved(copy, [], 40) is not None
-    change(copy / "tokenizer_config.json", split_special_tokens=True)
+    tiny.change(copy / "tokenizer_config.json", split_special_tokens=True)
     assert tokenizer.proved(copy, [], 40) is None
 
 
@@ -131,11 +128,11 @@ def test_a_changed_tokenizer_is_read_by_transformers(served: Path) -> None:
     model: Any = serve.load(served)
     assert (model.backend, isinstance(model.tokenizer, tokens.Tokenizer)) == ("onnxruntime", True)
     before = model.outputs(TEXTS)
-    change(served / "tokenizer_config.json", split_special_tokens=True)
+    tiny.change(served / "tokenizer_config.json", split_special_tokens=True)
     changed: Any = serve.load(served)
     assert type(changed.tokenizer).__module__.startswith("transformers")
     assert abs(changed.outputs(TEXTS) - before).max(axis=1).nonzero()[0].tolist() == [2]
-    change(served / "tokenizer.json")  # in another layout
+    tiny.change(served / "tokenizer.json")  # in another layout
     with pytest.warns(UserWarning, match=r"tokenizer.json: got another content than that of the exported tokenizer"):
         serve.load(served)
     (served / "tokenizer.json").write_text("{")
@@ -147,13 +144,13 @@ def test_a_changed_tokenizer_is_read_by_transformers(served: Path) -> None:
 def test_the_artifact_is_the_fastest_under_the_load(served: Path) -> None:
     assert serve.load(served).backend == "onnxruntime", "the load of the record"
     assert serve.load(served, load=BATCH).backend == "torch"
-    change(served / FILE, load="absent")
+    tiny.change(served / FILE, load="absent")
     with pytest.raises(DataError, match=r"got load 'absent'"):
         serve.load(served)
     record = json.loads((served / FILE).read_text())
     for entry in record["artifacts"]:
         entry.pop("single_ms", None)
-    change(served / FILE, artifacts=record["artifacts"], load=BATCH)
+    tiny.change(served / FILE, artifacts=record["artifacts"], load=BATCH)
     with pytest.raises(ConfigError, match=r"^load: got single; must be a load for which the run timed its artifacts"):
         serve.load(served, load=SINGLE)
     with pytest.raises(ConfigError, match=r"^load: got always; must be batch or single"):
@@ -198,5 +195,5 @@ def test_texts_are_timed_with_the_tokenizer_that_serves(copy: Path) -> None:
     assert served(TEXTS, truncation=True, max_length=40)["input_ids"] == expected
     other = AutoTokenizer.from_pretrained(copy, split_special_tokens=True)
     assert tokenizer.serving(other, copy, 40) is other
-    change(copy / "config.json", pad_token_id=None)
+    tiny.change(copy / "config.json", pad_token_id=None)
     assert tokenizer.serving(whole, copy, 40) is whole

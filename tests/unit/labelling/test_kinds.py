@@ -284,9 +284,8 @@ def test_pairs_have_the_scores_of_the_library_of_cross_encoders(
     from sentence_transformers import CrossEncoder
 
     folder = tiny.save(tmp_path / "model", "bert", "SequenceClassification", num_labels=1, std=0.4)
-    file = folder / "config.json"
     activation = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "version": "5.0.0"}
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"sentence_transformers": activation}))
+    tiny.change(folder / "config.json", sentence_transformers=activation)
     pairs = [(SENTENCES[n % 8], SENTENCES[(n + 3) % 8]) for n in range(8)]
     rows = (json.dumps(dict(zip(names, pair, strict=True)) | {"score": 0.5}) for pair in pairs)
     (tmp_path / "t.jsonl").write_text("\n".join(rows))
@@ -301,9 +300,8 @@ def test_an_exported_reranker_writes_its_outputs_whatever_its_columns_are_called
     from sentence_transformers import CrossEncoder
 
     folder = tiny.save(tmp_path / "model", "bert", "SequenceClassification", num_labels=1, std=0.4)
-    file = folder / "config.json"
     activation = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "version": "5.0.0"}
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"sentence_transformers": activation}))
+    tiny.change(folder / "config.json", sentence_transformers=activation)
     entries = (Entry("torch", "fp32", "."),)
     write_record(folder, Record("found", TASK_TYPES["reranking"], (), ("query", "text"), LENGTH, entries))
     pairs = [(SENTENCES[n % 8], SENTENCES[(n + 3) % 8]) for n in range(8)]

@@ -43,15 +43,10 @@ def expected(folder: Path, rows: list[Any], **how: Any) -> np.ndarray:
     return torch.stack(every).numpy()
 
 
-def change(file: Path, **values: Any) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
-
-
 def decoder(folder: Path, **settings: Any) -> Path:
     """A classifier on Qwen's layers, with a tokenizer that puts nothing around texts."""
     saved(folder, "qwen3", **settings)
-    content = json.loads((folder / "tokenizer.json").read_text())
-    (folder / "tokenizer.json").write_text(json.dumps(content | {"post_processor": None}))
+    tiny.change(folder / "tokenizer.json", post_processor=None)
     return folder
 
 
@@ -86,7 +81,7 @@ def test_the_proof_of_an_export_reads_pairs_as_they_were_trained(tmp_path: Path)
     assert reload.SEPARATOR == PAIR_SEPARATOR
     folder = decoder(tmp_path / "m")
     without = expected(folder, PAIRS)
-    change(folder / "tokenizer_config.json", **{PAIR_SEPARATOR: "roof "})
+    tiny.change(folder / "tokenizer_config.json", **{PAIR_SEPARATOR: "roof "})
     wanted = expected(folder, [(first, f"roof {second}") for first, second in PAIRS])
     assert np.abs(wanted - without).max() > 1e-2
     np.testing.assert_allclose(distill.load(folder).outputs(PAIRS), wanted, atol=1e-4)
@@ -96,7 +91,7 @@ def test_the_proof_of_an_export_reads_pairs_as_they_were_trained(tmp_path: Path)
 def test_a_decoder_that_would_read_another_token_by_its_tokenizers_padding_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "m", "qwen3")
     end = teacher.load_tokenizer(folder)("a")["input_ids"][-1]
-    change(folder / "config.json", pad_token_id=end)
+    tiny.change(folder / "config.json", pad_token_id=end)
     with pytest.raises(ConfigError, match=f"finds the last token of a text by token {end}; must be the same"):
         distill.load(folder)
 
@@ -107,7 +102,7 @@ def test_a_decoder_that_would_read_another_token_by_its_tokenizers_padding_is_re
 @pytest.mark.parametrize("settings", [{"summary_type": "first"}, {"summary_type": "mean"}, {"attn_type": "uni"}])
 def test_xlnet_that_would_read_padding_is_refused(settings: dict[str, str], tmp_path: Path) -> None:
     folder = saved(tmp_path / "m", "xlnet")
-    change(folder / "config.json", **settings)
+    tiny.change(folder / "config.json", **settings)
     (name,) = settings
     with pytest.raises(DataError, match=rf"got {name} \w+; must be (last|bi)"):
         distill.load(folder)
@@ -115,11 +110,11 @@ def test_xlnet_that_would_read_padding_is_refused(settings: dict[str, str], tmp_
 
 def test_electra_that_chooses_by_another_token_than_the_first_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "m", "electra", "MultipleChoice")
-    change(folder / "config.json", summary_type="mean")
+    tiny.change(folder / "config.json", summary_type="mean")
     with pytest.raises(DataError, match="got summary_type mean; must be first"):
         distill.load(folder)
     folder = saved(tmp_path / "other", "electra")
-    change(folder / "config.json", summary_type="mean")  # which its classifier does not read
+    tiny.change(folder / "config.json", summary_type="mean")  # which its classifier does not read
     np.testing.assert_allclose(distill.load(folder).outputs(SENTENCES), expected(folder, SENTENCES), atol=1e-4)
 
 
@@ -129,32 +124,28 @@ def test_token_types_are_those_that_the_tokenizer_states(family: str, types: int
     """Korean and Chinese models of RoBERTa's type have a tokenizer of BERT's, and two token types."""
     folder = saved(tmp_path / "m", family, type_vocab_size=types)
     if types > 1:
-        change(folder / "tokenizer_config.json", model_input_names=["input_ids", "token_type_ids", "attention_mask"])
+        tiny.change(
+            folder / "tokenizer_config.json", model_input_names=["input_ids", "token_type_ids", "attention_mask"]
+        )
     np.testing.assert_allclose(distill.load(folder).outputs(PAIRS), expected(folder, PAIRS), atol=1e-4)
 
 
 @pytest.mark.parametrize("layer", ["dense", "pre_classifier", "head.dense", "score", "logits_proj"])
 def test_a_layer_of_a_class_of_ones_own_is_not_left_out(layer: str, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
     folder = saved(tmp_path / "m")
-    weights = load_file(folder / "model.safetensors")
-    wide = weights["classifier.weight"].shape[1]
-    weights |= {f"{layer}.weight": torch.ones(wide, wide), f"{layer}.bias": torch.ones(wide)}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    change(folder / "config.json", architectures=["BertForTicketSequenceClassification"])
+    with tiny.weights(folder) as weights:
+        wide = weights["classifier.weight"].shape[1]
+        weights |= {f"{layer}.weight": torch.ones(wide, wide), f"{layer}.bias": torch.ones(wide)}
+    tiny.change(folder / "config.json", architectures=["BertForTicketSequenceClassification"])
     with pytest.raises(DataError, match=rf"got {layer}\.bias .*which the model has no place for"):
         distill.load(folder)
 
 
 def test_heads_for_pretraining_beside_a_classifier_are_left_out(tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
     folder = saved(tmp_path / "m")
     before = expected(folder, SENTENCES)
-    weights = load_file(folder / "model.safetensors")
-    weights["cls.predictions.bias"] = torch.ones(4)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with tiny.weights(folder) as weights:
+        weights["cls.predictions.bias"] = torch.ones(4)
     with pytest.warns(UserWarning, match=r"tensors that are not used: cls\.predictions\.bias"):
         model = distill.load(folder)
     np.testing.assert_allclose(model.outputs(SENTENCES), before, atol=1e-4)
@@ -295,7 +286,7 @@ def test_a_graph_has_no_input_that_its_tokenizer_does_not_make(types: int, tmp_p
     from distill.deploy.export.onnx import export_onnx
 
     folder = saved(tmp_path / "m", "roberta", type_vocab_size=types)
-    change(folder / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
+    tiny.change(folder / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
     export_onnx(folder, tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -335,7 +326,7 @@ def test_an_older_cross_encoder_is_not_cut_by_an_embedder_whose_files_were_left(
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 6}))
     own = {"sentence_transformers": mark} if mark else {"sbert_ce_default_activation_function": "torch.nn.Identity"}
-    change(folder / "config.json", **own)
+    tiny.change(folder / "config.json", **own)
     found = [row["score"] for row in distill.load(folder).predict(PAIRS)]
     np.testing.assert_allclose(found, expected(folder, PAIRS)[:, 0], atol=1e-4)
 
@@ -353,19 +344,15 @@ def test_an_older_cross_encoder_is_not_cut_by_an_embedder_whose_files_were_left(
 def test_heads_for_other_tasks_beside_that_of_a_class_of_transformers(
     family: str, head: str, beside: str, tmp_path: Path
 ) -> None:
-    from safetensors.torch import load_file, save_file
-
     folder = saved(tmp_path / "m", family, head, num_labels=2)
-    weights = load_file(folder / "model.safetensors")
-    weights |= {f"{beside}.weight": torch.ones(2, 8), f"{beside}.bias": torch.ones(2)}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with tiny.weights(folder) as weights:
+        weights |= {f"{beside}.weight": torch.ones(2, 8), f"{beside}.bias": torch.ones(2)}
     with pytest.warns(UserWarning, match=rf"tensors that are not used: {beside}"):
         distill.load(folder)
 
 
 @pytest.mark.parametrize("classes", [["BertModel"], ["BertModel", "BertForTokenClassification"], None])
 def test_a_head_in_the_folder_of_an_embedder_is_not_used(classes: list[str] | None, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
@@ -373,10 +360,9 @@ def test_a_head_in_the_folder_of_an_embedder_is_not_used(classes: list[str] | No
     model = SentenceTransformer(modules=[Transformer(str(tmp_path / "base")), Pooling(width)], device="cpu")
     model.save(str(tmp_path / "m"))
     folder = tmp_path / "m"
-    weights = load_file(folder / "model.safetensors")
-    weights |= {"classifier.weight": torch.ones(1, width), "classifier.bias": torch.ones(1)}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    change(folder / "config.json", architectures=classes)
+    with tiny.weights(folder) as weights:
+        weights |= {"classifier.weight": torch.ones(1, width), "classifier.bias": torch.ones(1)}
+    tiny.change(folder / "config.json", architectures=classes)
     wanted = SentenceTransformer(str(folder), device="cpu").encode(SENTENCES)
     with pytest.warns(UserWarning, match="tensors that are not used: classifier"):
         found = distill.load(folder)

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -43,10 +42,6 @@ LABELS = ("boat", "baker", "storm")
 def saved(folder: Path, family: str = "bert", **settings: Any) -> Path:
     names = {"id2label": dict(enumerate(LABELS)), "label2id": {name: n for n, name in enumerate(LABELS)}}
     return Path(tiny.save(folder, family, "SequenceClassification", std=0.4, num_labels=3, **names | settings))
-
-
-def change(file: Path, **values: Any) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
 def scores(folder: Path, texts: list[str]) -> list[dict[str, float]]:
@@ -78,7 +73,7 @@ def test_default_names_in_another_order_are_names(numbers: tuple[int, ...], tmp_
 
 def test_one_name_for_two_outputs_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "m")
-    change(folder / "config.json", id2label={"0": "pos", "1": "pos", "2": "neg"})
+    tiny.change(folder / "config.json", id2label={"0": "pos", "1": "pos", "2": "neg"})
     with pytest.raises(DataError, match="got the name 'pos' for several outputs in id2label"):
         serve.load(folder)
 
@@ -88,7 +83,7 @@ def test_one_name_for_two_outputs_is_refused(tmp_path: Path) -> None:
 
 def test_a_decoder_finds_the_last_token_by_the_token_with_which_texts_are_padded(tmp_path: Path) -> None:
     folder = saved(tmp_path / "m", "qwen3", seed=2)
-    change(folder / "config.json", pad_token_id=0)
+    tiny.change(folder / "config.json", pad_token_id=0)
     assert AutoTokenizer.from_pretrained(folder).pad_token_id != 0
     check_scores(folder, SENTENCES)
 
@@ -96,7 +91,7 @@ def test_a_decoder_finds_the_last_token_by_the_token_with_which_texts_are_padded
 @pytest.mark.parametrize("names", [["input_ids", "attention_mask"], ["input_ids", "token_type_ids", "attention_mask"]])
 def test_token_types_are_given_where_the_tokenizer_outputs_them(names: list[str], tmp_path: Path) -> None:
     folder = saved(tmp_path / "m")
-    change(folder / "tokenizer_config.json", model_input_names=names)
+    tiny.change(folder / "tokenizer_config.json", model_input_names=names)
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder)
     given = tokenizer(SENTENCES[:4], SENTENCES[4:], padding=True, return_tensors="pt")
     assert ("token_type_ids" in given) == ("token_type_ids" in names)
@@ -170,7 +165,7 @@ def test_chat_templates_are_left_behind(tmp_path: Path) -> None:
     """Their names become names of files."""
     folder = saved(tmp_path / "m")
     templates = [{"name": "default", "template": "x"}, {"name": "../../out", "template": "y"}]
-    change(folder / "tokenizer_config.json", chat_template=templates)
+    tiny.change(folder / "tokenizer_config.json", chat_template=templates)
     with write_model(tmp_path / "written", teacher.load_classifier(folder, 3), teacher.load_tokenizer(folder)):
         pass
     assert not list((tmp_path / "written").glob("*template*"))
@@ -196,7 +191,7 @@ def test_a_text_with_the_characters_of_the_end_token_is_answered_beside_others(f
 def test_a_model_that_returns_tuples_is_read_as_any_other(tmp_path: Path) -> None:
     folder = saved(tmp_path / "m")
     expected = serve.load(folder).outputs(SENTENCES)
-    change(folder / "config.json", return_dict=False)
+    tiny.change(folder / "config.json", return_dict=False)
     np.testing.assert_array_equal(serve.load(folder).outputs(SENTENCES), expected)
 
 
@@ -220,7 +215,7 @@ def test_settings_that_transformers_obeys_before_it_reads_weights(
     settings: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     folder = saved(tmp_path / "m")
-    change(folder / "config.json", **settings)
+    tiny.change(folder / "config.json", **settings)
     began = time.monotonic()
     with pytest.raises(DataError, match=message):
         serve.load(folder)
@@ -234,7 +229,7 @@ def test_a_model_whose_config_asks_for_all_layers_is_the_same_model(
 ) -> None:
     """It can be saved, which transformers refuses with a fused kernel."""
     plain, folder = saved(tmp_path / "plain"), saved(tmp_path / "m")
-    change(folder / "config.json", output_attentions=True, output_hidden_states=True)
+    tiny.change(folder / "config.json", output_attentions=True, output_hidden_states=True)
     model = teacher.load_classifier(folder, 3)
     model.save_pretrained(tmp_path / "again")
     np.testing.assert_array_equal(serve.load(folder).outputs(SENTENCES), serve.load(plain).outputs(SENTENCES))
@@ -245,7 +240,7 @@ def test_a_model_whose_config_asks_for_all_layers_is_the_same_model(
 
 def test_a_setting_that_hides_a_method_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
     folder = saved(tmp_path / "m")
-    change(folder / "config.json", save_pretrained=0)
+    tiny.change(folder / "config.json", save_pretrained=0)
     with pytest.raises(DataError, match="got save_pretrained, which is a method and no setting; remove it"):
         teacher.read_config(folder)
 
@@ -286,9 +281,8 @@ def exported(tmp_path: Path, classifier: Any, export_once: Any) -> Path:
 
 def test_weights_that_were_changed_after_the_export_are_not_those_of_its_artifacts(exported: Path) -> None:
     before = serve.load(exported).outputs(SENTENCES)
-    weights = load_file(exported / "model.safetensors")
-    weights["classifier.bias"] += np.float32([9, 0])
-    save_file(weights, exported / "model.safetensors", metadata={"format": "pt"})
+    with tiny.weights(exported) as weights:
+        weights["classifier.bias"] += torch.tensor([9.0, 0.0])
     with pytest.raises(DataError, match="that were changed after the export, from others than which its artifact"):
         serve.load(exported)
     np.testing.assert_allclose(
@@ -300,9 +294,8 @@ def test_quantized_weights_in_a_folder_of_their_own_are_not_of_weights_that_were
     tokenizer = AutoTokenizer.from_pretrained(folder := saved(tmp_path / "m"))
     made = distill.quantize(folder, "bitsandbytes", out=tmp_path / "q", tokenizer=tokenizer)
     serve.load(made.folder)
-    weights = load_file(made.folder / "model.safetensors")
-    weights["classifier.bias"] += 9
-    save_file(weights, made.folder / "model.safetensors", metadata={"format": "pt"})
+    with tiny.weights(made.folder) as weights:
+        weights["classifier.bias"] += 9
     with pytest.raises(DataError, match="from others than which its artifact bitsandbytes int8 was made"):
         serve.load(made.folder)
 
@@ -312,9 +305,8 @@ def test_a_temperature_is_of_the_weights_for_which_it_was_chosen(exported: Path)
     assert stated is not None
     write(exported, replace(stated, artifacts=(Entry("torch", "fp32", ".", temperature=3.0),)))
     assert serve.load(exported).temperature == 3.0  # type: ignore[union-attr]
-    weights = load_file(exported / "model.safetensors")
-    weights["classifier.bias"] += 1
-    save_file(weights, exported / "model.safetensors", metadata={"format": "pt"})
+    with tiny.weights(exported) as weights:
+        weights["classifier.bias"] += 1
     with pytest.warns(UserWarning, match="weights were changed after the export, so that the temperature and the thre"):
         changed = serve.load(exported)
     found, expected = changed.predict(SENTENCES), scores(exported, SENTENCES)  # type: ignore[union-attr]
@@ -324,10 +316,10 @@ def test_a_temperature_is_of_the_weights_for_which_it_was_chosen(exported: Path)
 def test_labels_that_were_changed_in_one_place_are_refused(exported: Path) -> None:
     serve.load(exported)  # of a model without names
     names = {str(number): name for number, name in enumerate("xy")}
-    change(exported / "config.json", id2label=names)
+    tiny.change(exported / "config.json", id2label=names)
     with pytest.raises(DataError, match="got the labels x, y, and LABEL_0, LABEL_1 in"):
         serve.load(exported)
-    change(exported / "distill.json", labels=["x", "y"])
+    tiny.change(exported / "distill.json", labels=["x", "y"])
     serve.load(exported)
 
 
@@ -366,10 +358,7 @@ def test_an_artifact_is_a_file_in_the_folder(kind: str, exported: Path, tmp_path
 
 def test_rows_of_weights_that_were_changed_are_seen_wherever_they_stand(exported: Path) -> None:
     serve.load(exported)
-    weights = load_file(exported / "model.safetensors")
-    name = next(name for name in weights if name.endswith("word_embeddings.weight"))
-    weights[name] = weights[name].copy()
-    weights[name][-1, -1] += 1
-    save_file(weights, exported / "model.safetensors", metadata={"format": "pt"})
+    with tiny.weights(exported) as weights:
+        weights[next(name for name in weights if name.endswith("word_embeddings.weight"))][-1, -1] += 1
     with pytest.raises(DataError, match="that were changed after the export"):
         serve.load(exported)

@@ -15,6 +15,7 @@ from distill.errors import ConfigError, DataError
 from distill.models import families, student, teacher
 from distill.models.hooks import capture
 from distill.models.student.training import quick_on_cpu
+from tests import tiny
 
 GROUPED = {"num_attention_heads": 4, "num_key_value_heads": 2}
 
@@ -96,16 +97,14 @@ def test_numbers_of_heads_that_are_none_are_an_error_of_the_folder(
     name: str, stated: dict[str, Any], tiny_model, tmp_path: Path
 ) -> None:
     tiny_model(name, "SequenceClassification").save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | stated))
+    tiny.change(tmp_path / "config.json", **stated)
     with pytest.raises(DataError, match="got files that cannot be loaded"):
         teacher.read_config(tmp_path)
 
 
 def test_a_stated_size_of_heads_counts_where_layers_read_it(tiny_model, tmp_path: Path) -> None:
     tiny_model("bert", "SequenceClassification").save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"head_dim": 64}))
+    tiny.change(tmp_path / "config.json", head_dim=64)
     assert teacher.read_config(tmp_path).num_attention_heads == 2
 
 
@@ -113,8 +112,7 @@ def test_no_number_of_groups_is_a_group_for_each_head(tiny_model, tmp_path: Path
     config = tiny_model("gte", num_key_value_heads=None).config
     assert student.student_config(config, [0, 2], None, {"hidden_size": 8}).num_key_value_heads is None
     tiny_model("eurobert").save_pretrained(tmp_path)
-    stored = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(stored | {"num_key_value_heads": None}))
+    tiny.change(tmp_path / "config.json", num_key_value_heads=None)
     assert teacher.read_config(tmp_path).num_key_value_heads == 2
 
 
@@ -151,12 +149,13 @@ def test_old_settings_that_transformers_does_not_read_are_refused(tiny_model, tm
 
 def test_the_published_name_of_a_pooling_counts(tiny_model, tmp_path: Path) -> None:
     tiny_model("eurobert", "SequenceClassification").save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config.pop("classifier_pooling", None)
-    for given in ({"clf_pooling": "late"}, {"clf_pooling": "mean", "classifier_pooling": "mean"}):
-        (tmp_path / "config.json").write_text(json.dumps(config | given))
+    for given in (
+        {"clf_pooling": "late", "classifier_pooling": ...},
+        {"clf_pooling": "mean", "classifier_pooling": "mean"},
+    ):
+        tiny.change(tmp_path / "config.json", **given)
         assert teacher.read_config(tmp_path).classifier_pooling == given["clf_pooling"]
-    (tmp_path / "config.json").write_text(json.dumps(config | {"clf_pooling": "mean"}))
+    tiny.change(tmp_path / "config.json", classifier_pooling=...)
     with pytest.raises(DataError, match=r"got clf_pooling mean; must be late, .*; set classifier_pooling too"):
         teacher.read_config(tmp_path)
 
@@ -164,10 +163,9 @@ def test_the_published_name_of_a_pooling_counts(tiny_model, tmp_path: Path) -> N
 @pytest.mark.parametrize("code", [{}, {"auto_map": {"AutoModel": "modeling.NewModel"}}])
 def test_a_type_without_a_class_is_refused_with_what_has_one(code: dict[str, str], tiny_model, tmp_path: Path) -> None:
     tiny_model("gte", "SequenceClassification").save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | code))
+    tiny.change(tmp_path / "config.json", **code)
     assert teacher.read_config(tmp_path).model_type == "gte", "code beside a type that has a class is not run"
-    (tmp_path / "config.json").write_text(json.dumps(config | code | {"model_type": "new"}))
+    tiny.change(tmp_path / "config.json", model_type="new")
     wanted = r"^teacher\.name: got .*, a model of type new, for which transformers has no class"
     wanted += r" but the folder's own code \(modeling\.NewModel\), which is never run; " if code else "; "
     with pytest.raises(ConfigError, match=wanted + "must be of one of the types bert, "):
@@ -176,8 +174,7 @@ def test_a_type_without_a_class_is_refused_with_what_has_one(code: dict[str, str
 
 def test_a_config_without_a_type_is_refused(tiny_model, tmp_path: Path) -> None:
     tiny_model("bert", "SequenceClassification").save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "model_type"}))
+    tiny.change(tmp_path / "config.json", model_type=...)
     with pytest.raises(DataError, match=r"config\.json: got no model_type; must be "):
         teacher.read_config(tmp_path)
 
@@ -202,8 +199,7 @@ def test_other_models_of_the_type_of_modernbert(case: str, head: str, tiny_model
     model = tiny_model("modernbert", head, **SHAPED[case])
     made = student.from_teacher(model, [0, 2], init="teacher_layers", seed=0, sizes={"hidden_size": 8}).eval()
     made.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"position_embedding_type": "sans_pos"}))
+    tiny.change(tmp_path / "config.json", position_embedding_type="sans_pos")
     assert teacher.read_config(tmp_path).layer_types == [model.config.layer_types[number] for number in (0, 2)]
     auto = getattr(transformers, f"AutoModelFor{head}")
     loaded, told = auto.from_pretrained(tmp_path, output_loading_info=True)
@@ -219,15 +215,13 @@ def test_other_models_of_the_type_of_modernbert(case: str, head: str, tiny_model
 
 def test_only_rotary_models_may_name_rotary_positions(tiny_model, tmp_path: Path) -> None:
     tiny_model("bert", "SequenceClassification").save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"position_embedding_type": "rope"}))
+    tiny.change(tmp_path / "config.json", position_embedding_type="rope")
     wanted = (
         r"config\.json: got position_embedding_type rope; must be absolute, .* files of it in a type that has them, "
     )
     with pytest.raises(DataError, match=wanted):
         teacher.read_config(tmp_path)
     tiny_model("modernbert", "SequenceClassification").save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"position_embedding_type": "alibi"}))
+    tiny.change(tmp_path / "config.json", position_embedding_type="alibi")
     with pytest.raises(DataError, match=r"config\.json: got position_embedding_type alibi; must be rotary, "):
         teacher.read_config(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -34,17 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(teacher.random_teacher(tmp_path_factory.mktemp("teacher") / "random", 4, TEXTS))
 
 
-def copy(folder: Path, to: Path) -> Path:
-    to.mkdir()
-    for file in folder.iterdir():
-        (to / file.name).write_bytes(file.read_bytes())
-    return to
-
-
-def change_json(file: Path, **values: object) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
-
-
 def test_random_teacher_is_a_language_model_with_its_tokenizer(folder: Path) -> None:
     tokenizer = teacher.load_tokenizer(folder)
     model, has_head = teacher.load_mlm(folder)
@@ -70,7 +60,7 @@ def test_random_teacher_is_the_same_in_every_process(folder: Path, tmp_path: Pat
 
 
 def test_stored_truncation_and_padding_are_switched_off_and_stay_off(folder: Path, tmp_path: Path) -> None:
-    bad = copy(folder, tmp_path / "bad")
+    bad = shutil.copytree(folder, tmp_path / "bad")
     stored = teacher.load_tokenizer(folder)
     stored.backend_tokenizer.enable_truncation(5)
     stored.backend_tokenizer.enable_padding(length=9)
@@ -159,7 +149,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(folder: Path, ti
 
 @pytest.mark.parametrize("damage", [lambda whole: whole[: len(whole) // 2], lambda whole: b"", lambda whole: b"x" * 99])
 def test_the_error_names_damaged_weights(damage, folder: Path, tmp_path: Path) -> None:
-    bad = copy(folder, tmp_path / "bad")
+    bad = shutil.copytree(folder, tmp_path / "bad")
     weights = bad / "model.safetensors"
     weights.write_bytes(damage(weights.read_bytes()))
     for load in (teacher.load_mlm, lambda path: teacher.load_classifier(path, 2)):
@@ -170,7 +160,7 @@ def test_the_error_names_damaged_weights(damage, folder: Path, tmp_path: Path) -
 
 
 def test_weights_in_another_format_than_safetensors_are_refused(folder: Path, tmp_path: Path) -> None:
-    bad = copy(folder, tmp_path / "bad")
+    bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / "model.safetensors").rename(bad / "pytorch_model.bin")
     with pytest.raises(DataError, match=r"got no \*\.safetensors"):
         teacher.load_mlm(bad)
@@ -188,8 +178,8 @@ def test_a_missing_shard_is_refused(tiny_model, tmp_path: Path) -> None:
 
 
 def test_an_unknown_family_is_refused(folder: Path, tmp_path: Path) -> None:
-    bad = copy(folder, tmp_path / "bad")
-    change_json(bad / "config.json", model_type="gpt2")
+    bad = shutil.copytree(folder, tmp_path / "bad")
+    tiny.change(bad / "config.json", model_type="gpt2")
     with pytest.raises(ConfigError, match="got a model of type gpt2"):
         teacher.load_mlm(bad)
 
@@ -210,12 +200,12 @@ BROKEN = [
 def test_a_file_that_cannot_be_loaded_is_reported_in_one_line(
     read: Any, name: str, content: str | dict[str, Any], folder: Path, tmp_path: Path
 ) -> None:
-    bad = copy(folder, tmp_path / "bad")
+    bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / name).parent.mkdir(exist_ok=True)
     if isinstance(content, str):
         (bad / name).write_text(content)
     else:
-        change_json(bad / name, **content)
+        tiny.change(bad / name, **content)
     with pytest.raises(DataError) as caught:
         read(bad)
     (message,) = caught.value.messages
@@ -228,13 +218,13 @@ def test_code_in_a_folder_is_not_run_and_no_prompt_asks(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("builtins.input", lambda _: pytest.fail("a prompt"))
-    bad = copy(folder, tmp_path / "bad")
+    bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / "evil.py").write_text("raise SystemExit('code of a model folder was run')")
-    change_json(bad / "config.json", auto_map={"AutoConfig": "evil.Config", "AutoModelForMaskedLM": "evil.Model"})
-    change_json(bad / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Tokenizer", None]})
+    tiny.change(bad / "config.json", auto_map={"AutoConfig": "evil.Config", "AutoModelForMaskedLM": "evil.Model"})
+    tiny.change(bad / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Tokenizer", None]})
     teacher.load_mlm(bad)
     teacher.load_tokenizer(bad)
-    change_json(bad / "config.json", model_type="evil")
+    tiny.change(bad / "config.json", model_type="evil")
     with pytest.raises(
         ConfigError, match=r"has no class but the folder's own code \(evil\.Model\), which is never run"
     ):
@@ -242,7 +232,7 @@ def test_code_in_a_folder_is_not_run_and_no_prompt_asks(
 
 
 def test_a_folder_without_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
-    bad = copy(folder, tmp_path / "bad")
+    bad = shutil.copytree(folder, tmp_path / "bad")
     for file in bad.glob("tokenizer*"):
         file.unlink()
     with pytest.raises(DataError, match="got no tokenizer"):
@@ -442,8 +432,7 @@ def test_a_classifier_over_the_folder_of_an_embedder_gets_a_new_head(tmp_path: P
 )
 def test_a_new_head_over_a_cross_encoder_has_no_activation_of_it(more: dict[str, Any], tmp_path: Path) -> None:
     folder = tiny.save(tmp_path / "given", "bert", "SequenceClassification", num_labels=1)
-    file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | more))
+    tiny.change(folder / "config.json", **more)
     (folder / "config_sentence_transformers.json").write_text('{"model_type": "CrossEncoder"}')
     headless = Path(teacher.without_head(str(folder), tmp_path / "headless", "a"))
     assert not json.loads((headless / "config.json").read_text()).keys() & more.keys()

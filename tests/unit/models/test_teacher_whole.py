@@ -51,13 +51,6 @@ def changed(folder: Path, to: Path, change: Callable[[dict[str, Any]], dict[str,
     return to
 
 
-def settings(folder: Path, **values: Any) -> None:
-    """Set keys of config.json; a value of ... removes the key."""
-    file = folder / "config.json"
-    content = json.loads(file.read_text()) | values
-    file.write_text(json.dumps({key: value for key, value in content.items() if value is not ...}))
-
-
 def outputs(folder: Path, head: str) -> torch.Tensor:
     """The outputs of a folder as the loaders of distill load it: a head or, without one, hidden states."""
     with torch.no_grad():
@@ -226,7 +219,7 @@ def test_embeddings_of_a_size_that_is_only_stated_take_no_memory(
 ) -> None:
     """transformers fills what is missing, or has another shape, before it says so."""
     folder = changed(whole(), tmp_path / "model", change)
-    settings(folder, vocab_size=10**9)
+    tiny.change(folder / "config.json", vocab_size=10**9)
     refused = classmethod(lambda *_, **__: pytest.fail("it takes memory"))
     monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_pretrained", refused)
     with pytest.raises(DataError, match=message):
@@ -302,7 +295,7 @@ NOTED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_is_concluded_is_said(name: str, whole: Callable[..., Path], tmp_path: Path) -> None:
     values, line = NOTED[name]
     folder = shutil.copytree(whole(), tmp_path / "model")
-    settings(folder, **values)
+    tiny.change(folder / "config.json", **values)
     notes = teacher.check_given(folder, "teacher.name")
     assert any(line in note for note in notes), notes
     torch.testing.assert_close(outputs(folder, HEADS[0]), outputs(whole(), HEADS[0]), rtol=0, atol=0)
@@ -313,14 +306,14 @@ def test_labels_under_the_same_numbers_or_other_names_are_not_noted(
     numbers: Any, whole: Callable[..., Path], tmp_path: Path
 ) -> None:
     folder = shutil.copytree(whole(), tmp_path / "model")
-    settings(folder, id2label={"0": "a", "1": "b", "2": "c"}, label2id=numbers)
+    tiny.change(folder / "config.json", id2label={"0": "a", "1": "b", "2": "c"}, label2id=numbers)
     assert list(teacher.notes(folder, ())) == []
 
 
 def test_a_quantized_teacher_is_refused_with_the_folder_above_it(whole: Callable[..., Path], tmp_path: Path) -> None:
     above = shutil.copytree(whole(), tmp_path / "export a")
     folder = shutil.copytree(whole(), above / "bitsandbytes")
-    settings(folder, quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})
+    tiny.change(folder / "config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})
     with pytest.raises(ConfigError) as caught:
         teacher.check_given(folder, "teacher.name")
     (message,) = caught.value.messages

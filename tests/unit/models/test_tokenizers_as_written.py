@@ -95,9 +95,7 @@ def test_the_files_of_transformers_keep_their_class(name: str, lower: bool, tmp_
     merges = {} if name in ("BertTokenizer", "MPNetTokenizer") else {"merges": []}
     made(vocab=vocabulary, **merges).save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": name.removesuffix("Tokenizer").lower()}))
-    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    settings |= {"do_lower_case": lower, "add_prefix_space": lower}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    tiny.change(tmp_path / "tokenizer_config.json", do_lower_case=lower, add_prefix_space=lower)
     found, expected = teacher.load_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
     assert type(found) is type(expected) is made
     for texts in (("The Cat sat",), ("the cat", "sat")):
@@ -112,8 +110,7 @@ def test_gemmas_settings_of_the_ends_of_texts_count_as_in_version_4(last: bool, 
     made.add_bos_token, made.add_eos_token = True, not last
     made.save_pretrained(tmp_path / "given")
     file = tmp_path / "given" / "tokenizer_config.json"
-    settings = {name: value for name, value in json.loads(file.read_text()).items() if name != "backend"}
-    file.write_text(json.dumps(settings | {"add_bos_token": True, "add_eos_token": last}))
+    tiny.change(file, backend=..., add_bos_token=True, add_eos_token=last)
     (tmp_path / "given" / "config.json").write_text(json.dumps({"model_type": "gemma2", "vocab_size": 100}))
     found = teacher.load_tokenizer(tmp_path / "given")
     found.save_pretrained(tmp_path / "student")
@@ -150,7 +147,7 @@ def test_settings_that_read_other_files_or_classes_are_refused(
     folder = tiny.save(tmp_path / "given", "bert", "MaskedLM")
     (folder / "theirs.py").write_text("raise SystemExit('it ran')")
     more = settings | {"auto_map": {"AutoProcessor": "theirs.P"}}
-    (folder / file).write_text(json.dumps(json.loads((folder / file).read_text()) | more))
+    tiny.change(folder / file, **more)
     if file == "config.json" and "tokenizer_class" not in settings:
         teacher.load_tokenizer(folder)  # which reads these from its own file alone
         return
@@ -166,13 +163,8 @@ def names_in(folder: Path) -> Any:
 def test_a_folder_without_names_of_inputs_has_the_token_types_of_its_version(five: bool, tmp_path: Path) -> None:
     """Version 5 of this class gives no token types unless a file asks for them; version 4 gives them."""
     folder = tiny.save(tmp_path / "given", "bert", "SequenceClassification")
-    file = folder / "tokenizer_config.json"
-    settings = json.loads(file.read_text())
-    del settings["model_input_names"]
-    if not five:
-        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-        del settings["backend"]
-    file.write_text(json.dumps(settings))
+    of_4 = {} if five else {"tokenizer_class": "PreTrainedTokenizerFast", "backend": ...}
+    tiny.change(folder / "tokenizer_config.json", model_input_names=..., **of_4)
     found = teacher.load_tokenizer(folder)
     assert typed(found) is not five
     if five:

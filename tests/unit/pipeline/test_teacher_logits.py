@@ -102,8 +102,7 @@ def weights(home: Path) -> None:
 
 
 def truncation_side(home: Path) -> None:
-    path = home / "given" / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"truncation_side": "left"}))
+    tiny.change(home / "given" / "tokenizer_config.json", truncation_side="left")
 
 
 CHANGES: dict[str, tuple[Any, ...]] = {
