@@ -1,10 +1,11 @@
-"""Invented additions to results of older runs: every key that the page shows, for tests of the page only."""
+"""Results with every key that the page shows, invented for tests of the page only; and a page, taken apart."""
 
 from __future__ import annotations
 
 import copy
 import re
 from collections.abc import Sequence
+from html.parser import HTMLParser
 from typing import Any
 
 from distill.evaluation.results import Disagreement
@@ -32,6 +33,39 @@ OF_KINDS: Results = {
 def without_plotly(page: str) -> str:
     """The page without the script of its drawing library, which has 5 MB and its own addresses in comments."""
     return re.sub(r'(<script type="text/plain" id="plotly">).*?(</script>)', r"\1\2", page, count=1, flags=re.DOTALL)
+
+
+VOID = {"meta", "br"}
+
+
+class Parsed(HTMLParser):
+    """Tags with their attributes, scripts, and text outside scripts and style."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] == ["script"]:
+            attributes, text = self.scripts[-1]
+            self.scripts[-1] = (attributes, text + data)
+        elif self.open[-1:] != ["style"]:
+            self.words.append(data)
 
 
 def enriched(results: Results) -> Results:

@@ -19,10 +19,10 @@ from distill.config.loads import SINGLE_TEXTS
 from distill.errors import ConfigError
 from distill.report import export, figure, headline, model_rows
 from distill.report.__main__ import main
-from distill.report.choose import Ask, choice, compared, least_of, offered, parsed
+from distill.report.choose import Ask, choice, least_of, offered, parsed
 from distill.report.loading import loading
 from distill.report.seeds import over_seeds
-from distill.report.variants import CHOSEN, Run, groups, speedups, variants
+from distill.report.variants import Run, groups, speedups, variants
 from distill.report.verdict import between
 from distill.runtime.storage.atomic import write_json
 from tests.decoded import decoded, model_of
@@ -173,19 +173,6 @@ def test_where_no_variant_meets_all_the_nearest_are_named(results: Results) -> N
     assert f"{least:.1f} MiB" in smaller[1]
 
 
-def test_a_test_is_read_from_either_side(results: Results) -> None:
-    results = enriched(results)
-    runs = only(results)
-    a, b = [variant for variant in variants(runs) if variant.first.role == "student"][:2]
-    one, other = compared(runs, a, b, False), compared(runs, b, a, False)
-    test = between(decoded(results), a.first, b.first)
-    assert test is not None
-    assert test.ci95 is not None
-    low, high = test.ci95
-    assert f"{test.difference:+.1f} points, 95% interval {low:+.1f} to {high:+.1f}" in one
-    assert f"{-test.difference:+.1f} points, 95% interval {-high:+.1f} to {-low:+.1f}" in other
-
-
 def test_without_a_test_overlapping_intervals_show_no_difference(results: Results) -> None:
     runs = only(results)
     sentence = choice(runs, variants(runs), groups(runs)[0], Ask(95.0))["sentences"][1]
@@ -267,17 +254,6 @@ def test_seeds_are_averaged_and_other_tasks_are_apart(results: Results) -> None:
     assert "x (seeds 1.65 to 1.65) the speed" in choice(runs, variants(runs), groups(runs)[0], Ask())["sentences"][0]
 
 
-def test_seeds_whose_runs_compare_other_models_are_averaged(results: Results) -> None:
-    """A run without its baseline has the same student: leaving it out could hide the worst seed."""
-    second = copy.deepcopy(results)
-    second |= {"seeds": [1], "command": results["command"].replace("seed=0", "seed=1 stages.evaluate.baseline=null")}
-    second["models"] = [model for model in second["models"] if model["role"] != "baseline"]
-    runs = [Run("a", decoded(results)), Run("b", decoded(second))]
-    assert {v.runs for v in variants(runs) if v.first.role == "student"} == {(0, 1)}
-    third = second | {"command": f"{second['command']} stages.finetune.epochs=1"}
-    assert {v.runs for v in variants([runs[0], Run("c", decoded(third))]) if v.first.role == "student"} == {(0,), (1,)}
-
-
 def test_speedups_that_were_measured_at_one_input(results: Results) -> None:
     run = Run("a", decoded(results))
     assert run.input == "8x128"
@@ -340,10 +316,6 @@ def test_the_command_line(
         assert main([str(tmp_path), "--csv", str(tmp_path / "g.csv")]) == 2
     assert capsys.readouterr().err.startswith(f"{tmp_path / 'g.csv'}: got File too large after 0.0 MiB of it")
     assert next(iter(export.rows(only(results))))["run"] == "outputs/a"
-
-
-def test_only_trained_models_are_offered() -> None:
-    assert set(CHOSEN) == {"student", "teacher"}
 
 
 def test_a_choice_for_single_texts_is_by_their_times(results: Results) -> None:

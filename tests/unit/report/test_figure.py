@@ -93,10 +93,6 @@ def test_labels_of_variants_that_are_nearly_as_fast_do_not_overlap() -> None:
         assert not any(box.overlaps(other) for other in boxes[index + 1 :])
 
 
-def test_only_the_teacher(results: Results) -> None:
-    assert "teacher" in figure.svg([])
-
-
 def test_a_value_outside_its_interval_is_drawn() -> None:
     assert figure.svg([figure.Point("x", "student", 2.0, 90.0, (2.01, 2.2), (90.1, 91.0))])
 

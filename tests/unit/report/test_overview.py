@@ -75,11 +75,6 @@ def test_seeds_are_aggregated(results: Results) -> None:
     assert point.speedup_interval == (5.0, 6.0)
 
 
-def test_the_same_seed_twice_is_not_averaged(results: Results) -> None:
-    shown = overview.entries(decoded_all([seeded(results, 0, 92.0, 5.0), seeded(results, 0, 94.0, 6.0)]))
-    assert [row[5] for row in overview.table(shown).rows[4::7]] == ["92.0 [92.0, 94.0]", "94.0 [92.0, 94.0]"]
-
-
 @pytest.mark.parametrize(
     "change",
     [

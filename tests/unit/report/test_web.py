@@ -8,7 +8,6 @@ import hashlib
 import itertools
 import json
 import re
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
@@ -18,40 +17,9 @@ from distill.report.variants import Run, groups, variants
 from distill.report.web import embedded, page
 from distill.report.web.data import chance_retained, page_data
 from tests.decoded import decoded
-from tests.enriched import EVIL, disagreeing, enriched, without_plotly
+from tests.enriched import EVIL, Parsed, disagreeing, enriched, without_plotly
 
 Results = dict[str, Any]
-VOID = {"meta", "br"}
-
-
-class Parsed(HTMLParser):
-    """Tags with their attributes, scripts, and text outside scripts and style."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.scripts: list[tuple[dict[str, str | None], str]] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag == "script":
-            self.scripts.append((dict(attrs), ""))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open[-1:] == ["script"]:
-            attributes, text = self.scripts[-1]
-            self.scripts[-1] = (attributes, text + data)
-        elif self.open[-1:] != ["style"]:
-            self.words.append(data)
 
 
 def runs_of(results: Results) -> list[Run]:
