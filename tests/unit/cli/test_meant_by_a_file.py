@@ -14,25 +14,17 @@ from sklearn.metrics import f1_score
 import distill
 from distill import config
 from distill.cli import predict
-from distill.cli.compare import models
 from distill.cli.compare.comparison import compare
 from distill.data.tasks import load_tasks, targets_of
 from distill.deploy.serve import load
 from distill.errors import UserError
-from distill.inference import latency
 from distill.models.families.head import stored_head
 from tests import tiny
 
+pytestmark = pytest.mark.usefixtures("quick")
 COUNT = 40
 TEXTS = [f"{tiny.SENTENCES[n % 8]} {tiny.SENTENCES[(3 * n) % 8].split()[n % 3]} {n}" for n in range(COUNT)]
 ASPECTS = ("price", "service", "topic", "food")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "ROUNDS", 2)
-    monkeypatch.setattr(models, "TIMED_ROWS", 4)
-    monkeypatch.setattr(latency, "LEAST_MS", 0.1)
 
 
 def save(folder: Path, labels: tuple[str, ...], **settings: Any) -> Path:

@@ -90,13 +90,6 @@ def test_arguments_and_options_in_any_order(model: Path, call: Call) -> None:
     assert "déjà vu" in output
 
 
-def test_lines_of_standard_input(tickets: Path, call: Call) -> None:
-    code, output, errors = call(tickets, stdin="\ufefftwo goats\r\n\n  été\nlast".encode())
-    assert (code, errors) == (0, "")
-    assert rows(output) == of(tickets, ["two goats", "", "  été", "last"])
-    assert call(tickets, stdin=b"") == (0, "", "")
-
-
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
 def test_the_column_of_the_task_in_a_file(ending: str, tickets: Path, call: Call) -> None:
     table = {"id": ["1", "2", "3"], "text": ["x"] * 3, "body": SENTENCES[:3], "label": ["boat"] * 3}
@@ -227,12 +220,6 @@ def test_errors_are_one_line(arguments: list[str], message: str, model: Path, pa
     assert errors.startswith(message), errors
     assert errors.count("\n") == 1
     assert "tasks." not in errors
-
-
-def test_bytes_that_are_not_utf8_are_refused(model: Path, call: Call) -> None:
-    code, _, errors = call(model, stdin=b"fine\n\xff\n")
-    assert code == 2
-    assert errors == "standard input, line 2: got byte 0xff; must be UTF-8 text; convert it to UTF-8\n"
 
 
 def test_a_wrong_file_is_found_before_the_model_is_loaded(

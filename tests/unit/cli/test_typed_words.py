@@ -98,10 +98,11 @@ def test_a_target_of_a_chain_that_is_no_number_is_refused(word: str) -> None:
     assert [line.partition(":")[0] for line in found] == [key]
 
 
-def test_the_last_checkpoint_of_a_training_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["config.json", "adapter_config.json"])
+def test_the_last_checkpoint_of_a_training_is_named(file: str, tmp_path: Path) -> None:
     for number in (9, 272, 30):
         (tmp_path / f"checkpoint-{number}").mkdir()
-        (tmp_path / f"checkpoint-{number}" / "config.json").touch()
+        (tmp_path / f"checkpoint-{number}" / file).touch()
     with pytest.raises(UserError, match=rf"take its last checkpoint, {tmp_path}/checkpoint-272, or save"):
         config_of(tmp_path)
 

@@ -202,15 +202,6 @@ def test_an_adapter_without_a_task_is_merged_by_the_command_of_its_message(tmp_p
     assert distill.load(f"{folder}-merged").outputs(SENTENCES).shape == (len(SENTENCES), 3)
 
 
-def test_a_training_with_checkpoints_of_an_adapter_alone_names_the_last(tmp_path: Path) -> None:
-    for number in (10, 20):
-        checkpoint = tmp_path / "out" / f"checkpoint-{number}"
-        checkpoint.mkdir(parents=True)
-        (checkpoint / "adapter_config.json").write_text("{}")
-    with pytest.raises(UserError, match=r"take its last checkpoint, .*/checkpoint-20"):
-        teacher.read_config(tmp_path / "out")
-
-
 # ---- files that lead elsewhere, or are too large
 
 

@@ -100,21 +100,6 @@ def test_all_layers_give_the_teacher_itself(name: str, tiny_model, tiny_batch) -
     assert_equal(families.encode(built, tiny_batch), families.encode(teacher, tiny_batch))
 
 
-@pytest.mark.quick(7)
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("head", HEADS)
-def test_plain_transformers_reads_it_back(name: str, head: str, tiny_model, tiny_batch, tmp_path) -> None:
-    teacher = tiny_model(name, head, layers=4)
-    built = student.from_teacher(teacher, [0, 3], init="teacher_layers", seed=0).eval()
-    built.save_pretrained(tmp_path)
-    loaded, info = type(teacher).from_pretrained(tmp_path, output_loading_info=True)
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
-    assert loaded.config.num_hidden_layers == 2
-    inputs = families.inputs(built, tiny_batch)
-    assert_equal(loaded.eval()(**inputs).logits, built(**inputs).logits)
-
-
 @pytest.mark.parametrize("init", ["teacher_layers", "random"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_decoder_stays_tied(name: str, init: str, tiny_model) -> None:
