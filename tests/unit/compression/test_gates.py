@@ -19,11 +19,10 @@ from distill.compression.pruning.prune import pruned
 from distill.compression.pruning.search import Shape, Table
 from distill.compression.pruning.select_kept import most_important, top
 from distill.models import families
+from tests.cut import SHARED, SIZES, logits
 from tests.tiny import SHAPES
 
-SHARED = [name for name in SHAPES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
 SOME = ["bert", "modernbert", "albert"]
-SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24}
 FULL, SMALL, HALF = Shape(3, 32, 24), Shape(2, 16, 12), Shape(3, 16, 12)
 WIDTHS = [(h, f) for h in (8, 16, 24, 32) for f in (8, 16, 24)]
 TIMES = Table(dict.fromkeys(WIDTHS, 0.5), {(h, f): h * (4 * h + 2 * f) / 4096 for h, f in WIDTHS})
@@ -42,10 +41,6 @@ def new(kind: Any, model: Any, shape: Shape = SMALL) -> Any:
 
 def model_of(tiny_model: Any, name: str, **settings: Any) -> Any:
     return tiny_model(name, "SequenceClassification", **SIZES | settings)
-
-
-def logits(model: Any, batch: dict[str, Tensor]) -> Tensor:
-    return model(**families.inputs(model, batch)).logits
 
 
 def drawn(gates: Any, std: float = 2.0) -> Any:

@@ -11,18 +11,8 @@ from torch import Tensor
 from distill.compression.pruning.masks import Masks, gated, merge
 from distill.compression.pruning.prune import Kept, everything, pruned
 from distill.models import families
+from tests.cut import SHARED, SIZES, logits, some
 from tests.tiny import SHAPES
-
-SHARED = [name for name in SHAPES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
-SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24}
-
-
-def logits(model: Any, batch: dict[str, Tensor]) -> Tensor:
-    return model(**families.inputs(model, batch)).logits
-
-
-def some(count: int, keep: int, seed: int) -> Tensor:
-    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:keep].sort().values
 
 
 def chosen(name: str, layers: list[int]) -> Kept:

@@ -14,15 +14,10 @@ from distill.compression.pruning.importance import masked
 from distill.compression.pruning.prune import Kept, everything, pruned
 from distill.errors import ConfigError
 from distill.models import families
+from tests.cut import SHARED, SIZES, logits, masks, some
 from tests.tiny import SHAPES
 
-SHARED = [name for name in SHAPES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
 HEADS = ["MaskedLM", "SequenceClassification"]
-SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24}
-
-
-def some(count: int, keep: int, seed: int) -> Tensor:
-    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:keep].sort().values
 
 
 def choice(name: str, layers: int, hidden: int = 32, ffn: int = 24) -> Kept:
@@ -35,14 +30,6 @@ def choice(name: str, layers: int, hidden: int = 32, ffn: int = 24) -> Kept:
         [some(4, hidden // 8, seed) for seed in seeds],
         [some(24, ffn, 0 if shared else number) for number in range(layers)],
     )
-
-
-def masks(count: int, kept: list[Tensor]) -> list[Tensor]:
-    return [torch.zeros(1, count).index_fill(1, some, 1.0) for some in kept]
-
-
-def logits(model: Any, batch: dict[str, Tensor]) -> Tensor:
-    return model(**families.inputs(model, batch)).logits
 
 
 @contextmanager

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from distill.compression.pruning.importance import Importance, masked
 from distill.compression.pruning.prune import Kept
 from distill.compression.pruning.ragged import STEP, anywhere, squeezed, zeroed
 from distill.models import families
+from tests.cut import SHARED, SIZES, logits, masks
 from tests.tiny import SHAPES
 
-SHARED = [name for name in SHAPES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
-SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24}
 HEADS, FFN = [[0], [1, 2, 3], [0, 2]], [[1, 5, 7, 23], [*range(8, 24)], [3]]
 
 
@@ -22,14 +20,6 @@ def uneven(name: str) -> Kept:
     heads = HEADS[1:2] * 3 if name in SHARED else HEADS
     ffn = FFN[:1] * 3 if families.STUDENTS[name].shared_layers else FFN
     return Kept([0, 1, 2], torch.arange(32), [*map(torch.tensor, heads)], [*map(torch.tensor, ffn)])
-
-
-def masks(count: int, kept: list[Tensor]) -> list[Tensor]:
-    return [torch.zeros(1, count).index_fill(1, some, 1.0) for some in kept]
-
-
-def logits(model, batch: dict[str, Tensor]) -> Tensor:
-    return model(**families.inputs(model, batch)).logits
 
 
 @pytest.mark.parametrize("name", SHAPES)
