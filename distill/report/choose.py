@@ -164,9 +164,8 @@ def _teachers(runs: Sequence[Run], best: Variant, group: Group) -> list[str]:
 
 def _teachers_score(results: Results) -> float | None:
     """The macro score of a run's teacher over the tasks of the headline; None without one."""
-    teacher, apart = model_rows.reference_teacher(results), model_rows.outside(results)
-    scores = {} if teacher is None else model_rows.task_scores(teacher.scores or {})
-    counted = [score for task, score in scores.items() if task not in apart]
+    apart = model_rows.outside(results)
+    counted = [score for task, score in model_rows.teacher_scores(results).items() if task not in apart]
     return fmean(counted) if counted else None
 
 

@@ -149,7 +149,8 @@ def _table(results: Results, chosen: Model | None) -> Table:
         "Speedup [95%]",
         "MiB",
     )
-    return Table("What to ship", columns, cells, 2, roles=[_emphasis(model, chosen) for _, model in rows])
+    roles = ["student" if model is chosen else "" for _, model in rows]  # which the terminal shows in bold
+    return Table("What to ship", columns, cells, 2, roles=roles)
 
 
 def _scored(results: Results, model: Model) -> Model:
@@ -159,11 +160,6 @@ def _scored(results: Results, model: Model) -> Model:
     form = (model.scheme.removesuffix(COMPILED), model.backend)
     every = [each for each in model_rows.of_role(results, "teacher") if _form(each) == form and each.scores]
     return next(iter(every), None) or model_rows.reference_teacher(results) or model
-
-
-def _emphasis(model: Model, chosen: Model | None) -> str:
-    """A role by which the terminal shows the chosen model in bold, and controls as any other."""
-    return "student" if model is chosen else ""
 
 
 def _rows(results: Results, chosen: Model | None) -> Iterator[tuple[str, Model]]:

@@ -15,7 +15,7 @@ from distill.evaluation.time_results import Over
 from distill.report import model_rows, overview
 from distill.report.loading import loading
 from distill.report.timed import milliseconds
-from distill.report.variants import Run, above_chance, speedups
+from distill.report.variants import Run, speedups
 from distill.runtime.cells import csv_line
 from distill.runtime.storage.atomic import write_text
 
@@ -74,15 +74,14 @@ def _over_kept(model: Model) -> Over | None:
 
 
 def _retained(model: Model) -> dict[str, float | None]:
-    above = above_chance(model)
     return {
         "retained": model_rows.retained(model),
         **_ends("retained", model_rows.interval(model, "retained")),
         "development": model_rows.development(model),
         "at_least": known(model.retained.at_least) if model.retained else None,
         "development_above_chance": model_rows.development(model, above=True),
-        "above_chance": above.value if above else None,
-        **_ends("above_chance", above.interval if above else None),
+        "above_chance": model_rows.above_chance(model),
+        **_ends("above_chance", model_rows.interval(model, "above_chance")),
     }
 
 

@@ -112,12 +112,9 @@ def points(results: Results) -> list[Point]:
 def in_front(shown: Sequence[Point]) -> list[Point]:
     """The points, of which some are in front: students that no other beats, joined by a line, the same variants trained
     without a teacher and only pruned, members of an ensemble, and the fastest variant of the teacher."""
-    students = [point for point in shown if point.role == "student"]
-    best = [point for point in students if not any(beats(other, point) for other in students)]
-    labels, fastest = (
-        {point.label for point in best},
-        max((point.speedup for point in shown if point.role == "teacher"), default=0.0),
-    )
+    best = unbeaten(shown)
+    labels = {point.label for point in best}
+    fastest = max((point.speedup for point in shown if point.role == "teacher"), default=0.0)
     alone = not any(point.role == "student" and point.label in labels for point in shown if point not in best)
 
     def placed(point: Point) -> Point:
@@ -131,8 +128,13 @@ def in_front(shown: Sequence[Point]) -> list[Point]:
     return [placed(point) for point in shown]
 
 
-def beats(point: Point, other: Point) -> bool:
-    """At least as good and as fast, and better in one of the two."""
+def unbeaten(shown: Sequence[Point]) -> list[Point]:
+    """The students than which no other is at least as good and as fast, and better in one of the two."""
+    students = [point for point in shown if point.role == "student"]
+    return [point for point in students if not any(_beats(other, point) for other in students)]
+
+
+def _beats(point: Point, other: Point) -> bool:
     gains = (point.speedup - other.speedup, point.retained - other.retained)
     return min(gains) >= 0 and max(gains) > 0
 

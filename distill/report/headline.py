@@ -13,7 +13,6 @@ from msgspec import UNSET
 
 from distill.config.baselines import BASELINE
 from distill.config.plan import CONTROLS
-from distill.evaluation.record import Interval
 from distill.evaluation.results import Model, Results, known
 from distill.report import kept, verdict
 from distill.report.itself import is_teacher, without_student
@@ -38,6 +37,7 @@ from distill.report.model_rows import (
     where,
     with_share,
 )
+from distill.report.table import with_interval
 from distill.report.timed import Compared, at, reported_input
 
 SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
@@ -107,7 +107,7 @@ def _several(results: Results) -> Iterator[str]:
         yield NO_STUDENT
         return
     numbers = [
-        f"{retained(m):.1f}%{_ends(interval(m, 'retained'), 1)} at {speedup(m) or 0:.2f}x "
+        f"{with_interval(f'{retained(m):.1f}%', interval(m, 'retained'), 1)} at {speedup(m) or 0:.2f}x "
         f"({target_name(t)}, {variant(m)}{kept.short(m)})"
         for t, m in students.items()
     ]
@@ -144,10 +144,6 @@ def missing_baseline(results: Results) -> str:
         return UNTAUGHT
     failed = any(m.failed for m in of_role(results, BASELINE))
     return "The baseline failed: the gain from distillation is unknown." if failed else NO_BASELINE
-
-
-def _ends(ends: Interval | None, digits: int) -> str:
-    return f" [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if ends else ""
 
 
 def _at_shape(results: Results) -> str:

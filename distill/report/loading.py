@@ -52,10 +52,11 @@ def loading(run: Run, model: Model) -> Loading:
         notes.insert(0, f"It was timed as {variant(model)}; distill.load does not compile.")
     elif scheme != model.scheme:
         notes.insert(0, f"It was scored and timed as {variant(model)}; distill.load computes in float32.")
+    typed, asked = _asked(run.results)
     return {
         "path": path,
-        "command": f"{_PREDICT} {shlex.quote(path)} --backend {backend} --scheme {scheme} {_asked(run.results)[0]}",
-        "code": _code(path, backend, scheme, _asked(run.results)[1]),
+        "command": f"{_PREDICT} {shlex.quote(path)} --backend {backend} --scheme {scheme} {typed}",
+        "code": f'import distill\n\nmodel = distill.load({path!r}, backend="{backend}", scheme="{scheme}")\n{asked}',
         "note": " ".join(notes) or None,
     }
 
@@ -95,11 +96,6 @@ def _asked(results: Results) -> tuple[str, str]:
     if choices:
         return _FILE, f"model.predict([({', '.join(parts)}, ['one choice', 'another'])])"
     return (_FILE, f"model.predict([({', '.join(parts)})])") if len(parts) > 1 else (_TEXT, 'model.predict(["a text"])')
-
-
-def _code(path: str, backend: str, scheme: str, asked: str) -> str:
-    loaded = f'model = distill.load({path!r}, backend="{backend}", scheme="{scheme}")'
-    return f"import distill\n\n{loaded}\n{asked}"
 
 
 def is_exported(results: Results, model: Model) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from distill.config.loads import SINGLE_TEXTS
 from distill.evaluation.results import Model, Results, known
-from distill.evaluation.time_results import FromText
 from distill.report.kept import of_rounds
 from distill.report.table import Row, Table, number, roles, times, with_interval
 from distill.report.timed import batches, median
@@ -43,11 +42,8 @@ def _from_text(model: Model, name: str) -> str:
     found = model.from_text.get(name)
     if found is None:
         return "-"
-    return with_interval(times(found.speedup.median), of_rounds(found.speedup.ci95), 2) + _share(found)
-
-
-def _share(found: FromText) -> str:
-    return f", {found.median:.2f} ms, tokenizer {100 * found.tokenizer:.0f}%"
+    speedup = with_interval(times(found.speedup.median), of_rounds(found.speedup.ci95), 2)
+    return f"{speedup}, {found.median:.2f} ms, tokenizer {100 * found.tokenizer:.0f}%"
 
 
 def _notes(results: Results, batch: str) -> list[str]:

@@ -49,11 +49,6 @@ def targets(results: Compared) -> list[str | None]:
     return list(dict.fromkeys(model.target for model in of_role(results, "student")))
 
 
-def kinds(results: Results) -> dict[str, str]:
-    """Stage -> its kind."""
-    return {stage.name: stage.kind for stage in results.stages}
-
-
 def task_names(results: Results) -> list[str]:
     """The tasks on which at least one model was scored, in order."""
     return list(dict.fromkeys(task for m in results.models for task in (m.scores or ())))
@@ -141,6 +136,12 @@ def reference_teacher(results: Results) -> Model | None:
     """The teacher that all models are compared with: the one that was scored and has no retained %."""
     scored = [m for m in of_role(results, "teacher") if m.scores and not m.failed]
     return next((m for m in scored if m.retained is None), next(iter(scored), None))
+
+
+def teacher_scores(results: Results) -> dict[str, float]:
+    """Task -> the score of that teacher."""
+    teacher = reference_teacher(results)
+    return {} if teacher is None else task_scores(teacher.scores or {})
 
 
 def first_student(results: Results) -> Model | None:

@@ -305,8 +305,7 @@ def points(shown: Sequence[Entry]) -> list[figure.Point]:
     placed = [point for series in drawn.values() for point in figure.in_front(series)]
     if not several:
         return placed
-    students = [point for point in placed if point.role == "student"]
-    best = [point for point in students if not any(figure.beats(other, point) for other in students)]
+    best = figure.unbeaten(placed)
     return [
         replace(point, label=point.label if point in best else "", line=point.line and f"{point.line} of {point.group}")
         for point in placed

@@ -76,21 +76,16 @@ def _add(cut: Cut, run: Results, row: Pruned, apart: Sequence[str]) -> None:
     cut.shapes.append(f"{row.layers} x {row.hidden} x {row.ffn}")
     cut.predicted.append(known(row.predicted_speedup))
     cut.measured.append(known(row.measured_speedup))
-    kinds = model_rows.kinds(run)
+    kinds = {stage.name: stage.kind for stage in run.stages}
     for model in (same_tasks.without(model, run, apart) for model in run.models):
         as_cut = model.role == "student" and kinds.get(model.step) in ("prune", "vocabulary")
         role = "pruned" if as_cut else model.role
         variant = row.backend or "torch", row.scheme
         if role == "pruned" and variant[0] != "torch":  # models right after pruning are in torch float32 alone
             variant = "torch", "fp32"
-        if role not in ("student", "pruned", "baseline") or _variant(model) != (row.target, *variant):
-            continue
-        if model_rows.retained(model) is not None:
+        same = (model.target, model.backend, model.scheme) == (row.target, *variant)
+        if same and role in ("student", "pruned", "baseline") and model_rows.retained(model) is not None:
             cut.models.setdefault(role, {})[len(cut.shapes) - 1] = model
-
-
-def _variant(model: Model) -> tuple[str | None, str, str]:
-    return model.target, model.backend, model.scheme
 
 
 def _of_seeds(cut: Cut, role: str, key: model_rows.Key = "retained") -> str:
@@ -168,19 +163,16 @@ def _at_equal_speeds(every: Sequence[Cut]) -> Iterator[str]:
     The measured speeds of several methods differ where their targets are the same.
     """
     speeds = sorted({float(cut.target[:-1]) for cut in every if cut.target.endswith("x")})
+    runs = dict.fromkeys(cut.run for cut in every)
     for speed in speeds:
         parts = []
         for role, when in (("pruned", "before recovery"), ("student", "after recovery")):
-            kept = {run: _retained_at(speed, [cut for cut in every if cut.run == run], role) for run in _runs(every)}
+            kept = {run: _retained_at(speed, [cut for cut in every if cut.run == run], role) for run in runs}
             found = [(value, run) for run, value in kept.items() if value is not None]
             if len(found) > 1:
                 parts.append(f"{when} {', '.join(f'{number(value)}% ({run})' for value, run in found)}")
         if parts:
             yield f"At a measured speedup of {speed:g}x, interpolated between the models of a run: {'; '.join(parts)}."
-
-
-def _runs(every: Sequence[Cut]) -> list[str]:
-    return list(dict.fromkeys(cut.run for cut in every))
 
 
 def _retained_at(speed: float, of_run: Sequence[Cut], role: str) -> float | None:

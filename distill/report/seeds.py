@@ -32,18 +32,13 @@ def over_seeds(values: Sequence[float], intervals: Sequence[Sequence[float] | No
         return None
     if n == 1:
         return given[0]
+    from scipy.special import stdtrit
+
     of_rows = fmean(((high - low) / (2 * Z)) ** 2 for low, high in given)
     of_seeds = stdev(values) ** 2 / n
     total = of_seeds + of_rows
-    half = _quantile((n - 1) * (total / of_seeds) ** 2) if of_seeds else Z
+    half = float(stdtrit((n - 1) * (total / of_seeds) ** 2, 0.975)) if of_seeds else Z
     return mean - half * sqrt(total), mean + half * sqrt(total)
-
-
-def _quantile(freedom: float) -> float:
-    """The 97.5% quantile of Student's t."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, 0.975))
 
 
 def shown(

@@ -67,7 +67,7 @@ def models_table(results: Results) -> Table:
             number(median(m, shape)),
             number(m.macro),
             _retained(m),
-            *([_above(m)] if above else []),
+            *([with_interval(number(model_rows.above_chance(m)), model_rows.interval(m, "above_chance"), 1)] * above),
             with_interval(times(model_rows.speedup(m)), model_rows.interval(m, "speedup"), 2),
             *([_over_kept(m)] if over else []),
             times(m.speedup.same_backend if m.speedup else None),
@@ -96,10 +96,6 @@ def _retained(model: Model) -> str:
     if model.failed:
         return "failed"
     return with_interval(number(model_rows.retained(model)), model_rows.interval(model, "retained"), 1)
-
-
-def _above(model: Model) -> str:
-    return with_interval(number(model_rows.above_chance(model)), model_rows.interval(model, "above_chance"), 1)
 
 
 def _over_kept(model: Model) -> str:

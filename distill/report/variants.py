@@ -235,10 +235,10 @@ def _variant(group: int, runs: Sequence[Run], places: Sequence[int], models: Seq
         tuple(places),
         tuple(models),
         settings,
-        over_seeds([_retained(m) for m in models]),
-        over_seeds([above_chance(m) for m in models]),
-        over_seeds([_on_development(m) for m in models]),
-        over_seeds([_on_development(m, above=True) for m in models]),
+        over_seeds([_value(model_rows.retained(m), model_rows.interval(m, "retained")) for m in models]),
+        over_seeds([_value(model_rows.above_chance(m), model_rows.interval(m, "above_chance")) for m in models]),
+        over_seeds([_value(model_rows.development(m)) for m in models]),
+        over_seeds([_value(model_rows.development(m, above=True)) for m in models]),
         {name: v for name in keys(faster) if (v := over_seeds([row.get(name) for row in faster], of_rows=False))},
         means(timed),
         mean_of([m.size_mib for m in models]),
@@ -271,19 +271,8 @@ def over_seeds(values: Sequence[Value | None], of_rows: bool = True) -> Value | 
     return Value(middle, ends, None in intervals or not intervals)
 
 
-def _retained(model: Model) -> Value | None:
-    value = model_rows.retained(model)
-    return None if value is None else Value(value, model_rows.interval(model, "retained"))
-
-
-def _on_development(model: Model, above: bool = False) -> Value | None:
-    value = model_rows.development(model, above)
-    return None if value is None else Value(value)
-
-
-def above_chance(model: Model) -> Value | None:
-    value = model_rows.above_chance(model)
-    return None if value is None else Value(value, model_rows.interval(model, "above_chance"))
+def _value(number: float | None, interval: Interval | None = None) -> Value | None:
+    return None if number is None else Value(number, interval)
 
 
 def folder_name(folder: Path) -> str:

@@ -116,17 +116,11 @@ def _group(runs: Sequence[Run], number: int, group: Group, every: Sequence[Varia
         "loading": found["loading"],
         "chance": mean_of([chance_retained(one) for one in results]),
         "near_chance": list(dict.fromkeys(task for one in results for task in one.near_chance or ())),
-        "teacher": means([_teacher(one) for one in results]),
+        "teacher": means([model_rows.teacher_scores(one) for one in results]),
         "detectable": next((one.detectable for one in results if one.detectable), None),
         "without": model_rows.exclusion(results[0]),
         "older_rules": sum(bool(one.older_rules) for one in results),
     }
-
-
-def _teacher(results: Results) -> dict[str, float]:
-    """Task -> the teacher's score."""
-    teacher = model_rows.reference_teacher(results)
-    return {} if teacher is None else model_rows.task_scores(teacher.scores or {})
 
 
 def chance_retained(results: Results) -> float | None:
@@ -134,7 +128,7 @@ def chance_retained(results: Results) -> float | None:
 
     The same ratio of macro scores as a model's retained %, over the tasks of the headline of which it is known.
     """
-    chance, teacher = model_rows.task_scores(results.chance or {}), _teacher(results)
+    chance, teacher = model_rows.task_scores(results.chance or {}), model_rows.teacher_scores(results)
     apart = model_rows.outside(results)
     tasks = [task for task in chance if task in teacher and task not in apart]
     if not tasks or not (whole := sum(teacher[task] for task in tasks)):
