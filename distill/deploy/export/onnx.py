@@ -49,6 +49,16 @@ def _example(shape: tuple[int, int], config: Any, padded: bool, seed: int = 0) -
     return {name: batch[name] for name in input_names(config)}
 
 
+def _tensors(config: Any, folder: Path | None = None) -> dict[str, Any]:
+    """Two rows as tensors of torch, without token types where the tokenizer of a folder outputs none: all are 0."""
+    import torch
+
+    example = _example((2, 16), config, padded=True)
+    if folder is not None and "token_type_ids" in example and not _has_types(folder):
+        del example["token_type_ids"]
+    return {name: torch.from_numpy(values) for name, values in example.items()}
+
+
 def loaded(folder: Path, dtype: Any) -> Any:
     """The fine-tuned model of a folder, in eval mode."""
     auto = auto_class(read_config(folder, "folder"), folder)
@@ -60,7 +70,7 @@ def check_reloads(model: Any, folder: Path) -> None:
     class of transformers."""
     import torch
 
-    batch = {name: torch.from_numpy(values) for name, values in _example((2, 16), model.config, padded=True).items()}
+    batch = _tensors(model.config)
     if architecture_of(names_of_class(model)) == CHOICES:
         batch = {name: values[:, None].repeat(1, 3, 1) for name, values in batch.items()}
     with torch.no_grad():
@@ -89,13 +99,10 @@ def export_onnx(folder: Path, path: Path) -> None:
 
     model = _by_last_end(squeezed(loaded(folder, torch.float32)))
     pad_as_tokenizer(model, folder)
-    example = _example((2, 16), model.config, padded=True)
-    if "token_type_ids" in example and not _has_types(folder):
-        del example["token_type_ids"]  # all of them are 0, and a user of its tokenizer has none
     architecture = architecture_of(names_of_class(model)) or TEXTS
     choices = architecture == CHOICES
     rank = 3 if choices else 2
-    tensors = {key: torch.from_numpy(value) for key, value in example.items()}
+    tensors = _tensors(model.config, folder)
     if choices:  # not 1 of them, which torch would take for a constant
         tensors = {key: value[:, None].repeat(1, 3, 1) for key, value in tensors.items()}
     sizes = dict.fromkeys(range(rank), torch.export.Dim.DYNAMIC)
@@ -163,7 +170,7 @@ def export_depths(model: Any, depths: Sequence[int], folder: Path) -> dict[int, 
             states = self.model(input_ids, attention_mask, output_hidden_states=True, **given).hidden_states
             return tuple(states[depth] for depth in depths)
 
-    tensors = {key: torch.from_numpy(value) for key, value in _example((2, 16), model.config, padded=True).items()}
+    tensors = _tensors(model.config)
     sizes, names = dict.fromkeys(range(2), torch.export.Dim.DYNAMIC), [f"states_{depth}" for depth in depths]
     _write(States().eval(), tensors, names, dict.fromkeys(tensors, sizes), folder / "every.onnx")
     every = onnx.utils.Extractor(onnx.load(folder / "every.onnx"))
@@ -183,10 +190,7 @@ def export_heads(folders: dict[str, Path], path: Path) -> None:
     import torch
 
     model = _heads(folders).eval()
-    example = _example((2, 16), model.config, padded=True)
-    if not _has_types(next(iter(folders.values()))):
-        example.pop("token_type_ids", None)
-    tensors = {key: torch.from_numpy(value) for key, value in example.items()}
+    tensors = _tensors(model.config, next(iter(folders.values())))
     sizes = dict.fromkeys(range(2), torch.export.Dim.DYNAMIC)
     _write(model, tensors, [f"{LOGITS}{task}" for task in folders], dict.fromkeys(tensors, sizes), path)
 

@@ -60,7 +60,5 @@ def _float(given: Path | None, known: Record | None) -> Entry:
     entry = Entry("torch", "fp32", ".")
     if given is None or known is None or changed(given, known):
         return entry
-    own = next(
-        (each for each in known.artifacts if (each.backend, each.scheme) == (entry.backend, entry.scheme)), entry
-    )
+    own = next((each for each in known.artifacts if each.name == entry.name), entry)
     return replace(entry, temperature=own.temperature, thresholds=own.thresholds)

@@ -168,7 +168,7 @@ def _model(
         by_row(run) if row_by_row else run,
         row_by_row,
         entry.temperature or 1.0,
-        _prompt(folder, record),
+        vectors.prompt(folder) if record.kind.separate else "",
         _activation(folder, record, not (folder / FILE).is_file()),
         thresholds=entry.thresholds or {},
         windows=layout_of(tokenizer, record.max_length) if windows else None,
@@ -177,11 +177,6 @@ def _model(
         _check_outputs(model, folder / entry.path, _expected(model))
     _check_processor(folder, entry, model.run, record.proved_on if several is None else several.proved_on)
     return model
-
-
-def _prompt(folder: Path, record: Record) -> str:
-    """The prompt that sentence-transformers puts before every text of an embedder's folder."""
-    return vectors.prompt(folder) if record.kind.separate else ""
 
 
 def _activation(folder: Path, record: Record, plain: bool) -> cross_encoder.Function | None:
@@ -195,8 +190,7 @@ def _activation(folder: Path, record: Record, plain: bool) -> cross_encoder.Func
     if not (reranks and sentence.of_cross_encoder(folder)):
         return None
     with _needing(folder):
-        found = cross_encoder.function(folder)
-    return found
+        return cross_encoder.function(folder)
 
 
 def _check_processor(folder: Path, entry: Entry, run: Run, proved_on: str | None) -> None:
