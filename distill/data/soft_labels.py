@@ -127,8 +127,7 @@ def without(soft: np.ndarray) -> np.ndarray:
     """[n] whether a row has no soft label, nor any of its words."""
     if soft.dtype == object:
         return np.array([bool(np.isnan(parts).all()) for parts in soft], np.bool_)
-    flags: np.ndarray = np.isnan(soft).any(axis=1)
-    return flags
+    return np.isnan(soft).any(axis=1)
 
 
 def aligned(architecture: str, soft: np.ndarray, encoded: Encoded) -> np.ndarray:

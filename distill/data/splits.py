@@ -50,8 +50,7 @@ class Split:
 
 def targets_of(split: Split) -> np.ndarray:
     """Targets [rows] or [rows, labels] of a split; of words, an array for each row."""
-    targets: np.ndarray = targets_in(split.table["label"])[split.rows]
-    return targets
+    return targets_in(split.table["label"])[split.rows]
 
 
 def divided(splits: dict[str, Split], columns: Columns, notes: list[str], name: str) -> dict[str, Split]:

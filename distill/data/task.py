@@ -140,13 +140,11 @@ def about(names: set[str]) -> str | None:
     for file in sorted((config.folder("conf") / "tasks").glob("*.yaml")):
         group = _group(file.stem)
         if names and names <= set(group.get("each", ())):
-            sentence: str | None = group.get("about")
-            return sentence
+            return group.get("about")
     return None
 
 
 @cache
 def _group(name: str) -> dict[str, Any]:
     file = config.folder("conf") / "tasks" / f"{name}.yaml"
-    loaded: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return loaded
+    return yaml.safe_load(file.read_text(encoding="utf-8"))

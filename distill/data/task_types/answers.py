@@ -66,8 +66,7 @@ def best_spans(logits: np.ndarray, characters: np.ndarray) -> np.ndarray:
 def _log_sum(values: np.ndarray) -> np.ndarray:
     """log of the sum of exp over the last axis."""
     largest = values.max(axis=1, keepdims=True)
-    total: np.ndarray = largest[:, 0] + np.log(np.exp(values - largest).sum(axis=1))
-    return total
+    return largest[:, 0] + np.log(np.exp(values - largest).sum(axis=1))
 
 
 def candidates(logits: np.ndarray, places: Sequence[np.ndarray], owners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -133,8 +132,7 @@ def narrowed(outputs: np.ndarray, width: int) -> np.ndarray:
 def no_answer(outputs: np.ndarray) -> np.ndarray:
     """[n] probability of no answer, against the best span: the sigmoid of the difference of their scores."""
     difference = np.clip(outputs[:, BEST].astype(np.float64) - outputs[:, NULL], -500, 500)
-    probability: np.ndarray = 1 / (1 + np.exp(difference))
-    return probability
+    return 1 / (1 + np.exp(difference))
 
 
 def normalized(text: str) -> str:

@@ -42,8 +42,7 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
             f"{where(row)}: got label {names[row].as_py()!r}; must be one of {', '.join(labels)}; correct the row, or "
             f"list all labels in {key.rpartition('.')[0]}.labels"
         )
-    encoded: np.ndarray = pc.fill_null(numbers, MISSING).to_numpy().astype(np.int64)
-    return encoded
+    return pc.fill_null(numbers, MISSING).to_numpy().astype(np.int64)
 
 
 def _in_spelling(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.ChunkedArray:
@@ -81,8 +80,7 @@ def _brief(answer: dict[str, Any]) -> str:
 
 
 def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
-    equal: np.ndarray = predicted == other
-    return equal
+    return predicted == other
 
 
 def _shown(target: int, labels: Sequence[str], parts: Parts) -> str:

@@ -96,8 +96,7 @@ def concatenated(outputs: Sequence[np.ndarray], weights: Sequence[float] | None 
 
 def decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
     """[n] cosine of each pair, of outputs [n, 2 D]."""
-    result: np.ndarray = cosines(outputs)
-    return result
+    return cosines(outputs)
 
 
 def answer(outputs: np.ndarray, labels: Sequence[str], threshold: float, rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -107,8 +106,7 @@ def answer(outputs: np.ndarray, labels: Sequence[str], threshold: float, rows: S
 
 def difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
     """[n] one minus the cosine of the vectors of two models."""
-    distance: np.ndarray = 1 - (unit(outputs.astype(np.float64)) * unit(other.astype(np.float64))).sum(axis=1)
-    return distance
+    return 1 - (unit(outputs.astype(np.float64)) * unit(other.astype(np.float64))).sum(axis=1)
 
 
 def _alone(parts: Parts) -> list[Parts]:

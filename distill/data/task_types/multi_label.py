@@ -115,8 +115,7 @@ def _answer(
 
 def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
     """The largest difference of the probabilities of a label."""
-    largest: np.ndarray = total_variation(_rows(outputs), _rows(other)).reshape(len(outputs), -1).max(axis=1)
-    return largest
+    return total_variation(_rows(outputs), _rows(other)).reshape(len(outputs), -1).max(axis=1)
 
 
 def _brief(answer: dict[str, Any]) -> str:

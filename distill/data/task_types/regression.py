@@ -73,8 +73,7 @@ def _answer(
 
 
 def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
-    distance: np.ndarray = np.abs(outputs[:, 0].astype(np.float64) - other[:, 0])
-    return distance
+    return np.abs(outputs[:, 0].astype(np.float64) - other[:, 0])
 
 
 def _brief(answer: dict[str, Any]) -> str:

@@ -111,8 +111,7 @@ def grades(outputs: np.ndarray, truth: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         values = np.stack([reached / best, reciprocal, recalled / total], axis=1)
     values[total == 0] = np.nan
-    result: np.ndarray = values[truth["group"]]
-    return result
+    return values[truth["group"]]
 
 
 def _relevant(truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -64,13 +64,11 @@ def unnamed(labels: Sequence[str]) -> bool:
 
 def _without(values: np.ndarray) -> np.ndarray:
     """[n] whether a row has no soft label, as its outputs are NaN."""
-    flags: np.ndarray = np.isnan(values).any(axis=1)
-    return flags
+    return np.isnan(values).any(axis=1)
 
 
 def _firsts(sizes: np.ndarray) -> np.ndarray:
-    firsts: np.ndarray = np.cumsum(sizes) - sizes
-    return firsts
+    return np.cumsum(sizes) - sizes
 
 
 def _of_labels(values: np.ndarray, labels: Sequence[str]) -> pa.Array:

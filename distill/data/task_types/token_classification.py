@@ -269,8 +269,7 @@ def _shown(target: np.ndarray, labels: Sequence[str], parts: Parts) -> str:
 
 
 def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
-    equal: np.ndarray = predicted == (other if other.dtype.names is None else other["label"])
-    return equal
+    return predicted == (other if other.dtype.names is None else other["label"])
 
 
 def _nothing(targets: np.ndarray, labels: Sequence[str]) -> np.ndarray:
