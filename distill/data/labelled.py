@@ -167,7 +167,6 @@ def labelled_rows(
         tuple(settings.metrics or columns.kind.metrics),
         ends,
         settings.threshold or _threshold(columns.kind, splits, notes, name),
-        dict(settings.rows),
         prompts,
         columns.choices,
         settings.in_headline,
