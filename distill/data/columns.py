@@ -160,7 +160,7 @@ def _words(settings: config.Task, table: pa.Table) -> str | None:
     """The column with a list of words for each text; None without a likely one."""
     lists = [name for name in table.column_names if is_words(table[name].type)]
     lists = [name for name in lists if name.lower() not in {*LABELS, *TAGS} and name != settings.label]
-    return usual_name(table.select(lists), WORDS, set()) or (lists[0] if len(lists) == 1 else None)
+    return usual_name(table.select(lists), WORDS) or (lists[0] if len(lists) == 1 else None)
 
 
 def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
@@ -222,7 +222,7 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
     named = table.select(texts)
     if (pair := pair_of(named, table.select(list(label)), about_rows)) is not None:
         return pair
-    usual = usual_name(named, TEXTS, set())
+    usual = usual_name(named, TEXTS)
     if usual is not None:
         return (only_one(usual, table, f"{key}.text", file),)
     if not texts:
@@ -251,7 +251,7 @@ def _word_list(table: pa.Table, label: str, file: str) -> str | None:
     # Most rows decide, because a row with another number of words is refused later.
     alike = [name for name in lists if _share(pc.equal(pc.list_value_length(table[name]), sizes)) > 0.5]
     check_lists(alike, label, table, file)
-    return usual_name(table.select(alike), WORD_LISTS, set()) or (alike[0] if len(alike) == 1 else None)
+    return usual_name(table.select(alike), WORD_LISTS) or (alike[0] if len(alike) == 1 else None)
 
 
 def _share(flags: pa.ChunkedArray) -> float:
