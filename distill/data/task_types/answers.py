@@ -143,11 +143,6 @@ def normalized(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def exactness(answer: str, accepted: str) -> float:
-    """1 if two normalized answers are the same, else 0."""
-    return float(answer == accepted)
-
-
 def overlap(answer: str, accepted: str) -> float:
     """Harmonic mean of precision and recall of the words of a normalized answer, 0 to 1.
 
@@ -177,4 +172,4 @@ def _grade(span: Sequence[int], reference: Reference) -> tuple[float, float]:
     # Answers without a word, such as "the", do not count, as in the script for SQuAD 2.0.
     accepted = [text for first, end in spans if (text := normalized(context[first:end]))] or [""]
     answer = "" if span[0] == NONE else normalized(context[span[0] : span[1]])
-    return max(exactness(answer, text) for text in accepted), max(overlap(answer, text) for text in accepted)
+    return float(answer in accepted), max(overlap(answer, text) for text in accepted)

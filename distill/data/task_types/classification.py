@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,6 @@ import numpy as np
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
 from distill.data.task_types.detecting import OF_TWO
-from distill.data.task_types.layout import Parts
 from distill.data.task_types.soft import log_probabilities
 from distill.data.task_types.soft_written import softmax
 from distill.data.task_types.task_type import (
@@ -75,18 +75,6 @@ def _answer(
     ]
 
 
-def _brief(answer: dict[str, Any]) -> str:
-    return f"{answer['label']} {answer['score']:.2f}"
-
-
-def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return predicted == other
-
-
-def _shown(target: int, labels: Sequence[str], parts: Parts) -> str:
-    return labels[target]
-
-
 CLASSIFICATION = TaskType(
     name="classification",
     summary="chooses one of several classes",
@@ -101,9 +89,9 @@ CLASSIFICATION = TaskType(
     answer=_answer,
     difference=total_variation,
     measure=PROBABILITIES,
-    brief=_brief,
-    same=_same,
-    shown=_shown,
+    brief=lambda answer: f"{answer['label']} {answer['score']:.2f}",
+    same=operator.eq,
+    shown=lambda target, labels, parts: labels[target],
     names=_names,
     recalled=recalled,
     detecting=OF_TWO,

@@ -84,10 +84,6 @@ def _rows(outputs: Any) -> Any:
     flat = outputs.reshape(-1, 1)
     if isinstance(flat, np.ndarray):
         return np.concatenate([np.zeros_like(flat), flat], axis=1)
-    return _padded(flat)
-
-
-def _padded(flat: Any) -> Any:
     import torch.nn.functional as F
 
     return F.pad(flat, (1, 0))

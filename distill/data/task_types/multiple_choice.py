@@ -278,18 +278,6 @@ def _answer(
     ]
 
 
-def _sequences(parts: Parts) -> list[Parts]:
-    return [(parts[0], second) for second in parts[-1]]
-
-
-def _shown(target: int, labels: Sequence[str], parts: Parts) -> str:
-    return str(parts[-1][target])
-
-
-def _brief(answer: dict[str, Any]) -> str:
-    return f"{answer['choice']} {answer['score']:.2f}"
-
-
 def _read(*columns: Sequence[Any]) -> list[Parts]:
     """(first text, second text if there is one, its choices without the second text)."""
     cut = [0] * len(columns[0]) if len(columns) < 3 else [len(start) + 1 for start in columns[1]]
@@ -315,9 +303,9 @@ MULTIPLE_CHOICE = TaskType(
     answer=_answer,
     difference=total_variation,
     measure=PROBABILITIES,
-    brief=_brief,
+    brief=lambda answer: f"{answer['choice']} {answer['score']:.2f}",
     same=CLASSIFICATION.same,
-    shown=_shown,
+    shown=lambda target, labels, parts: str(parts[-1][target]),
     settings=("choices", "soft_label"),
     soft=of_choices,
     soft_fits=fit_choices,
@@ -327,7 +315,7 @@ MULTIPLE_CHOICE = TaskType(
         hidden=(SECONDS,),
         content=(SECONDS,),
         divide=_divide,
-        sequences=_sequences,
+        sequences=lambda parts: [(parts[0], second) for second in parts[-1]],
         several="choices",
         making=Making(("tasks", "pairs", "edits"), read=_read, columns=_columns),
         sample=("a", ["a", "b"]),

@@ -76,10 +76,6 @@ def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.abs(outputs[:, 0].astype(np.float64) - other[:, 0])
 
 
-def _brief(answer: dict[str, Any]) -> str:
-    return f"{answer['score']:.4g}"
-
-
 REGRESSION = TaskType(
     name="regression",
     summary="outputs a number",
@@ -93,7 +89,7 @@ REGRESSION = TaskType(
     answer=_answer,
     difference=_difference,
     measure="absolute",
-    brief=_brief,
+    brief=lambda answer: f"{answer['score']:.4g}",
     settings=("range", "soft_label"),
     soft=_soft,
     soft_column=soft_written.numbers,
