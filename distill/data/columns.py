@@ -113,18 +113,6 @@ def _question(settings: config.Task, table: pa.Table, label: Sequence[str], key:
     return (texts[pair[0]], texts[pair[1]]) if pair else _text(settings, table, label, key, file)
 
 
-def choice_columns(
-    settings: config.Task, table: pa.Table, key: str, file: str
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(text columns, columns of the choices) of a file that may have no labels. Raises ConfigError where none is
-    likely."""
-    sample = table.slice(0, SAMPLE)
-    choices = choices_in(replace(settings, kind=MULTIPLE_CHOICE.name), sample, None, key, file)
-    others = sample.drop_columns(list(choices))
-    usual = usual_name(others, ANSWERS, {settings.text, settings.text_pair})
-    return _question(settings, others, () if usual is None else (usual,), key, file), choices
-
-
 def texts_of(
     settings: config.Task,
     table: pa.Table,
@@ -148,7 +136,11 @@ def texts_of(
     if not stated and text and {*text, *choices} <= {*table.column_names}:
         return tuple(text), tuple(choices), False
     if architecture == MULTIPLE_CHOICE.architecture:
-        return *choice_columns(settings, table, key, file), not stated
+        sample = table.slice(0, SAMPLE)
+        found = choices_in(replace(settings, kind=MULTIPLE_CHOICE.name), sample, None, key, file)
+        others = sample.drop_columns(list(found))
+        usual = usual_name(others, ANSWERS, {settings.text, settings.text_pair})
+        return _question(settings, others, () if usual is None else (usual,), key, file), found, not stated
     tokens = architecture == TOKEN_CLASSIFICATION.architecture and settings.text is None
     if tokens and (words := _words(settings, table)) is not None:
         return (words,), (), not stated

@@ -24,11 +24,8 @@ several."""
 
 def name_columns(label: str) -> list[str]:
     """Names, in lower case, of a column with the names of the numbers in a column of labels."""
-    return [*_usual(label), f"{label.lower()}{_METADATA}"]
-
-
-def _usual(label: str) -> list[str]:
-    return [f"{label.lower()}{mark}{end}" for end in NAMES for mark in "_ -"]
+    usual = (f"{label.lower()}{mark}{end}" for end in NAMES for mark in "_ -")
+    return [*usual, f"{label.lower()}{_METADATA}"]
 
 
 def columns_beside(settings: config.Task, rows: pa.Table) -> Iterator[tuple[str, str]]:

@@ -65,15 +65,11 @@ def _from_files(settings: config.Task, folder: str | None, key: str) -> dict[str
     tables: dict[str, Table] = {}
     for role in ("train", "development", "validation", "test"):
         for split, given in patterns(settings, role).items():
-            paths = [_below(folder, str(path)) for path in as_list(given)]
+            paths = [str(path) if folder is None else str(Path(folder) / str(path)) for path in as_list(given)]
             if settings.rows and not any(glob.glob(path) for path in paths):
                 continue
             tables |= folders.read(paths, split, f"{key}.{role}", settings)
     return tables
-
-
-def _below(folder: str | None, path: str) -> str:
-    return path if folder is None else str(Path(folder) / path)
 
 
 def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
