@@ -345,12 +345,15 @@ def targets_in(column: pa.ChunkedArray) -> np.ndarray:
         return np.asarray(values.flatten()).reshape(len(values), -1)
     if not pa.types.is_list(values.type):
         return np.asarray(values)
-    targets = np.empty(len(values), object)
-    ends = np.cumsum(np.asarray(values.value_lengths()))
-    targets[:] = (
-        np.split(np.asarray(values.flatten()), ends[:-1]) if len(values) > 1 else [np.asarray(values.flatten())]
-    )
-    return targets
+    return divided(np.asarray(values.flatten()), np.asarray(values.value_lengths()))
+
+
+def divided(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """[n] arrays: consecutive parts of the values, of these sizes [n]."""
+    parts, ends = np.empty(len(sizes), object), np.cumsum(sizes)
+    for row, (start, end) in enumerate(zip((ends - sizes).tolist(), ends.tolist(), strict=True)):
+        parts[row] = values[start:end]
+    return parts
 
 
 def flat(targets: np.ndarray) -> np.ndarray:

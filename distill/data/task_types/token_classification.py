@@ -40,6 +40,7 @@ from distill.data.task_types.task_type import (
     TaskType,
     Where,
     Words,
+    divided,
     flat,
     is_list,
     is_text,
@@ -223,10 +224,7 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
                 f"tags in {key.rpartition('.')[0]}.labels"
             )
     words = np.array([*(numbers.get(name, MISSING) for name in names), MISSING], np.int64)[given]
-    targets = np.empty(len(sizes), object)
-    for row, part in enumerate(np.split(words, np.cumsum(sizes)[:-1])):
-        targets[row] = part
-    return targets
+    return divided(words, sizes)
 
 
 def _truth(targets: np.ndarray, texts: Sequence[Sequence[str]], labels: Sequence[str]) -> np.ndarray:
