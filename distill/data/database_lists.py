@@ -28,12 +28,12 @@ def reader(column: pa.ChunkedArray, sample: int, known: bool) -> Callable[[str],
         known: whether the column has lists in another table, so that no cell needs several items.
     """
     for form, between, read in _FORMS:
-        if _all(column.slice(0, sample), form) and _all(column, form):
+        if all_match(column.slice(0, sample), form) and all_match(column, form):
             return read if known or pc.any(pc.match_substring(column, between)).as_py() else None
     return None
 
 
-def _all(column: pa.ChunkedArray, form: str) -> bool:
+def all_match(column: pa.ChunkedArray, form: str) -> bool:
     """Whether all cells that are not empty have a form, and there are some."""
     given = pc.filter(column, pc.fill_null(pc.match_substring_regex(column, r"\S"), False))
     return len(given) > 0 and bool(pc.all(pc.match_substring_regex(given, form)).as_py())

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.choice_forms import LABEL, are_labelled, labelled_choices
-from distill.data.database_lists import reader
+from distill.data.database_lists import all_match, reader
 from distill.data.task_types.offsets import ENDS, STARTS, of_triple
 from distill.data.task_types.task_type import is_list, is_text
 from distill.data.task_types.written import PLAIN
@@ -115,8 +115,7 @@ def of_answers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 def _begin_objects(column: pa.ChunkedArray) -> bool:
     """Whether all cells that are not empty begin as an object, or a list of objects, does."""
-    given = pc.filter(column, pc.fill_null(pc.match_substring_regex(column, r"\S"), False))
-    return len(given) > 0 and bool(pc.all(pc.match_substring_regex(given, r"^\s*\[?\s*\{")).as_py())
+    return all_match(column, r"^\s*\[?\s*\{")
 
 
 def _cells(column: pa.ChunkedArray, second: str) -> list[list[dict[str, Any]] | None] | None:
@@ -162,12 +161,8 @@ def _objects(cell: str, second: str) -> list[dict[str, Any]]:
 
 def _begins(column: pa.ChunkedArray) -> bool:
     """Whether the cells begin as lists do, or some as Label Studio's objects."""
-    given = pc.filter(column, pc.fill_null(pc.match_substring_regex(column, r"\S"), False))
-    if not len(given):
-        return False
-    lists = pc.or_(pc.match_substring_regex(given, _LIST), pc.match_substring_regex(given, _WRAPPED))
-    wrapped = pc.match_substring_regex(given, _WRAPPED)
-    return bool(pc.all(lists).as_py() or pc.any(wrapped).as_py())
+    some = pc.any(pc.match_substring_regex(column, _WRAPPED)).as_py()
+    return bool(some) or all_match(column, _LIST)
 
 
 def parsed(cell: str) -> list[Any]:
