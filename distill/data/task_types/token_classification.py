@@ -16,7 +16,6 @@ from distill.data import arrow_compute as pc
 from distill.data.task_types import soft_written
 from distill.data.task_types.layout import WORDS, Layout, Making, Parts
 from distill.data.task_types.offsets import plain
-from distill.data.task_types.outside_tags import check_read, with_outside
 from distill.data.task_types.soft_parts import fit_words, of_words
 from distill.data.task_types.spans import (
     NAMELESS,
@@ -29,7 +28,7 @@ from distill.data.task_types.spans import (
     spans,
     types_of,
 )
-from distill.data.task_types.tag_lists import list_of, lists_of, names_of, sizes_of, tags_of
+from distill.data.task_types.tag_lists import check_read, list_of, lists_of, names_of, sizes_of, tags_of, with_outside
 from distill.data.task_types.tag_order import UNTAGGED, check_tags, unbegun
 from distill.data.task_types.task_type import (
     MISSING,
