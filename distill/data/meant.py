@@ -28,9 +28,8 @@ from distill.data.decisions import (
 from distill.data.files import Table
 from distill.data.listed import listed, of_answers, of_choices, unwrapped
 from distill.data.marked import of_lists
-from distill.data.named_numbers import name_columns
 from distill.data.split_names import SPLITS, split_of
-from distill.data.stated_beside import with_empty_spans, with_names
+from distill.data.stated_beside import name_columns, with_empty_spans, with_names
 from distill.data.tagged_rows import check_words, with_lists_of_words
 from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
