@@ -317,14 +317,6 @@ def test_tags_with_spaces_between_them(tmp_path: Path) -> None:
     assert values_of(rows, "label") == {" ".join(words): [1, 0, 1, 2, 0] for words in WORDS}
 
 
-@pytest.mark.parametrize("outside", ["0", "o"])
-def test_a_zero_in_place_of_the_tag_outside(outside: str, tmp_path: Path) -> None:
-    tags = [tag if tag != "O" else outside for tag in TAGS]
-    rows = load(tmp_path, None, "jsonl", tokens=WORDS, ner_tags=[tags] * COUNT)
-    assert rows.task.labels == ("O", "B-PER", "I-PER")
-    assert values_of(rows, "label") == {" ".join(words): [1, 0, 1, 2, 0] for words in WORDS}
-
-
 # ---- splits
 
 
@@ -360,11 +352,6 @@ def test_row_names_of_r_are_no_values(mark: str, tmp_path: Path) -> None:
     path = tmp_path / ("rows.csv" if mark == "," else "rows.tsv")
     path.write_text("\n".join([f'"text"{mark}"label"', *rows]) + "\n")
     assert values_of(of_file(path), "label") == {text: n % 2 for n, text in enumerate(TEXTS)}
-
-
-@pytest.mark.parametrize("mark", ["nan", "None", "#N/A", "\\N"])
-def test_words_for_missing_beside_numbers(mark: str, tmp_path: Path) -> None:
-    assert load(tmp_path, text=TEXTS, label=cycle("0", "1", mark)).task.labels == ("0", "1")
 
 
 def test_a_header_within_the_rows_is_refused(tmp_path: Path) -> None:

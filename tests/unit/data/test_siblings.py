@@ -220,7 +220,6 @@ OBJECTS: dict[str, Any] = {
         "rows": [{"row_idx": i, "row": {"text": text}, "truncated_cells": []} for i, text in enumerate(TEXTS)],
         "num_rows_total": COUNT,
     },
-    "examples": {"version": 1, "examples": [{"text": text} for text in TEXTS]},
 }
 
 
