@@ -19,11 +19,11 @@ from distill.cli.compare.rows import read_rows
 from distill.data.files import read
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.listed import listed, of_answers, of_choices, parsed
-from distill.data.splits import Split, targets_of
+from distill.data.splits import targets_of
 from distill.errors import UserError
 from distill.models.families.head import Head
 from distill.models.families.record import TOKENS
-from tests.parcels import cycles, texts
+from tests.parcels import cycles, splits_of, texts
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -53,15 +53,10 @@ def is_column(value: Any) -> bool:
     return isinstance(value, list | np.ndarray | pd.Series) and len(value) == COUNT
 
 
-def splits(rows: Labelled) -> dict[str, Split]:
-    train = {} if rows.train is None else {"train": rows.train}
-    return train | rows.development | rows.reported
-
-
 def counts(rows: Labelled) -> Counter[str]:
     """Label -> rows of all splits."""
     found: Counter[str] = Counter()
-    for part in splits(rows).values():
+    for part in splits_of(rows).values():
         for target in targets_of(part):
             numbers = np.flatnonzero(target == 1) if np.ndim(target) else [target] if target >= 0 else []
             found.update(rows.task.labels[int(number)] for number in numbers)
@@ -242,14 +237,14 @@ def test_texts_in_brackets_beside_lists_of_labels_stay_texts(tmp_path: Path) -> 
     texts = [f"[{i} parcels, late]" for i in range(COUNT)]
     rows = load(tmp_path, text=texts, label=cycle("['a', 'b', 'c']", "['a']", "['b', 'c', 'd', 'e']"))
     assert rows.task.kind.name == "multi_label"
-    assert {text for part in splits(rows).values() for text in part.table["text"].to_pylist()} == {*texts}
+    assert {text for part in splits_of(rows).values() for text in part.table["text"].to_pylist()} == {*texts}
 
 
 def test_texts_in_brackets_beside_other_lists_stay_texts(tmp_path: Path) -> None:
     texts = [f"['{i} parcels', 'late']" for i in range(COUNT)]
     rows = load(tmp_path, text=texts, label=cycle("a", "b"), keywords=cycle("['x', 'y']", "['z', 'x']"))
     assert rows.task.columns == ("text",)
-    assert {text for part in splits(rows).values() for text in part.table["text"].to_pylist()} == {*texts}
+    assert {text for part in splits_of(rows).values() for text in part.table["text"].to_pylist()} == {*texts}
 
 
 def test_a_decision_that_is_the_label_is_no_mark(tmp_path: Path) -> None:
@@ -361,7 +356,7 @@ def test_rejected_rows_are_left_out(tool: str, suffix: str, tmp_path: Path) -> N
     good += " labeled reviewed"
     kept = [i for i, value in enumerate(values) if str(value).strip().lower() in good.split()]
     rows = load(tmp_path, None, suffix, label=cycle("late", "lost", "wet", "torn", "lost"), **{column: values})
-    found = {text for part in splits(rows).values() for text in part.table["text"].take(part.rows).to_pylist()}
+    found = {text for part in splits_of(rows).values() for text in part.table["text"].take(part.rows).to_pylist()}
     assert found == {TEXTS[i] for i in kept}
     assert 0 < len(kept) < COUNT
     (note,) = [note for note in rows.notes if "are left out, because their" in note]
