@@ -55,10 +55,6 @@ def _in_spelling(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.ChunkedArr
     return pc.coalesce(pc.take(pa.array([*others.values()], pa.string()), places), names.cast(pa.string()))
 
 
-def _names(column: pa.ChunkedArray) -> set[str]:
-    return {*distinct(names_in(column))}
-
-
 def _accepts(data_type: pa.DataType) -> bool:
     return is_text(data_type) or is_number(data_type) or pa.types.is_boolean(data_type) or pa.types.is_null(data_type)
 
@@ -92,7 +88,7 @@ CLASSIFICATION = TaskType(
     brief=lambda answer: f"{answer['label']} {answer['score']:.2f}",
     same=operator.eq,
     shown=lambda target, labels, parts: labels[target],
-    names=_names,
+    names=lambda column: {*distinct(names_in(column))},
     recalled=recalled,
     detecting=OF_TWO,
     soft=log_probabilities,

@@ -90,11 +90,6 @@ def concatenated(outputs: Sequence[np.ndarray], weights: Sequence[float] | None 
     return result.reshape(len(result), -1)
 
 
-def decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
-    """[n] cosine of each pair, of outputs [n, 2 D]."""
-    return cosines(outputs)
-
-
 def answer(outputs: np.ndarray, labels: Sequence[str], threshold: float, rows: Sequence[Any]) -> list[dict[str, Any]]:
     """The vector of each text, of outputs [n, D]."""
     return [{"vector": vector} for vector in outputs.tolist()]
@@ -114,7 +109,7 @@ EMBEDDING = replace(
     all_metrics=("spearman", "pearson"),
     rows=similarities,
     label_rows=lambda outputs: cosines(outputs)[:, None],
-    decode=decode,
+    decode=lambda outputs, labels, threshold: cosines(outputs),
     answer=answer,
     difference=difference,
     measure="absolute, of the cosines of the two texts",

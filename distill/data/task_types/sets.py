@@ -133,7 +133,8 @@ def read_sets(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
         columns = _taken_apart(columns, stated, notes)
     if all(is_list(column.type) or pa.types.is_null(column.type) for column in columns.values()):
         columns = _by_place(columns, stated, notes)
-        sizes = {size for column in columns.values() if is_list(column.type) for size in _sizes(column)}
+        lists = [column for column in columns.values() if is_list(column.type)]
+        sizes = {size for column in lists for size in distinct(pc.list_value_length(column))}
         if sizes == {1}:
             notes.append(
                 f"every list in {stated.column} has one label, which tasks.kind=classification reads as a class"
@@ -221,7 +222,7 @@ def _by_place(columns: Given, stated: Stated, notes: list[str]) -> Given:
     for column in columns.values():
         if pa.types.is_null(column.type):
             continue
-        sizes |= _sizes(column)
+        sizes |= {*distinct(pc.list_value_length(column))}
         values |= {*map(str, pc.unique(names(pc.list_flatten(column))).to_pylist())} if len(column) else set()
     if len(sizes) == 1 and min(sizes) > 1 and values & {"-1", "-100"} and values <= {"0", "1", "-1", "-100"}:
         raise stated.ambiguous(
@@ -259,10 +260,6 @@ def _check_numbers(columns: Given, size: int, stated: Stated) -> None:
                 "they may be several numbers for a text, such as ratings, and no set has a label twice",
                 "write one number for each text, such as their mean, or each label once",
             )
-
-
-def _sizes(column: pa.ChunkedArray) -> set[int]:
-    return {*distinct(pc.list_value_length(column))}
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:

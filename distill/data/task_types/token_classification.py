@@ -88,10 +88,6 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
     return _of_spans(rows, text, label, where)
 
 
-def _accepts(data_type: pa.DataType) -> bool:
-    return is_list(data_type) and (is_spans(data_type) or not pa.types.is_nested(data_type.value_type))
-
-
 def is_words(data_type: pa.DataType) -> bool:
     """Whether a column has a list of words for each text."""
     return is_list(data_type) and is_text(data_type.value_type)
@@ -329,7 +325,7 @@ TOKEN_CLASSIFICATION = TaskType(
     problem="single_label_classification",
     metrics=("span_f1",),
     all_metrics=("span_f1", "accuracy"),
-    accepts=_accepts,
+    accepts=lambda given: is_list(given) and (is_spans(given) or not pa.types.is_nested(given.value_type)),
     form="a list of tags for each word or of spans with start, end and label",
     encode=_encode,
     decode=_decode,
