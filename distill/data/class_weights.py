@@ -89,5 +89,4 @@ def of_rows(weights: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """
     if targets.ndim == 2:
         return np.where(targets == 1, weights, np.float32(1)).ravel()
-    weighed: np.ndarray = np.where(targets == MISSING, np.float32(1), weights[np.maximum(targets, 0)])
-    return weighed
+    return np.where(targets == MISSING, np.float32(1), weights[np.maximum(targets, 0)])

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.flag_columns import flag_of, flags_of
 from distill.data.header import check_name
 from distill.data.kind_of import kind_of, stated_of
-from distill.data.listwise import check_lists, check_triplets
 from distill.data.question_columns import choices_in, reading_in
 from distill.data.several_types import has_several
-from distill.data.task_types import TASK_TYPES, Columns
+from distill.data.task_types import TASK_TYPES, Columns, TaskType
 from distill.data.task_types.multiple_choice import MULTIPLE_CHOICE, first_of, is_choices, sizes_of
-from distill.data.task_types.task_type import as_list, is_list, is_text
+from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
+from distill.data.task_types.written import names as label_names
+from distill.data.task_types.written import whole
 from distill.data.text_pairs import pair_of
 from distill.data.usual_columns import (
     ANSWERS,
@@ -40,6 +40,11 @@ from distill.runtime.quoting import setting
 
 MOST_REPEATED = 0.5
 """A column without a usual name may be the label if its different values are at most this share of its rows."""
+
+_ASKED = ("query", "anchor", "question")
+"""Usual names of the text for which two others are compared."""
+_COMPARED = ("positive", "negative")
+"""Usual names of a text that fits and of one that does not, or how they begin."""
 
 
 def columns_of(
@@ -63,7 +68,7 @@ def columns_of(
         DataError: for a text column that contains no text.
     """
     sample = table.slice(0, SAMPLE)
-    if settings.label is None and (flags := flags_of(head, sample)):
+    if settings.label is None and (flags := _flags_of(head, sample)):
         settings = replace(settings, label=flags)
     if settings.soft_label in sample.column_names:  # probabilities are neither texts nor labels
         sample = sample.drop_columns([settings.soft_label])
@@ -86,7 +91,7 @@ def columns_of(
             f"{key}.text: got {' and '.join(text)}; must be {wanted} for {task_type.name}; set {key}.text=COLUMN{pair} "
             f"(of {', '.join(table.column_names)})"
         )
-    return Columns(text, label, task_type, flag=flag_of(sample, label, task_type, head))
+    return Columns(text, label, task_type, flag=_flag_of(sample, label, task_type, head))
 
 
 def _with_choices(settings: config.Task, table: pa.Table, choices: tuple[str, ...], key: str, file: str) -> Columns:
@@ -113,18 +118,6 @@ def _question(settings: config.Task, table: pa.Table, label: Sequence[str], key:
     return (texts[pair[0]], texts[pair[1]]) if pair else _text(settings, table, label, key, file)
 
 
-def choice_columns(
-    settings: config.Task, table: pa.Table, key: str, file: str
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(text columns, columns of the choices) of a file that may have no labels. Raises ConfigError where none is
-    likely."""
-    sample = table.slice(0, SAMPLE)
-    choices = choices_in(replace(settings, kind=MULTIPLE_CHOICE.name), sample, None, key, file)
-    others = sample.drop_columns(list(choices))
-    usual = usual_name(others, ANSWERS, {settings.text, settings.text_pair})
-    return _question(settings, others, () if usual is None else (usual,), key, file), choices
-
-
 def texts_of(
     settings: config.Task,
     table: pa.Table,
@@ -148,7 +141,11 @@ def texts_of(
     if not stated and text and {*text, *choices} <= {*table.column_names}:
         return tuple(text), tuple(choices), False
     if architecture == MULTIPLE_CHOICE.architecture:
-        return *choice_columns(settings, table, key, file), not stated
+        sample = table.slice(0, SAMPLE)
+        found = choices_in(replace(settings, kind=MULTIPLE_CHOICE.name), sample, None, key, file)
+        others = sample.drop_columns(list(found))
+        usual = usual_name(others, ANSWERS, {settings.text, settings.text_pair})
+        return _question(settings, others, () if usual is None else (usual,), key, file), found, not stated
     tokens = architecture == TOKEN_CLASSIFICATION.architecture and settings.text is None
     if tokens and (words := _words(settings, table)) is not None:
         return (words,), (), not stated
@@ -160,7 +157,7 @@ def _words(settings: config.Task, table: pa.Table) -> str | None:
     """The column with a list of words for each text; None without a likely one."""
     lists = [name for name in table.column_names if is_words(table[name].type)]
     lists = [name for name in lists if name.lower() not in {*LABELS, *TAGS} and name != settings.label]
-    return usual_name(table.select(lists), WORDS, set()) or (lists[0] if len(lists) == 1 else None)
+    return usual_name(table.select(lists), WORDS) or (lists[0] if len(lists) == 1 else None)
 
 
 def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
@@ -213,7 +210,7 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
         names = [settings.text, *([] if settings.text_pair is None else [settings.text_pair])]
         chosen = [present(name, table, f"{key}.text{'_pair' * n}", file) for n, name in enumerate(names)]
         return tuple(chosen)
-    check_triplets(table, label, file)
+    _check_triplets(table, label, file)
     fields = [field for field in table.schema if field.name not in label and is_text(field.type)]
     # Values of several types are no likely text, and are refused later if there is nothing else.
     texts = [field.name for field in fields if not has_several(field)] or [field.name for field in fields]
@@ -222,7 +219,7 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
     named = table.select(texts)
     if (pair := pair_of(named, table.select(list(label)), about_rows)) is not None:
         return pair
-    usual = usual_name(named, TEXTS, set())
+    usual = usual_name(named, TEXTS)
     if usual is not None:
         return (only_one(usual, table, f"{key}.text", file),)
     if not texts:
@@ -250,9 +247,58 @@ def _word_list(table: pa.Table, label: str, file: str) -> str | None:
     sizes = pc.list_value_length(table[label])
     # Most rows decide, because a row with another number of words is refused later.
     alike = [name for name in lists if _share(pc.equal(pc.list_value_length(table[name]), sizes)) > 0.5]
-    check_lists(alike, label, table, file)
-    return usual_name(table.select(alike), WORD_LISTS, set()) or (alike[0] if len(alike) == 1 else None)
+    _check_lists(alike, label, table, file)
+    return usual_name(table.select(alike), WORD_LISTS) or (alike[0] if len(alike) == 1 else None)
 
 
 def _share(flags: pa.ChunkedArray) -> float:
     return pc.mean(flags).as_py() or 0.0
+
+
+def _flags_of(head: Head | None, table: pa.Table) -> list[str]:
+    """The labels of a head of several labels, if each of them is a column of 0 and 1; else nothing."""
+    several = head is not None and head.problem == TASK_TYPES["multi_label"].problem and head.outputs > 1
+    names = [*head.labels] if several and head is not None else []
+    known = {*names} <= {*table.column_names}
+    return names if known and all(_is_flag(table[name]) for name in names) else []
+
+
+def _flag_of(table: pa.Table, label: Sequence[str], task_type: TaskType, head: Head | None) -> str:
+    """The only label of a head with one output that is a probability, if the label column tells by 0 and 1 which rows
+    have it; else nothing."""
+    problem = TASK_TYPES["multi_label"].problem
+    if head is None or (head.outputs, head.problem, task_type.name, len(label)) != (1, problem, "multi_label", 1):
+        return ""
+    return (head.labels or ("LABEL_0",))[0] if _is_flag(table[label[0]]) else ""
+
+
+def _is_flag(column: pa.ChunkedArray) -> bool:
+    """Whether a column has nothing but 0 and 1."""
+    if not TASK_TYPES["classification"].accepts(column.type):
+        return False
+    found = {value.lower() for value in distinct(whole(label_names(column)))}
+    return bool(found) and found <= {"0", "1", "true", "false"}
+
+
+def _check_lists(names: Sequence[str], label: str, table: pa.Table, file: str) -> None:
+    """Raise DataError where columns of lists have whole texts, each with a label of its own, and not words."""
+    for name in names:
+        if _share(pc.match_substring_regex(pc.list_flatten(table[name]), r"\S\s+\S")) > 0.5:
+            raise DataError(
+                f"{file}: got lists of texts in {name} with as many labels in {label}; must be a row for each text and "
+                "its label, or lists of words; write a row for each"
+            )
+
+
+def _check_triplets(table: pa.Table, label: Sequence[str], file: str) -> None:
+    """Raise DataError where rows have a label beside a text and two others, of which one fits it better."""
+    texts = [name for name in table.column_names if name not in label and is_text(table[name].type)]
+    lower = {name.lower(): name for name in texts if label}
+    asked = next((lower[name] for name in _ASKED if name in lower), None)
+    if asked is not None and {*_COMPARED} <= lower.keys():
+        positive, negative = (lower[name] for name in _COMPARED)
+        raise DataError(
+            f"{file}: got {asked}, {positive} and {negative} with a label in {', '.join(label)}; must be a row for "
+            f"each document: query, document and its score; write a row for {positive} and one for {negative}, or name "
+            "the columns of texts with tasks.text and tasks.text_pair"
+        )

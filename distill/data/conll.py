@@ -197,10 +197,6 @@ def _divides(line: str) -> bool:
     return not line.strip(_SPACE) or line.lstrip("\ufeff").startswith(_DOCUMENT)
 
 
-def _is_tag(value: str) -> bool:
-    return value in _LETTERS or _TAG.fullmatch(value) is not None
-
-
 def _are_tags(rows: Sequence[Sequence[str]], column: int) -> bool:
     if all(_TAG.fullmatch(row[column]) for row in rows):
         return True
@@ -311,7 +307,10 @@ def _is_comment(values: Sequence[str], layout: _Layout) -> bool:
     """Whether a line before a text is a comment. `#` is a word too, with a tag as others have it."""
     if not values[0].startswith("#"):
         return False
-    return len(values) != layout.width or (layout.schemed and not _is_tag(values[layout.tags[0]]))
+    if len(values) != layout.width:
+        return True
+    tag = values[layout.tags[0]]
+    return layout.schemed and tag not in _LETTERS and not _TAG.fullmatch(tag)
 
 
 def _check(values: Sequence[str], layout: _Layout) -> None:

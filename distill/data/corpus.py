@@ -120,5 +120,4 @@ def _from_hub(names: list[str], limit: config.Limit, seed: int) -> Sequence[str]
     whole = concatenate_datasets(parts).shuffle(seed=seed)
     if (count := _max_documents(limit)) is not None:
         whole = whole.select(range(min(count, len(whole))))
-    texts: Sequence[str] = whole["text"]
-    return texts
+    return whole["text"]

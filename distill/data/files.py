@@ -25,10 +25,9 @@ import pyarrow as pa
 from distill.data import formats
 from distill.data.about import About, about
 from distill.data.inside import extension, inside, is_readable
-from distill.data.joined import joined
+from distill.data.joined import joined, with_partitions
 from distill.data.jsonl import Wider
 from distill.data.lines import EXPANSION, NoRows, too_large
-from distill.data.partitions import with_partitions
 from distill.data.separators import NAMES
 from distill.data.unfinished import unfinished
 from distill.errors import ConfigError, DataError, UserError, reason

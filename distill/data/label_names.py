@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from distill.data.files import Table
 from distill.data.task_types import Columns
-from distill.data.task_types.bracketed import is_written, not_names
+from distill.data.task_types.sets import is_written, not_names
 from distill.data.task_types.written import spelled_alike
 from distill.errors import ConfigError, DataError
 from distill.runtime import quoting

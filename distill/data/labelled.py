@@ -16,7 +16,6 @@ from distill.data.chosen import described, written_as_text
 from distill.data.columns import columns_of
 from distill.data.files import Table
 from distill.data.header import check_first_row
-from distill.data.hidden import check_hidden, with_any_label
 from distill.data.kind_of import stated_of
 from distill.data.label_names import check_labels
 from distill.data.labels import labels_of
@@ -29,10 +28,12 @@ from distill.data.splits import (
     DEVELOPMENT,
     Split,
     check_enough,
+    check_hidden,
     developed,
     divided,
     repeated,
     targets_of,
+    with_any_label,
     with_labels,
     without_leaks,
 )
@@ -167,7 +168,6 @@ def labelled_rows(
         tuple(settings.metrics or columns.kind.metrics),
         ends,
         settings.threshold or _threshold(columns.kind, splits, notes, name),
-        dict(settings.rows),
         prompts,
         columns.choices,
         settings.in_headline,

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from distill import config
 from distill.data.task import Task
-from distill.data.task_types import TaskType, sorted_names
+from distill.data.task_types import TaskType
 from distill.data.task_types.multi_label import MULTI_LABEL
+from distill.data.task_types.task_type import sorted_names
 from distill.data.task_types.written import WHOLE, spelled_alike
 from distill.errors import ConfigError
 from distill.models.families.head import Head

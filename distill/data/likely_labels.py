@@ -17,7 +17,7 @@ from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.soft import SUM_TOLERANCE, from_text, parsed
 from distill.data.task_types.task_type import as_list, distinct, is_text
 from distill.data.task_types.written import spelled_alike
-from distill.data.usual_columns import LABELS
+from distill.data.usual_columns import LABELS, usual_name
 from distill.errors import ConfigError
 from distill.models.families.head import Head
 from distill.models.families.record import TEXTS
@@ -120,8 +120,7 @@ def _label(settings: config.Task, others: Sequence[Table]) -> str | None:
     if settings.soft_label is None or settings.rows or settings.choices or settings.kind not in _KINDS or not others:
         return None
     rows = others[0].rows
-    usual = {column.lower(): column for column in rows.column_names}
-    label = settings.label or next((usual[name] for name in LABELS if name in usual), None)
+    label = settings.label or usual_name(rows, LABELS)
     single = len(as_list(label)) == 1 and as_list(label)[0] in rows.column_names
     data_type = rows[as_list(label)[0]].type if single else pa.null()
     return as_list(label)[0] if is_text(data_type) or pa.types.is_integer(data_type) else None

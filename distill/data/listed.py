@@ -1,7 +1,8 @@
 """Lists that are written as text in the cells of a column: in the forms of JSON, Python, NumPy and Label Studio.
 
 `DataFrame.to_csv` writes a column of lists as `"['a', 'b']"`, and of arrays as `"['a' 'b']"`. Label Studio writes
-several choices as `{"choices": ["a", "b"]}` and one as a plain word. Those of databases are in `database_lists`.
+several choices as `{"choices": ["a", "b"]}` and one as a plain word. Databases write arrays of PostgreSQL, such as
+`{billing,"lost card"}`, and tags as in the dumps of Stack Overflow, such as `<billing><card>`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.choice_forms import LABEL, are_labelled, labelled_choices
-from distill.data.database_lists import reader
 from distill.data.task_types.offsets import ENDS, STARTS, of_triple
 from distill.data.task_types.task_type import is_list, is_text
 from distill.data.task_types.written import PLAIN
@@ -34,6 +35,14 @@ _NUMBER = re.compile(PLAIN)
 _WORDS = {"None": None, "null": None, "nan": None, "True": True, "False": False, "true": True, "false": False}
 _LONGEST = 1_000_000
 
+_ARRAY_ITEM = r'("([^"\\]|\\.)*"|[^\s"\'{},:\\][^\s"{},:\\]*)'
+"""An item of an array, in quotes if it has spaces, braces or the like. Without them, one with a colon may be of an
+object."""
+_ARRAY = rf"(?s)^\s*\{{({_ARRAY_ITEM}(,{_ARRAY_ITEM})*)?\}}\s*$"
+_TRUTHS = r"^\s*\{([tf](,[tf])*)?\}\s*$"
+_ARRAY_ITEMS = re.compile(r'"((?:[^"\\]|\\.)*)"|([^\s"{},\\]+)', re.DOTALL)
+_TAGS = r"^\s*(<[^<>]+>)+\s*$"
+
 
 def listed(column: pa.ChunkedArray, known: bool = False) -> pa.ChunkedArray | None:
     """The lists of a column of text [rows] whose cells are all lists, or objects of Label Studio beside plain words.
@@ -42,7 +51,7 @@ def listed(column: pa.ChunkedArray, known: bool = False) -> pa.ChunkedArray | No
     """
     if not is_text(column.type):
         return None
-    read = reader(column, SAMPLE, known)
+    read = _reader(column, known)
     if read is None and _begins(column.slice(0, SAMPLE)) and _begins(column):
         read = parsed
     if read is None:
@@ -115,8 +124,7 @@ def of_answers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 def _begin_objects(column: pa.ChunkedArray) -> bool:
     """Whether all cells that are not empty begin as an object, or a list of objects, does."""
-    given = pc.filter(column, pc.fill_null(pc.match_substring_regex(column, r"\S"), False))
-    return len(given) > 0 and bool(pc.all(pc.match_substring_regex(given, r"^\s*\[?\s*\{")).as_py())
+    return _all_match(column, r"^\s*\[?\s*\{")
 
 
 def _cells(column: pa.ChunkedArray, second: str) -> list[list[dict[str, Any]] | None] | None:
@@ -162,12 +170,8 @@ def _objects(cell: str, second: str) -> list[dict[str, Any]]:
 
 def _begins(column: pa.ChunkedArray) -> bool:
     """Whether the cells begin as lists do, or some as Label Studio's objects."""
-    given = pc.filter(column, pc.fill_null(pc.match_substring_regex(column, r"\S"), False))
-    if not len(given):
-        return False
-    lists = pc.or_(pc.match_substring_regex(given, _LIST), pc.match_substring_regex(given, _WRAPPED))
-    wrapped = pc.match_substring_regex(given, _WRAPPED)
-    return bool(pc.all(lists).as_py() or pc.any(wrapped).as_py())
+    some = pc.any(pc.match_substring_regex(column, _WRAPPED)).as_py()
+    return bool(some) or _all_match(column, _LIST)
 
 
 def parsed(cell: str) -> list[Any]:
@@ -267,3 +271,46 @@ def _typed(values: list[list[Any] | None]) -> pa.ChunkedArray | None:
 
 def _text(item: Any) -> str:
     return str(item).lower() if isinstance(item, bool) else str(item)
+
+
+def _reader(column: pa.ChunkedArray, known: bool) -> Callable[[str], list[Any]] | None:
+    """What reads a cell of a column of text, all of whose cells are lists as databases write them, of which some have
+    several items; None for any other column. `known`: whether it has lists in another table: none needs several."""
+    for form, between, read in _FORMS:
+        if _all_match(column.slice(0, SAMPLE), form) and _all_match(column, form):
+            return read if known or pc.any(pc.match_substring(column, between)).as_py() else None
+    return None
+
+
+def _all_match(column: pa.ChunkedArray, form: str) -> bool:
+    """Whether all cells that are not empty have a form, and there are some."""
+    given = pc.filter(column, pc.fill_null(pc.match_substring_regex(column, r"\S"), False))
+    return len(given) > 0 and bool(pc.all(pc.match_substring_regex(given, form)).as_py())
+
+
+def _array(cell: str) -> list[Any]:
+    pairs = _ARRAY_ITEMS.findall(cell.strip()[1:-1])
+    return [_array_item(bare) if bare else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL) for quoted, bare in pairs]
+
+
+def _array_item(bare: str) -> Any:
+    """A number, null, or the text itself. 007 is a code."""
+    if re.fullmatch(r"-?(0|[1-9]\d{0,17})", bare):
+        return int(bare)
+    return None if bare == "NULL" else bare
+
+
+def _truths(cell: str) -> list[bool]:
+    return [item == "t" for item in cell.strip()[1:-1].split(",") if item]
+
+
+def _angled(cell: str) -> list[str]:
+    return re.findall("<([^<>]+)>", cell)
+
+
+_FORMS: tuple[tuple[str, str, Callable[[str], list[Any]]], ...] = (
+    (_TRUTHS, ",", _truths),
+    (_ARRAY, ",", _array),
+    (_TAGS, "><", _angled),
+)
+"""(form of a cell, what stands between two of its items, function that reads it)."""

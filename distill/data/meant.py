@@ -28,9 +28,8 @@ from distill.data.decisions import (
 from distill.data.files import Table
 from distill.data.listed import listed, of_answers, of_choices, unwrapped
 from distill.data.marked import of_lists
-from distill.data.named_numbers import name_columns
 from distill.data.split_names import SPLITS, split_of
-from distill.data.stated_beside import with_empty_spans, with_names
+from distill.data.stated_beside import name_columns, with_empty_spans, with_names
 from distill.data.tagged_rows import check_words, with_lists_of_words
 from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
@@ -304,23 +303,20 @@ def _usual_dividing(settings: config.Task, table: Table, notes: list[str]) -> tu
     for column in rows.column_names:
         if column in named or column.lower() not in {*DIVIDING, *FLAGS}:
             continue
-        splits = _flagged(rows[column], FLAGS[column.lower()]) if column.lower() in FLAGS else _splits(rows[column])
-        if (
-            splits is not None
-            and column.lower() in FLAGS
-            and 2 * pc.sum(pc.equal(splits, "train")).as_py() < len(splits)
-        ):
+        flag = FLAGS.get(column.lower())
+        splits = _splits(rows[column]) if flag is None else _flagged(rows[column], flag)
+        if flag and splits is not None and 2 * pc.sum(pc.equal(splits, "train")).as_py() < len(splits):
             notes.append(f"column {column} is not taken for a split, as most rows would then not be for training")
             continue
-        if splits is None and column.lower() in FLAGS and (mixed := unclear(rows[column])) is not None:
+        if flag and splits is None and (mixed := unclear(rows[column])) is not None:
             notes.append(f"column {column} divides no rows, as it is {mixed} in some rows, and not true or false")
-        found = set() if splits is None else {*pc.unique(splits).to_pylist()} - {None}
+        found = set() if splits is None else {*distinct(splits)}
         if splits is None or "train" not in found:
             continue
         # A few other values, such as `unlabeled`, are splits of which nothing is known.
         if len(found) > 1 and 2 * splits.null_count < len(splits):
             return column, splits
-        others = {*pc.unique(rows[column].filter(pc.is_null(splits))).to_pylist()} - {None}
+        others = distinct(rows[column].filter(pc.is_null(splits)))
         other = sorted(other for other in others if other.strip().lower() not in UNLABELLED)
         if other and "split" in column.lower():
             raise DataError(

@@ -117,7 +117,8 @@ def _at_once(metadata: pq.FileMetaData) -> int:
 def _rows(
     source: pq.ParquetFile, name: str, group: int | None, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    stored, sizes = source.metadata.schema.to_arrow_schema(), _sizes(source.metadata)
+    stored, groups = source.metadata.schema.to_arrow_schema(), range(source.metadata.num_row_groups)
+    sizes = [source.metadata.row_group(number).num_rows for number in groups]
     row = 0 if group is None else sum(sizes[:group])
     end = row + (sum(sizes) if group is None else sizes[group])
     if columns is not None:
@@ -134,11 +135,6 @@ def _rows(
         yield batch
     if row != end:
         raise OSError(f"{row} rows, and {end} in the footer")
-
-
-def _sizes(metadata: pq.FileMetaData) -> list[int]:
-    """The number of rows of each row group."""
-    return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
 
 
 def named_batches(

@@ -22,7 +22,7 @@ def reading_in(settings: config.Task, table: pa.Table, head: Head | None, key: s
     if not wanted and (settings.kind is not None or settings.choices is not None or head is not None):
         return None
     given = {settings.text, settings.text_pair}
-    usual = tuple(usual_name(table, (name,), set()) for name in READING)
+    usual = tuple(usual_name(table, (name,)) for name in READING)
     label = settings.label if settings.label is not None else usual_name(table, FOUND, given)
     if not wanted:
         named = settings.text is not None or isinstance(label, list) or label is None or None in usual
@@ -31,7 +31,7 @@ def reading_in(settings: config.Task, table: pa.Table, head: Head | None, key: s
         if not is_extractive(table, str(usual[1]), str(label)):
             return None
         choices = choices_in(settings, table, head, key, file)
-        judged = str(label).lower() == FOUND[-1] and usual_name(table, LABELS, set()) is not None
+        judged = str(label).lower() == FOUND[-1] and usual_name(table, LABELS) is not None
         if not with_places(table, str(label)) and (judged or not {label, *choices} == {label}):
             return None
     text = (settings.text, settings.text_pair) if settings.text is not None else usual
@@ -58,7 +58,7 @@ def choices_in(settings: config.Task, table: pa.Table, head: Head | None, key: s
     if settings.choices is not None:
         return tuple(present(str(name), table, f"{key}.choices", file) for name in as_list(settings.choices))
     others = table.drop_columns([name for name in table.column_names if name in named_columns(settings)])
-    usual = usual_name(others.select([n for n in others.column_names if is_choices(others[n].type)]), CHOICES, set())
+    usual = usual_name(others.select([n for n in others.column_names if is_choices(others[n].type)]), CHOICES)
     names = others.column_names if settings.kind else [n for n in others.column_names if is_text(others[n].type)]
     found = (usual,) if usual is not None else tuple(numbered(names))
     wanted = settings.kind is not None or (head is not None and head.architecture == MULTIPLE_CHOICE.architecture)

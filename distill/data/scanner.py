@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
 
-from distill.data import shapes, squad
+from distill.data import shapes
 from distill.data.lines import LONGEST, Malformed, check_text, lines
 
 Form = Literal["lines", "array", "object"]
@@ -161,7 +161,7 @@ def _document(text: io.TextIOWrapper, notes: list[str]) -> Rows:
 def _of_data(value: Any, characters: int, fields: Mapping[str, Any]) -> Rows:
     """The rows of an element of `data`: SQuAD's questions, or a row, whose values may be named by `columns`."""
     if isinstance(value, dict) and "paragraphs" in value:
-        yield from squad.questions({"data": [value]})
+        yield from shapes.questions({"data": [value]})
     elif isinstance(value, list) and isinstance(columns := fields.get("columns"), list):
         if len(columns) != len(value):
             raise Malformed(f"got {len(value)} values; must be {len(columns)}, as in columns; correct the row")

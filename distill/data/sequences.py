@@ -47,7 +47,8 @@ def encode_corpus(
             encodings = backend.encode_batch_fast(batch, add_special_tokens=False)
             ids, length = flattened([encoding.ids for encoding in encodings])
             ids, length = _wrap(ids, *_cut(length, max_length - len(prefix) - len(suffix)), prefix, suffix)
-            ids, length = _select(ids, length, _usable(ids, length, tokenizer.unk_token_id))
+            rows = _usable(ids, length, tokenizer.unk_token_id)
+            ids, length = ids[np.repeat(rows, length)], length[rows]
             if max_tokens is not None:
                 ids, length = _until(ids, length, max_tokens - total)
             ids.tofile(file)
@@ -111,12 +112,6 @@ def _usable(ids: NDArray[np.int32], lengths: NDArray[np.int64], unknown_id: int 
     unknown = np.concatenate([np.zeros(1, np.int64), np.cumsum(ids == unknown_id)])
     end = np.cumsum(lengths)
     return long_enough & (unknown[end] - unknown[end - lengths] < MOST_UNKNOWN * lengths)
-
-
-def _select(
-    ids: NDArray[np.int32], lengths: NDArray[np.int64], rows: NDArray[np.bool_]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    return ids[np.repeat(rows, lengths)], lengths[rows]
 
 
 def _until(

@@ -5,11 +5,12 @@ each column, and spans as objects. `distill.data.task_types.offsets` knows the n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distill.data.lines import Malformed
 from distill.data.task_types.offsets import of_triple
+from distill.data.task_types.question_answering import IMPOSSIBLE
 
 SPACY = {"entities", "cats", "links", "spans"}
 """Keys of the annotations of a text in lists of spaCy, version 2."""
@@ -123,3 +124,32 @@ def _of_objects(fields: Mapping[str, dict[str, Any]], notes: list[str]) -> list[
             "the two; write one object for each row, in lines or in one array"
         )
     return [row(dict(fields))]
+
+
+def questions(content: Any) -> Iterator[tuple[dict[str, Any], int]]:
+    """(row, characters) of each question in an object as SQuAD's own files are, with the columns of the data set
+    `squad` on the hub. Raises Malformed for another form."""
+    try:
+        for article in content["data"]:
+            for paragraph in article["paragraphs"]:
+                for question in paragraph["qas"]:
+                    yield _question(article, paragraph, question), len(paragraph["context"]) + len(question["question"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise Malformed(
+            f"got a question of SQuAD's form without {error}; must have the keys data, paragraphs, context, qas, "
+            "question and, with a label, answers of text and answer_start; correct it, or write one question a line"
+        ) from error
+
+
+def _question(article: dict[str, Any], paragraph: dict[str, Any], question: dict[str, Any]) -> dict[str, Any]:
+    answers = question.get("answers")
+    if answers is not None:
+        answers = {key: [answer[key] for answer in answers] for key in ("text", "answer_start")}
+    return {
+        "id": question.get("id"),
+        "title": article.get("title"),
+        "context": paragraph["context"],
+        "question": question["question"],
+        "answers": answers,
+        **({IMPOSSIBLE: question[IMPOSSIBLE]} if IMPOSSIBLE in question else {}),
+    }

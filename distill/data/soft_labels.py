@@ -20,7 +20,7 @@ from distill.data.questions import tokens_of
 from distill.data.task_types import ABSENT, Columns, targets_in
 from distill.data.task_types.answers import NONE
 from distill.data.task_types.soft import logarithms
-from distill.data.task_types.task_type import is_list, is_text, one_array
+from distill.data.task_types.task_type import divided, is_list, is_text, one_array
 from distill.errors import ConfigError
 from distill.models.families.record import ANSWERS, CHOICES, TOKENS
 from distill.runtime import quoting
@@ -115,20 +115,15 @@ def of_column(column: pa.ChunkedArray) -> np.ndarray:
     values = one_array(column)
     if not pa.types.is_list(values.type):
         return targets_in(column).reshape(len(values), -1)
-    parts, ends = values.flatten(), np.cumsum(np.asarray(values.value_lengths()))
-    numbers = np.asarray(parts.flatten()).reshape(-1, parts.type.list_size)
-    found = np.empty(len(values), object)
-    for row, (start, end) in enumerate(zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)):
-        found[row] = numbers[start:end]
-    return found
+    parts = values.flatten()
+    return divided(np.asarray(parts.flatten()).reshape(-1, parts.type.list_size), np.asarray(values.value_lengths()))
 
 
 def without(soft: np.ndarray) -> np.ndarray:
     """[n] whether a row has no soft label, nor any of its words."""
     if soft.dtype == object:
         return np.array([bool(np.isnan(parts).all()) for parts in soft], np.bool_)
-    flags: np.ndarray = np.isnan(soft).any(axis=1)
-    return flags
+    return np.isnan(soft).any(axis=1)
 
 
 def aligned(architecture: str, soft: np.ndarray, encoded: Encoded) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Splits of a task's rows: rows without a label, copies of a text, and the part that is set aside. Without torch."""
+"""Splits of a task's rows: rows without a label, hidden labels, copies of texts, what is set aside. Without torch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from distill import config
 from distill.data.files import Table
 from distill.data.task_types import Columns, TaskType, flat, labelled, targets_in
 from distill.errors import DataError
@@ -28,6 +29,10 @@ DEVELOPED, MOST_DEVELOPED = 0.1, 2_000
 
 FEWEST = {"train": 8, "validation": 2}
 """Minimum number of labelled rows of own tasks; other splits than train need as many as validation."""
+
+CHANCE = 1e-6
+"""So many rows without any label are less probable than this, by their share of the training rows (with one more of
+each, as in Laplace's rule of succession), and their labels are hidden, as in the test splits of benchmarks."""
 
 _BESIDE = re.compile(r"(?<=[^\w\s]) | (?=[^\w\s])")
 """Spaces beside another character than a letter or digit."""
@@ -50,8 +55,7 @@ class Split:
 
 def targets_of(split: Split) -> np.ndarray:
     """Targets [rows] or [rows, labels] of a split; of words, an array for each row."""
-    targets: np.ndarray = targets_in(split.table["label"])[split.rows]
-    return targets
+    return targets_in(split.table["label"])[split.rows]
 
 
 def divided(splits: dict[str, Split], columns: Columns, notes: list[str], name: str) -> dict[str, Split]:
@@ -277,3 +281,55 @@ def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], task_typ
             )
         if split == "train" and not task_type.choices and len(np.unique(values, axis=0)) < 2:
             raise DataError(f"{where}: got the same label in all rows; must be two labels or more; add rows")
+
+
+def with_any_label(
+    splits: dict[str, Split],
+    settings: config.Task,
+    kind: TaskType,
+    labels: Sequence[str],
+    notes: list[str],
+    name: str,
+) -> dict[str, Split]:
+    """The splits, without those of a folder that have no label at all, as the test splits of benchmarks."""
+    named = {"train", DEVELOPMENT, *(s for s in splits if settings.rows or getattr(settings, s, None) is not None)}
+    empty = [s for s, part in splits.items() if s not in named and not labelled(targets_of(part)).any()]
+    notes += [f"{name}: the split {split} has no labels, and is left out" for split in empty]
+    unknown = [s for s in hidden(splits, kind, labels) if s not in named and s not in empty]
+    notes += [
+        f"{name}: the split {split} is left out, as each of its rows has {kind.nothing_is}, which seems to stand for "
+        "hidden labels"
+        for split in unknown
+    ]
+    return {split: part for split, part in splits.items() if split not in (*empty, *unknown)}
+
+
+def check_hidden(
+    splits: dict[str, Split], tables: Mapping[str, Table], kind: TaskType, labels: Sequence[str], key: str
+) -> None:
+    """Raise DataError for a split that the settings name, and whose labels are hidden."""
+    usual = _given(splits["train"], kind, labels) if kind.nothing is not None and "train" in splits else None
+    for split in hidden(splits, kind, labels):
+        if split in tables and not (usual is not None and usual.any()):
+            raise DataError(
+                f"{', '.join(tables[split].files)}: got rows of which each has {kind.nothing_is}, which seems to stand "
+                f"for hidden labels; must have labels; leave {key}.{split} out, or give rows with labels"
+            )
+
+
+def hidden(splits: Mapping[str, Split], kind: TaskType, labels: Sequence[str]) -> list[str]:
+    """The splits, besides `train`, with labels that are hidden."""
+    if kind.nothing is None:
+        return []
+    found = {name: _given(part, kind, labels) for name, part in splits.items()}
+    usual = found.get("train", np.zeros(0, np.bool_))
+    share = (usual.sum() + 1) / (len(usual) + 2)
+    others = ((name, rows) for name, rows in found.items() if name != "train" and len(rows))
+    return [name for name, rows in others if rows.all() and share ** len(rows) < CHANCE]
+
+
+def _given(split: Split, kind: TaskType, labels: Sequence[str]) -> np.ndarray:
+    """[n] whether each row with a label states nothing by it."""
+    assert kind.nothing is not None
+    targets = targets_of(split)
+    return kind.nothing(targets[labelled(targets)], labels)

@@ -1,15 +1,16 @@
-"""What a column of a file states about another one: names of the numbers in it, and that a text has no spans. Without
-torch."""
+"""What a column of a file states about another one: names of the numbers in it, as text, in lists or in the objects of
+SageMaker's manifests, and that a text has no spans. Without torch."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,16 +19,22 @@ from distill.data.about import About
 from distill.data.decisions import checked
 from distill.data.files import Table
 from distill.data.labels import Labels
-from distill.data.named_numbers import columns_beside, fit, pairs_in, renamed, vary
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.classification import CLASSIFICATION
-from distill.data.task_types.task_type import Columns, is_list, is_text
+from distill.data.task_types.task_type import Columns, as_list, distinct, is_list, is_number, is_text, one_array
 from distill.data.task_types.token_classification import is_spans
 from distill.data.task_types.written import names as label_names
 from distill.data.task_types.written import spelled_alike, whole
+from distill.data.usual_columns import LABELS, SAMPLE, TAGS
 from distill.errors import ConfigError, DataError
 from distill.runtime.quoting import setting
 
+NAMES = ("text", "name", "names", "str", "string")
+"""Ends of the name of a column with the names of the numbers in another one, as SetFit's `label_text` beside
+`label`."""
+_METADATA, _CLASS, _CLASSES = "-metadata", "class-name", "class-map"
+"""End of the name of SageMaker's column about a label, and keys of its objects: the name of a number, and the names of
+several."""
 MOST_CLASSES = 1000
 MOST = 0.8
 """Columns have a name for each number if so large a share of the rows has the usual name of its number."""
@@ -55,13 +62,13 @@ def _names_beside(settings: config.Task, tables: Sequence[Table]) -> tuple[str, 
     Raises:
         DataError: for numbers with several names.
     """
-    for label, other in columns_beside(settings, tables[0].rows):
+    for label, other in _columns_beside(settings, tables[0].rows):
         both = [table for table in tables if {label, other} <= {*table.rows.column_names}]
         every = [(table.rows[label], table.rows[other]) for table in both]
-        every = [pair for pair in every if fit(pair[0].type, pair[1].type)]
-        parts = [pairs_in(*pair) for pair in every]
+        every = [pair for pair in every if _fit(pair[0].type, pair[1].type)]
+        parts = [_pairs_in(*pair) for pair in every]
         pairs = [part for part in parts if part is not None]
-        if len(pairs) == len(parts) and vary(names for _, names in every):
+        if len(pairs) == len(parts) and _vary(names for _, names in every):
             files = ", ".join(file for table in both for file in table.files)
             place = None if is_list(every[0][0].type) else f"{files}, {label} and {other}"
             found = _names_in(pa.concat_tables(pairs), place)
@@ -154,7 +161,7 @@ def _named(table: Table, label: str, other: str, found: Mapping[int, str]) -> Ta
     if label not in table.rows.column_names:
         return table
     names = tuple(found.values())
-    named = renamed(table.rows[label], found)
+    named = _renamed(table.rows[label], found)
     rows = table.rows.set_column(table.rows.column_names.index(label), label, named)
     if is_list(named.type) and other in rows.column_names:
         rows = rows.drop_columns([other])  # it would seem to have words, of which each has a tag
@@ -187,3 +194,90 @@ def with_empty_spans(table: Table, notes: list[str], name: str) -> Table:
             count = int(pc.sum(missing).as_py())
             notes.append(f"{name}: {count:,} texts have no spans in {column}, as their {other} says that they are done")
     return table if rows is table.rows else replace(table, rows=rows)
+
+
+def name_columns(label: str) -> list[str]:
+    """Names, in lower case, of a column with the names of the numbers in a column of labels."""
+    usual = (f"{label.lower()}{mark}{end}" for end in NAMES for mark in "_ -")
+    return [*usual, f"{label.lower()}{_METADATA}"]
+
+
+def _columns_beside(settings: config.Task, rows: pa.Table) -> Iterator[tuple[str, str]]:
+    """(column of numbers, column that may have their names), by their names and types."""
+    lower = {name.lower(): name for name in rows.column_names}
+    stated = [str(each).lower() for each in as_list(settings.label)]
+    for label in stated or (*LABELS, *TAGS) if len(stated) < 2 else ():
+        if label not in lower:
+            continue
+        column = rows[lower[label]].type
+        # `topic_text` beside `topic` is more likely the text than a name, but not if both are lists.
+        known = name_columns(label) if stated or label == "label" or is_list(column) else [f"{label}{_METADATA}"]
+        for other in known:
+            beside = lower.get(other)
+            if beside is not None and beside not in (settings.text, settings.text_pair):
+                if _fit(column, rows[beside].type):
+                    yield lower[label], beside
+
+
+def _fit(numbers: pa.DataType, beside: pa.DataType) -> bool:
+    """Whether columns of these types may be numbers and their names."""
+    if is_list(numbers):
+        of_lists = is_list(beside) and is_text(beside.value_type)
+        return pa.types.is_integer(numbers.value_type) and (of_lists or _maps(beside))
+    return (is_text(numbers) or is_number(numbers)) and (is_text(beside) or is_text(_inside(beside, _CLASS)))
+
+
+def _inside(data_type: pa.DataType, key: str) -> pa.DataType:
+    """The type of a key in objects; null without it."""
+    place = data_type.get_field_index(key) if pa.types.is_struct(data_type) else -1
+    return pa.null() if place < 0 else data_type.field(place).type
+
+
+def _maps(data_type: pa.DataType) -> bool:
+    """Whether objects have a name for each number."""
+    inner = _inside(data_type, _CLASSES)
+    return pa.types.is_struct(inner) and all(is_text(field.type) for field in inner)
+
+
+def _of(column: pa.ChunkedArray, key: str) -> pa.ChunkedArray:
+    return pc.struct_field(column, [column.type.get_field_index(key)])
+
+
+def _vary(columns: Iterable[pa.ChunkedArray]) -> bool:
+    """Whether lists of names, in the columns of several tables, differ between rows. Those of all labels beside a 0 or
+    1 for each do not. True for columns of anything else."""
+    lists = [column for column in columns if is_list(column.type)]
+    rows = {tuple(row) for column in lists for row in column.slice(0, SAMPLE).to_pylist() if row}
+    return not lists or len(rows) > 1
+
+
+def _pairs_in(numbers: pa.ChunkedArray, beside: pa.ChunkedArray) -> pa.Table | None:
+    """Numbers and names as text, of columns whose types fit; None for lists of different lengths."""
+    if is_list(numbers.type) and _maps(beside.type):
+        maps = _of(beside, _CLASSES)
+        found = {field.name: distinct(_of(maps, field.name)) for field in maps.type}
+        pairs = [(number, name) for number, several in found.items() for name in several]
+        columns = [pa.array([pair[side] for pair in pairs], pa.string()) for side in (0, 1)]
+        return pa.table(columns, ["number", "name"])
+    if pa.types.is_struct(beside.type):
+        beside = _of(beside, _CLASS)
+    if is_list(numbers.type):
+        sizes, others = (pc.fill_null(pc.list_value_length(each), -1) for each in (numbers, beside))
+        if not pc.all(pc.equal(sizes, others)).as_py():
+            return None
+        numbers, beside = pc.list_flatten(numbers), pc.list_flatten(beside)
+    return pa.table([whole(label_names(numbers)), label_names(beside).cast(pa.string())], ["number", "name"])
+
+
+def _renamed(column: pa.ChunkedArray, found: Mapping[int, str]) -> pa.ChunkedArray:
+    """The names of numbers [rows], or of the numbers in lists; null for -1, and another number as it stands."""
+    if is_list(column.type):
+        lists = one_array(column)
+        ends = np.r_[0, np.cumsum(np.asarray(pc.fill_null(pc.list_value_length(lists), 0)))]
+        values = one_array(_renamed(pa.chunked_array([lists.flatten()]), found))
+        mask = lists.is_null() if lists.null_count else None
+        return pa.chunked_array([pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, mask=mask)])
+    given = whole(label_names(column))
+    numbers = pc.index_in(given, value_set=pa.array([*map(str, found)]))
+    without = pc.if_else(pc.equal(given, "-1"), pa.scalar(None, given.type), given)
+    return pc.coalesce(pc.take(pa.array([*found.values()], given.type), numbers), without)

@@ -19,7 +19,7 @@ from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.spans import OUTSIDE, scheme_of
 from distill.data.task_types.task_type import distinct, is_number, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
-from distill.data.usual_columns import LABELS, TAGS, WORDS
+from distill.data.usual_columns import LABELS, TAGS, WORDS, usual_name
 from distill.errors import ConfigError, DataError
 from distill.runtime.quoting import setting
 
@@ -70,7 +70,7 @@ def check_words(settings: config.Task, table: Table, key: str) -> None:
     if settings.kind is not None or not (labels := _labels(settings, rows)) or not _is_untagged(settings, rows):
         return
     word = _word(settings, rows)
-    if word != _column(WORDS, rows):
+    if word != usual_name(rows, WORDS):
         return  # of other names, they may be texts in a script without blanks
     raise ConfigError(
         f"{key}.kind: got {word} with a word in each row, and several rows for a value of "
@@ -104,8 +104,8 @@ def _is_untagged(settings: config.Task, rows: pa.Table) -> bool:
 def _numbers(rows: pa.Table) -> list[str]:
     """The columns that say to which text a word belongs: that of sentences, after that of documents if both are there,
     because sentences may be numbered in each document anew."""
-    document = _column(DOCUMENTS, rows)
-    inner = _column([name for name in SENTENCES if name not in DOCUMENTS[:-1]], rows)
+    document = usual_name(rows, DOCUMENTS)
+    inner = usual_name(rows, [name for name in SENTENCES if name not in DOCUMENTS[:-1]])
     return list(dict.fromkeys(name for name in (document, inner) if name is not None))
 
 
@@ -120,7 +120,7 @@ def _ids(rows: pa.Table, numbers: Sequence[str]) -> list[str]:
 
 def _word(settings: config.Task, rows: pa.Table) -> str | None:
     """The column of words."""
-    return settings.text if settings.text in rows.column_names else _column(WORDS, rows)
+    return settings.text if settings.text in rows.column_names else usual_name(rows, WORDS)
 
 
 def _labels(settings: config.Task, rows: pa.Table) -> list[str]:
@@ -140,11 +140,6 @@ def _begins(column: pa.ChunkedArray) -> bool:
     """Whether some tags begin spans, and others are outside of them: what no set of classes has."""
     values = " ".join(distinct(column)[:_MOST])
     return bool(re.search(r"(^|\s)O(\s|$)", values) and re.search(r"(^|\s)[BSU]-\S", values))
-
-
-def _column(names: Sequence[str], rows: pa.Table) -> str | None:
-    lower = {name.lower(): name for name in rows.column_names}
-    return next((lower[name] for name in names if name in lower), None)
 
 
 def _grouped(settings: config.Task, table: Table, label: str | None, notes: list[str], name: str) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,6 @@ class Task:
     """Lowest and highest label of a number."""
     threshold: float = 0.5
     """Probability above which a label of multi_label is output, or no answer of question_answering."""
-    official: dict[str, int] = field(default_factory=dict)
-    """Split -> number of rows that it should have."""
     prompts: tuple[str, ...] = ()
     """The prompts before the first text and before the second; empty without prompts."""
     choices: tuple[str, ...] = ()
@@ -148,13 +146,11 @@ def about(names: set[str]) -> str | None:
     for file in sorted((config.folder("conf") / "tasks").glob("*.yaml")):
         group = _group(file.stem)
         if names and names <= set(group.get("each", ())):
-            sentence: str | None = group.get("about")
-            return sentence
+            return group.get("about")
     return None
 
 
 @cache
 def _group(name: str) -> dict[str, Any]:
     file = config.folder("conf") / "tasks" / f"{name}.yaml"
-    loaded: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return loaded
+    return yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -1,4 +1,5 @@
-"""The tables of labelled tasks: from files, from the hub, generated from docstrings, or stand-ins for a smoke run."""
+"""The tables of labelled tasks: from files, from the hub, generated from docstrings, or stand-ins for a smoke run. Rows
+without labels that the user has. Without torch."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from distill import config
-from distill.data import docstrings, folders
+from distill.data import docstrings, files, folders
 from distill.data.about import About
 from distill.data.class_names import classes_of, named
 from distill.data.files import Table
 from distill.data.hub import newest, parted
 from distill.data.split_names import of_data_set
+from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.task_type import as_list
 from distill.errors import ConfigError
@@ -65,15 +67,11 @@ def _from_files(settings: config.Task, folder: str | None, key: str) -> dict[str
     tables: dict[str, Table] = {}
     for role in ("train", "development", "validation", "test"):
         for split, given in patterns(settings, role).items():
-            paths = [_below(folder, str(path)) for path in as_list(given)]
+            paths = [str(path) if folder is None else str(Path(folder) / str(path)) for path in as_list(given)]
             if settings.rows and not any(glob.glob(path) for path in paths):
                 continue
             tables |= folders.read(paths, split, f"{key}.{role}", settings)
     return tables
-
-
-def _below(folder: str | None, path: str) -> str:
-    return path if folder is None else str(Path(folder) / path)
 
 
 def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
@@ -146,3 +144,14 @@ def _in_words(data: Mapping[str, Any], text: str, label: str, labels: Sequence[s
     words = [value.split() for value in data[text]]
     tags = [[tag, *[labels[0]] * (len(part) - 1)] for tag, part in zip(data[label], words, strict=True)]
     return {text: words, label: tags}
+
+
+def read_unlabelled(settings: config.Config, *, per_token: bool) -> Table | None:
+    """The rows of `transfer.files`; None without. `per_token`: whether a task has a tag for each word."""
+    if settings.transfer.files is None or settings.transfer.times == 0:
+        return None
+    paths, key = as_list(settings.transfer.files), "transfer.files"
+    if len(paths) == 1 and folders.is_known(str(paths[0])):
+        return folders.of_role(str(paths[0]), "train", key)
+    table = files.read([*map(str, paths)], key, settings.tasks.separator)
+    return with_lists_of_words(config.Task(), table, [], "", untagged=per_token)

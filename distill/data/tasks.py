@@ -26,12 +26,12 @@ from distill.data.task_tables import (
     is_on_hub,
     patterns,
     pinned_revision,
+    read_unlabelled,
     tables_of,
 )
 from distill.data.task_types import WORDS, flat, labelled, targets_in
 from distill.data.task_types.layout import Parts
 from distill.data.task_types.task_type import SOFT, group_numbers
-from distill.data.transfer_files import read_unlabelled
 from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
 

@@ -64,7 +64,7 @@ def pair_of(texts: pa.Table, labels: pa.Table, aside: Callable[[str], bool]) -> 
             return lower["query"], lower[found[1]]
     names = [name for name in texts.column_names if not aside(name)]
     parts = {name: _parts(name) for name in names}
-    longest = max(names, key=lambda name: _characters(texts[name]), default="")
+    longest = max(names, key=lambda name: pc.sum(pc.utf8_length(texts[name])).as_py() or 0, default="")
     before = names[: names.index(longest)] if names else []
     around = [*((name, longest) for name in before), *((longest, name) for name in names[len(before) + 1 :])]
     return next((pair for pair in around if _are_twins(*pair, parts)), None)
@@ -98,10 +98,6 @@ def _parts(name: str) -> list[str]:
     found = [word.lower() for word in words]
     last = re.fullmatch(r"(sentence|sent|text|question|document|doc|string)([ab])", found[-1]) if found else None
     return found if last is None else [*found[:-1], *last.groups()]
-
-
-def _characters(column: pa.ChunkedArray) -> int:
-    return pc.sum(pc.utf8_length(column)).as_py() or 0
 
 
 def unused(table: pa.Table, used: Sequence[str], aside: Callable[[str], bool]) -> list[str]:

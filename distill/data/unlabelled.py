@@ -49,7 +49,7 @@ def completed(
         known = replace(settings, text=settings.text if settings.text in rows.column_names else None, text_pair=None)
         soft = settings.soft_label if settings.soft_label in rows.column_names else None
         texts = rows if soft is None else rows.drop_columns([soft])
-        besides = [name for name in _texts(texts) if name != known.text]
+        besides = [f.name for f in texts.schema if is_text(f.type) and not about_rows(f.name) and f.name != known.text]
         # Labelled rows, and two columns of texts, may be queries and documents under other names.
         judged = columns.label[0] in rows.column_names or len(besides) > (known.text is None)
         if columns.kind.grouped and judged:
@@ -91,11 +91,6 @@ def _check_no_other(rows: pa.Table, columns: Columns, soft: str | None, key: str
             "a column of all splits; give it the same name in all files, or remove it if the training rows have no "
             "label"
         )
-
-
-def _texts(rows: pa.Table) -> list[str]:
-    """The columns of texts, without ids."""
-    return [field.name for field in rows.schema if is_text(field.type) and not about_rows(field.name)]
 
 
 def check_prompts(settings: config.Task, prompts: Sequence[str], key: str) -> None:

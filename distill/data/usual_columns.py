@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from unicodedata import normalize
 
 import pyarrow as pa
@@ -108,7 +108,7 @@ def only_one(name: str, table: pa.Table, key: str, file: str) -> str:
     return name
 
 
-def usual_name(table: pa.Table, names: Sequence[str], without: set[str | None]) -> str | None:
+def usual_name(table: pa.Table, names: Sequence[str], without: Collection[str | None] = ()) -> str | None:
     """The column with the first of these names, in any case; None without such a column."""
     lower = {name.lower(): name for name in table.column_names if name not in without}
     return next((lower[name] for name in names if name in lower), None)

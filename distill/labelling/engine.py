@@ -17,11 +17,10 @@ from distill import config
 from distill.data import files, meant, task_types
 from distill.data.columns import texts_of
 from distill.data.files import Table
+from distill.data.joined import partitions
 from distill.data.labels import Labels
 from distill.data.lines import NoRows
-from distill.data.named_numbers import name_columns
-from distill.data.partitions import partitions
-from distill.data.stated_beside import check_numbers
+from distill.data.stated_beside import check_numbers, name_columns
 from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.question_answering import IMPOSSIBLE, START
 from distill.data.task_types.reranking import RERANKING

@@ -21,10 +21,10 @@ from distill.data import files, jsonl, parquet
 from distill.data.about import about
 from distill.data.files import Table
 from distill.data.inside import extension
+from distill.data.joined import constant
 from distill.data.labelled import usable_rows
 from distill.data.lines import decoded
 from distill.data.meant import with_lists
-from distill.data.partitions import constant
 from distill.data.several_types import check_types
 from distill.data.tagged_rows import with_lists_of_words
 from distill.data.task_types import TaskType, multiple_choice

@@ -19,7 +19,7 @@ from distill.data.collate import task_batch
 from distill.data.held_out import Apart, parts_of
 from distill.data.near import normalized
 from distill.data.task_model import load_for
-from distill.data.task_types import TASK_TYPES, labelled, tagged_rows
+from distill.data.task_types import TASK_TYPES, labelled
 from distill.data.task_types.layout import SECONDS
 from distill.data.tasks import TaskData, check_files, load_tasks, targets_of
 from distill.data.transfer import Row, texts_of
@@ -203,8 +203,10 @@ def of_files(folder: Path, data: TaskData, rows: list[Any]) -> list[Row]:
 def test_rows_are_in_words_only_if_their_file_divides_them_otherwise() -> None:
     texts = ["Two words", "don't stop"]
     divided = [[0, 3, 4, 9], [0, 3, 3, 4, 4, 5, 6, 10]]
-    assert tagged_rows.read(texts, divided) == [(text,) for text in texts]
-    assert tagged_rows.read(texts, [divided[0], [0, 5, 6, 10]]) == [(("Two", "words"),), (("don't", "stop"),)]
+    making = TASK_TYPES["token_classification"].layout.making
+    assert making is not None
+    assert making.read(texts, divided) == [(text,) for text in texts]
+    assert making.read(texts, [divided[0], [0, 5, 6, 10]]) == [(("Two", "words"),), (("don't", "stop"),)]
 
 
 def test_a_second_text_is_before_each_choice_once(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Which kind a task is matters nowhere else but where the kind of a file or of a m
 
 from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.embedding import EMBEDDING
-from distill.data.task_types.layout import SECONDS, WORDS, Layout
+from distill.data.task_types.layout import SECONDS, WORDS
 from distill.data.task_types.multi_label import MULTI_LABEL
 from distill.data.task_types.multiple_choice import MULTIPLE_CHOICE
 from distill.data.task_types.question_answering import QUESTION_ANSWERING
@@ -17,10 +17,8 @@ from distill.data.task_types.task_type import (
     Columns,
     TaskType,
     Where,
-    Words,
     flat,
     labelled,
-    sorted_names,
     targets_in,
 )
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
@@ -35,14 +33,11 @@ __all__ = [
     "TASK_TYPES",
     "WORDS",
     "Columns",
-    "Layout",
     "TaskType",
     "Where",
-    "Words",
     "flat",
     "kind_of_model",
     "labelled",
-    "sorted_names",
     "targets_in",
 ]
 

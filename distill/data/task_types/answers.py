@@ -66,8 +66,7 @@ def best_spans(logits: np.ndarray, characters: np.ndarray) -> np.ndarray:
 def _log_sum(values: np.ndarray) -> np.ndarray:
     """log of the sum of exp over the last axis."""
     largest = values.max(axis=1, keepdims=True)
-    total: np.ndarray = largest[:, 0] + np.log(np.exp(values - largest).sum(axis=1))
-    return total
+    return largest[:, 0] + np.log(np.exp(values - largest).sum(axis=1))
 
 
 def candidates(logits: np.ndarray, places: Sequence[np.ndarray], owners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -133,8 +132,7 @@ def narrowed(outputs: np.ndarray, width: int) -> np.ndarray:
 def no_answer(outputs: np.ndarray) -> np.ndarray:
     """[n] probability of no answer, against the best span: the sigmoid of the difference of their scores."""
     difference = np.clip(outputs[:, BEST].astype(np.float64) - outputs[:, NULL], -500, 500)
-    probability: np.ndarray = 1 / (1 + np.exp(difference))
-    return probability
+    return 1 / (1 + np.exp(difference))
 
 
 def normalized(text: str) -> str:
@@ -143,11 +141,6 @@ def normalized(text: str) -> str:
     `normalize_answer` of SQuAD's evaluation script (Rajpurkar et al. 2016, arXiv 1606.05250, section 6.1).
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def exactness(answer: str, accepted: str) -> float:
-    """1 if two normalized answers are the same, else 0."""
-    return float(answer == accepted)
 
 
 def overlap(answer: str, accepted: str) -> float:
@@ -179,4 +172,4 @@ def _grade(span: Sequence[int], reference: Reference) -> tuple[float, float]:
     # Answers without a word, such as "the", do not count, as in the script for SQuAD 2.0.
     accepted = [text for first, end in spans if (text := normalized(context[first:end]))] or [""]
     answer = "" if span[0] == NONE else normalized(context[span[0] : span[1]])
-    return max(exactness(answer, text) for text in accepted), max(overlap(answer, text) for text in accepted)
+    return float(answer in accepted), max(overlap(answer, text) for text in accepted)

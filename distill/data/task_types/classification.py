@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,6 @@ import numpy as np
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
 from distill.data.task_types.detecting import OF_TWO
-from distill.data.task_types.layout import Parts
 from distill.data.task_types.soft import log_probabilities
 from distill.data.task_types.soft_written import softmax
 from distill.data.task_types.task_type import (
@@ -42,8 +42,7 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
             f"{where(row)}: got label {names[row].as_py()!r}; must be one of {', '.join(labels)}; correct the row, or "
             f"list all labels in {key.rpartition('.')[0]}.labels"
         )
-    encoded: np.ndarray = pc.fill_null(numbers, MISSING).to_numpy().astype(np.int64)
-    return encoded
+    return pc.fill_null(numbers, MISSING).to_numpy().astype(np.int64)
 
 
 def _in_spelling(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.ChunkedArray:
@@ -54,10 +53,6 @@ def _in_spelling(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.ChunkedArr
         return names
     places = pc.index_in(names, value_set=pa.array([*others], pa.string()))
     return pc.coalesce(pc.take(pa.array([*others.values()], pa.string()), places), names.cast(pa.string()))
-
-
-def _names(column: pa.ChunkedArray) -> set[str]:
-    return {*distinct(names_in(column))}
 
 
 def _accepts(data_type: pa.DataType) -> bool:
@@ -76,19 +71,6 @@ def _answer(
     ]
 
 
-def _brief(answer: dict[str, Any]) -> str:
-    return f"{answer['label']} {answer['score']:.2f}"
-
-
-def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
-    equal: np.ndarray = predicted == other
-    return equal
-
-
-def _shown(target: int, labels: Sequence[str], parts: Parts) -> str:
-    return labels[target]
-
-
 CLASSIFICATION = TaskType(
     name="classification",
     summary="chooses one of several classes",
@@ -103,10 +85,10 @@ CLASSIFICATION = TaskType(
     answer=_answer,
     difference=total_variation,
     measure=PROBABILITIES,
-    brief=_brief,
-    same=_same,
-    shown=_shown,
-    names=_names,
+    brief=lambda answer: f"{answer['label']} {answer['score']:.2f}",
+    same=operator.eq,
+    shown=lambda target, labels, parts: labels[target],
+    names=lambda column: {*distinct(names_in(column))},
     recalled=recalled,
     detecting=OF_TWO,
     soft=log_probabilities,

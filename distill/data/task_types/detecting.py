@@ -32,8 +32,7 @@ def detectable(detecting: Detecting | None, labels: Sequence[str]) -> list[str]:
 
 def reached(odds: np.ndarray, threshold: float) -> np.ndarray:
     """[n] whether log-odds [n] reach a probability, of more than 0 and less than 1."""
-    result: np.ndarray = np.clip(odds, -LARGEST, LARGEST) >= np.log(threshold / (1 - threshold))
-    return result
+    return np.clip(odds, -LARGEST, LARGEST) >= np.log(threshold / (1 - threshold))
 
 
 def _of_two(outputs: np.ndarray, labels: Sequence[str]) -> dict[str, np.ndarray]:

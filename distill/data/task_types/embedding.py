@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.task_types.layout import Layout, Making, Parts
+from distill.data.task_types.layout import Layout, Making
 from distill.data.task_types.regression import REGRESSION
 from distill.data.task_types.soft_vectors import unit_vectors
 from distill.models.families.record import ABSENT, VECTORS
@@ -72,10 +72,6 @@ def _in_torch(first: Any, *others: Any) -> Any:
         return torch.cat([inside, *(SCALE * first @ other.T for other in others)], dim=1)
 
 
-def _label_rows(outputs: Any) -> Any:
-    return cosines(outputs)[:, None]
-
-
 def concatenated(outputs: Sequence[np.ndarray], weights: Sequence[float] | None = None) -> np.ndarray:
     """Outputs [n, 2 D] of several embedders as one, where D is the sum of the D_i of their outputs [n, 2 D_i], float32.
 
@@ -94,12 +90,6 @@ def concatenated(outputs: Sequence[np.ndarray], weights: Sequence[float] | None 
     return result.reshape(len(result), -1)
 
 
-def decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
-    """[n] cosine of each pair, of outputs [n, 2 D]."""
-    result: np.ndarray = cosines(outputs)
-    return result
-
-
 def answer(outputs: np.ndarray, labels: Sequence[str], threshold: float, rows: Sequence[Any]) -> list[dict[str, Any]]:
     """The vector of each text, of outputs [n, D]."""
     return [{"vector": vector} for vector in outputs.tolist()]
@@ -107,16 +97,7 @@ def answer(outputs: np.ndarray, labels: Sequence[str], threshold: float, rows: S
 
 def difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
     """[n] one minus the cosine of the vectors of two models."""
-    distance: np.ndarray = 1 - (unit(outputs.astype(np.float64)) * unit(other.astype(np.float64))).sum(axis=1)
-    return distance
-
-
-def _alone(parts: Parts) -> list[Parts]:
-    return [(text,) for text in parts]
-
-
-def brief(answer: dict[str, Any]) -> str:
-    return f"{len(answer['vector'])} numbers"
+    return 1 - (unit(outputs.astype(np.float64)) * unit(other.astype(np.float64))).sum(axis=1)
 
 
 EMBEDDING = replace(
@@ -127,12 +108,12 @@ EMBEDDING = replace(
     metrics=("spearman", "pearson"),
     all_metrics=("spearman", "pearson"),
     rows=similarities,
-    label_rows=_label_rows,
-    decode=decode,
+    label_rows=lambda outputs: cosines(outputs)[:, None],
+    decode=lambda outputs, labels, threshold: cosines(outputs),
     answer=answer,
     difference=difference,
     measure="absolute, of the cosines of the two texts",
-    brief=brief,
+    brief=lambda answer: f"{len(answer['vector'])} numbers",
     settings=("range", "prompts", "soft_label"),
     soft=unit_vectors,
     soft_fits=None,
@@ -145,7 +126,7 @@ EMBEDDING = replace(
         VECTORS,
         columns=(2,),
         asked=1,
-        sequences=_alone,
+        sequences=lambda parts: [(text,) for text in parts],
         several="texts",
         width=None,
         making=Making(("files", "tasks", "corpus", "pairs", "edits"), any_texts=True),

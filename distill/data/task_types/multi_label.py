@@ -10,7 +10,6 @@ import numpy as np
 
 from distill.data import arrow as pa
 from distill.data.task_types.detecting import OF_EACH
-from distill.data.task_types.layout import Parts
 from distill.data.task_types.sets import read_sets
 from distill.data.task_types.soft import log_odds
 from distill.data.task_types.soft_written import sigmoid
@@ -74,20 +73,12 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
     return targets
 
 
-def _names(column: pa.ChunkedArray) -> set[str]:
-    return {name for value in column for name in split(value.as_py()) or ()}
-
-
 def _rows(outputs: Any) -> Any:
     """Each label is a row of two classes with logits 0 and z: their softmax is the sigmoid of z, so that cross-entropy
     is binary cross-entropy, and KL compares Bernoulli distributions."""
     flat = outputs.reshape(-1, 1)
     if isinstance(flat, np.ndarray):
         return np.concatenate([np.zeros_like(flat), flat], axis=1)
-    return _padded(flat)
-
-
-def _padded(flat: Any) -> Any:
     import torch.nn.functional as F
 
     return F.pad(flat, (1, 0))
@@ -115,16 +106,7 @@ def _answer(
 
 def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
     """The largest difference of the probabilities of a label."""
-    largest: np.ndarray = total_variation(_rows(outputs), _rows(other)).reshape(len(outputs), -1).max(axis=1)
-    return largest
-
-
-def _brief(answer: dict[str, Any]) -> str:
-    return ", ".join(f"{label} {answer['scores'][label]:.2f}" for label in answer["labels"]) or "no label"
-
-
-def _shown(target: np.ndarray, labels: Sequence[str], parts: Parts) -> str:
-    return ", ".join(label for label, value in zip(labels, target, strict=True) if value)
+    return total_variation(_rows(outputs), _rows(other)).reshape(len(outputs), -1).max(axis=1)
 
 
 MULTI_LABEL = TaskType(
@@ -142,10 +124,12 @@ MULTI_LABEL = TaskType(
     answer=_answer,
     difference=_difference,
     measure=PROBABILITIES,
-    brief=_brief,
+    brief=lambda answer: (
+        ", ".join(f"{label} {answer['scores'][label]:.2f}" for label in answer["labels"]) or "no label"
+    ),
     same=equal_rows,
-    shown=_shown,
-    names=_names,
+    shown=lambda target, labels, parts: ", ".join(each for each, value in zip(labels, target, strict=True) if value),
+    names=lambda column: {name for value in column for name in split(value.as_py()) or ()},
     recalled=recalled,
     detecting=OF_EACH,
     averaged=False,

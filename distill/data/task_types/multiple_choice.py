@@ -65,10 +65,6 @@ def numbered(names: Sequence[str]) -> list[str]:
     return []
 
 
-def _written(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return whole(names(column))
-
-
 def _texts(choices: Sequence[Any] | None) -> list[str]:
     """The texts of choices as labels are read."""
     return [unicodedata.normalize("NFC", str(text)).strip() for text in choices or ()]
@@ -76,15 +72,15 @@ def _texts(choices: Sequence[Any] | None) -> list[str]:
 
 def _beside(column: pa.ChunkedArray, given: Sequence[list[Any] | None]) -> list[str | None]:
     """The labels of rows with these choices: 3.0 is the text of a choice, or else the number 3."""
-    pairs = zip(names(column).to_pylist(), _written(column).to_pylist(), given, strict=True)
+    pairs = zip(names(column).to_pylist(), whole(names(column)).to_pylist(), given, strict=True)
     return [name if name is not None and name in _texts(choices) else number for name, number, choices in pairs]
 
 
 def first_of(labels: pa.ChunkedArray, sizes: np.ndarray) -> int:
     """The number of the first choice in a column of labels: 0, or 1 if no label is 0 and one is the number of its
     question's choices [n]."""
-    names = _written(labels).to_pylist()
-    numbers = np.array([int(name) if re.fullmatch("[0-9]{1,3}", name or "") else -1 for name in names], np.int64)
+    given = whole(names(labels)).to_pylist()
+    numbers = np.array([int(name) if re.fullmatch("[0-9]{1,3}", name or "") else -1 for name in given], np.int64)
     return int(not (numbers == 0).any() and (numbers == sizes).any())
 
 
@@ -256,10 +252,6 @@ def _position(name: str, first: int) -> int:
     return int(name) - first if name[0].isdigit() else ord(name.lower()) - ord("a")
 
 
-def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
-    return np.asarray(pc.fill_null(column, MISSING).to_numpy()).astype(np.int64)
-
-
 def _divide(row: Any) -> tuple[str, list[str]]:
     """(first text, second text with each choice) of a question with its choices, with or without a second text."""
     first, *start, choices = row
@@ -276,18 +268,6 @@ def _answer(
         {"choice": seconds[number], "number": number, "score": row[number], "scores": row[: len(seconds)]}
         for number, row, (*_, seconds) in zip(best, scores, rows, strict=True)
     ]
-
-
-def _sequences(parts: Parts) -> list[Parts]:
-    return [(parts[0], second) for second in parts[-1]]
-
-
-def _shown(target: int, labels: Sequence[str], parts: Parts) -> str:
-    return str(parts[-1][target])
-
-
-def _brief(answer: dict[str, Any]) -> str:
-    return f"{answer['choice']} {answer['score']:.2f}"
 
 
 def _read(*columns: Sequence[Any]) -> list[Parts]:
@@ -310,14 +290,14 @@ MULTIPLE_CHOICE = TaskType(
     all_metrics=("accuracy",),
     accepts=CLASSIFICATION.accepts,
     form="numbers, letters or texts of choices",
-    encode=_encode,
+    encode=lambda column, labels, where, key: np.asarray(pc.fill_null(column, MISSING).to_numpy()).astype(np.int64),
     decode=likeliest,
     answer=_answer,
     difference=total_variation,
     measure=PROBABILITIES,
-    brief=_brief,
+    brief=lambda answer: f"{answer['choice']} {answer['score']:.2f}",
     same=CLASSIFICATION.same,
-    shown=_shown,
+    shown=lambda target, labels, parts: str(parts[-1][target]),
     settings=("choices", "soft_label"),
     soft=of_choices,
     soft_fits=fit_choices,
@@ -327,7 +307,7 @@ MULTIPLE_CHOICE = TaskType(
         hidden=(SECONDS,),
         content=(SECONDS,),
         divide=_divide,
-        sequences=_sequences,
+        sequences=lambda parts: [(parts[0], second) for second in parts[-1]],
         several="choices",
         making=Making(("tasks", "pairs", "edits"), read=_read, columns=_columns),
         sample=("a", ["a", "b"]),

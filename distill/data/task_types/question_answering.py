@@ -238,18 +238,9 @@ def _is_in(answers: Any, context: str) -> bool:
     return spans is not None and not any(_inside(place, context) for span in spans for place in span)
 
 
-def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
-    """[n] arrays, as `_prepare` makes them."""
-    return targets_in(column)
-
-
 def answerable(targets: np.ndarray) -> np.ndarray:
     """[n] whether a row has an answer."""
     return np.array([len(row) > 0 and bool(row[0] != NONE) for row in targets], np.bool_)
-
-
-def _nothing(targets: np.ndarray, labels: Sequence[str]) -> np.ndarray:
-    return ~answerable(targets)
 
 
 def _rows(outputs: Any) -> Any:
@@ -325,7 +316,7 @@ QUESTION_ANSWERING = TaskType(
     all_metrics=("exact_match", "answer_f1"),
     accepts=is_answers,
     form="answers: texts, lists of texts, or objects with text and answer_start",
-    encode=_encode,
+    encode=lambda column, labels, where, key: targets_in(column),
     rows=_rows,
     decode=_decode,
     answer=_answer,
@@ -352,6 +343,6 @@ QUESTION_ANSWERING = TaskType(
     pipeline="question-answering",
     prepare=_prepare,
     grade=grades,
-    nothing=_nothing,
+    nothing=lambda targets, labels: ~answerable(targets),
     nothing_is="no answer",
 )

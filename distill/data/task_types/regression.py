@@ -62,23 +62,14 @@ def _accepts(data_type: pa.DataType) -> bool:
     return is_text(data_type) or is_number(data_type) or pa.types.is_null(data_type)
 
 
-def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
-    return outputs[:, 0]
-
-
 def _answer(
     outputs: np.ndarray, labels: Sequence[str], threshold: float, words: Sequence[Words]
 ) -> list[dict[str, Any]]:
-    return [{"score": score} for score in _decode(outputs, labels, threshold).tolist()]
+    return [{"score": score} for score in outputs[:, 0].tolist()]
 
 
 def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
-    distance: np.ndarray = np.abs(outputs[:, 0].astype(np.float64) - other[:, 0])
-    return distance
-
-
-def _brief(answer: dict[str, Any]) -> str:
-    return f"{answer['score']:.4g}"
+    return np.abs(outputs[:, 0].astype(np.float64) - other[:, 0])
 
 
 REGRESSION = TaskType(
@@ -90,11 +81,11 @@ REGRESSION = TaskType(
     accepts=_accepts,
     form="numbers",
     encode=_encode,
-    decode=_decode,
+    decode=lambda outputs, labels, threshold: outputs[:, 0],
     answer=_answer,
     difference=_difference,
     measure="absolute",
-    brief=_brief,
+    brief=lambda answer: f"{answer['score']:.4g}",
     settings=("range", "soft_label"),
     soft=_soft,
     soft_column=soft_written.numbers,

@@ -67,10 +67,6 @@ def _truth(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.ndarr
     return result
 
 
-def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
-    return outputs
-
-
 def grades(outputs: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """[n, 3] nDCG@10, reciprocal rank@10 and recall@10 of each row's query, 0 to 1; NaN without a relevant document.
 
@@ -111,8 +107,7 @@ def grades(outputs: np.ndarray, truth: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         values = np.stack([reached / best, reciprocal, recalled / total], axis=1)
     values[total == 0] = np.nan
-    result: np.ndarray = values[truth["group"]]
-    return result
+    return values[truth["group"]]
 
 
 def _relevant(truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -136,7 +131,7 @@ RETRIEVAL = replace(
     grouped=True,
     scaled=False,
     truth=_truth,
-    decode=_decode,
+    decode=lambda outputs, labels, threshold: outputs,
     grade=grades,
     label_rows=scores,
     loss_targets=_loss_targets,

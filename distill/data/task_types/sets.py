@@ -12,9 +12,9 @@ import numpy as np
 
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
-from distill.data.task_types.bracketed import check_cells, check_parts
 from distill.data.task_types.task_type import Given, Stated, distinct, is_list, is_text
 from distill.data.task_types.written import names, spelled_alike, without_labels
+from distill.errors import DataError
 from distill.runtime.quoting import setting
 
 COMMAS = ",\n\u3001\uff0c\uff1b\u061b\u060c"
@@ -23,6 +23,9 @@ SEPARATORS = f"|;#{COMMAS}"
 """What may separate labels where a row has them in one text, as in `billing|urgent`."""
 OTHERS = "/&+~^\u00b7\t "
 """What separates labels only if all parts are also alone in texts, because names have such characters too."""
+_CALL = re.compile(r"(c|list|array|frozenset|set|WrappedArray|Index|dict_keys|dict_values)\(")
+_MARKS = {"[]": "'\"{,", "{}": "'\":,"}
+"""Brackets around a list or an object -> characters of which one is within them."""
 
 
 def parts(value: str, separator: str | None) -> list[str]:
@@ -130,7 +133,8 @@ def read_sets(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
         columns = _taken_apart(columns, stated, notes)
     if all(is_list(column.type) or pa.types.is_null(column.type) for column in columns.values()):
         columns = _by_place(columns, stated, notes)
-        sizes = {size for column in columns.values() if is_list(column.type) for size in _sizes(column)}
+        lists = [column for column in columns.values() if is_list(column.type)]
+        sizes = {size for column in lists for size in distinct(pc.list_value_length(column))}
         if sizes == {1}:
             notes.append(
                 f"every list in {stated.column} has one label, which tasks.kind=classification reads as a class"
@@ -152,7 +156,7 @@ def _taken_apart(columns: Given, stated: Stated, notes: list[str]) -> Given:
     values = {value for column in texts.values() for value in distinct(names(column))}
     if not values:
         return columns
-    check_cells(values, stated)
+    _check_cells(values, stated)
     if are_flags(values) and not values & {*stated.known}:
         return columns | {split: _digits(text) for split, text in texts.items()}
     separator = _separator(values, stated)
@@ -160,7 +164,7 @@ def _taken_apart(columns: Given, stated: Stated, notes: list[str]) -> Given:
         shown = {"\n": "line breaks", "\t": "tabs", " ": "spaces"}.get(separator, separator)
         notes.append(f"the labels in {stated.column} are separated by {shown}")
         for value in () if stated.known else sorted(values):  # an unknown part is refused later, with its row
-            check_parts(value, parts(value, separator), stated)
+            _check_parts(value, parts(value, separator), stated)
     lists = {
         split: pa.chunked_array(
             [pa.array([None if v is None else parts(v, separator) for v in text.to_pylist()], pa.list_(pa.string()))]
@@ -218,7 +222,7 @@ def _by_place(columns: Given, stated: Stated, notes: list[str]) -> Given:
     for column in columns.values():
         if pa.types.is_null(column.type):
             continue
-        sizes |= _sizes(column)
+        sizes |= {*distinct(pc.list_value_length(column))}
         values |= {*map(str, pc.unique(names(pc.list_flatten(column))).to_pylist())} if len(column) else set()
     if len(sizes) == 1 and min(sizes) > 1 and values & {"-1", "-100"} and values <= {"0", "1", "-1", "-100"}:
         raise stated.ambiguous(
@@ -258,10 +262,49 @@ def _check_numbers(columns: Given, size: int, stated: Stated) -> None:
             )
 
 
-def _sizes(column: pa.ChunkedArray) -> set[int]:
-    return {*distinct(pc.list_value_length(column))}
-
-
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     flags = [None if row is None else [str(n) for n, v in enumerate(row) if v] for row in column.to_pylist()]
     return pa.chunked_array([pa.array(flags, pa.list_(pa.string()))])
+
+
+def is_written(name: str) -> bool:
+    """Whether a name is the text of a list or of an object."""
+    marks = _MARKS.get(name[:1] + name[1:][-1:], "")
+    return any(mark in name for mark in marks) or _CALL.match(name) is not None
+
+
+def not_names(cell: str, file: str, column: str) -> DataError:
+    return DataError(
+        f"{file}: got {cell[:80]!r} as a label in {column}; must be names of labels, and not lists or objects that "
+        "are written as text among other values; write the rows as JSON Lines with lists, or as one name a row"
+    )
+
+
+def _check_cells(cells: Iterable[str], stated: Stated) -> None:
+    """Raise DataError for a cell that is a list or an object as a whole, whose parts would be taken for labels."""
+    for cell in sorted({*cells} - {*stated.known}):
+        if is_written(cell) and _is_whole(cell):
+            raise not_names(cell, stated.file, stated.column)
+
+
+def _is_whole(cell: str) -> bool:
+    """Whether nothing follows the partner of the first bracket, as something does in `[a], [b, c]`."""
+    depth = 0
+    for place, character in enumerate(cell, 1):
+        if character in "[{(":
+            depth += 1
+        elif character in "]})":
+            depth -= 1
+            if not depth:
+                return place == len(cell)
+    return True
+
+
+def _check_parts(cell: str, parts: Iterable[str], stated: Stated) -> None:
+    """Raise DataError if a bracket at the edge of a part of a cell has its partner in another part."""
+    pairs = [(pair[0], pair[1]) for pair in _MARKS if pair[0] in cell and pair[1] in cell]
+    for part in parts:
+        if any(
+            (part[0] == one and other not in part) or (part[-1] == other and one not in part) for one, other in pairs
+        ):
+            raise not_names(cell, stated.file, stated.column)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from distill.data import arrow as pa
 from distill.data.task_types.answers import NONE
 from distill.data.task_types.layout import SECONDS, WORDS
 from distill.data.task_types.soft import SUM_TOLERANCE, from_text, is_probability, log_probabilities, logarithms
-from distill.data.task_types.task_type import Where, is_list, one_array
+from distill.data.task_types.task_type import Where, divided, is_list, one_array
 from distill.errors import DataError
 
 
@@ -35,7 +35,7 @@ def of_words(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, 
         row = int(rows[word])
         return f"{where(row)}, word {word - int(firsts[row]) + 1}"
 
-    return _divided(log_probabilities(words, numbers, place, name, ""), sizes)
+    return divided(log_probabilities(words, numbers, place, name, ""), sizes)
 
 
 def of_choices(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
@@ -55,7 +55,7 @@ def of_choices(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where
             )
     values = np.array(given, np.float64)
     totals = _totals(values, rows, sizes, where, name, "")
-    return _divided(logarithms(values / totals[rows]).astype(np.float32)[:, None], sizes)
+    return divided(logarithms(values / totals[rows]).astype(np.float32)[:, None], sizes)
 
 
 def of_spans(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
@@ -80,7 +80,7 @@ def of_spans(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, 
     rows = np.repeat(np.arange(len(sizes)), sizes)
     more = ", where an object without start and end stands for no answer"
     values[:, 2] /= _totals(values[:, 2], rows, sizes, where, name, more)[rows]
-    return _divided(values, sizes)
+    return divided(values, sizes)
 
 
 def _triple(span: Any, where: str, name: str) -> tuple[int, int, float]:
@@ -166,17 +166,3 @@ def _totals(values: np.ndarray, rows: np.ndarray, sizes: np.ndarray, where: Wher
             "the row"
         )
     return totals
-
-
-def _divided(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """[n] arrays: the values of each row."""
-    found = np.empty(len(sizes), object)
-    for row, part in enumerate(_parts(values, sizes)):
-        found[row] = part
-    return found
-
-
-def _parts(values: np.ndarray, sizes: np.ndarray) -> Iterator[np.ndarray]:
-    ends = np.cumsum(sizes)
-    for start, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True):
-        yield values[start:end]

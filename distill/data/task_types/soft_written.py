@@ -34,7 +34,7 @@ def words(outputs: np.ndarray, labels: Sequence[str], sizes: np.ndarray | None) 
     """[n] a list of the probabilities of each word's tags, of logits [words, labels]; null for a word whose outputs are
     0, as the tokenizer drops it, and for a text of which a word has NaN."""
     assert sizes is not None
-    bad = np.add.reduceat(np.append(_without(outputs), False), _firsts(sizes)) if len(sizes) else sizes
+    bad = np.add.reduceat(np.append(_without(outputs), False), np.cumsum(sizes) - sizes) if len(sizes) else sizes
     bad = (bad > 0) & (sizes > 0)  # of an empty part, reduceat returns the value after it
     read = np.where((outputs == 0).all(axis=1, keepdims=True), np.nan, probabilities(outputs))
     return _lists(_of_labels(read.astype(np.float32), labels), sizes, bad)
@@ -52,7 +52,7 @@ def spans(outputs: np.ndarray, labels: Sequence[str], sizes: np.ndarray | None) 
     `answers.candidates`."""
     assert sizes is not None
     none = outputs[:, 0] == NONE
-    bad = np.add.reduceat(np.append(_without(outputs), False), _firsts(sizes)) > 0
+    bad = np.add.reduceat(np.append(_without(outputs), False), np.cumsum(sizes) - sizes) > 0
     fields = [pa.array(outputs[:, side].clip(0).astype(np.int32), mask=none) for side in (0, 1)]
     return _lists(pa.StructArray.from_arrays([*fields, pa.array(outputs[:, 2])], ["start", "end", "score"]), sizes, bad)
 
@@ -64,13 +64,7 @@ def unnamed(labels: Sequence[str]) -> bool:
 
 def _without(values: np.ndarray) -> np.ndarray:
     """[n] whether a row has no soft label, as its outputs are NaN."""
-    flags: np.ndarray = np.isnan(values).any(axis=1)
-    return flags
-
-
-def _firsts(sizes: np.ndarray) -> np.ndarray:
-    firsts: np.ndarray = np.cumsum(sizes) - sizes
-    return firsts
+    return np.isnan(values).any(axis=1)
 
 
 def _of_labels(values: np.ndarray, labels: Sequence[str]) -> pa.Array:

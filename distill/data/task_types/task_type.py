@@ -279,8 +279,7 @@ def likeliest(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> n
 
 def equal_rows(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
     """[n] whether all values [n, columns] of two rows are equal: a `same`."""
-    equal: np.ndarray = (predicted == other).all(axis=1)
-    return equal
+    return (predicted == other).all(axis=1)
 
 
 PROBABILITIES = "of probabilities, 0 to 1"
@@ -290,15 +289,13 @@ PROBABILITIES = "of probabilities, 0 to 1"
 def total_variation(rows: np.ndarray, other: np.ndarray) -> np.ndarray:
     """[R] total variation distance of the probabilities of two logits [R, C], 0 to 1: half the sum of the absolute
     differences."""
-    distance: np.ndarray = np.abs(probabilities(rows) - probabilities(other)).sum(axis=1) / 2
-    return distance
+    return np.abs(probabilities(rows) - probabilities(other)).sum(axis=1) / 2
 
 
 def probabilities(rows: np.ndarray) -> np.ndarray:
     """[R, C] softmax of logits [R, C], float64."""
     exponentials = np.exp(rows.astype(np.float64) - rows.max(axis=1, keepdims=True, initial=-np.inf))
-    probabilities: np.ndarray = exponentials / exponentials.sum(axis=1, keepdims=True)
-    return probabilities
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
 
 
 GROUPED = np.dtype([("label", np.float32), ("group", np.int64)])
@@ -348,20 +345,22 @@ def targets_in(column: pa.ChunkedArray) -> np.ndarray:
         return np.asarray(values.flatten()).reshape(len(values), -1)
     if not pa.types.is_list(values.type):
         return np.asarray(values)
-    targets = np.empty(len(values), object)
-    ends = np.cumsum(np.asarray(values.value_lengths()))
-    targets[:] = (
-        np.split(np.asarray(values.flatten()), ends[:-1]) if len(values) > 1 else [np.asarray(values.flatten())]
-    )
-    return targets
+    return divided(np.asarray(values.flatten()), np.asarray(values.value_lengths()))
+
+
+def divided(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """[n] arrays: consecutive parts of the values, of these sizes [n]."""
+    parts, ends = np.empty(len(sizes), object), np.cumsum(sizes)
+    for row, (start, end) in enumerate(zip((ends - sizes).tolist(), ends.tolist(), strict=True)):
+        parts[row] = values[start:end]
+    return parts
 
 
 def flat(targets: np.ndarray) -> np.ndarray:
     """Targets with one row for each word [words], for texts in words; other targets [n] or [n, labels] unchanged."""
     if targets.dtype != object:
         return targets
-    words: np.ndarray = np.concatenate([np.zeros(0, np.int64), *targets])
-    return words
+    return np.concatenate([np.zeros(0, np.int64), *targets])
 
 
 def as_list(value: Any) -> list[Any]:
@@ -395,5 +394,4 @@ def labelled(targets: np.ndarray) -> np.ndarray:
     if targets.dtype.names is not None:
         targets = targets["label"]
     first = targets if targets.ndim == 1 else targets[:, 0]
-    flags: np.ndarray = ~np.isnan(first) if first.dtype.kind == "f" else first != MISSING
-    return flags
+    return ~np.isnan(first) if first.dtype.kind == "f" else first != MISSING

@@ -14,9 +14,8 @@ import numpy as np
 from distill.data import arrow as pa
 from distill.data import arrow_compute as pc
 from distill.data.task_types import soft_written
-from distill.data.task_types.layout import WORDS, Layout, Parts
+from distill.data.task_types.layout import WORDS, Layout, Making, Parts
 from distill.data.task_types.offsets import plain
-from distill.data.task_types.outside_tags import check_read, with_outside
 from distill.data.task_types.soft_parts import fit_words, of_words
 from distill.data.task_types.spans import (
     NAMELESS,
@@ -29,9 +28,8 @@ from distill.data.task_types.spans import (
     spans,
     types_of,
 )
-from distill.data.task_types.tag_lists import list_of, lists_of, names_of, sizes_of, tags_of
+from distill.data.task_types.tag_lists import check_read, list_of, lists_of, names_of, sizes_of, tags_of, with_outside
 from distill.data.task_types.tag_order import UNTAGGED, check_tags, unbegun
-from distill.data.task_types.tagged_rows import MAKING
 from distill.data.task_types.task_type import (
     MISSING,
     Columns,
@@ -40,6 +38,7 @@ from distill.data.task_types.task_type import (
     TaskType,
     Where,
     Words,
+    divided,
     flat,
     is_list,
     is_text,
@@ -87,10 +86,6 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
     if is_words(rows[text].type):
         return _of_words(rows, text, label, where)
     return _of_spans(rows, text, label, where)
-
-
-def _accepts(data_type: pa.DataType) -> bool:
-    return is_list(data_type) and (is_spans(data_type) or not pa.types.is_nested(data_type.value_type))
 
 
 def is_words(data_type: pa.DataType) -> bool:
@@ -223,10 +218,7 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
                 f"tags in {key.rpartition('.')[0]}.labels"
             )
     words = np.array([*(numbers.get(name, MISSING) for name in names), MISSING], np.int64)[given]
-    targets = np.empty(len(sizes), object)
-    for row, part in enumerate(np.split(words, np.cumsum(sizes)[:-1])):
-        targets[row] = part
-    return targets
+    return divided(words, sizes)
 
 
 def _truth(targets: np.ndarray, texts: Sequence[Sequence[str]], labels: Sequence[str]) -> np.ndarray:
@@ -268,11 +260,6 @@ def _shown(target: np.ndarray, labels: Sequence[str], parts: Parts) -> str:
     return _brief(_answer(np.eye(len(labels))[target], labels, 0.5, [parts])[0])
 
 
-def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
-    equal: np.ndarray = predicted == (other if other.dtype.names is None else other["label"])
-    return equal
-
-
 def _nothing(targets: np.ndarray, labels: Sequence[str]) -> np.ndarray:
     spans = [number for number, label in enumerate(labels) if label != OUTSIDE]
     return np.array([not np.isin(words, spans).any() for words in targets], np.bool_)
@@ -288,13 +275,57 @@ def _recalled(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -
     return {types[n]: columns[:, n] for n in np.flatnonzero(columns[:, :, 1].any(axis=0))}
 
 
+def _row_parts(texts: Sequence[str], offsets: Sequence[Sequence[int]]) -> list[Parts]:
+    """The words of each row, if its file divides texts into other words than `words_of`; else its text.
+
+    offsets: first character and end of each word of each text, flat.
+    """
+    places = [list(zip(row[::2], row[1::2], strict=True)) for row in offsets]
+    if all(row == words_of(text) for text, row in zip(texts, places, strict=True)):
+        return [(text,) for text in texts]
+    return [(tuple(text[a:b] for a, b in row),) for text, row in zip(texts, places, strict=True)]
+
+
+def _row_columns(names: Sequence[str], rows: Sequence[Parts]) -> dict[str, list[Any]]:
+    """Texts, places of words, and a missing tag for each word, of rows as from `_row_parts`."""
+    words = [divide(row[0]) for row in rows]
+    return {
+        names[0]: [text for text, _ in words],
+        WORDS: [[place for word in places for place in word] for _, places in words],
+        "label": [[MISSING] * len(places) for _, places in words],
+    }
+
+
+def _row_part(text: str, own: Sequence[Parts]) -> Any:
+    """The words of a text if the rows of the task are in words, else the text."""
+    in_words = bool(own) and isinstance(own[0][0], tuple)
+    return tuple(text[first:end] for first, end in words_of(text)) if in_words else text
+
+
+def _tagged(rows: Sequence[Parts], targets: np.ndarray, labels: Sequence[str]) -> list[list[tuple[int, int, int]]]:
+    """Start, end and type of the spans of each row: in words of rows in words, else in characters.
+
+    targets: [rows] arrays of the numbers of the words' tags.
+    """
+    sizes, numbers = [len(row) for row in targets], flat(targets)
+    group, starts = np.repeat(np.arange(len(rows)), sizes), np.cumsum([0, *sizes])
+    tags = np.where(numbers == MISSING, -1, codes(labels)[np.maximum(numbers, 0)])
+    found: list[list[tuple[int, int, int]]] = [[] for _ in rows]
+    for first, last, kind in spans(tags, group).tolist():
+        row = int(group[first])
+        (text,), start, end = rows[row], int(first - starts[row]), int(last - starts[row])
+        places = words_of(text) if isinstance(text, str) else [(number, number + 1) for number in range(sizes[row])]
+        found[row].append((places[start][0], places[end][1], kind))
+    return found
+
+
 TOKEN_CLASSIFICATION = TaskType(
     name="token_classification",
     summary="finds spans with labels in a text",
     problem="single_label_classification",
     metrics=("span_f1",),
     all_metrics=("span_f1", "accuracy"),
-    accepts=_accepts,
+    accepts=lambda given: is_list(given) and (is_spans(given) or not pa.types.is_nested(given.value_type)),
     form="a list of tags for each word or of spans with start, end and label",
     encode=_encode,
     decode=_decode,
@@ -302,7 +333,7 @@ TOKEN_CLASSIFICATION = TaskType(
     difference=total_variation,
     measure="of the probabilities of a word's tags, 0 to 1; the largest of the words of the text",
     brief=_brief,
-    same=_same,
+    same=lambda predicted, other: predicted == (other if other.dtype.names is None else other["label"]),
     shown=_shown,
     loss_targets=flat,
     truth=_truth,
@@ -320,7 +351,7 @@ TOKEN_CLASSIFICATION = TaskType(
         hidden=(WORDS,),
         divide=divide,
         sequences=lambda parts: [parts[:1]],
-        making=MAKING,
+        making=Making(("files", "tasks", "corpus", "spans", "edits"), _row_parts, _row_columns, _row_part, _tagged),
     ),
     pipeline="token-classification",
     prepare=_prepare,

@@ -14,8 +14,8 @@ from distill.data import align, corpus, encode, segments, sequences
 from distill.data.files import Table
 from distill.data.held_out import Apart
 from distill.data.members import with_own_prompts
+from distill.data.task_tables import read_unlabelled
 from distill.data.tasks import Loaded, TaskData, load_tasks
-from distill.data.transfer_files import read_unlabelled
 from distill.errors import UserError
 from distill.models import teacher
 from distill.models.families.head import stored_head

@@ -17,9 +17,9 @@ import pytest
 from distill import config
 from distill.data import corpus, documents, files
 from distill.data.edits import edited, places, replaced
+from distill.data.task_tables import read_unlabelled
 from distill.data.tasks import TaskData, load_tasks, targets_of
 from distill.data.transfer import VOCABULARY
-from distill.data.transfer_files import read_unlabelled
 from distill.data.unfinished import INSIDE, PLAN
 from distill.errors import ConfigError
 

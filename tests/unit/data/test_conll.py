@@ -197,11 +197,6 @@ def test_the_column_of_the_tags(name: str, tmp_path: Path) -> None:
     assert lists(load(tmp_path / "f.conll")) == [tags]
 
 
-def test_numbered_words_below_a_header(tmp_path: Path) -> None:
-    (tmp_path / "f.conll").write_text("ID\tword\tner\n1\tIn\tO\n2\tGraz\tB-X\n\n1\tGraz\tB-X\n")
-    assert lists(load(tmp_path / "f.conll"), "tokens") == [["In", "Graz"], ["Graz"]]
-
-
 LETTERS = "Rosa\tB\nLind\tI\nsings\tO\n.\tO\n\nIn\tO\nGraz\tB\ntoo\tO\n"
 
 

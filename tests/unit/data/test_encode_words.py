@@ -11,7 +11,6 @@ from distill.data.collate import pad, task_batch, word_positions
 from distill.data.encode import encode_texts
 from distill.data.encode_words import _tokens_of, encode_words
 from distill.data.task_types.words import words_of
-from distill.inference.predict import predict
 from tests import tiny
 
 TEXTS = [
@@ -68,21 +67,6 @@ def test_positions_in_a_batch(tokenizer: Any, left: bool) -> None:
     assert [*dict.fromkeys(owner[numbers])] == rows
     assert (encoded.words.positions[numbers] >= 0).all()
     assert len(numbers) == sum((encoded.words.positions[owner == row] >= 0).sum() for row in rows)
-
-
-@pytest.mark.parametrize("left", [False, True])
-def test_outputs_are_those_of_first_tokens(tokenizer: Any, left: bool) -> None:
-    encoded = encode_words(TEXTS, PLACES, tokenizer, 40)
-    assert encoded.words is not None
-
-    def run(batch: dict[str, np.ndarray]) -> np.ndarray:
-        return np.stack([batch["input_ids"], -batch["input_ids"]], axis=2).astype(np.float32)
-
-    outputs = predict(run, encoded, pad_id=1, left=left, rows=2)
-    owner = np.repeat(np.arange(len(TEXTS)), np.diff(encoded.words.offsets))
-    ids = encoded.ids[encoded.offsets[owner] + encoded.words.positions]
-    ids[encoded.words.positions < 0] = 0
-    np.testing.assert_array_equal(outputs, np.stack([ids, -ids], axis=1))
 
 
 def test_words_without_a_flag_are_left_out(tokenizer: Any) -> None:

@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from distill import config
 from distill.data.files import Table
 from distill.data.labelled import Labelled, labelled_rows
-from distill.data.splits import Split, targets_of
+from distill.data.splits import targets_of
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.offsets import UNITS
 from distill.data.task_types.spans import parted, types_of
@@ -25,6 +25,7 @@ from distill.data.tasks import targets_of as targets_of_rows
 from distill.errors import UserError
 from distill.models.families.head import Head
 from distill.models.families.record import TOKENS
+from tests.parcels import splits_of
 
 KIND = TASK_TYPES["token_classification"]
 COUNT = 20
@@ -42,19 +43,15 @@ def refusal(**columns: Any) -> str:
     return line
 
 
-def parts_of(rows: Labelled) -> list[Split]:
-    """All splits; choices may be made on the rows that are reported."""
-    train = {} if rows.train is None else {"train": rows.train}
-    return [*(train | rows.development | rows.reported).values()]
-
-
 def tagged(rows: Labelled) -> set[tuple[str, ...]]:
-    return {tuple(rows.task.labels[tag] for tag in tags) for part in parts_of(rows) for tags in targets_of(part)}
+    return {
+        tuple(rows.task.labels[tag] for tag in tags) for part in splits_of(rows).values() for tags in targets_of(part)
+    }
 
 
 def types_found(rows: Labelled) -> dict[str, int]:
     found: dict[str, int] = {}
-    for part in parts_of(rows):
+    for part in splits_of(rows).values():
         truth = KIND.truth(targets_of(part), [[""] * len(part.rows)], rows.task.labels)
         for name, (_, count) in KIND.recalls(truth["label"], truth, rows.task.labels).items():
             found[name] = found.get(name, 0) + count

@@ -19,11 +19,11 @@ from distill.cli.compare.rows import read_rows
 from distill.data.files import read
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.listed import listed, of_answers, of_choices, parsed
-from distill.data.splits import Split, targets_of
+from distill.data.splits import targets_of
 from distill.errors import UserError
 from distill.models.families.head import Head
 from distill.models.families.record import TOKENS
-from tests.parcels import cycles, texts
+from tests.parcels import cycles, splits_of, texts
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -53,15 +53,10 @@ def is_column(value: Any) -> bool:
     return isinstance(value, list | np.ndarray | pd.Series) and len(value) == COUNT
 
 
-def splits(rows: Labelled) -> dict[str, Split]:
-    train = {} if rows.train is None else {"train": rows.train}
-    return train | rows.development | rows.reported
-
-
 def counts(rows: Labelled) -> Counter[str]:
     """Label -> rows of all splits."""
     found: Counter[str] = Counter()
-    for part in splits(rows).values():
+    for part in splits_of(rows).values():
         for target in targets_of(part):
             numbers = np.flatnonzero(target == 1) if np.ndim(target) else [target] if target >= 0 else []
             found.update(rows.task.labels[int(number)] for number in numbers)
@@ -242,14 +237,14 @@ def test_texts_in_brackets_beside_lists_of_labels_stay_texts(tmp_path: Path) -> 
     texts = [f"[{i} parcels, late]" for i in range(COUNT)]
     rows = load(tmp_path, text=texts, label=cycle("['a', 'b', 'c']", "['a']", "['b', 'c', 'd', 'e']"))
     assert rows.task.kind.name == "multi_label"
-    assert {text for part in splits(rows).values() for text in part.table["text"].to_pylist()} == {*texts}
+    assert {text for part in splits_of(rows).values() for text in part.table["text"].to_pylist()} == {*texts}
 
 
 def test_texts_in_brackets_beside_other_lists_stay_texts(tmp_path: Path) -> None:
     texts = [f"['{i} parcels', 'late']" for i in range(COUNT)]
     rows = load(tmp_path, text=texts, label=cycle("a", "b"), keywords=cycle("['x', 'y']", "['z', 'x']"))
     assert rows.task.columns == ("text",)
-    assert {text for part in splits(rows).values() for text in part.table["text"].to_pylist()} == {*texts}
+    assert {text for part in splits_of(rows).values() for text in part.table["text"].to_pylist()} == {*texts}
 
 
 def test_a_decision_that_is_the_label_is_no_mark(tmp_path: Path) -> None:
@@ -334,14 +329,6 @@ def test_listed_names_with_separators_are_names(tmp_path: Path) -> None:
     assert counts(rows) == {"a, b": 30, "c": 60}
 
 
-def test_commas_that_may_separate_are_refused(tmp_path: Path) -> None:
-    cells = cycle("late, wet", "lost, wet", "late", "lost", "wet")
-    line = refusal(tmp_path, topic=cells)
-    assert line.endswith("set tasks.kind=multi_label, or tasks.kind=classification")
-    assert load(tmp_path, topic=cells, kind="multi_label").task.labels == ("late", "lost", "wet")
-    assert len(load(tmp_path, topic=cells, kind="classification").task.labels) == 5
-
-
 ANSWERS = {
     "prodigy": ("answer", cycle("accept", "reject", "accept", "ignore")),
     "argilla": ("status", cycle("submitted", "discarded", "submitted")),
@@ -369,7 +356,7 @@ def test_rejected_rows_are_left_out(tool: str, suffix: str, tmp_path: Path) -> N
     good += " labeled reviewed"
     kept = [i for i, value in enumerate(values) if str(value).strip().lower() in good.split()]
     rows = load(tmp_path, None, suffix, label=cycle("late", "lost", "wet", "torn", "lost"), **{column: values})
-    found = {text for part in splits(rows).values() for text in part.table["text"].take(part.rows).to_pylist()}
+    found = {text for part in splits_of(rows).values() for text in part.table["text"].take(part.rows).to_pylist()}
     assert found == {TEXTS[i] for i in kept}
     assert 0 < len(kept) < COUNT
     (note,) = [note for note in rows.notes if "are left out, because their" in note]
@@ -390,9 +377,6 @@ def test_a_label_is_no_decision(tmp_path: Path) -> None:
     for columns in ({"answer": values}, {"answer": values, "topic": cycle("a", "b"), "label": "answer"}):
         rows = load(tmp_path, **columns)
         assert counts(rows) == {"accept": 20, "reject": 20, "ignore": 20}
-    other = load(tmp_path, status=cycle("open", "rejected", "shipped"), label=cycle("a", "b"))
-    assert sum(counts(other).values()) == COUNT
-    assert "parcels train: 20 of 60 rows are used although their status is rejected" in other.notes
 
 
 @pytest.mark.parametrize("values", [("active", "cancelled", "expired"), ("shipped", "cancelled", "done")])
@@ -448,12 +432,6 @@ def test_unapproved_rows_are_used_and_said(tmp_path: Path) -> None:
     rows = load(tmp_path, label=cycle("a", "b"), is_approved=cycle(True, False, True))
     assert sum(counts(rows).values()) == COUNT
     assert "parcels train: 20 of 60 rows are used although their is_approved is false" in rows.notes
-
-
-def test_a_column_divides_the_rows(tmp_path: Path) -> None:
-    rows = load(tmp_path, label=cycle("a", "b", "c"), split=cycle("train", "train", "train", "dev", "test"))
-    assert {name: len(part.rows) for name, part in splits(rows).items()} == {"train": 36, "validation": 12, "test": 12}
-    assert "parcels: column split divides the rows (36 train, 12 validation, 12 test)" in rows.notes
 
 
 SNLI = [*[0, 1, 2] * 18, *[-1] * 6]
@@ -540,12 +518,6 @@ def test_thousands_are_refused(number: str, tmp_path: Path) -> None:
     line = refusal(tmp_path, score=cycle(number, "12"), kind="regression")
     assert f"got the number {number!r}" in line
     assert "it may be 1" in line
-
-
-def test_minus_1_among_numbers(tmp_path: Path) -> None:
-    scores = cycle(0.5, 3.25, 4.0, -1.0, 5.0)
-    assert refusal(tmp_path, score=scores).endswith("set 'tasks.range=[-1.0,5.0]'")
-    assert load(tmp_path, score=scores, range=[-1.0, 5.0]).task.range == (-1.0, 5.0)
 
 
 def test_columns_about_rows_are_neither_text_nor_label(tmp_path: Path) -> None:
@@ -659,10 +631,6 @@ def test_one_number_in_two_forms_is_refused_with_both_readings(tmp_path: Path) -
     line = refusal(tmp_path, label=["1", "1.0", *scores[2:]])
     assert "they may be one number, or two codes" in line
     assert "set tasks.kind=regression, or tasks.kind=classification" in line
-
-
-def test_thousands_are_refused_with_both_readings(tmp_path: Path) -> None:
-    assert "it may be 1" in refusal(tmp_path, label=cycle("987", "1.234", "12.500"), kind="regression")
 
 
 def test_what_to_write_in_place_of_doubtful_thousands(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from distill.data.decisions import checked
 from distill.data.files import read
 from distill.data.folders import of_training
 from distill.data.labelled import Labelled, labelled_rows
-from distill.data.splits import Split, targets_of
+from distill.data.splits import targets_of
 from distill.errors import UserError
 from distill.models.families.head import Head
 from distill.models.families.record import TOKENS
-from tests.parcels import cycles, others, texts
+from tests.parcels import cycles, others, texts, values_of
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -43,19 +43,6 @@ def load(folder: Path, head: Head | None = None, suffix: str = "csv", /, **colum
     else:
         frame.to_json(path, orient="records", lines=True)
     return of_file(path, head)
-
-
-def splits_of(rows: Labelled) -> dict[str, Split]:
-    return ({} if rows.train is None else {"train": rows.train}) | rows.development | rows.reported
-
-
-def values_of(rows: Labelled, column: str) -> dict[str, Any]:
-    """First text -> a column, over all splits."""
-    found = {}
-    for part in splits_of(rows).values():
-        table = part.table.take(part.rows)
-        found |= dict(zip(table[rows.task.columns[0]].to_pylist(), table[column].to_pylist(), strict=True))
-    return found
 
 
 # ---- pairs of texts, and texts that are not used
@@ -120,7 +107,7 @@ def test_choices_with_labels_of_their_own(form: str, tmp_path: Path) -> None:
     rows = load(tmp_path, None, suffix, question=TEXTS, choices=given[form], answerKey=cycle("A", "B"))
     assert rows.task.kind.name == "multiple_choice"
     assert values_of(rows, "second_texts") == {text: CHOICES[n]["text"] for n, text in enumerate(TEXTS)}
-    assert values_of(rows, "label") == {text: n % 2 for n, text in enumerate(TEXTS)}
+    assert values_of(rows) == {text: n % 2 for n, text in enumerate(TEXTS)}
 
 
 @pytest.mark.parametrize("form", ["letters", "letters as text", "ids", "numbers", "lists of ids", "stems"])
@@ -143,7 +130,7 @@ def test_choices_as_objects(form: str, tmp_path: Path) -> None:
     assert (rows.task.kind.name, rows.task.columns) == ("multiple_choice", ("question",))
     assert rows.task.choices == (("choices",) if form == "stems" else ("options",))
     assert values_of(rows, "second_texts") == dict(zip(TEXTS, texts, strict=True))
-    assert values_of(rows, "label") == {text: n % 2 for n, text in enumerate(TEXTS)}
+    assert values_of(rows) == {text: n % 2 for n, text in enumerate(TEXTS)}
 
 
 def test_numbers_that_call_some_choices_and_count_others_are_refused(tmp_path: Path) -> None:
@@ -160,7 +147,7 @@ def test_one_and_several_choices_of_label_studio(tmp_path: Path) -> None:
     rows = of_file(path)
     assert (rows.task.kind.name, rows.task.labels) == ("multi_label", ("billing", "other", "urgent"))
     expected = {"other": [0, 1, 0], "billing": [1, 0, 0]}
-    found = values_of(rows, "label")
+    found = values_of(rows)
     assert all(
         found[t] == (expected[topic] if isinstance(topic, str) else [1, 0, 1])
         for t, topic in zip(TEXTS, topics, strict=True)
@@ -176,7 +163,7 @@ def test_names_beside_numbers_are_the_labels(tmp_path: Path) -> None:
     assert load(tmp_path, **columns).task.labels == ("negative", "positive")
     rows = load(tmp_path, Head(2, ("positive", "negative"), None), **columns)
     assert rows.task.labels == ("positive", "negative")
-    assert values_of(rows, "label") == {text: 1 - n % 2 for n, text in enumerate(TEXTS)}
+    assert values_of(rows) == {text: 1 - n % 2 for n, text in enumerate(TEXTS)}
     assert any("0 is negative, 1 is positive" in note for note in rows.notes)
     unnamed = load(tmp_path, Head(2, (), None), **columns)
     assert unnamed.task.labels == ("negative", "positive")
@@ -208,13 +195,13 @@ def test_names_in_the_manifests_of_sagemaker_are_the_labels(tmp_path: Path) -> N
     rows = load(
         tmp_path, Head(2, names[::-1], None), "jsonl", source=TEXTS, intent=cycle(0, 1), **{"intent-metadata": about}
     )
-    assert values_of(rows, "label") == {text: 1 - n % 2 for n, text in enumerate(TEXTS)}
+    assert values_of(rows) == {text: 1 - n % 2 for n, text in enumerate(TEXTS)}
     assert any("the numbers in intent have the names in intent-metadata: 0 is billing, 1 is" in n for n in rows.notes)
     several = cycle([0, 1], [1], [0])
     about = [{"class-map": {str(number): names[number] for number in row}, "type": "text"} for row in several]
     beside = {"labels": several, "labels-metadata": about}
     rows = load(tmp_path, Head(2, names[::-1], MANY), "jsonl", source=TEXTS, **beside)
-    assert values_of(rows, "label") == dict(zip(TEXTS, cycle([1, 1], [1, 0], [0, 1]), strict=True))
+    assert values_of(rows) == dict(zip(TEXTS, cycle([1, 1], [1, 0], [0, 1]), strict=True))
 
 
 def test_names_beside_lists_of_numbers_are_the_labels(tmp_path: Path) -> None:
@@ -222,14 +209,14 @@ def test_names_beside_lists_of_numbers_are_the_labels(tmp_path: Path) -> None:
     names = cycle(["billing", "fraud"], ["urgent"], ["billing", "urgent"])
     head = Head(3, ("fraud", "billing", "urgent"), MANY)
     rows = load(tmp_path, head, "jsonl", text=TEXTS, labels=cycle([0, 2], [1], [0, 1]), labels_text=names)
-    assert values_of(rows, "label") == dict(zip(TEXTS, cycle([1, 1, 0], [0, 0, 1], [0, 1, 1]), strict=True))
+    assert values_of(rows) == dict(zip(TEXTS, cycle([1, 1, 0], [0, 0, 1], [0, 1, 1]), strict=True))
     tags = [TAGS, ["O", "O", "B-PER", "I-PER", "O"]]
     numbers = [[("O", "B-PER", "I-PER").index(tag) for tag in row] for row in tags]
     beside = {"ner_tags": cycle(*numbers), "ner_tags_text": cycle(*tags)}
     order = ("I-PER", "B-PER", "O")
     expected = {" ".join(words): [order.index(tag) for tag in tags[n % 2]] for n, words in enumerate(WORDS)}
     rows = load(tmp_path, Head(3, order, None, TOKENS), "jsonl", tokens=WORDS, **beside)
-    assert values_of(rows, "label") == expected
+    assert values_of(rows) == expected
     assert load(tmp_path, None, "jsonl", tokens=WORDS, **beside).task.labels == ("O", "B-PER", "I-PER")
 
 
@@ -238,7 +225,7 @@ def test_names_of_all_labels_beside_a_0_or_1_for_each_are_no_names_of_numbers(tm
     frame = pd.DataFrame({"text": TEXTS, "labels": flags, "labels_names": names})
     frame.to_json(tmp_path / "flags.jsonl", orient="records", lines=True)
     rows = of_file(tmp_path / "flags.jsonl", text="text")
-    assert values_of(rows, "label") == dict(zip(TEXTS, flags, strict=True))
+    assert values_of(rows) == dict(zip(TEXTS, flags, strict=True))
 
 
 # ---- texts that are done, and have no spans
@@ -255,7 +242,7 @@ def test_a_text_that_is_done_and_has_no_spans_is_outside_of_them(tool: str, tmp_
     path = tmp_path / "project.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in objects))
     rows = of_file(path)
-    found = values_of(rows, "label")
+    found = values_of(rows)
     assert all(sum(found[text]) == n % 2 and min(found[text]) == 0 for n, text in enumerate(TEXTS))
     assert any("24 texts have no spans in" in note for note in rows.notes)
 
@@ -264,7 +251,7 @@ def test_a_text_that_is_not_done_has_no_tags(tmp_path: Path) -> None:
     path, span = tmp_path / "project.jsonl", {"start": 0, "end": 6, "label": "THING"}
     rows = [{"text": text, **({"spans": [span]} if n % 2 else {})} for n, text in enumerate(TEXTS)]
     path.write_text("".join(json.dumps(each) + "\n" for each in rows))
-    assert all(max(values_of(of_file(path), "label")[text]) < 0 for text in TEXTS[::2])
+    assert all(max(values_of(of_file(path))[text]) < 0 for text in TEXTS[::2])
 
 
 def test_an_empty_cell_is_no_number_of_an_annotation() -> None:
@@ -298,7 +285,7 @@ def test_words_in_rows_are_texts(form: str, tmp_path: Path) -> None:
     words_in_rows(form, tmp_path / "words.csv")
     rows = of_file(tmp_path / "words.csv")
     assert (rows.task.kind.name, rows.task.labels) == ("token_classification", ("O", "B-PER", "I-PER"))
-    assert values_of(rows, "label") == {" ".join(words): [1, 0, 1, 2, 0] for words in WORDS}
+    assert values_of(rows) == {" ".join(words): [1, 0, 1, 2, 0] for words in WORDS}
 
 
 def test_words_in_rows_without_their_texts_are_refused(tmp_path: Path) -> None:
@@ -314,15 +301,7 @@ def test_words_in_rows_without_their_texts_are_refused(tmp_path: Path) -> None:
 
 def test_tags_with_spaces_between_them(tmp_path: Path) -> None:
     rows = load(tmp_path, text=[" ".join(words) for words in WORDS], labels=[" ".join(TAGS)] * COUNT)
-    assert values_of(rows, "label") == {" ".join(words): [1, 0, 1, 2, 0] for words in WORDS}
-
-
-@pytest.mark.parametrize("outside", ["0", "o"])
-def test_a_zero_in_place_of_the_tag_outside(outside: str, tmp_path: Path) -> None:
-    tags = [tag if tag != "O" else outside for tag in TAGS]
-    rows = load(tmp_path, None, "jsonl", tokens=WORDS, ner_tags=[tags] * COUNT)
-    assert rows.task.labels == ("O", "B-PER", "I-PER")
-    assert values_of(rows, "label") == {" ".join(words): [1, 0, 1, 2, 0] for words in WORDS}
+    assert values_of(rows) == {" ".join(words): [1, 0, 1, 2, 0] for words in WORDS}
 
 
 # ---- splits
@@ -359,12 +338,7 @@ def test_row_names_of_r_are_no_values(mark: str, tmp_path: Path) -> None:
     rows = [mark.join(f'"{value}"' for value in (n + 1, text, "ab"[n % 2])) for n, text in enumerate(TEXTS)]
     path = tmp_path / ("rows.csv" if mark == "," else "rows.tsv")
     path.write_text("\n".join([f'"text"{mark}"label"', *rows]) + "\n")
-    assert values_of(of_file(path), "label") == {text: n % 2 for n, text in enumerate(TEXTS)}
-
-
-@pytest.mark.parametrize("mark", ["nan", "None", "#N/A", "\\N"])
-def test_words_for_missing_beside_numbers(mark: str, tmp_path: Path) -> None:
-    assert load(tmp_path, text=TEXTS, label=cycle("0", "1", mark)).task.labels == ("0", "1")
+    assert values_of(of_file(path)) == {text: n % 2 for n, text in enumerate(TEXTS)}
 
 
 def test_a_header_within_the_rows_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from distill import config
 from distill.data.files import Table, read
-from distill.errors import ConfigError, DataError
+from distill.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -102,11 +102,6 @@ def test_line_for_excel_is_used(line: str, separator: str | None, tmp_path: Path
 def test_column_named_sep_is_a_column(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text("sep,text\n1,a\n")
     assert rows(load(tmp_path / "f.csv")) == [("1", "a")]
-
-
-def test_wrong_name_of_a_separator_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"got 'dot-comma'; must be comma, .*; set tasks.separator=semicolon$"):
-        read("f.csv", "tasks.train", "dot-comma")
 
 
 def test_decimal_commas_stay_text(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ import pytest
 from distill import config
 from distill.data.files import read
 from distill.data.labelled import Labelled, labelled_rows
-from distill.data.splits import Split, targets_of
+from distill.data.splits import targets_of
 from distill.data.task_types import MISSING
 from distill.errors import ConfigError, UserError
 from distill.models.families.head import Head
 from distill.models.families.record import CHOICES, TOKENS, VECTORS
+from tests.parcels import values_of
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -44,16 +45,6 @@ def load(folder: Path, head: Head | None = None, settings: dict[str, Any] | None
     return of_file(folder / "kettles.csv", head, **settings or {})
 
 
-def targets(rows: Labelled) -> dict[str, Any]:
-    """First text -> its target, over all splits."""
-    splits: dict[str, Split] = ({} if rows.train is None else {"train": rows.train}) | rows.development | rows.reported
-    found: dict[str, Any] = {}
-    for part in splits.values():
-        texts = part.table.take(part.rows)[rows.task.columns[0]].to_pylist()
-        found |= dict(zip(texts, targets_of(part).tolist(), strict=True))
-    return found
-
-
 # ---- numbers of classes with a fraction
 
 
@@ -62,7 +53,7 @@ def test_names_beside_numbers_that_pandas_wrote_with_a_fraction(tmp_path: Path) 
     label, names = cycle(0.0, 1.0, 2.0, None), cycle("Tech", "World", "Sports", None)
     found = load(tmp_path, OF_TEACHER, text=TEXTS, label=label, label_text=names)
     expected = {text: MISSING if name is None else NAMES.index(name) for text, name in zip(TEXTS, names, strict=True)}
-    assert targets(found) == expected
+    assert values_of(found) == expected
     with pytest.raises(UserError, match=r"0 is beside 'Tech' in class_name, .* set tasks\.label=class_name"):
         load(tmp_path, OF_TEACHER, text=TEXTS, label=label, class_name=names)
 
@@ -70,10 +61,10 @@ def test_names_beside_numbers_that_pandas_wrote_with_a_fraction(tmp_path: Path) 
 def test_a_flag_that_pandas_wrote_with_a_fraction(tmp_path: Path) -> None:
     """An empty cell says nothing about the row."""
     one = Head(1, ("toxic",), "multi_label_classification")
-    found = targets(load(tmp_path, one, text=TEXTS, toxic=cycle(1.0, 0.0, 0.0, None)))
+    found = values_of(load(tmp_path, one, text=TEXTS, toxic=cycle(1.0, 0.0, 0.0, None)))
     assert [found[text] for text in TEXTS] == cycle([1], [0], [0], [MISSING])
     several = Head(2, ("rude", "loud"), "multi_label_classification")
-    found = targets(load(tmp_path, several, text=TEXTS, rude=cycle("1.0", "0.0"), loud=cycle("0.0", "0.0", "1.0")))
+    found = values_of(load(tmp_path, several, text=TEXTS, rude=cycle("1.0", "0.0"), loud=cycle("0.0", "0.0", "1.0")))
     assert [found[text] for text in TEXTS] == [[int(i % 2 == 0), int(i % 3 == 2)] for i in range(COUNT)]
     with pytest.raises(UserError, match="got '' in rude; must be 0 or 1"):
         load(tmp_path, several, text=TEXTS, rude=cycle(1.0, None), loud=cycle(0.0, 1.0))
@@ -91,14 +82,14 @@ def test_the_right_choice_may_be_a_number_with_a_fraction(form: str, tmp_path: P
     else:
         frame = frame.assign(**{f"choice{n}": text for n, text in enumerate(texts)})
     frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
-    found = targets(of_file(tmp_path / "a.jsonl", kind="multiple_choice"))
+    found = values_of(of_file(tmp_path / "a.jsonl", kind="multiple_choice"))
     assert found == {text: texts.index(answer) for text, answer in zip(TEXTS, answers, strict=True)}
 
 
 def test_composed_and_decomposed_letters_are_one_choice(tmp_path: Path) -> None:
     frame = pd.DataFrame({"question": TEXTS, "choices": [["the cafe\u0301", "the bar"]] * COUNT})
     frame.assign(answer=cycle("the cafe\u0301", "the bar")).to_json(tmp_path / "a.jsonl", orient="records", lines=True)
-    found = targets(of_file(tmp_path / "a.jsonl", kind="multiple_choice"))
+    found = values_of(of_file(tmp_path / "a.jsonl", kind="multiple_choice"))
     assert [found[text] for text in TEXTS] == cycle(0, 1)
 
 
@@ -122,7 +113,7 @@ def test_a_separator_at_the_end_of_each_row_names_no_column(tmp_path: Path) -> N
     path.write_text("\n".join(["id,question1,question2,label", *lines]) + "\n")
     expected = pd.read_csv(path, index_col=False, dtype=str)
     assert read(str(path), "tasks.train").rows.to_pydict() == expected.to_dict("list")
-    assert targets(of_file(path)) == {text: i % 2 for i, text in enumerate(TEXTS)}
+    assert values_of(of_file(path)) == {text: i % 2 for i, text in enumerate(TEXTS)}
     # R's names of rows, also where a last value is empty.
     lines = [f"{i + 1},{text},{'' if i % 5 else 'x'}" for i, text in enumerate(TEXTS)]
     path.write_text("\n".join(["text,note", *lines]) + "\n")
@@ -140,7 +131,7 @@ def test_scores_without_a_number_have_no_label(share: int, missing: str | None, 
     found = load(tmp_path, text=TEXTS, score=scores)
     assert found.task.kind.name == "regression"
     for text, score in zip(TEXTS, scores, strict=True):
-        value = targets(found)[text]
+        value = values_of(found)[text]
         assert np.isnan(value) if score is missing else value == pytest.approx(float(str(score)))
 
 
@@ -155,13 +146,13 @@ def test_numbers_of_labels_with_commas_are_no_decimal_numbers(tmp_path: Path) ->
         load(tmp_path, text=TEXTS, labels=cycle("3,5,7", "3", "5", "7", "3,5"))
     halves = load(tmp_path, text=TEXTS, labels=cycle("3,5", "3", "4,5", "5", "4", "2,5"))
     assert halves.task.kind.name == "regression"
-    assert targets(halves)[TEXTS[0]] == pytest.approx(3.5)
+    assert values_of(halves)[TEXTS[0]] == pytest.approx(3.5)
 
 
 def test_an_empty_cell_has_no_label_and_a_missing_one_is_unknown(tmp_path: Path) -> None:
     settings = {"kind": "multi_label", "label": "topics"}
     found = load(tmp_path, None, settings, text=TEXTS, topics=cycle("late|wet", "", "late", "#N/A"))
-    known = targets(found)
+    known = values_of(found)
     assert [known[text] for text in TEXTS] == cycle([1, 1], [0, 0], [1, 0], [MISSING, MISSING])
 
 
@@ -186,7 +177,7 @@ def words(folder: Path, tags: Sequence[str], **ids: Sequence[Any]) -> Path:
 def test_words_in_rows_may_have_tags_of_any_scheme(scheme: str, tmp_path: Path) -> None:
     found = of_file(words(tmp_path, SCHEMES[scheme], sentence_id=range(COUNT)))
     assert found.task.kind.name == "token_classification"
-    assert len(targets(found)) == COUNT
+    assert len(values_of(found)) == COUNT
 
 
 def test_words_with_classes_or_tags_are_refused_with_both_readings(tmp_path: Path) -> None:
@@ -195,7 +186,7 @@ def test_words_with_classes_or_tags_are_refused_with_both_readings(tmp_path: Pat
         of_file(path)
     tagger = Head(3, ("ADV", "NOUN", "VERB"), None, TOKENS)
     for found in (of_file(path, kind="token_classification"), of_file(path, tagger)):
-        assert len(targets(found)) == COUNT
+        assert len(values_of(found)) == COUNT
         assert {"ADV", "NOUN", "VERB"} <= {*found.task.labels}
     assert of_file(path, kind="classification").task.columns == ("words",)
     classifier = of_file(path, Head(3, ("ADV", "NOUN", "VERB"), None))  # the teacher settles it
@@ -205,9 +196,9 @@ def test_words_with_classes_or_tags_are_refused_with_both_readings(tmp_path: Pat
 def test_sentences_that_are_numbered_in_each_document_anew(tmp_path: Path) -> None:
     documents, sentences = [n // 3 for n in range(COUNT)], [n % 3 for n in range(COUNT)]
     path = words(tmp_path, ["B-PER", "I-PER", "O", "O"], doc_id=documents, sentence_id=sentences)
-    assert len(targets(of_file(path))) == COUNT
+    assert len(values_of(of_file(path))) == COUNT
     ones = words(tmp_path, ["B-PER", "I-PER", "O", "O"], doc_id=range(COUNT), sentence_id=[0] * COUNT)
-    assert len(targets(of_file(ones))) == COUNT
+    assert len(values_of(of_file(ones))) == COUNT
 
 
 # ---- one object
@@ -220,7 +211,6 @@ OBJECTS: dict[str, Any] = {
         "rows": [{"row_idx": i, "row": {"text": text}, "truncated_cells": []} for i, text in enumerate(TEXTS)],
         "num_rows_total": COUNT,
     },
-    "examples": {"version": 1, "examples": [{"text": text} for text in TEXTS]},
 }
 
 
@@ -254,7 +244,7 @@ def test_tags_of_entities_are_found_beside_parts_of_speech(tmp_path: Path) -> No
 def test_texts_that_are_numbered_in_documents(tmp_path: Path) -> None:
     rows = [(n // 6, n // 3, f"word{n}", ("B-LOC", "O", "O")[n % 3]) for n in range(60)]
     columns = dict(zip(("doc_id", "text_id", "word", "tag"), map(list, zip(*rows, strict=True)), strict=True))
-    assert len(targets(load(tmp_path, **columns))) == 20
+    assert len(values_of(load(tmp_path, **columns))) == 20
 
 
 def test_texts_without_blanks_that_the_settings_name_are_no_words(tmp_path: Path) -> None:
@@ -265,7 +255,7 @@ def test_texts_without_blanks_that_the_settings_name_are_no_words(tmp_path: Path
 def test_columns_of_one_object_are_no_list_of_rows(tmp_path: Path) -> None:
     fields = {"text": TEXTS, "label": cycle("in", "out"), "items": [{"n": i} for i in range(COUNT)]}
     (tmp_path / "kettles.json").write_text(json.dumps(fields))
-    assert {*targets(of_file(tmp_path / "kettles.json"))} == {*TEXTS}
+    assert {*values_of(of_file(tmp_path / "kettles.json"))} == {*TEXTS}
 
 
 def test_a_column_of_several_types_is_refused_where_it_is_used(tmp_path: Path) -> None:
@@ -277,7 +267,7 @@ def test_a_column_of_several_types_is_refused_where_it_is_used(tmp_path: Path) -
         (tmp_path / "kettles.jsonl").write_text("\n".join(lines))
         return tmp_path / "kettles.jsonl"
 
-    assert {*targets(of_file(written()))} == {*TEXTS}
+    assert {*values_of(of_file(written()))} == {*TEXTS}
     for column, value in (("label", 1), ("text", 5)):
         with pytest.raises(UserError, match=rf"row 2: got {value} in column '{column}'; must be text, as in the rows"):
             of_file(written(**{column: value}))
@@ -289,7 +279,7 @@ def test_row_names_of_r_beside_an_empty_last_column(tmp_path: Path) -> None:
     lines = ["text,label,note", *(f"{i + 1},{text},{'in' if i % 2 else 'out'}," for i, text in enumerate(TEXTS))]
     (tmp_path / "kettles.csv").write_text("\n".join(lines) + "\n")
     read = of_file(tmp_path / "kettles.csv")
-    assert {*targets(read)} == {*TEXTS}
+    assert {*values_of(read)} == {*TEXTS}
     assert read.task.labels == ("in", "out")
 
 

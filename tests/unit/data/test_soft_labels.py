@@ -19,7 +19,7 @@ from distill.data.likely_labels import with_likely_labels
 from distill.data.soft_labels import soft_outputs
 from distill.data.task_types import TASK_TYPES, Columns, soft
 from distill.data.tasks import load_tasks, soft_outputs_of
-from distill.errors import ConfigError, DataError, UserError
+from distill.errors import ConfigError, DataError
 from distill.models.families.head import Head
 from distill.models.families.record import VECTORS
 from distill.pipeline.train_steps import teacher_logits
@@ -261,12 +261,6 @@ def test_lists_are_in_the_order_of_the_labels(tmp_path: Path) -> None:
     assert found is not None
     np.testing.assert_allclose(softmax(found, axis=1), [[0.5, 0.25, 0.25]] * len(data.train), atol=1e-6)
     assert data.task.labels == ("other", "fraud", "billing")
-
-
-def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    for settings, message in (({"soft_label": "soft"}, "tasks.soft_label: got soft; must be a column of "),):
-        with pytest.raises(UserError, match=f"^{message}"):
-            load(tmp_path, **settings)
 
 
 FORMS: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -20,7 +20,7 @@ import distill
 from distill.config import Limit, Tasks
 from distill.data.asked import Asked
 from distill.data.collate import task_batch
-from distill.data.encode import Encoded, encode_texts
+from distill.data.encode import Encoded
 from distill.data.encode_words import encode_words
 from distill.data.task_types import TASK_TYPES
 from distill.data.task_types.words import words_of
@@ -114,17 +114,6 @@ def test_a_word_is_of_the_window_where_it_is_farthest_from_an_edge(
     assert encoded.whole_lengths.tolist() == [count + len(before) + len(after) for count in counts]
 
 
-def test_short_texts_are_one_window_each() -> None:
-    reader = tiny.tokenizer()
-    texts = [*tiny.SENTENCES, "", "."]
-    places = [np.array(words_of(text), np.int64).reshape(-1, 2) for text in texts]
-    encoded, plain = encode_words(texts, places, reader, 24), encode_texts([texts], reader, 24)
-    np.testing.assert_array_equal(encoded.ids, plain.ids)
-    np.testing.assert_array_equal(encoded.offsets, plain.offsets)
-    assert encoded.words is not None
-    assert encoded.words.owners.tolist() == [*range(len(texts))]
-
-
 def test_tokens_that_windows_share_count_once() -> None:
     reader, counts = of_numbers(TEMPLATES["around"]), (126, 127, 208)
     texts = [" ".join(f"t{number}" for number in range(count)) for count in counts]
@@ -145,7 +134,7 @@ def test_a_long_text_without_words_is_one_window() -> None:
 def test_outputs_are_those_of_all_words(left: bool) -> None:
     reader = of_numbers(TEMPLATES["around"])
     text, places, owned = in_words(np.random.default_rng(0), 200, 3)
-    encoded = encode_words(["t7", text], [np.array([[0, 2]]), places], reader, 16)
+    encoded = encode_words(["t7", "", text], [np.array([[0, 2]]), np.zeros((0, 2), np.int64), places], reader, 16)
 
     def run(batch: dict[str, np.ndarray]) -> np.ndarray:
         return batch["input_ids"][:, :, None].astype(np.float32)

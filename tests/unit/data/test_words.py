@@ -142,7 +142,6 @@ def test_pairs_are_refused(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "lengths": ({"ner_tags": ["O"]}, "words in tokens and 1 tags in ner_tags; must be a tag for each word"),
     "null word": ({"tokens": ["a", None], "ner_tags": ["O", "O"]}, "got null in tokens; must be text"),
     "no words": ({"tokens": [], "ner_tags": []}, "got no text in tokens; must be text"),
     "null words with tags": ({"tokens": None}, "got 0 words in tokens and "),
