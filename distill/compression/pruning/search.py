@@ -215,16 +215,6 @@ class Losses:
         return kept
 
 
-def choose(
-    shapes: Sequence[Shape],
-    fits: Callable[[Shape], bool],
-    cost: Callable[[Shape], Any],
-    milliseconds: Callable[[Shape], float],
-) -> Shape | None:
-    """The shape that fits with the least cost; of equal ones the fastest. None if no shape fits."""
-    return min(filter(fits, shapes), key=lambda shape: (cost(shape), milliseconds(shape)), default=None)
-
-
 def finalists(shapes: Iterable[Shape], price: Callable[[Shape], Any], most: int) -> list[Shape]:
     """The `most` shapes of the least price, of which no two have as many layers.
 
@@ -242,15 +232,6 @@ def margin_lost(losses: Iterable[Losses]) -> Callable[[Shape], float]:
     return lambda shape: 1 - math.prod(task.margin_kept(shape) for task in by_task) ** (1 / len(by_task))
 
 
-def extrapolations(losses: Iterable[Losses]) -> Callable[[Shape], int]:
-    """Shape -> number of extrapolated dimensions, summed over tasks.
-
-    Shapes with more of them are chosen last: models with only a layer or two hardly recover, whatever their estimate.
-    """
-    by_task = list(losses)
-    return lambda shape: sum(task.extrapolated(shape) for task in by_task)
-
-
 SHALLOW = 2
 """Shapes with fewer layers are chosen last. The estimate prefers one wide layer at speedups from 12x on, which recovers
 far less than two narrow ones (docs/explain/not-helped.md)."""
@@ -260,11 +241,12 @@ def estimated(losses: Iterable[Losses]) -> Callable[[Shape], Any]:
     """Shape -> its price by measured losses: the estimated share of the margin that is lost.
 
     Shapes with fewer layers than `SHALLOW` are dearer than all others. Among the rest, shapes that are extrapolated in
-    more dimensions are dearer.
+    more dimensions, summed over tasks, are dearer: models with only a layer or two hardly recover, whatever their
+    estimate.
     """
     by_task = list(losses)
-    uncertain, lost = extrapolations(by_task), margin_lost(by_task)
-    return lambda shape: (shape.layers < SHALLOW, uncertain(shape), lost(shape))
+    lost = margin_lost(by_task)
+    return lambda shape: (shape.layers < SHALLOW, sum(task.extrapolated(shape) for task in by_task), lost(shape))
 
 
 def distance(expected: Iterable[Mapping[str, float]]) -> Callable[[Shape], float]:

@@ -15,7 +15,6 @@ from distill.compression.pruning.search import (
     Speed,
     Table,
     Tables,
-    choose,
     finalists,
     fits_target,
     grid,
@@ -266,7 +265,7 @@ class Search:
         """Raise ConfigError if no candidate meets the target. `size_mib` is checked only with `sized`."""
         target = self.target if sized else replace(self.target, size_mib=None)
         fits = fits_target(target, self.times, self.size)
-        if choose(self.shapes, fits, lambda shape: 0.0, self.times.milliseconds) is None:
+        if not any(map(fits, self.shapes)):
             raise out_of_reach(target, self.shapes, self.times, self.full, self.size)
 
     def choice(
