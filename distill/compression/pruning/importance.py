@@ -53,21 +53,26 @@ def read(file: Path) -> Importance:
     return Importance(**load_file(file))
 
 
+def output_projections(model: Any) -> list[tuple[Any, Any]]:
+    """The attention output and the last FFN projection of each layer."""
+    paths = families.family_of(model).layer
+    assert paths is not None
+    return [
+        (layer.get_submodule(paths.attention_output), layer.get_submodule(paths.ffn_out))
+        for layer in families.layers(model)
+    ]
+
+
 def magnitude(model: Any, batches: Iterable[Batch] = (), loss: Loss | None = None) -> Importance:
     """Squared L2 norm of the output weights, after Li et al. 2017, arXiv 1608.08710. Deviation: they use the L1 norm.
 
     The weights that add a head or FFN channel to the hidden states count; for a hidden channel, all weights of the
     layers that add to it. `batches` and `loss` are not used: all importances have the same arguments.
     """
-    record = families.family_of(model)
-    assert record.layer is not None
     count = families.heads(model)
     heads, ffn, hidden = [], [], torch.zeros(families.width(model))
-    for layer in families.layers(model):
-        attention, out = (
-            layer.get_submodule(path).weight.detach().float().square().cpu()  # type: ignore[operator]
-            for path in (record.layer.attention_output, record.layer.ffn_out)
-        )
+    for modules in output_projections(model):
+        attention, out = (module.weight.detach().float().square().cpu() for module in modules)
         heads.append(attention.sum(0).unflatten(0, (count, -1)).sum(1))
         ffn.append(out.sum(0))
         hidden += attention.sum(1) + out.sum(1)
@@ -143,8 +148,6 @@ def masked(model: Any, heads: list[Tensor], ffn: list[Tensor], hidden: Tensor | 
 
     A shared layer has masks for each time it is applied.
     """
-    record = families.family_of(model)
-    assert record.layer is not None
     count, number = families.heads(model), -1  # number: of the layer that is running
 
     def start(module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -171,12 +174,12 @@ def masked(model: Any, heads: list[Tensor], ffn: list[Tensor], hidden: Tensor | 
     def mask_ffn(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return (inputs[0] * ffn[number][:, None].to(inputs[0].dtype), *inputs[1:])
 
-    paths = {record.layer.attention_output: mask_heads, record.layer.ffn_out: mask_ffn}
     with ExitStack() as hooks:
         hooks.enter_context(families.encoder(model).register_forward_pre_hook(start))
         for layer in dict.fromkeys(families.layers(model)):
             hooks.enter_context(layer.register_forward_pre_hook(begin_layer))
             hooks.enter_context(layer.register_forward_hook(end_layer))
-            for path, mask in paths.items():
-                hooks.enter_context(layer.get_submodule(path).register_forward_pre_hook(mask))
+        for attention, out in dict.fromkeys(output_projections(model)):
+            hooks.enter_context(attention.register_forward_pre_hook(mask_heads))
+            hooks.enter_context(out.register_forward_pre_hook(mask_ffn))
         yield

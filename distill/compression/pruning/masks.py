@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from distill.compression.pruning.importance import masked
+from distill.compression.pruning.importance import masked, output_projections
 from distill.compression.pruning.prune import Cut, cuts, everything
 from distill.models import families
 from distill.runtime.precision import working
@@ -201,13 +201,12 @@ def merge(model: Any, masks: Masks) -> None:
     With masks of hidden channels it equals the masked model only once channels of 0 are pruned, because of the norms.
     Masks of layers are not merged, because no weights express an interpolation between a layer's input and its output.
     """
-    record, size = families.family_of(model), families.width(model) // families.heads(model)
-    assert record.layer is not None
+    size = families.width(model) // families.heads(model)
     # The dictionary contains a shared layer only once.
     pairs = zip(masks.heads, masks.ffn, strict=True)
-    for layer, (head, inner) in dict(zip(families.layers(model), pairs, strict=True)).items():
-        layer.get_parameter(f"{record.layer.attention_output}.weight").mul_(head.repeat_interleave(size, 1))
-        layer.get_parameter(f"{record.layer.ffn_out}.weight").mul_(inner)
+    for (attention, out), (head, inner) in dict(zip(output_projections(model), pairs, strict=True)).items():
+        attention.weight.mul_(head.repeat_interleave(size, 1))
+        out.weight.mul_(inner)
     if (hidden := masks.hidden) is None:
         return
     for place in places(model):

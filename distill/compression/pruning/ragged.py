@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from distill.compression.pruning.importance import Batch, Importance
+from distill.compression.pruning.importance import Batch, Importance, output_projections
 from distill.compression.pruning.prune import Cut, Kept, cuts, everything, only_layers, remove_channels
 from distill.compression.pruning.reconstruct import refitted
 from distill.compression.pruning.search import Shape
@@ -93,9 +93,8 @@ def squeezed(model: Any) -> Any:
     if record.layer is None:
         return model
     whole, heads, ffn = everything(model), [], []
-    for layer in families.layers(model):
-        paths = (record.layer.attention_output, record.layer.ffn_out)
-        attention, out = (layer.get_parameter(f"{path}.weight").detach() for path in paths)
+    for modules in output_projections(model):
+        attention, out = (module.weight.detach() for module in modules)
         heads.append(_nonzero(attention.unflatten(1, (count, -1)).flatten(2).abs().amax((0, 2))))
         ffn.append(_nonzero(out.abs().amax(0)))
     if record.shared_heads:

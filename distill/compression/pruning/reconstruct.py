@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from distill.compression.pruning.importance import Batch, Importance, Loss, magnitude
+from distill.compression.pruning.importance import Batch, Importance, Loss, magnitude, output_projections
 from distill.compression.pruning.prune import Kept
 from distill.models import families
 
@@ -35,7 +35,7 @@ def reconstruction(model: Any, batches: Iterable[Batch], loss: Loss | None = Non
     """
     grams = gram_matrices(model, batches)
     heads, ffn = [], []
-    for number, (attention, last) in enumerate(_output_projections(model)):
+    for number, (attention, last) in enumerate(output_projections(model)):
         heads.append(removal(_with_bias(attention), grams[number][0], families.heads(model), attention.in_features))
         ffn.append(removal(_with_bias(last), grams[number][1], last.in_features, last.in_features))
     return replace(magnitude(model), heads=torch.stack(heads), ffn=torch.stack(ffn), grams=grams)
@@ -48,7 +48,7 @@ def gram_matrices(model: Any, batches: Iterable[Batch]) -> list[tuple[Tensor, Te
     Each is the mean of x x^T over tokens, [I, I] in float64; x ends with a 1 if the projection has a bias. The matrices
     of a shared layer are summed over its calls.
     """
-    modules = list(dict.fromkeys(module for pair in _output_projections(model) for module in pair))
+    modules = list(dict.fromkeys(module for pair in output_projections(model) for module in pair))
     grams: dict[nn.Module, Tensor] = {}
     tokens, real = 0, torch.zeros(0, dtype=torch.bool)
 
@@ -67,7 +67,7 @@ def gram_matrices(model: Any, batches: Iterable[Batch]) -> list[tuple[Tensor, Te
             families.logits(model, batch)
     for gram in grams.values():
         gram /= tokens
-    return [(grams[attention], grams[ffn]) for attention, ffn in _output_projections(model)]
+    return [(grams[attention], grams[ffn]) for attention, ffn in output_projections(model)]
 
 
 def removal(weight: Tensor, gram: Tensor, count: int, columns: int) -> Tensor:
@@ -110,7 +110,7 @@ def refitted(model: Any, kept: Kept, grams: list[tuple[Tensor, Tensor]]) -> Any:
     """
     result, size = copy.deepcopy(model), families.width(model) // families.heads(model)
     done: set[nn.Module] = set()
-    pairs = list(_output_projections(result))
+    pairs = output_projections(result)
     for position, number in enumerate(kept.layers):
         columns = (kept.heads[position][:, None] * size + torch.arange(size)).flatten(), kept.ffn[position]
         for module, gram, inputs in zip(pairs[number], grams[number], columns, strict=True):
@@ -125,16 +125,6 @@ def refitted(model: Any, kept: Kept, grams: list[tuple[Tensor, Tensor]]) -> Any:
             if module.bias is not None:
                 module.bias.copy_(new[:, -1])
     return result
-
-
-def _output_projections(model: Any) -> list[tuple[Any, Any]]:
-    """The attention output and the last FFN projection of each layer."""
-    paths = families.family_of(model).layer
-    assert paths is not None
-    return [
-        (layer.get_submodule(paths.attention_output), layer.get_submodule(paths.ffn_out))
-        for layer in families.layers(model)
-    ]
 
 
 def _with_bias(module: nn.Linear) -> Tensor:
