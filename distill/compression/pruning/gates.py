@@ -52,11 +52,11 @@ class Gates(nn.Module):
 
     def on(self, model: Any, done: float) -> AbstractContextManager[None]:
         """A context in which the model is masked by the gates; `done` is the finished share of the training."""
-        return gated(model, self.masks(ramp(done, 1)), self.layout.places)
+        return gated(model, self.masks(ramp(done)), self.layout.places)
 
     def cost(self, done: float) -> Tensor:
         """The penalty [] when the share `done` of the training is finished."""
-        return self.penalty(ramp(done, 1))
+        return self.penalty(ramp(done))
 
 
 class L0(Gates):
@@ -197,9 +197,9 @@ def gates_for(kind: str, model: Any, goal: Goal) -> L0 | Movement | None:
     return Movement(model, goal.least) if cut - {"layers"} else None
 
 
-def ramp(step: float, total: float, begin: float = 0.1, end: float = 0.7) -> float:
-    """Progress at a step: 0 until the share `begin` of all steps, 1 from the share `end` on, linear in between."""
-    return min(max((step / total - begin) / (end - begin), 0.0), 1.0)
+def ramp(done: float, begin: float = 0.1, end: float = 0.7) -> float:
+    """Progress when a share of all steps is done: 0 until `begin`, 1 from `end` on, linear in between."""
+    return min(max((done - begin) / (end - begin), 0.0), 1.0)
 
 
 def parameter_groups(gates: nn.Module, lr: float) -> list[dict[str, Any]]:

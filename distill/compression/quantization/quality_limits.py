@@ -94,11 +94,6 @@ def limits_of(drop: float | None, recall_drop: float | None, task: Task, smoke: 
     return Limits() if smoke or not task.in_headline else Limits(drop, recall_drop)
 
 
-def _score(task: Task | None, predictions: retained.Predictions) -> float:
-    assert task is not None
-    return retained.macro_score(retained.scores(predictions, {task.name: task.metrics}))
-
-
 def _least(losses: Callable[[Quality, Quality], np.ndarray], before: Quality, after: Quality) -> float:
     """Lower end of the 95% interval of the loss. It is infinite where it is unknown, so that the loss then does not
     count as noise."""
@@ -141,12 +136,6 @@ def _recalled(quality: Quality, predicted: np.ndarray, truth: np.ndarray) -> dic
     assert quality.task is not None
     assert quality.task.kind.recalled is not None
     return quality.task.kind.recalled(predicted, truth, quality.task.labels)
-
-
-def _recalls(task: Task, predictions: retained.Predictions) -> dict[str, tuple[float, int]]:
-    """As in `Quality.recalls`."""
-    predicted, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
-    return task.kind.recalls(predicted, labels, task.labels)
 
 
 @dataclass(frozen=True)
@@ -318,8 +307,10 @@ def quality(run: Run, source: Source, rows: int | None = None) -> Quality:
         assert encoded.labels is not None
         predictions[task.name, split] = (task.graded(finite(logits), encoded.labels), encoded.labels)
         found[split] = logits
-    recalls = _recalls(task, predictions)
-    return Quality(_score(task, predictions), recalls, predictions, task, source.clusters, found)
+    score = retained.macro_score(retained.scores(predictions, {task.name: task.metrics}))
+    predicted, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
+    recalls = task.kind.recalls(predicted, labels, task.labels)
+    return Quality(score, recalls, predictions, task, source.clusters, found)
 
 
 class Floats:

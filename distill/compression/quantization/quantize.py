@@ -205,6 +205,13 @@ def torchao_int8(folder: Path, out: Path, keep: Collection[str], rows: Sequence[
     _with_transformers(folder, out, settings)
 
 
+def _graph(path: Path) -> Any:
+    """The graph of an ONNX file, without weights that are in a file of their own."""
+    import onnx
+
+    return onnx.load(path, load_external_data=False).graph
+
+
 def onnx_modules(path: Path) -> dict[str, str]:
     """Name of a node -> name of its torch module, for matrix products with weights and for embeddings.
 
@@ -212,9 +219,7 @@ def onnx_modules(path: Path) -> dict[str, str]:
     """
     import ast
 
-    import onnx
-
-    graph = onnx.load(path, load_external_data=False).graph
+    graph = _graph(path)
     weights = {tensor.name for tensor in graph.initializer}
     modules = {}
     for node in graph.node:
@@ -241,17 +246,13 @@ def _left_float(path: Path, keep: Collection[str]) -> list[str]:
 
 def _without_weights(path: Path) -> list[str]:
     """Matrix products of two activations, which the dynamic scheme does not quantize either."""
-    import onnx
-
-    graph, with_weights = onnx.load(path, load_external_data=False).graph, onnx_modules(path)
-    return [node.name for node in graph.node if node.op_type == "MatMul" and node.name not in with_weights]
+    with_weights = onnx_modules(path)
+    return [node.name for node in _graph(path).node if node.op_type == "MatMul" and node.name not in with_weights]
 
 
 def _single_rows(path: Path) -> list[str]:
     """Embeddings with a single row, such as RoBERTa's token types. OpenVINO cannot load them quantized."""
-    import onnx
-
-    graph = onnx.load(path, load_external_data=False).graph
+    graph = _graph(path)
     single = {tensor.name for tensor in graph.initializer if tensor.dims and tensor.dims[0] == 1}
     return [node.name for node in graph.node if node.op_type == "Gather" and node.input[0] in single]
 
@@ -308,11 +309,9 @@ class _Reader:
 @_with_logging_kept
 def onnxruntime_static(path: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
     """ONNX Runtime, static: as `onnxruntime_dynamic`, with the ranges of activations measured on `rows`."""
-    import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
-    given = onnx.load(path, load_external_data=False).graph.input
-    inputs = {value.name: len(value.type.tensor_type.shape.dim) for value in given}
+    inputs = {value.name: len(value.type.tensor_type.shape.dim) for value in _graph(path).input}
     op_types = ["MatMul", "Gemm", "Gather"]
     with writing_file(out) as temporary, _quietly():
         quantize_static(

@@ -318,7 +318,7 @@ def test_dead_channels_score_lowest(kind: Any, name: str, tiny_model) -> None:
     for step in range(steps):
         ids = torch.randint(5, 60, (4, 12), generator=generator)
         batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        wanted, progress = families.encode(model, batch), ramp(step, steps, 0.0, 0.6)
+        wanted, progress = families.encode(model, batch), ramp(step / steps, 0.0, 0.6)
         with gated(model, gates.masks(progress)):
             loss = (families.encode(model, batch) - wanted).square().sum(-1).mean()
         optimizer.zero_grad()
@@ -373,9 +373,9 @@ def test_gates_resume_from_their_state(kind: Any, tiny_model) -> None:
 
 
 def test_progress_ramps_between_two_shares_of_the_steps() -> None:
-    assert [ramp(step, 100, 0.2, 0.6) for step in (0, 20, 30, 40, 60, 99)] == pytest.approx([0, 0, 0.25, 0.5, 1, 1])
-    assert ramp(10, 100) == 0
-    assert ramp(70, 100) == pytest.approx(1)
+    assert [ramp(step / 100, 0.2, 0.6) for step in (0, 20, 30, 40, 60, 99)] == pytest.approx([0, 0, 0.25, 0.5, 1, 1])
+    assert ramp(0.1) == 0
+    assert ramp(0.7) == pytest.approx(1)
 
 
 def test_gates_have_a_learning_rate_of_their_own_and_no_decay(tiny_model) -> None:
