@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -152,15 +152,13 @@ class _Recorder:
 def _recording(model: nn.Module, hidden_of: Sequence[int], attended: Sequence[int]) -> Iterator[_Recorder]:
     parts, stack, recorder = families.family_of(model).layer, families.layers(model), _Recorder(hidden_of, attended)
     assert parts is not None
-    handles = [layer.register_forward_pre_hook(recorder.begin) for layer in dict.fromkeys(stack)]
-    handles.append(families.encoder(model).register_forward_hook(recorder.end))
-    for layer in dict.fromkeys(stack[number] for number in attended):
-        attention = layer.get_submodule(parts.attention)
-        handles.append(attention.register_forward_pre_hook(recorder.attend, with_kwargs=True))
-        for path in dict.fromkeys((parts.query, parts.key, parts.value)):
-            handles.append(layer.get_submodule(path).register_forward_hook(partial(recorder.keep, path)))
-    try:
+    with ExitStack() as hooks:
+        for layer in dict.fromkeys(stack):
+            hooks.enter_context(layer.register_forward_pre_hook(recorder.begin))
+        hooks.enter_context(families.encoder(model).register_forward_hook(recorder.end))
+        for layer in dict.fromkeys(stack[number] for number in attended):
+            attention = layer.get_submodule(parts.attention)
+            hooks.enter_context(attention.register_forward_pre_hook(recorder.attend, with_kwargs=True))
+            for path in dict.fromkeys((parts.query, parts.key, parts.value)):
+                hooks.enter_context(layer.get_submodule(path).register_forward_hook(partial(recorder.keep, path)))
         yield recorder
-    finally:
-        for handle in handles:
-            handle.remove()

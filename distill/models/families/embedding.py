@@ -22,7 +22,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from distill.errors import ConfigError
 from distill.models.families import vectors as files
 from distill.models.families.records import family_of
-from distill.models.families.vectors import KEY, Vectors
+from distill.models.families.vectors import Vectors
 
 DENSE = "dense"
 """Name of the linear layer."""
@@ -252,15 +252,3 @@ def _of_encoder(quantizer: Any, prefix: str) -> Any:
             names = [name.removeprefix(f"{prefix}.") for name in getattr(result, key) or []]
             setattr(result, key, [name for name in names if name != DENSE] or ["pooler"])
     return result
-
-
-__all__ = [
-    "DENSE",
-    "KEY",
-    "EncoderForVectors",
-    "dense_width",
-    "encoder_arguments",
-    "keeping_width",
-    "pooled",
-    "width_of",
-]

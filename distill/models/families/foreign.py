@@ -126,14 +126,11 @@ def _outputs(folder: Path) -> int | None:
     from safetensors import SafetensorError, safe_open
 
     heads = ("classifier", "score", "out_proj", "logits_proj")
-    try:
-        with safe_open(folder / ADAPTER_WEIGHTS, framework="np") as tensors:
-            for name in tensors.keys():
-                parts = [part for part in name.split(".") if part not in ("modules_to_save", "default")]
-                if parts[-1] == "weight" and parts[-2] in heads:
-                    return int(tensors.get_slice(name).get_shape()[0])
-    except (SafetensorError, OSError):
-        pass
+    with suppress(SafetensorError, OSError), safe_open(folder / ADAPTER_WEIGHTS, framework="np") as tensors:
+        for name in tensors.keys():
+            parts = [part for part in name.split(".") if part not in ("modules_to_save", "default")]
+            if parts[-1] == "weight" and parts[-2] in heads:
+                return int(tensors.get_slice(name).get_shape()[0])
     return None
 
 

@@ -135,6 +135,4 @@ def quantizer_of(config: Mapping[str, Any]) -> str | None:
     settings = config.get("quantization_config")
     if settings is None and "compression_config" not in config:
         return None
-    if isinstance(settings, Mapping):
-        return str(settings.get("quant_method", "an unnamed method"))
-    return "an unnamed method"
+    return str((settings if isinstance(settings, Mapping) else {}).get("quant_method", "an unnamed method"))

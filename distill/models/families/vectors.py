@@ -329,15 +329,12 @@ def with_prompts(student: Vectors, given: Vectors, pair: Sequence[str], grouped:
         pair: what was put before first and second texts; empty without prompts.
         grouped: whether these are queries and documents.
     """
-    if grouped:
-        # sentence-transformers has an empty prompt of these names in every model, which would hide passage and corpus.
-        named = dict(zip((QUERY[0], DOCUMENT[0]), pair or ("", ""), strict=True))
-        return replace(student, prompts={**given.prompts, **named}, default_prompt=None)
-    if not pair or tuple(pair) == (given.prompt, given.prompt):
+    if not grouped and (not pair or tuple(pair) == (given.prompt, given.prompt)):
         return replace(student, prompts=given.prompts, default_prompt=given.default_prompt)
     if not grouped and len(set(pair)) == 1:
         return replace(student, prompts={**given.prompts, "text": pair[0]}, default_prompt="text")
-    named = dict(zip((QUERY[0], DOCUMENT[0]), pair, strict=True))
+    # sentence-transformers has an empty prompt of these names in every model, which would hide passage and corpus.
+    named = dict(zip((QUERY[0], DOCUMENT[0]), pair or ("", ""), strict=True))
     return replace(student, prompts={**given.prompts, **named}, default_prompt=None)
 
 

@@ -13,15 +13,7 @@ from torch import Tensor
 from distill.models import families
 from distill.models.families.record import position_table_after_padding
 
-_SPECIAL = (
-    "pad_token_id",
-    "unk_token_id",
-    "cls_token_id",
-    "sep_token_id",
-    "mask_token_id",
-    "bos_token_id",
-    "eos_token_id",
-)
+_SPECIAL = tuple(f"{role}_token_id" for role in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"))
 _KEPT = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id")
 
 

@@ -63,6 +63,3 @@ def lower_cased(path: str | Path, tokenizer: Any) -> Any:
 def is_lower_cased(tokenizer: Any) -> bool:
     """Whether `lower_cased` changed a tokenizer. Its own files do not state the change."""
     return bool(getattr(tokenizer, "lower_cased_first", False))
-
-
-__all__ = ["check_exported", "is_lower_cased", "longest", "lower_cased", "pooling"]

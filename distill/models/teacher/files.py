@@ -20,14 +20,6 @@ def stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torc
                 yield name, tensors.get_tensor(name)
 
 
-def stored_except(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield name and tensor [...] of all other names. Raises DataError for a damaged file."""
-    for file in weight_files(path):
-        with opened(file, "pt") as tensors:
-            for name in sorted(set(tensors.keys()) - set(names)):
-                yield name, tensors.get_tensor(name)
-
-
 def check_weights(path: str | Path) -> None:
     """Raise DataError, which names the file, unless the folder contains safetensors and each of them can be opened."""
     tensors_of(path)

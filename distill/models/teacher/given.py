@@ -10,7 +10,7 @@ import torch
 
 from distill.errors import ConfigError
 from distill.models import families
-from distill.models.families.head import Head, class_names, stored_head
+from distill.models.families.head import class_names, stored_head
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
 from distill.models.families.sentence import of_cross_encoder
 from distill.models.families.settings import own_code, quantizer_of
@@ -83,11 +83,13 @@ def check_masked_lm(path: str | Path, key: str) -> None:
 
 def unused_in(path: str | Path) -> set[str]:
     """Names of the tensors of a folder that its model does not use. Raises DataError as from `load_whole`."""
+    from transformers import AutoModel
+
     head = stored_head(path)
     # The model has no storage, and draws no random numbers, which would change the run.
     with torch.random.fork_rng(devices=[]):
         _, _, unused = load_whole(
-            _class(head),
+            AutoModel if head is None else families.class_of(head.architecture),
             path,
             claimed=head is not None,
             device_map="meta",
@@ -103,13 +105,6 @@ def _made_from(path: Path, key: str) -> str:
     if not (above / CONFIG).is_file():
         return ""
     return f"; set {quoting.setting(key, str(above)) if '.' in key else quoting.path(above)}"
-
-
-def _class(head: Head | None) -> Any:
-    """The class that loads a model with this head, or an encoder without a head."""
-    from transformers import AutoModel
-
-    return AutoModel if head is None else families.class_of(head.architecture)
 
 
 def notes(path: str | Path, unused: Collection[str]) -> Iterator[str]:

@@ -12,8 +12,8 @@ from distill.models.families.head import HEADS, architecture_in
 from distill.models.families.record import VECTORS
 from distill.models.families.records import FAMILIES
 from distill.models.families.sentence import OF_CROSS_ENCODERS
-from distill.models.families.weights import check_inside
-from distill.models.teacher.files import stored_except
+from distill.models.families.weights import check_inside, tensors_of
+from distill.models.teacher.files import stored
 from distill.models.teacher.folders import FILES
 from distill.runtime.storage import atomic, run_folder
 
@@ -51,6 +51,7 @@ def without_head(folder: str, target: Path, content: str) -> str:
                 check_inside(source, file)
                 shutil.copy(file, temporary)
         atomic.write_json(temporary / "config.json", {k: v for k, v in config.items() if k not in OF_HEAD})
-        save_file(dict(stored_except(source, last)), temporary / "model.safetensors", {"format": "pt"})
+        kept = tensors_of(source).keys() - last
+        save_file(dict(stored(source, kept)), temporary / "model.safetensors", {"format": "pt"})
         atomic.write_json(temporary / run_folder.MANIFEST, {"copy_of": content})
     return str(target)

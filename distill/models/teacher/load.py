@@ -209,10 +209,6 @@ LAST_TOKENS = ("qwen2", "qwen3", "gemma2", "gemma3_text")
 """Types of decoders whose classifiers read the last token of a text that does not pad."""
 
 
-def _classifies(config: Any) -> bool:
-    return any("ForSequenceClassification" in str(name) for name in config.architectures or ())
-
-
 def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> None:
     """Check that the tokenizer belongs to the model.
 
@@ -231,7 +227,8 @@ def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> 
         raise ConfigError(f"{key}: got a tokenizer without a padding token; must have one; set pad_token and save it")
     if families.family_of(config).layer is not None and config.pad_token_id is None:
         raise ConfigError(f"{key}: got a config without pad_token_id; must have one; set it and save the config")
-    by_padding = families.family_of(config).name in LAST_TOKENS and _classifies(config)
+    classifies = any("ForSequenceClassification" in str(name) for name in config.architectures or ())
+    by_padding = families.family_of(config).name in LAST_TOKENS and classifies
     both = {config.pad_token_id, tokenizer.pad_token_id} - {None}
     if by_padding and len(both) > 1 and tokenizer("a")["input_ids"][-1] in both:
         raise ConfigError(

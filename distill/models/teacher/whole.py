@@ -170,7 +170,8 @@ def _part(model: Any, name: str) -> str:
         return pooler
     if name.startswith(base):
         return ""
-    last = next((last for last in HEADS[architecture_of(names_of_class(model)) or TEXTS] if name in _both(last)), None)
+    heads = HEADS[architecture_of(names_of_class(model)) or TEXTS]
+    last = next((last for last in heads if name in (f"{last}.weight", f"{last}.bias")), None)
     return last or name.partition(".")[0]
 
 
@@ -179,10 +180,6 @@ def _base(model: Any) -> str:
     head."""
     names = (families.family_of(model).encoder.partition(".")[0], str(getattr(model, "base_model_prefix", "")))
     return next((f"{name}." for name in names if name and hasattr(model, name)), "")
-
-
-def _both(layer: str) -> tuple[str, str]:
-    return f"{layer}.weight", f"{layer}.bias"
 
 
 def _is_leftover(model: Any, name: str, leftovers: re.Pattern[str]) -> bool:
