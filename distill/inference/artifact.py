@@ -54,10 +54,8 @@ def config_of(model: Model) -> Any:
         ConfigError: for what is no model, and for a folder with a model of an unknown family.
         DataError: for a folder that cannot be read.
     """
-    if isinstance(model, Artifact):
-        return read_config(model.folder, "model")
-    if isinstance(model, str | Path):
-        return read_config(model, "model")
+    if isinstance(model, str | Path | Artifact):
+        return read_config(model.folder if isinstance(model, Artifact) else model, "model")
     config = getattr(unwrapped(model), "config", None)
     if not hasattr(config, "model_type"):
         raise ConfigError(
@@ -260,10 +258,9 @@ def by_length(batches: Iterable[Batch], pad_id: int, size: int = 8, most: int | 
 
 def inputs_in(batch: Batch) -> Batch:
     """The inputs of a batch, [B, L] int64. Of multiple choice, [B, choices, L], each choice is a row."""
-    length = batch["input_ids"].shape[-1]
     ids = batch["input_ids"]
     given = {"token_type_ids": np.zeros_like(ids), "attention_mask": np.ones_like(ids)} | batch
-    return {name: given[name].reshape(-1, length).astype(np.int64) for name in INPUTS if name in given}
+    return {name: given[name].reshape(-1, ids.shape[-1]).astype(np.int64) for name in INPUTS if name in given}
 
 
 def count(batch: Batch) -> int:

@@ -29,7 +29,9 @@ def average(logits: Sequence[NDArray[np.float32]], weights: Sequence[float] | No
         return np.tensordot(share, np.stack(logits).astype(np.float64), 1).astype(np.float32)
     with np.errstate(divide="ignore"):  # a weight may be 0
         log_share = np.log(share).reshape(-1, *[1] * logits[0].ndim)
-    return _log_sum(np.stack([log_probabilities(each) for each in logits]) + log_share)
+    values = np.stack([log_probabilities(each) for each in logits]) + log_share
+    largest = values.max(0)
+    return _centred(largest + np.log(np.exp(values - largest).sum(0)))
 
 
 def mixed(
@@ -100,12 +102,6 @@ def log_probabilities(logits: NDArray[np.floating]) -> NDArray[np.float64]:
     shifted -= shifted.max(-1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(-1, keepdims=True))
     return shifted
-
-
-def _log_sum(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    """log of the sum of exp over the first axis."""
-    largest = values.max(0)
-    return _centred(largest + np.log(np.exp(values - largest).sum(0)))
 
 
 def _centred(values: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -247,11 +247,7 @@ def divided(batch: Batch) -> list[Batch]:
 
 def _in_parts(run: Run) -> Run:
     """`run` on the parts of a batch, one after the other. Its outputs, which timings do not read, are the last ones."""
-
-    def all_parts(batch: Batch) -> np.ndarray:
-        return [run(part) for part in divided(batch)][-1]
-
-    return all_parts
+    return lambda batch: [run(part) for part in divided(batch)][-1]
 
 
 def shapes(configured: Sequence[Sequence[int]], target: Sequence[int] | None) -> list[list[int]]:
