@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from distill.data.task_types import TASK_TYPES
+from distill.deploy.export.record import Entry, Record, write
+from distill.runtime.storage import atomic
 from tests import tiny
 
 _SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.2}
@@ -23,6 +26,17 @@ MODELS: dict[str, dict[str, Any]] = {
     "distilbert": {"num_labels": 1, "problem_type": "regression"},
     "multi_label": {"num_labels": 3, "problem_type": "multi_label_classification"} | _names("a", "b", "c"),
 }
+
+
+def recorded(folder: Path, *entries: Entry, **more: Any) -> Path:
+    """The folder with a record of the model `bert`, whose config names the same labels."""
+    task: dict[str, Any] = {"kind": TASK_TYPES["classification"], "labels": ("boat", "baker", "storm")}
+    task |= {"columns": ("body",)} | more
+    artifacts = entries or (Entry("torch", "fp32", "."),)
+    if len(task["labels"]) == len(atomic.read_json(folder / "config.json").get("id2label", ())):
+        tiny.change(folder / "config.json", id2label=dict(enumerate(task["labels"])))
+    write(folder, Record("tickets", max_length=40, artifacts=artifacts, **task))
+    return folder
 
 
 @pytest.fixture(scope="package")

@@ -11,20 +11,13 @@ import pytest
 
 from distill.data.task_types import TASK_TYPES
 from distill.deploy import serve
-from distill.deploy.export.record import Entry, Heads, Record, read, read_any, write
+from distill.deploy.export.record import Entry, Heads, read, read_any, write
 from distill.errors import ConfigError, DataError
 from tests import tiny
+from tests.unit.deploy.conftest import recorded
 
 Folders = dict[str, Path]
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.2}
-
-
-def recorded(folder: Path, *entries: Entry, **more: Any) -> Path:
-    """The folder with a record of its model."""
-    task: dict[str, Any] = {"kind": TASK_TYPES["classification"], "labels": ("boat", "baker", "storm")}
-    artifacts = entries or (Entry("torch", "fp32", "."),)
-    write(folder, Record("tickets", columns=("body",), max_length=40, artifacts=artifacts, **(task | more)))
-    return folder
 
 
 def halfway(odds: np.ndarray) -> float:

@@ -133,16 +133,16 @@ def test_a_graph_is_resized_where_nothing_but_weights_depends_on_a_size(
     assert (tmp_path / "resized.onnx").read_bytes() == (tmp_path / "own.onnx").read_bytes()
 
 
-def resizable(model: Any) -> str:
-    """What models have in common whose graphs are resized for each other."""
+def key_of(model: Any, **settings: Any) -> str:
+    """What models have in common whose graphs are the same or, with `resizable`, are resized for each other."""
     arguments = {"kwargs": {}, "output_names": ["logits"], "dynamic_shapes": {}}
-    return graphs._key(model, graphs._weights(model), arguments, resizable=True)
+    return graphs._key(model, graphs._weights(model), arguments, **settings)
 
 
 @pytest.mark.parametrize("sizes", [{"intermediate_size": 16}, {"vocab_size": 24}])
 def test_a_graph_is_not_resized_where_another_size_is_the_same_number(sizes: dict[str, int], tiny_model: Make) -> None:
     def key(**settings: Any) -> str:
-        return resizable(tiny_model("bert", "SequenceClassification", **settings))
+        return key_of(tiny_model("bert", "SequenceClassification", **settings), resizable=True)
 
     assert key() == key(intermediate_size=40, vocab_size=70, num_labels=5, max_position_embeddings=99)
     assert key() != key(**sizes)
@@ -153,13 +153,13 @@ def test_nor_are_its_labels_or_positions_without_berts_architecture(family: str,
     record = FAMILIES[family]
     head = "TokenClassification" if TEXTS in record.without else "SequenceClassification"
     sizes = [{}, {"num_labels": 5}, *([{"max_position_embeddings": 99}] if record.layer is not None else [])]
-    assert len({resizable(tiny_model(family, head, **size)) for size in sizes}) == len(sizes)
+    assert len({key_of(tiny_model(family, head, **size), resizable=True) for size in sizes}) == len(sizes)
 
 
 @pytest.mark.parametrize("family", ["roberta", "electra", "mpnet"])
 def test_nor_the_labels_of_a_head_that_is_elsewhere(family: str, tiny_model: Make) -> None:
     model, other = (tiny_model(family, "TokenClassification", 1, num_labels=number) for number in (3, 5))
-    assert resizable(model) != resizable(other)
+    assert key_of(model, resizable=True) != key_of(other, resizable=True)
 
 
 @pytest.mark.slow
@@ -206,10 +206,7 @@ def test_a_graph_is_captured_that_cannot_be_resized(
 )
 def test_a_model_that_computes_something_else_has_its_own_graph(other: dict[str, Any], tiny_model: Make) -> None:
     def key(head: str = "SequenceClassification", **settings: Any) -> str:
-        model = tiny_model("bert", head, **settings)
-        return graphs._key(
-            model, graphs._weights(model), {"kwargs": {}, "output_names": ["logits"], "dynamic_shapes": {}}
-        )
+        return key_of(tiny_model("bert", head, **settings))
 
     assert key() == key(seed=1)
     assert key() == key(initializer_range=0.5)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file, save_file
 
 from distill.deploy.export import proof, reload
 from distill.deploy.export.huggingface import export_folder
 from distill.deploy.export.proof import plain_logits, prove_reload
 from distill.errors import DataError, UserError
+from tests import tiny
 
 Make = Callable[..., Path]
 real_process = pytest.mark.usefixtures("real_process")
@@ -71,9 +71,8 @@ def test_a_fresh_process_outputs_the_same_bits(classifier: Make, tmp_path: Path,
 def test_a_changed_model_is_refused(classifier: Make, tmp_path: Path, texts: list[list[str]]) -> None:
     expected = plain_logits(classifier(), texts)
     export_folder(classifier(), tmp_path / "out", "")
-    weights = load_file(tmp_path / "out" / "model.safetensors")
-    weights["classifier.bias"] += 0.01
-    save_file(weights, tmp_path / "out" / "model.safetensors", {"format": "pt"})
+    with tiny.weights(tmp_path / "out") as weights:
+        weights["classifier.bias"] += 0.01
     with pytest.raises(UserError, match=r"differ from the model's by 0\.01"):
         prove_reload({tmp_path / "out": (texts, expected)})
 

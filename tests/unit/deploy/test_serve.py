@@ -22,24 +22,9 @@ from distill.deploy.export.record import FILE, Entry, Heads, Record, located, re
 from distill.deploy.export.sample import hashed
 from distill.errors import ConfigError, DataError, UserError
 from tests import tiny
+from tests.unit.deploy.conftest import recorded
 
 Folders = dict[str, Path]
-
-
-def recorded(folder: Path, *entries: Entry, **more: Any) -> Path:
-    """The folder with a record of the model `bert`."""
-    task: dict[str, Any] = {
-        "kind": TASK_TYPES["classification"],
-        "labels": ("boat", "baker", "storm"),
-        "columns": ("body",),
-    }
-    artifacts = entries or (Entry("torch", "fp32", "."),)
-    labels, file = (task | more)["labels"], folder / "config.json"
-    config = json.loads(file.read_text())
-    if len(labels) == len(config.get("id2label", ())):
-        file.write_text(json.dumps(config | {"id2label": dict(enumerate(labels))}))
-    write(folder, Record("tickets", max_length=40, artifacts=artifacts, **(task | more)))
-    return folder
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert"])
@@ -75,15 +60,19 @@ def shared(folders: Folders, tmp_path: Path) -> Path:
 
 
 def test_heads_of_one_encoder_predict_as_they_do_alone(shared: Path, sentences: list[str]) -> None:
+    """One of them with a temperature."""
+    recorded(shared / "trade", Entry("torch", "fp32", ".", temperature=3.0), labels=("fisher", "smith", "tailor"))
     loaded: Any = distill.load(shared)
     alone: dict[str, Any] = {name: distill.load(shared / name) for name in ("weather", "trade")}
     outputs = loaded.outputs(sentences)
     assert outputs.keys() == alone.keys()
     for name, model in alone.items():
         np.testing.assert_allclose(outputs[name], model.outputs(sentences), rtol=0, atol=1e-5)
-    labels = [{name: entry["label"] for name, entry in row.items()} for row in loaded.predict(sentences)]
-    each = [[p["label"] for p in model.predict(sentences)] for model in alone.values()]
-    assert labels == [{"weather": one, "trade": two} for one, two in zip(*each, strict=True)]
+    each = zip(*(model.predict(sentences) for model in alone.values()), strict=True)
+    for row, own in zip(loaded.predict(sentences), each, strict=True):
+        assert [entry["label"] for entry in row.values()] == [entry["label"] for entry in own]
+        scores = [entry["score"] for entry in own]
+        assert [entry["score"] for entry in row.values()] == pytest.approx(scores, abs=1e-5)
     assert loaded.predict([]) == []
     assert {name: part.shape for name, part in loaded.outputs([]).items()} == {"weather": (0, 3), "trade": (0, 3)}
     with pytest.raises(DataError, match="texts, number 1: got 3; must be texts"):
@@ -125,14 +114,11 @@ def test_each_head_has_the_temperature_of_the_artifact(shared: Path, sentences: 
 
 
 def test_a_head_that_was_trained_on_is_not_that_of_the_artifacts_of_all(shared: Path, sentences: list[str]) -> None:
-    from safetensors.torch import load_file, save_file
-
     recorded(shared / "trade", Entry("torch", "fp32", ".", temperature=2.0), labels=("fisher", "smith", "tailor"))
     before: Any = distill.load(shared)
     assert {name: head.temperature for name, head in before.heads.items()} == {"weather": 1.0, "trade": 2.0}
-    weights = load_file(shared / "trade" / "model.safetensors")
-    weights["classifier.bias"] += 9
-    save_file(weights, shared / "trade" / "model.safetensors", metadata={"format": "pt"})
+    with tiny.weights(shared / "trade") as weights:
+        weights["classifier.bias"] += 9
     with pytest.warns(UserWarning, match="trade: its weights were changed after the export"):
         after: Any = distill.load(shared)
     assert after.heads["trade"].temperature == 1.0
@@ -144,11 +130,8 @@ def test_a_head_that_was_trained_on_is_not_that_of_the_artifacts_of_all(shared: 
 
 
 def test_heads_with_different_encoders_are_refused(shared: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    weights = load_file(shared / "trade" / "model.safetensors")
-    weights["bert.encoder.layer.0.output.dense.bias"] += 1e-6
-    save_file(weights, shared / "trade" / "model.safetensors", metadata={"format": "pt"})
+    with tiny.weights(shared / "trade") as weights:
+        weights["bert.encoder.layer.0.output.dense.bias"] += 1e-6
     with pytest.raises(DataError, match=r"trade: got another encoder than that of weather; must be the same in all"):
         distill.load(shared)
     distill.load(shared / "trade")
@@ -238,18 +221,6 @@ def test_a_temperature_changes_no_label(
         predictions.append(serve.load(folder).predict(sentences))
     assert [p["labels"] for p in predictions[0]] == [p["labels"] for p in predictions[1]]
     assert predictions[0] != predictions[1]
-
-
-def test_each_head_has_its_temperature(shared: Path, sentences: list[str]) -> None:
-    recorded(shared / "trade", Entry("torch", "fp32", ".", temperature=3.0))
-    loaded: Any = distill.load(shared)
-    alone: dict[str, Any] = {name: distill.load(shared / name) for name in ("weather", "trade")}
-    assert {name: head.temperature for name, head in loaded.heads.items()} == {"weather": 1.0, "trade": 3.0}
-    for row, weather, trade in zip(
-        loaded.predict(sentences), *(m.predict(sentences) for m in alone.values()), strict=True
-    ):
-        assert row["weather"]["score"] == pytest.approx(weather["score"], abs=1e-5)
-        assert row["trade"]["score"] == pytest.approx(trade["score"], abs=1e-5)
 
 
 def test_a_folder_without_a_record_has_the_kind_of_its_config(folders: Folders) -> None:

@@ -110,8 +110,8 @@ def test_left_out_where_the_files_would_give_other_vectors(
         if why == "bias" and stated.width is None:
             pytest.skip("without a linear layer")
         if why == "bias":
-            weights = load_file(copy / DENSE_FOLDER / "model.safetensors")
-            save_file(weights | {"linear.bias": torch.ones(stated.width)}, copy / DENSE_FOLDER / "model.safetensors")
+            with tiny.weights(copy / DENSE_FOLDER) as weights:
+                weights["linear.bias"] = torch.ones(stated.width)
         other: dict[str, dict[str, Any]] = {
             "lower": {"lower": True},
             "not normalized": {"normalized": False},
