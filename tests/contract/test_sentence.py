@@ -96,10 +96,6 @@ def embedder(encoder: Path, tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def edit(file: Path, **values: Any) -> None:
-    atomic.write_json(file, atomic.read_json(file) | values)
-
-
 @pytest.mark.parametrize(
     ("reading", "of_tokenizer", "expected"),
     [
@@ -121,7 +117,7 @@ def test_texts_are_cut_where_the_library_cuts_them(
     reading: Any, of_tokenizer: int, expected: int, embedder: Any
 ) -> None:
     folder = embedder(reading)
-    edit(folder / "tokenizer_config.json", model_max_length=of_tokenizer)
+    tiny.change(folder / "tokenizer_config.json", model_max_length=of_tokenizer)
     model = distill.load(folder)
     assert isinstance(model, distill.deploy.serve.Model)
     assert model.max_length == expected
@@ -147,7 +143,7 @@ def test_a_relative_position_model_is_cut_as_there(tmp_path: Path) -> None:
     """Its encoder has no maximum, but the library takes the number in its config."""
     folder = tiny.save(tmp_path, "deberta-v2", "", std=0.3, length=12, position_biased_input=False)
     distill.models.families.embedding.EncoderForVectors.from_pretrained(folder).save_pretrained(folder)
-    edit(folder / "tokenizer_config.json", model_max_length=10**30)
+    tiny.change(folder / "tokenizer_config.json", model_max_length=10**30)
     assert distill.load(folder).max_length == 12  # type: ignore[union-attr]
     alike(folder)
 
@@ -156,7 +152,7 @@ def test_a_relative_position_model_is_cut_as_there(tmp_path: Path) -> None:
 def test_an_old_cross_encoder_of_relative_positions_is_cut_as_there(tmp_path: Path) -> None:
     sizes = {"length": 12, "position_biased_input": False, "num_labels": 1, "std": 0.3, OLD_KEY: IDENTITY}
     folder = tiny.save(tmp_path, "deberta-v2", "SequenceClassification", **sizes)
-    edit(folder / "tokenizer_config.json", model_max_length=10**30)
+    tiny.change(folder / "tokenizer_config.json", model_max_length=10**30)
     made = [row["score"] for row in distill.load(folder).predict(PAIRS)]
     np.testing.assert_allclose(made, scores(folder), atol=1e-5)
 
@@ -312,7 +308,8 @@ def other_modules() -> dict[str, Callable[[Path, Path], Path]]:
         return folder
 
     def without_prompt(encoder: Path, folder: Path) -> Path:
-        edit(saved(encoder, folder, prompts={"query": "ask: "}) / "1_Pooling" / "config.json", include_prompt=False)
+        saved(encoder, folder, prompts={"query": "ask: "})
+        tiny.change(folder / "1_Pooling" / "config.json", include_prompt=False)
         return folder
 
     return {
@@ -458,7 +455,7 @@ def test_several_outputs_of_a_cross_encoder(encoder: Path, tmp_path: Path) -> No
         DataError, match=r"several outputs with the activation .*Sigmoid; must be one of Identity, Softmax"
     ):
         distill.load(tmp_path / "other")
-    edit(tmp_path / "other" / "config.json", problem_type="multi_label_classification")
+    tiny.change(tmp_path / "other" / "config.json", problem_type="multi_label_classification")
     made = [[*row["scores"].values()] for row in distill.load(tmp_path / "other").predict([("a b", "c"), ("d", "e")])]
     expected = CrossEncoder(str(tmp_path / "other"), device="cpu").predict([("a b", "c"), ("d", "e")])
     np.testing.assert_allclose(made, expected, atol=1e-5)

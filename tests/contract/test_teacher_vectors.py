@@ -213,10 +213,8 @@ def test_linear_layers_that_are_not_one_are_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path, Dense(16, 24), Dense(24, 12, activation_function=identity))
     with pytest.raises(DataError, match=r"3_Dense/config.json: got a Dense after one with .*Tanh; must be after one"):
         vectors.read(folder)
-    changed = {"2_Dense": {"activation_function": "torch.nn.modules.linear.Identity"}, "3_Dense": {"in_features": 20}}
-    for name, values in changed.items():
-        file = folder / name / "config.json"
-        atomic.write_json(file, atomic.read_json(file) | values)
+    tiny.change(folder / "2_Dense" / "config.json", activation_function="torch.nn.modules.linear.Identity")
+    tiny.change(folder / "3_Dense" / "config.json", in_features=20)
     with pytest.raises(DataError, match=r"3_Dense/config.json: got in_features 20; must be 24, the width of the Dense"):
         vectors.read(folder)
 
@@ -236,16 +234,14 @@ def test_the_product_of_linear_layers_in_half_precision_is_not_rounded(tmp_path:
 
 def test_a_prompt_that_is_not_pooled_is_refused_where_there_is_one(tmp_path: Path) -> None:
     folder = saved(tmp_path)
-    file = folder / "1_Pooling" / "config.json"
-    atomic.write_json(file, atomic.read_json(file) | {"include_prompt": False})
+    tiny.change(folder / "1_Pooling" / "config.json", include_prompt=False)
     np.testing.assert_allclose(here(folder), there(folder), atol=1e-5)
     vectors.check_prompted(folder, ["", ""])
     vectors.check_prompted(tmp_path / "encoder", ["query: "])
     message = r"1_Pooling/config.json: got include_prompt false, and a prompt before texts; must be true"
     with pytest.raises(DataError, match=message):
         vectors.check_prompted(folder, ["query: ", ""])
-    model = folder / "config_sentence_transformers.json"
-    atomic.write_json(model, atomic.read_json(model) | {"prompts": {"query": "ask: "}})
+    tiny.change(folder / "config_sentence_transformers.json", prompts={"query": "ask: "})
     with pytest.raises(DataError, match=message):
         vectors.read(folder)
 

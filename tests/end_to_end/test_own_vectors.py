@@ -192,7 +192,7 @@ def test_what_a_run_would_read_otherwise_is_refused(run: Any, tmp_path: Path) ->
     topics = write(tmp_path / "topics.jsonl", lambda number: {"text": f"text {number}", "label": "ab"[number % 2]})
     with pytest.raises(ConfigError, match=r"whose sentence_bert_config.json has do_lower_case true; must be false"):
         run(tmp_path, "prune", *settings, f"tasks.train={topics}", "tasks.max_length=32")
-    atomic.write_json(given / STATED, atomic.read_json(given / STATED) | {"similarity_fn_name": "manhattan"})
+    tiny.change(given / STATED, similarity_fn_name="manhattan")
     with pytest.raises(DataError, match="got similarity_fn_name manhattan; must be cosine, because students"):
         run(tmp_path, "prune", *settings, f"tasks.train={file}", "tasks.max_length=32")
 
