@@ -28,15 +28,10 @@ def layers(model: nn.Module) -> list[nn.Module]:
     return [stack[number * len(stack) // count] for number in range(count)]
 
 
-def token_types(config: Any) -> bool:
-    """Whether models of this config distinguish the two texts of a pair by `token_type_ids`."""
-    return family_of(config).token_types and getattr(config, "type_vocab_size", 2) > 1
-
-
 def input_names(config: Any) -> tuple[str, ...]:
-    """Names of the encoder's input tensors."""
-    names = ("input_ids", "attention_mask")
-    return (*names, "token_type_ids") if token_types(config) else names
+    """Names of the encoder's input tensors: with token types if models of this config distinguish two texts by them."""
+    types = family_of(config).token_types and getattr(config, "type_vocab_size", 2) > 1
+    return ("input_ids", "attention_mask", *["token_type_ids"] * types)
 
 
 def inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -106,7 +106,10 @@ def _by_part(teacher: Any, student: Any, layers: Sequence[int]) -> None:
     source = _with_types(source, target)
     width, hidden = target["word"].shape[1], student.config.hidden_size
     if projects(student.config) and not projects(teacher.config):
-        source |= _identity_projection(hidden) if width == hidden else _factorized(source, width, hidden, teacher)
+        if width == hidden:  # ALBERT has a projection also where embeddings are as wide as the layers
+            source |= {"projection.weight": torch.eye(hidden), "projection.bias": torch.zeros(hidden)}
+        else:
+            source |= _factorized(source, width, hidden, teacher)
     # Last layer first, so that a layer the student shares ends with the weights of the first layer it replaces.
     for name, value in reversed(target.items()):
         if name in source:
@@ -164,11 +167,6 @@ def _with_types(source: Parts, target: Parts) -> Parts:
         types = torch.zeros_like(position[:1])
     rows = [min(row, len(types) - 1) for row in range(len(target["type"]))]
     return source | {"position": position, "type": types[rows]}
-
-
-def _identity_projection(hidden: int) -> Parts:
-    """The identity: ALBERT has a projection also where embeddings are as wide as the layers."""
-    return {"projection.weight": torch.eye(hidden), "projection.bias": torch.zeros(hidden)}
 
 
 def _factorized(source: Parts, width: int, hidden: int, teacher: Any) -> Parts:
