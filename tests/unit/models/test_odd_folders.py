@@ -351,6 +351,11 @@ def test_a_run_folder_stands_for_its_export(below: str, exported: Path, tmp_path
         located(run)
 
 
+def test_a_text_in_place_of_a_folder_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must be a local folder"):
+        located("my card was swallowed " * 20)
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_an_artifact_is_a_file_in_the_folder(kind: str, exported: Path, tmp_path: Path) -> None:
     file = exported / "onnx/model.onnx"
