@@ -309,6 +309,9 @@ def test_loading_of_an_export(results: Results, scheme: str, backend: str, words
     assert "a b/export/2x/cola" in (load["path"] or "")
     assert words in (load["command"] or "")
     assert "distill.load does not compile" in (load["note"] or "") or not scheme.endswith("compiled")
+    dashed = loading(Run("-x", decoded(results)), model_of(model))["command"]
+    assert (dashed is None) == (load["command"] is None)
+    assert dashed is None or dashed.startswith("python -m distill.predict ./-x/export/2x/cola --backend ")
     if backend == "openvino":
         unscored = loading(Run("a b", decoded(results)), model_of(model | {"scores": {}}))
         assert (unscored["command"], "onnx/model.onnx" in (unscored["code"] or "")) == (None, True)
